@@ -63,28 +63,28 @@ def compaction(view: int, before: int, after: int) -> Compaction:
 
 def test_the_first_request_after_a_compaction_sends_anew_what_was_moved_and_is_shorter_by_what_went() -> None:
     effects = Effects([compaction(7, 50_000, 12_000)], {})
-    assert effects.of(turn(1, 0, None), Tokens(10, 45_000, 3_000), RATES) == (Estimate(), Estimate())
+    assert effects.take_turn(turn(1, 0, None), Tokens(10, 45_000, 3_000), RATES) == (Estimate(), Estimate())
     # 48,010 were sent before; 1,990 of the 12,000 would have been new in any case, and 2,000 were still read.
-    anew, unsent = effects.of(turn(2, 60, 7), Tokens(20, 2_000, 10_500), RATES)
+    anew, unsent = effects.take_turn(turn(2, 60, 7), Tokens(20, 2_000, 10_500), RATES)
     assert anew == Estimate(8_010, 8_010 * Decimal("2.3") / 1_000_000)
     assert unsent == Estimate(38_000, 38_000 * Decimal("0.2") / 1_000_000)
 
 
 def test_what_was_moved_is_paid_from_the_front_an_hour_before_five_minutes_before_plain() -> None:
     effects = Effects([compaction(7, 50_000, 12_000)], {})
-    effects.of(turn(1, 0, None), Tokens(0, 50_000, 500), RATES)
-    anew, _ = effects.of(turn(2, 60, 7), Tokens(6_000, 0, 4_000, 3_000), RATES)
+    effects.take_turn(turn(1, 0, None), Tokens(0, 50_000, 500), RATES)
+    anew, _ = effects.take_turn(turn(2, 60, 7), Tokens(6_000, 0, 4_000, 3_000), RATES)
     paid = 3_000 * Decimal("3.8") + 4_000 * Decimal("2.3") + 5_000 * Decimal("1.8")
     assert anew == Estimate(12_000, paid / 1_000_000)
 
 
 def test_later_requests_are_shorter_until_the_next_compaction_priced_as_they_were_charged() -> None:
     effects = Effects([compaction(7, 50_000, 12_000), compaction(8, 40_000, 15_000)], {})
-    effects.of(turn(1, 0, None), Tokens(0, 50_000, 500), RATES)
-    effects.of(turn(2, 60, 7), Tokens(0, 0, 12_500), RATES)
-    read = effects.of(turn(3, 120, 7), Tokens(0, 12_500, 500), RATES)
-    cold = effects.of(turn(4, 9_000, 7), Tokens(0, 0, 14_000), RATES)
-    plain = effects.of(turn(5, 9_100, 7), Tokens(14_500), RATES)
+    effects.take_turn(turn(1, 0, None), Tokens(0, 50_000, 500), RATES)
+    effects.take_turn(turn(2, 60, 7), Tokens(0, 0, 12_500), RATES)
+    read = effects.take_turn(turn(3, 120, 7), Tokens(0, 12_500, 500), RATES)
+    cold = effects.take_turn(turn(4, 9_000, 7), Tokens(0, 0, 14_000), RATES)
+    plain = effects.take_turn(turn(5, 9_100, 7), Tokens(14_500), RATES)
     assert [done[0] for done in (read, cold, plain)] == [Estimate()] * 3
     assert [done[1].tokens for done in (read, cold, plain)] == [38_000] * 3
     assert [done[1].cost * 1_000_000 / 38_000 for done in (read, cold, plain)] == [
@@ -92,13 +92,13 @@ def test_later_requests_are_shorter_until_the_next_compaction_priced_as_they_wer
         RATES.cache_write,
         RATES.input,
     ]
-    assert effects.of(turn(6, 9_200, 8), Tokens(0, 0, 15_000), RATES)[1].tokens == 25_000
+    assert effects.take_turn(turn(6, 9_200, 8), Tokens(0, 0, 15_000), RATES)[1].tokens == 25_000
 
 
 def test_after_a_pause_that_outlived_the_cache_nothing_counts_as_sent_anew() -> None:
     effects = Effects([compaction(7, 50_000, 12_000)], {})
-    effects.of(turn(1, 0, None), Tokens(0, 45_000, 3_000), RATES)
-    anew, unsent = effects.of(turn(2, 302, 7), Tokens(0, 0, 12_000), RATES)
+    effects.take_turn(turn(1, 0, None), Tokens(0, 45_000, 3_000), RATES)
+    anew, unsent = effects.take_turn(turn(2, 302, 7), Tokens(0, 0, 12_000), RATES)
     assert anew == Estimate()
     assert unsent == Estimate(38_000, 38_000 * RATES.cache_write / 1_000_000)
 
@@ -106,24 +106,24 @@ def test_after_a_pause_that_outlived_the_cache_nothing_counts_as_sent_anew() -> 
 def test_a_call_on_the_side_that_read_from_the_cache_keeps_it_alive() -> None:
     ping = Receipt(1, "s", "ping", SONNET, {}, None, 290.0)
     effects = Effects([compaction(7, 50_000, 12_000)], {})
-    effects.of(turn(1, 0, None), Tokens(0, 45_000, 3_000), RATES)
-    effects.refreshed(replace(ping, model="other:model"), Tokens(0, 48_000))
-    effects.refreshed(ping, Tokens(0, 48_000))
-    assert effects.of(turn(2, 500, 7), Tokens(0, 0, 12_000), RATES)[0].tokens > 0
+    effects.take_turn(turn(1, 0, None), Tokens(0, 45_000, 3_000), RATES)
+    effects.take_receipt(replace(ping, model="other:model"), Tokens(0, 48_000))
+    effects.take_receipt(ping, Tokens(0, 48_000))
+    assert effects.take_turn(turn(2, 500, 7), Tokens(0, 0, 12_000), RATES)[0].tokens > 0
 
 
 def test_an_undone_compaction_spares_nothing_and_one_that_a_fork_took_over_does() -> None:
     effects = Effects([compaction(7, 50_000, 12_000)], {9: 7})
-    effects.of(turn(1, 0, 7), Tokens(0, 0, 12_000), RATES)
-    assert effects.of(turn(2, 10, None), Tokens(0, 0, 50_000), RATES) == (Estimate(), Estimate())
-    anew, unsent = effects.of(turn(3, 20, 9, branch=2), Tokens(0, 11_000, 900), RATES)
+    effects.take_turn(turn(1, 0, 7), Tokens(0, 0, 12_000), RATES)
+    assert effects.take_turn(turn(2, 10, None), Tokens(0, 0, 50_000), RATES) == (Estimate(), Estimate())
+    anew, unsent = effects.take_turn(turn(3, 20, 9, branch=2), Tokens(0, 11_000, 900), RATES)
     assert (anew, unsent.tokens) == (Estimate(), 38_000)
 
 
 def test_without_prices_or_figures_there_are_tokens_or_nothing() -> None:
     blank = replace(compaction(7, 0, 0), tokens_before=None)
-    assert Effects([blank], {}).of(turn(1, 0, 7), Tokens(5), RATES) == (Estimate(), Estimate())
-    assert Effects([compaction(7, 9, 4)], {}).of(turn(1, 0, 7), Tokens(5), None) == (Estimate(), Estimate(5))
+    assert Effects([blank], {}).take_turn(turn(1, 0, 7), Tokens(5), RATES) == (Estimate(), Estimate())
+    assert Effects([compaction(7, 9, 4)], {}).take_turn(turn(1, 0, 7), Tokens(5), None) == (Estimate(), Estimate(5))
 
 
 # -- sums ----------------------------------------------------------------------------------------------------------

@@ -334,7 +334,7 @@ def test_memories_are_asked_before_a_compaction_and_cannot_stop_it(
     notices: list[str] = []
     memory = MemoryManager([Helpful(), Hanging()], timeout_seconds=0.2, warn=notices.append)
     memory.start(agent.conversation.session_id)
-    agent.memory = agent.compactor.memory = memory
+    agent.memory = memory
     talk(agent, 14)
     assert len(compactions(heard)) >= 1
     assert any("berth nine (True)" in prompt for prompt in prompts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from everlong.agent.tools.files import edited_text
+from everlong.agent.tools.files import edit_text
 from everlong.errors import ToolError
 from tests.agent.desk import Desk
 
@@ -99,13 +99,13 @@ def test_an_edit_is_a_replacement_and_nothing_else(before: str, after: str, new:
     places = sum(text.startswith(old, at) for at in range(len(text)))
     if old == new:
         with pytest.raises(ToolError, match="the same"):
-            edited_text(text, old, new, "f")
+            edit_text(text, old, new, "f")
     elif places == 1:
-        assert edited_text(text, old, new, "f").text == before + new + after
+        assert edit_text(text, old, new, "f").text == before + new + after
     else:
         with pytest.raises(ToolError, match=f"{places} times"):
-            edited_text(text, old, new, "f")
-        assert edited_text(text, old, new, "f", replace_all=True).text == text.replace(old, new)
+            edit_text(text, old, new, "f")
+        assert edit_text(text, old, new, "f", replace_all=True).text == text.replace(old, new)
 
 
 @given(LINES, LINES, NEW, st.data())
@@ -120,7 +120,7 @@ def test_in_a_file_with_crlf_an_edit_is_the_same_edit_with_crlf(
 
     def outcome(text: str, old: str, new: str) -> str:
         try:
-            return edited_text(text, old, new, "f").text
+            return edit_text(text, old, new, "f").text
         except ToolError as error:
             return f"refused: {str(error).replace(chr(13), '')}"
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from everlong.agent.approval import Approvals, refuse_everything
 from everlong.agent.tools import Toolbox, ToolContext, ToolOutput, builtin_tools, tool
-from everlong.agent.tools.toolbox import STORED, capped
+from everlong.agent.tools.toolbox import STORED, cap
 from everlong.errors import ConfigError, ToolError, ToolInterrupted
 from everlong.model import ToolCall
 from everlong.store.opening import redacted_message
@@ -230,7 +230,7 @@ UNITS = st.text(st.sampled_from("ab \n\r.é漢😀"), min_size=1, max_size=60)
 def test_capping_keeps_the_bound_the_beginning_and_the_end_and_counts_rightly(unit: str, limit: int, more: int) -> None:
     page = limit * 2 // 3
     text = (unit * (limit + more))[: limit + more]
-    shown = capped(text, limit, page, "0" * 12)
+    shown = cap(text, limit, page, "0" * 12)
     assert len(shown) <= limit
     head, mark, rest = shown.partition("[… ")
     first = page_ends(text, page)[0]

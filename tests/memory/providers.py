@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.memory import MemoryProvider
 from everlong.model import Message
+from everlong.workers import Job
 
 if TYPE_CHECKING:
     import pytest
@@ -113,16 +114,16 @@ def out_of_patience_once_it_hangs(provider: Hanging, monkeypatch: pytest.MonkeyP
     """The time of the call in which the provider begins to hang is over then; all other calls have all time."""
     is_over = False
 
-    def finished(done: threading.Event, seconds: float) -> bool:
+    def finished(job: Job[Any], seconds: float, check: object) -> bool:
         nonlocal is_over
-        del seconds
-        while not done.wait(0.002):
+        del seconds, check
+        while not job.done.wait(0.002):
             if provider.hangs.is_set() and not is_over:
                 is_over = True
                 return False
         return True
 
-    monkeypatch.setattr("everlong.memory.contain._finished", finished)
+    monkeypatch.setattr("everlong.workers._finished", finished)
     try:
         yield
     finally:

@@ -170,7 +170,7 @@ def test_a_model_that_hangs_is_a_warning_is_not_asked_again_and_its_late_answer_
         answered.set()
         return Model(SAVE)(messages, tools)
 
-    monkeypatch.setattr("everlong.memory.contain._finished", lambda done, _: not hangs.wait() and done.wait())
+    monkeypatch.setattr("everlong.workers._finished", lambda job, *_: not hangs.wait() and job.done.wait())
     assert "did not answer within 1800 seconds" in manager.flush(TALK, ask).problem
     assert len(warnings) == 1
     model = Model(SAVE)

@@ -14,7 +14,7 @@ import everlong.memory.files
 from everlong.config.files import write_whole
 from everlong.errors import NotesError
 from everlong.memory import NotesMemory
-from everlong.memory.files import NotesFile, held
+from everlong.memory.files import NotesFile, hold_lock
 
 WRITER = """
 import sys
@@ -74,8 +74,8 @@ def test_a_process_that_dies_with_the_lock_leaves_it_free(notes: NotesMemory, fo
     code = """
 import os, sys
 from pathlib import Path
-from everlong.memory.files import held
-with held(Path(sys.argv[1]), 300):
+from everlong.memory.files import hold_lock
+with hold_lock(Path(sys.argv[1]), 300):
     os._exit(9)
 """
     process = start(code, str(folder))
@@ -87,7 +87,7 @@ with held(Path(sys.argv[1]), 300):
 def test_who_keeps_the_lock_too_long_is_told_of(folder: Path) -> None:
     folder.mkdir()
     notes = NotesMemory(folder, wait_seconds=0)
-    with held(folder, 300), pytest.raises(NotesError, match=r"another program has kept the notes in .* locked"):
+    with hold_lock(folder, 300), pytest.raises(NotesError, match=r"another program has kept the notes in .* locked"):
         notes.add("memory", "one")
     assert notes.notes("memory") == []
     notes.add("memory", "one")
@@ -96,7 +96,7 @@ def test_who_keeps_the_lock_too_long_is_told_of(folder: Path) -> None:
 def test_reading_needs_no_lock(folder: Path) -> None:
     notes = NotesMemory(folder, wait_seconds=0)
     notes.add("memory", "one")
-    with held(folder, 300):
+    with hold_lock(folder, 300):
         assert notes.notes("memory") == ["one"]
         assert [found.text for found in notes.search("one")] == ["one"]
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from everlong.config import MemorySettings, Settings
 from everlong.memory import MemoryManager, NotesMemory
-from everlong.memory.files import held
+from everlong.memory.files import hold_lock
 
 
 def made(folder: Path | None, warnings: list[str], **memory: object) -> MemoryManager:
@@ -39,10 +39,10 @@ def test_the_budget_bounds_the_block(folder: Path, warnings: list[str]) -> None:
 def test_the_time_limit_is_the_setting(folder: Path, warnings: list[str]) -> None:
     manager = made(folder, warnings, timeout_seconds=3)
     assert manager._providers[0]._seconds == 3
-    with held(folder.parent, 5):
+    with hold_lock(folder.parent, 5):
         pass  # the lock belongs to a folder, not to the process
     folder.mkdir(exist_ok=True)
-    with held(folder, 5):
+    with hold_lock(folder, 5):
         answer = made(folder, warnings, timeout_seconds=1).handle_tool_call(
             "memory_add", {"target": "user", "text": "Sails."}
         )

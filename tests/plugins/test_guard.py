@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from everlong.agent.watch import Interrupted
+from everlong.config import Settings
 from everlong.context import ContextCompressor, ContextEngine
 from everlong.errors import PluginError, TargetUnreachable
 from everlong.model import Message
 from everlong.plugins import checking
+from everlong.plugins.adapters.host_state import Host
 from everlong.plugins.checking import EngineFault
 from everlong.plugins.engines import adopt
 from everlong.plugins.guard import GuardedEngine
@@ -56,12 +58,15 @@ def conversation(turns: int = 12) -> list[Message]:
     return said
 
 
-def guarded(engine: Any, *, seconds: float = 5.0, warned: list[str] | None = None) -> GuardedEngine:
+def guarded(
+    engine: Any, *, seconds: float = 5.0, warned: list[str] | None = None, host: Host | None = None
+) -> GuardedEngine:
     return GuardedEngine(
         engine,
         lambda: ContextCompressor(8_000),
         seconds=seconds,
         warn=(warned if warned is not None else []).append,
+        host=host,
     )
 
 
@@ -314,8 +319,7 @@ def test_a_compaction_can_be_interrupted_while_the_engine_is_at_it() -> None:
         if busy.is_set():
             raise Interrupted
 
-    engine = guarded(with_compress(work))
-    engine.check = check
+    engine = guarded(with_compress(work), host=Host(Settings(), check=check))
     with pytest.raises(Interrupted):
         engine.compress(conversation())
     released.set()

@@ -1,7 +1,7 @@
-"""The books of a store: every call that was paid for, added up by model, by session or by day, and over all.
+"""The books of a store: every paid call, added up by model, by session or by day, and over all.
 
-A session stands for its whole lineage, because a compaction only begins the next part of the same conversation. Reads
-the store once, oldest first; what a call costs is looked up by the name of its model.
+A session stands for its whole lineage, because a compaction only begins the next part of the same conversation. The
+store is read once, oldest first; the name of its model gives the price of a call.
 """
 
 from __future__ import annotations
@@ -49,9 +49,22 @@ __all__ = [
 
 CallKind = Literal["conversation", "summary", "memory", "ping", "plugin"]
 KINDS: tuple[CallKind, ...] = ("conversation", "summary", "memory", "ping", "plugin")
-"""What calls are for: the conversation itself, and what is called on its side."""
+"""Purposes of calls: the conversation itself, and four kinds on its side."""
 
 _NOTHING = Decimal(0)
+
+By = Literal["model", "session", "day"]
+UNNAMED = "unknown"
+"""The model of a call that names none."""
+NO_SESSION = "(no session)"
+
+_FIVE_MINUTES, _HOUR = 300.0, 3_600.0
+"""Seconds for which a provider holds its cache."""
+
+PromptKind = Literal["plain", "cache_read", "cache_write_5m", "cache_write_1h"]
+
+_MOST_POINTS = 600
+_TOP = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +79,7 @@ class Tokens:
 
     @classmethod
     def of(cls, usage: Mapping[str, Any]) -> Tokens:
-        """Those that a stored usage tells; what was written is for five minutes where it does not say for how long."""
+        """Return the tokens of a stored usage; cache writes count as five-minute ones unless it says otherwise."""
         totals = usage_totals(usage)
         told = usage.get("cache_write_1h_tokens")
         written = totals["cache_write_tokens"]
@@ -75,17 +88,17 @@ class Tokens:
 
     @property
     def written(self) -> int:
-        """All that was written to the cache."""
+        """All tokens written to the cache."""
         return self.cache_write_5m + self.cache_write_1h
 
     @property
     def prompt(self) -> int:
-        """All that was sent."""
+        """All tokens sent."""
         return self.plain + self.cache_read + self.written
 
     @property
     def usage(self) -> Usage:
-        """The same in the words of providers."""
+        """The same tokens as a `Usage`."""
         return Usage(self.plain, self.output, self.cache_read, self.written, self.cache_write_1h)
 
     def __add__(self, other: Tokens) -> Tokens:
@@ -98,7 +111,7 @@ class Tokens:
         )
 
     def to_dict(self) -> dict[str, int]:
-        """The figures by name."""
+        """Return the figures by name."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
@@ -125,15 +138,15 @@ class BookEntry:
     cost: Decimal | None
     """US dollars; None where the price is not known."""
     uncached_cost: Decimal | None
-    """What the same tokens would have cost without a cache."""
+    """US dollars that the same tokens would have cost without a cache."""
     rewritten: Estimate = Estimate()
-    """What it had to send anew because a compaction moved it; the cost is what that was above reading it."""
+    """Tokens sent anew because a compaction moved them; the cost is the price above reading them."""
     unsent: Estimate = Estimate()
-    """What it did not have to send because of a compaction, and what that would have cost."""
+    """Tokens not sent thanks to a compaction, and their price."""
     missed: Estimate = Estimate()
-    """Tokens that lay in the cache and were paid for again, and how much dearer that was than reading them."""
+    """Tokens that lay in the cache and were paid again; the cost is the price above reading them."""
     missed_by: str = ""
-    """Why it was not read, by one of the reasons of `everlong.caching.misses`."""
+    """The reason for the miss, one of `everlong.caching.misses`; empty where there was none."""
 
 
 @dataclass(slots=True)
@@ -160,14 +173,14 @@ class Account:
     kinds: dict[str, KindSum] = field(default_factory=lambda: {kind: KindSum() for kind in KINDS})
     uncached_cost: Decimal = _NOTHING
     unpriced_calls: int = 0
-    """Calls to models whose price is not known; their tokens are counted, no amount has them."""
+    """Calls to models without a known price; their tokens are counted, amounts leave them out."""
     unanswered: int = 0
-    """Requests that brought no answer; what a provider may have charged for them is not known."""
+    """Requests that brought no answer; their cost is unknown."""
     compactions: int = 0
     rewritten: Estimate = Estimate()
     unsent: Estimate = Estimate()
     misses: dict[str, MissSum] = field(default_factory=dict)
-    """By reason, the calls that did not read what the one before had left in the provider's cache."""
+    """Calls that missed the provider's cache, by reason."""
 
     @property
     def calls(self) -> int:
@@ -186,7 +199,7 @@ class Account:
 
     @property
     def has_prices(self) -> bool:
-        """Whether any of its calls has a known price, or there is none."""
+        """True if any call has a known price, or there are no calls."""
         return self.unpriced_calls < self.calls or not self.calls
 
     def add(self, entry: BookEntry) -> None:
@@ -207,7 +220,7 @@ class Account:
             mine_missed.missed += entry.missed
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON-ready data; amounts are exact, as text, and null where no price is known."""
+        """Return everything as JSON-ready data; amounts are exact texts, null where no price is known."""
 
         def amount(value: Decimal) -> str | None:
             return dollars(value) if self.has_prices else None
@@ -240,151 +253,29 @@ class Account:
 
 
 def dollars(value: Decimal) -> str:
-    """An exact amount in plain digits, without zeros at its end."""
+    """Return an exact amount in plain digits, without trailing zeros."""
     text = f"{value:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-_SHORT, _HOUR = 300.0, 3_600.0
-"""Seconds for which a provider holds what was written to its cache."""
-
-PromptKind = Literal["plain", "cache_read", "cache_write_5m", "cache_write_1h"]
-"""The fields of `Tokens` that stand for parts of a prompt."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Before:
-    """The request before this one on the same branch."""
-
-    tokens: Tokens
-    model: str | None
-    ended: float
-    """When the provider last saw it."""
-    seconds: float
-    """How long the provider holds it from then on; 0 where it was not cached."""
-
-    def is_held(self, at: float) -> bool:
-        """Whether the provider still holds it at a moment."""
-        return at - self.ended <= self.seconds
-
-
-class Effects:
-    """Walks through turns and receipts, oldest first, and tells for each turn what compactions did to it.
-
-    Args:
-        compactions: the history.
-        repeated: for each view that a fork took over, the view that it repeats.
-    """
-
-    def __init__(self, compactions: Iterable[Compaction], repeated: Mapping[int, int]) -> None:
-        self._by_view = {one.view_id: one for one in compactions if one.view_id is not None}
-        self._repeated = repeated
-        self._before: dict[int, _Before] = {}
-        self._branches: dict[str, int] = {}
-        self._seen: set[int] = set()
-
-    def refreshed(self, receipt: Receipt, tokens: Tokens) -> None:
-        """Take in a call on the side: one that read from the cache of the same model keeps it alive."""
-        branch = self._branches.get(receipt.session)
-        before = None if branch is None else self._before.get(branch)
-        if branch is None or before is None or not tokens.cache_read or receipt.model != before.model:
-            return
-        if before.is_held(receipt.at):
-            self._before[branch] = replace(before, ended=receipt.at)
-
-    def of(self, turn: Turn, tokens: Tokens, rates: Rates | None) -> tuple[Estimate, Estimate]:
-        """What the turn had to send anew, and what it did not have to send; without rates, tokens only."""
-        before = self._before.get(turn.branch)
-        held_for = _held_for(tokens, before)
-        self._before[turn.branch] = _Before(tokens, turn.model, turn.ended or turn.began, held_for)
-        if turn.session is not None:
-            self._branches[turn.session] = turn.branch
-        done = self._compaction_of(turn.view_id)
-        if done is None or turn.view_id is None or done.tokens_before is None or done.tokens_after is None:
-            return Estimate(), Estimate()
-        spared = max(0, done.tokens_before - done.tokens_after)
-        is_first = turn.view_id == done.view_id and turn.view_id not in self._seen
-        self._seen.add(turn.view_id)
-        if not is_first:
-            return Estimate(), _unsent(spared, _charged_as(tokens, before), rates)
-        if before is None or not before.is_held(turn.began):  # all of it would have been sent anew anyway
-            return Estimate(), _unsent(spared, _written_as(tokens), rates)
-        would_be_new = max(0, done.tokens_before - before.tokens.prompt)
-        moved = max(0, done.tokens_after - would_be_new - tokens.cache_read)
-        return paid_again(moved, tokens, rates), _unsent(spared, "cache_read", rates)
-
-    def _compaction_of(self, view: int | None) -> Compaction | None:
-        while view is not None and view not in self._by_view:
-            view = self._repeated.get(view)
-        return None if view is None else self._by_view[view]
-
-
-def _held_for(tokens: Tokens, before: _Before | None) -> float:
-    """How long a provider holds what a request sent: as long as it was written for, else as long as what it read."""
-    if tokens.cache_write_5m:
-        return _SHORT
-    if tokens.cache_write_1h:
-        return _HOUR
-    if tokens.cache_read:
-        return (before.seconds if before is not None else 0.0) or _SHORT
-    return 0.0
-
-
-def _charged_as(tokens: Tokens, before: _Before | None) -> PromptKind:
-    """How the provider would have charged more of what stood in the request before this one: as it did the rest."""
-    if tokens.cache_read and (before is None or 2 * tokens.cache_read >= before.tokens.prompt):
-        return "cache_read"
-    return _written_as(tokens)
-
-
-def _written_as(tokens: Tokens) -> PromptKind:
-    if tokens.cache_write_5m:
-        return "cache_write_5m"
-    return "cache_write_1h" if tokens.cache_write_1h else "plain"
-
-
-def _unsent(spared: int, kind: PromptKind, rates: Rates | None) -> Estimate:
-    return Estimate(spared) if rates is None else Estimate(spared, rates.cost(Tokens(**{kind: spared}).usage))
-
-
-def paid_again(moved: int, tokens: Tokens, rates: Rates | None) -> Estimate:
-    """Return what a request paid above reading for tokens that had been sent before.
-
-    They are paid as what the request wrote, from its beginning on: an hour stands before five minutes.
-    """
-    moved = min(moved, tokens.written + tokens.plain)
-    if rates is None:
-        return Estimate(moved)
-    hour = min(moved, tokens.cache_write_1h)
-    short = min(moved - hour, tokens.cache_write_5m)
-    paid = Tokens(plain=moved - hour - short, cache_write_5m=short, cache_write_1h=hour)
-    return Estimate(moved, rates.cost(paid.usage) - rates.cost(Tokens(cache_read=moved).usage))
-
-
-By = Literal["model", "session", "day"]
-UNNAMED = "unknown"
-"""Stands where a call names no model."""
-NO_SESSION = "(no session)"
-
-
 @dataclass
 class Books:
-    """What was paid for: over all, and by whatever was asked for."""
+    """Paid calls, added up over all and by group."""
 
     by: By
     since: float | None = None
     total: Account = field(default_factory=Account)
     groups: dict[str, Account] = field(default_factory=dict)
-    """By model, by the id of a lineage's first session, or by date, in the order in which they first appear."""
+    """Sums by model, by the id of a lineage's first session, or by date, in order of appearance."""
     titles: dict[str, str] = field(default_factory=dict)
     """Titles of the sessions that `groups` names."""
     unpriced: list[str] = field(default_factory=list)
-    """Models whose price is not known, though they were called."""
+    """Called models without a known price."""
     entries: list[BookEntry] = field(default_factory=list)
     """Every call that was counted, oldest first."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON-ready data."""
+        """Return everything as JSON-ready data."""
         return {
             "by": self.by,
             "since": self.since,
@@ -406,7 +297,7 @@ def account(
     since: float | None = None,
     session: str | None = None,
 ) -> Books:
-    """Add up what was paid for.
+    """Add up the paid calls of a store.
 
     Args:
         store: the store whose turns, receipts and compactions are read.
@@ -415,11 +306,11 @@ def account(
         since: only calls from this moment on, in seconds since 1970.
         session: only the lineage of this session, by its id.
     """
-    return _Bookkeeper(store, settings, Books(by, since), session).kept()
+    return _Bookkeeper(store, settings, Books(by, since), session).keep()
 
 
 class _Bookkeeper:
-    """Keeps one set of books."""
+    """The keeper of one set of books."""
 
     def __init__(self, store: Store, settings: Settings, books: Books, session: str | None) -> None:
         self._store = store
@@ -428,13 +319,13 @@ class _Bookkeeper:
         self._roots = first_sessions(store.sessions.newest())
         self._only = None if session is None else self._roots.get(session, session)
 
-    def kept(self) -> Books:
+    def keep(self) -> Books:
         store, books = self._store, self._books
         compactions = store.compactions()
         effects = Effects(compactions, repeated_views(store))
         for call in self._calls():
             if isinstance(call, _Paid):
-                self._paid(call, effects)
+                self._enter(call, effects)
             elif self._is_meant(call.session, call.began):
                 for one in self._accounts(call.model, call.session, call.began):
                     one.unanswered += 1
@@ -443,23 +334,23 @@ class _Bookkeeper:
                 for one in self._accounts(done.model, done.session, done.at):
                     one.compactions += 1
         books.unpriced = self._prices.missing
-        if books.by != "session":  # sessions stay as they began; models and days have an order of their own
+        if books.by != "session":  # sessions stay in order of appearance
             books.groups = dict(sorted(books.groups.items()))
         return books
 
     def _calls(self) -> Iterator[_Paid | Turn]:
-        """Every call, oldest first; a turn itself where it brought no answer."""
+        """Return every call, oldest first; a request without an answer comes as its turn."""
         turns: Iterator[_Paid | Turn] = (_paid_turn(turn) for turn in self._store.turns.since())
         receipts: Iterator[_Paid | Turn] = (_paid_receipt(one) for one in self._store.receipts.since())
         return heapq.merge(turns, receipts, key=_moment)
 
-    def _paid(self, call: _Paid, effects: Effects) -> None:
+    def _enter(self, call: _Paid, effects: Effects) -> None:
         rates = self._prices.of(call.model, call.tokens.prompt, call.at)
         done = Estimate(), Estimate()
         if call.turn is not None:
-            done = effects.of(call.turn, call.tokens, rates)
+            done = effects.take_turn(call.turn, call.tokens, rates)
         elif call.receipt is not None:
-            effects.refreshed(call.receipt, call.tokens)
+            effects.take_receipt(call.receipt, call.tokens)
         if not self._is_meant(call.session, call.at):
             return
         usage = call.tokens.usage
@@ -486,18 +377,18 @@ class _Bookkeeper:
         return self._only is None or (session is not None and self._roots.get(session, session) == self._only)
 
     def _accounts(self, model: str | None, session: str | None, at: float) -> tuple[Account, Account]:
-        """Those that a call belongs to: the one over all, and that of its group."""
+        """Return the accounts of a call: the one over all, and that of its group."""
         books = self._books
         name = model or UNNAMED
         if books.by == "day":
             name = f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d}"
         elif books.by == "session":
             name = NO_SESSION if session is None else self._roots.get(session, session)
-            if session is not None and name not in books.titles and (title := self._titled(name)):
+            if session is not None and name not in books.titles and (title := self._title_of(name)):
                 books.titles[name] = title
         return books.total, books.groups.setdefault(name, Account())
 
-    def _titled(self, ident: str) -> str | None:
+    def _title_of(self, ident: str) -> str | None:
         return self._store.sessions.get(ident).title if ident in self._roots else None
 
 
@@ -518,12 +409,12 @@ def _paid_turn(turn: Turn) -> _Paid | Turn:
         return turn
     tokens = Tokens.of(turn.usage)
     if turn.usage.get("audited"):
-        turn = replace(turn, view_id=None)  # it was sent whole, whatever view was in force
+        turn = replace(turn, view_id=None)  # it was sent whole, without the view
     return _Paid(turn.began, turn.model, turn.session, tokens, turn=turn)
 
 
 def _missed(call: _Paid, rates: Rates | None) -> tuple[Estimate, str]:
-    """Return what a call did not read from the provider's cache, and why, where the gateway found that out."""
+    """Return the tokens that a call should have read from the cache, and why it did not, if the gateway knows."""
     usage = call.turn.usage if call.turn is not None else None
     told = (usage or {}).get("cache_miss")
     tokens, reason = (told.get("tokens"), told.get("reason")) if isinstance(told, dict) else (None, None)
@@ -553,46 +444,157 @@ def first_sessions(sessions: list[Session]) -> dict[str, str]:
 
 
 class AccountPrices:
-    """What tokens cost, by the name of a model as it was stored."""
+    """Prices of tokens, by the name of a model as it was stored."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._catalogue = Catalogue(settings.models)
         self._known: dict[str, tuple[ModelName, Endpoint] | None] = {}
         self.missing: list[str] = []
-        """Models whose price is not known."""
+        """Models without a known price."""
 
     def of(self, model: str | None, prompt_tokens: int, at: float) -> Rates | None:
-        """Return the rates of one request; None where they are not known."""
+        """Return the rates of one request; None where they are unknown."""
         name = model or UNNAMED
         if name not in self._known:
-            self._known[name] = self._resolved(name)
+            self._known[name] = self._resolve(name)
         found = self._known[name]
         return None if found is None else self._catalogue.rates(*found, prompt_tokens, at)
 
     def miss(self, model: str) -> None:
-        """Note a model whose price is not known."""
+        """Note a model without a known price."""
         if model not in self.missing:
             self.missing.append(model)
 
-    def _resolved(self, name: str) -> tuple[ModelName, Endpoint] | None:
+    def _resolve(self, name: str) -> tuple[ModelName, Endpoint] | None:
         own = self._settings.providers
         try:
             parsed = parse_model_name(name, own)
             return parsed, endpoint_for(parsed.provider, own)
         except ConfigError:
-            # One that nobody known serves may still have prices of its own in the settings.
+            # The settings may have prices for a model of an unknown provider.
             provider, colon, model = name.partition(":")
             bare = ModelName(provider, model) if colon else ModelName("custom", name)
             return bare, Endpoint(bare.provider)
 
 
-_MOST_POINTS = 600
-_TOP = 40
+# -- effects of compactions --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """The request before this one on the same branch."""
+
+    tokens: Tokens
+    model: str | None
+    ended: float
+    """The moment at which the provider last saw it."""
+    seconds: float
+    """Seconds for which the provider holds it from then on; 0 where it was not cached."""
+
+    def is_held(self, at: float) -> bool:
+        """Return whether the provider still caches it at a moment."""
+        return at - self.ended <= self.seconds
+
+
+class Effects:
+    """The effects of compactions on turns; takes turns and receipts in, oldest first.
+
+    Args:
+        compactions: the history.
+        repeated: for each view that a fork took over, the view that it repeats.
+    """
+
+    def __init__(self, compactions: Iterable[Compaction], repeated: Mapping[int, int]) -> None:
+        self._by_view = {one.view_id: one for one in compactions if one.view_id is not None}
+        self._repeated = repeated
+        self._before: dict[int, _Before] = {}
+        self._branches: dict[str, int] = {}
+        self._seen: set[int] = set()
+
+    def take_receipt(self, receipt: Receipt, tokens: Tokens) -> None:
+        """Take in a call on the side, which keeps the model's cache alive if it read from it."""
+        branch = self._branches.get(receipt.session)
+        before = None if branch is None else self._before.get(branch)
+        if branch is None or before is None or not tokens.cache_read or receipt.model != before.model:
+            return
+        if before.is_held(receipt.at):
+            self._before[branch] = replace(before, ended=receipt.at)
+
+    def take_turn(self, turn: Turn, tokens: Tokens, rates: Rates | None) -> tuple[Estimate, Estimate]:
+        """Take in a turn, and return what it sent anew and what it did not send; without rates, tokens only."""
+        before = self._before.get(turn.branch)
+        held_for = _held_for(tokens, before)
+        self._before[turn.branch] = _Before(tokens, turn.model, turn.ended or turn.began, held_for)
+        if turn.session is not None:
+            self._branches[turn.session] = turn.branch
+        done = self._compaction_of(turn.view_id)
+        if done is None or turn.view_id is None or done.tokens_before is None or done.tokens_after is None:
+            return Estimate(), Estimate()
+        spared = max(0, done.tokens_before - done.tokens_after)
+        is_first = turn.view_id == done.view_id and turn.view_id not in self._seen
+        self._seen.add(turn.view_id)
+        if not is_first:
+            return Estimate(), _unsent(spared, _charged_as(tokens, before), rates)
+        if before is None or not before.is_held(turn.began):  # all of it would have been sent anew anyway
+            return Estimate(), _unsent(spared, _written_as(tokens), rates)
+        would_be_new = max(0, done.tokens_before - before.tokens.prompt)
+        moved = max(0, done.tokens_after - would_be_new - tokens.cache_read)
+        return paid_again(moved, tokens, rates), _unsent(spared, "cache_read", rates)
+
+    def _compaction_of(self, view: int | None) -> Compaction | None:
+        while view is not None and view not in self._by_view:
+            view = self._repeated.get(view)
+        return None if view is None else self._by_view[view]
+
+
+def _held_for(tokens: Tokens, before: _Before | None) -> float:
+    """Return the seconds for which a provider caches a request: those of its write, else those of what it read."""
+    if tokens.cache_write_5m:
+        return _FIVE_MINUTES
+    if tokens.cache_write_1h:
+        return _HOUR
+    if tokens.cache_read:
+        return (before.seconds if before is not None else 0.0) or _FIVE_MINUTES
+    return 0.0
+
+
+def _charged_as(tokens: Tokens, before: _Before | None) -> PromptKind:
+    """Return the rate of more tokens of the previous request: the same that the provider charged for the rest."""
+    if tokens.cache_read and (before is None or 2 * tokens.cache_read >= before.tokens.prompt):
+        return "cache_read"
+    return _written_as(tokens)
+
+
+def _written_as(tokens: Tokens) -> PromptKind:
+    if tokens.cache_write_5m:
+        return "cache_write_5m"
+    return "cache_write_1h" if tokens.cache_write_1h else "plain"
+
+
+def _unsent(spared: int, kind: PromptKind, rates: Rates | None) -> Estimate:
+    return Estimate(spared) if rates is None else Estimate(spared, rates.cost(Tokens(**{kind: spared}).usage))
+
+
+def paid_again(moved: int, tokens: Tokens, rates: Rates | None) -> Estimate:
+    """Return what a request paid above reading for tokens that had been sent before.
+
+    They are paid as what the request wrote, from its beginning on: an hour stands before five minutes.
+    """
+    moved = min(moved, tokens.written + tokens.plain)
+    if rates is None:
+        return Estimate(moved)
+    hour = min(moved, tokens.cache_write_1h)
+    short = min(moved - hour, tokens.cache_write_5m)
+    paid = Tokens(plain=moved - hour - short, cache_write_5m=short, cache_write_1h=hour)
+    return Estimate(moved, rates.cost(paid.usage) - rates.cost(Tokens(cache_read=moved).usage))
+
+
+# -- the picture -------------------------------------------------------------------------------------------------------
 
 
 def draw(books: Books) -> str:
-    """The SVG of some books, two panels of running totals in US dollars."""
+    """Return the books as SVG: two panels of running totals in US dollars."""
     entries = [entry for entry in books.entries if entry.cost is not None]
     paid = {
         "paid": _running(entry.cost or Decimal(0) for entry in entries),
@@ -615,11 +617,11 @@ def _if_summary(entry: BookEntry) -> Decimal:
 
 
 def _running(amounts: Iterable[Decimal]) -> list[float]:
-    return _thinned([float(total) for total in accumulate(amounts, initial=Decimal(0))])
+    return _thin([float(total) for total in accumulate(amounts, initial=Decimal(0))])
 
 
-def _thinned(values: Sequence[float]) -> list[float]:
-    """At most so many of the values, evenly, with the first and the last."""
+def _thin(values: Sequence[float]) -> list[float]:
+    """Return at most `_MOST_POINTS` of the values, evenly, with the first and the last."""
     if len(values) <= _MOST_POINTS:
         return list(values)
     last = len(values) - 1

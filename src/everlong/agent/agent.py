@@ -1,89 +1,98 @@
-"""The agent: the loop with a life around it. Sessions begin and end, models change, pauses are used, lists survive.
+"""The agent: a loop with a life around it.
 
-Made by `everlong.agent.open_agent`. What happens inside a prompt is the loop's business; this module knows what happens
-before, after and between prompts.
+`everlong.agent.open_agent` builds it from its `AgentParts`. The loop works on one prompt; the agent does what happens
+before, after and between prompts: sessions begin and end, models change, pauses are used, the todo list survives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from everlong.agent.approval import ApprovalRequest
+from everlong.agent.compaction import CompactionHooks, Compactor
 from everlong.agent.conversation import Said
-from everlong.agent.events import Notice, SessionStarted, Stop, TurnFinished
-from everlong.agent.plugin_hooks import PluggedLoop
+from everlong.agent.events import AgentEvent, Notice, SessionStarted, Stop, TurnFinished, unheard
+from everlong.agent.loop import Limits, Loop, Prompt, prompt_parts, prompt_text
+from everlong.agent.plugin_hooks import PLATFORM, PluginHooks
 from everlong.agent.tools.todo import NAME, TodoList
 from everlong.agent.watch import ctrl_c_sets
 from everlong.caching.keepalive import KeepAlive, keep_alive
 from everlong.context.literals import summary_indices
 from everlong.context.rules import EDIT_ANSWER, StandingRules, edit_message, standing_rules
 from everlong.errors import ContextOverflow, ProviderError, StoreError, ToolError
-from everlong.model import Message, ToolCall, calls_of, text_of
+from everlong.model import Message, ToolCall, calls_of
 from everlong.plugins.adapters.host_state import home as plugin_home
 from everlong.plugins.guard import GuardedEngine, compressors_in
 from everlong.providers.catalogue import relative_prices
 
 if TYPE_CHECKING:
-    from everlong.agent.compaction import Compactor
     from everlong.agent.conversation import AgentConversation
     from everlong.agent.model_calls import Asker, SideCalls
-    from everlong.agent.tools.toolbox import ToolResult
+    from everlong.agent.tools.toolbox import ToolResult, ToolSet
     from everlong.context import ContextEngine, Summarizer
-    from everlong.memory import MemoryManager
+    from everlong.memory import Ask, MemoryManager
     from everlong.plugins.manager import Plugins
     from everlong.providers.base import Usage
     from everlong.providers.connection import Connection
     from everlong.store import Compacted
     from everlong.store.paths import Entry
 
-__all__ = ["Agent", "PauseWork", "TodoKeeper"]
+__all__ = ["Agent", "AgentParts", "PauseWork", "TodoKeeper"]
 
-_MARGIN = 30.0
-"""Seconds before the provider forgets the conversation in which it is compacted."""
+_INDEXED_AT_ONCE = 256
+"""Messages that are put into the search index after a prompt, at most."""
+
+_PAUSE_MARGIN = 30.0
+"""Seconds by which a compaction in a pause comes before the provider forgets the conversation."""
+
+_NEAR = 64
+"""Blocks before a result in which its call is looked for."""
 
 
 @dataclass
 class PauseWork:
-    """The pauses of one conversation.
+    """The pauses of one conversation, and the use that is made of them.
 
-    ``hold_seconds`` is how long the provider holds a prompt; ``compacts`` and ``keeps_alive`` are what the user wants.
+    ``hold_seconds`` is how long the provider holds a prompt; the user chooses ``compacts`` and ``keeps_alive``.
     """
 
     hold_seconds: float = 300.0
     compacts: bool = False
     keeps_alive: bool = False
     pings: int = 0
-    """So many were sent in this pause."""
+    """Pings sent in this pause."""
     last_ping: Usage | None = None
 
-    def over(self) -> None:
-        """The pause is over."""
+    def end(self) -> None:
+        """End the pause: the next one has all its pings."""
         self.pings = 0
 
     def rest(self, idle: float, asker: Asker, compactor: Compactor) -> float | None:
-        """Use the pause so far; seconds after which to call again, None where it is of no more use.
+        """Use the pause, and return the seconds after which to call again; None where it is of no more use.
 
         Args:
             idle: seconds since the last answer.
-            asker: who was asked.
+            asker: asks the model.
             compactor: keeps the conversation inside the window.
         """
         if compactor.conversation.branch is None:
             return None
-        waits = [self._compacted(idle, compactor), self._kept_alive(idle, asker)]
+        waits = [self._compact(idle, compactor), self._ping(idle, asker)]
         return min((wait for wait in waits if wait is not None), default=None)
 
-    def _compacted(self, idle: float, compactor: Compactor) -> float | None:
+    def _compact(self, idle: float, compactor: Compactor) -> float | None:
         if not self.compacts or idle >= self.hold_seconds:
             return None
-        wait = self.hold_seconds - _MARGIN - idle
+        wait = self.hold_seconds - _PAUSE_MARGIN - idle
         if wait <= 0:
-            compactor.in_a_pause()
+            compactor.in_pause()
             return None
         return wait
 
-    def _kept_alive(self, idle: float, asker: Asker) -> float | None:
+    def _ping(self, idle: float, asker: Asker) -> float | None:
         plan = self._plan(asker) if self.keeps_alive else None
         if plan is None or self.pings >= plan.pings:
             return None
@@ -91,10 +100,10 @@ class PauseWork:
         if wait > 0:
             return wait
         if idle >= plan.interval * self.pings + self.hold_seconds:
-            return None  # nobody called in time: it is forgotten already
+            return None  # nobody called in time: the provider has forgotten it
         try:
             self.last_ping = asker.ping()
-        except ProviderError:  # a ping is an economy; the next prompt will tell what is wrong
+        except ProviderError:  # a ping only saves money; the next prompt shows what is wrong
             return None
         self.pings += 1
         return plan.interval * (self.pings + 1) - idle if self.pings < plan.pings else None
@@ -107,92 +116,70 @@ class PauseWork:
         return keep_alive({}, cache.last.prompt_tokens, cache.choice.model_rules, ttl)
 
 
-_NEAR = 64
-"""A call stands at most so many blocks before its result."""
+@dataclass(frozen=True)
+class AgentParts:
+    """The parts of an agent besides those of its loop."""
+
+    engine: ContextEngine
+    """Keeps the conversation inside the window."""
+    plugins: Plugins
+    side_calls: SideCalls
+    """Keeps account of calls on the side."""
+    asker_for: Callable[[Connection], Asker]
+    """Makes the asker for another model."""
+    conversation_for: Callable[[], AgentConversation]
+    """Makes a conversation without messages."""
+    summarizer_for: Callable[[Connection], Summarizer | None] = lambda _: None
+    """Makes the writer of summaries for a conversation with this model."""
+    memory: MemoryManager | None = None
+    ask_memory: Ask | None = None
+    """Asks the model what is worth remembering."""
+    pauses: PauseWork = field(default_factory=PauseWork)
+    """Says what to do while the user is silent."""
+    platform: str = "cli"
+    """The session's origin."""
+    compacts: bool = True
+    """False to ignore the thresholds of compaction."""
+    log_folder: Path | None = None
+    """Where the JSON log of each session goes; None for nowhere."""
 
 
-class TodoKeeper:
-    """Keeps the todo list of one conversation."""
-
-    def __init__(self, conversation: AgentConversation, todo: TodoList, warn: Callable[[str], None]) -> None:
-        self._conversation = conversation
-        self._todo = todo
-        self._warn = warn
-        self._node: bytes | None = None
-        self._pinned: bytes | None = None
-
-    def noted(self, call: ToolCall, result: ToolResult, nodes: Sequence[bytes]) -> None:
-        """A call was answered; if it was one that wrote the list, its result holds it now."""
-        if call.name == NAME and result.outcome == "done" and nodes:
-            self._node = nodes[-1]
-
-    def pin(self) -> None:
-        """Have the list told in its own words behind the summary that is about to be made.
-
-        To be called then and not earlier: a pin that moves changes what the provider has cached.
-        """
-        store = self._conversation.store
-        if self._node is None or self._node == self._pinned:
-            return
-        try:
-            if self._pinned is not None:
-                store.unpin(self._pinned)
-            store.pin(self._node)
-        except StoreError as error:
-            self._warn(f"the todo list could not be pinned: {error}")
-            return
-        self._pinned = self._node
-
-    def restore(self) -> None:
-        """Find the newest list of a stored conversation: in this session's messages, else among what is pinned."""
-        store, at = self._conversation.store, self._conversation.branch
-        if at is None:
-            return
-        for entry in store.pinned(at):
-            self._read(store.entries(at, max(-1, entry.depth - _NEAR), entry.depth), entry.id)
-        self._pinned = self._node
-        # What was said in this session is in the messages: only where a list is among them it is looked up.
-        if any(call.name == NAME for message in self._conversation.messages for call in calls_of(message)):
-            self._read(store.sessions.entries(self._conversation.session_id))
-
-    def _read(self, said: Sequence[Entry], only: bytes | None = None) -> None:
-        """Take over the lists that results confirm, the newest last; or the one of a single result."""
-        written: dict[object, Message] = {}
-        for entry in said:
-            message = entry.message
-            written |= {call.id: message for call in calls_of(message) if call.name == NAME}
-            confirms = message.get("role") == "tool" and not message.get("is_error") and only in {None, entry.id}
-            if confirms and (call_message := written.get(message.get("tool_call_id"))) is not None:
-                self._todo.replace(TodoList.from_messages([call_message]).items)
-                self._node = entry.id
-
-
-_INDEXED_AT_ONCE = 256
-"""Messages that are put into the search index after a prompt, at most."""
-
-
-class Agent(PluggedLoop):
+class Agent(Loop):
     """A model with tools, a memory and a conversation that does not end at the window."""
 
-    memory: MemoryManager | None = None
-    plugins: Plugins
-    """What is plugged in; set by `open_agent`."""
-    side_calls: SideCalls
-    """Takes in what calls on the side cost; set by `open_agent`."""
-    asker_for: Callable[[Connection], Asker]
-    """Makes the asker for another model; set by `open_agent`."""
-    summarizer_for: Callable[[Connection], Summarizer | None] = staticmethod(lambda _: None)
-    """Who writes summaries while a model is in force."""
-    conversation_for: Callable[[], AgentConversation]
-    """Makes a conversation in which nothing was said yet."""
-    pauses: PauseWork
-    """What is done while nobody says anything."""
-    platform: str = "cli"
-    """Where the session comes from."""
-    _conversation_id: str = ""
-    _left_session: str = ""
-    """The session of which the engine was told that it is over."""
-    todos: TodoKeeper
+    def __init__(
+        self,
+        asker: Asker,
+        conversation: AgentConversation,
+        tools: ToolSet,
+        parts: AgentParts,
+        *,
+        limits: Limits | None = None,
+        listen: Callable[[AgentEvent], None] = unheard,
+    ) -> None:
+        compactor = Compactor(
+            conversation,
+            parts.engine,
+            listen,
+            is_enabled=parts.compacts,
+            log_folder=parts.log_folder,
+            hooks=_AgentCompactionHooks(self),
+        )
+        hooks = PluginHooks(parts.plugins.registered.hooks)
+        super().__init__(asker, conversation, compactor, tools, limits=limits, listen=listen, hooks=hooks)
+        self.memory = parts.memory
+        self.plugins = parts.plugins
+        self.pauses = parts.pauses
+        self.platform = parts.platform
+        self.todos = self._make_todos()
+        self.side_calls = parts.side_calls
+        self._asker_for = parts.asker_for
+        self._ask_memory = parts.ask_memory
+        self._summarizer_for = parts.summarizer_for
+        self._conversation_for = parts.conversation_for
+        self._conversation_id = ""
+        self._left_session = ""
+        """The session whose end the engine was told."""
 
     @property
     def engine(self) -> ContextEngine:
@@ -206,80 +193,74 @@ class Agent(PluggedLoop):
 
     @property
     def caching_line(self) -> str:
-        """What is said at start about the provider's prompt cache."""
+        """The line that a start shows about the provider's prompt cache."""
         cache = self.asker.cache
         return cache.choice.line if cache is not None else "💾 Prompt caching: DISABLED (no cache is set up)"
 
     # -- a session's life ----------------------------------------------------------------------------------------------
 
     def begin(self, *, is_resumed: bool = False) -> None:
-        """Tell everybody that the session begins, or goes on; a full one is compacted before the model sees it."""
-        self.todos = TodoKeeper(self.conversation, self.tools.context.todo, lambda text: self.listen(Notice(text)))
-        self.compactor.before = self.todos.pin
-        self.compactor.went_on = self._goes_on
-        self.compactor.wait = self._waited
-        self.compactor.session_facts = self._session_facts
-        if isinstance(self.engine, GuardedEngine):
-            self.engine.check = lambda: self.watch.check()  # noqa: PLW0108 - each prompt has a watch of its own
+        """Tell everybody that the session begins, or goes on; compact a full one before the model sees it."""
         session_id = self.conversation.session_id
-        self._conversation_id = self._first_of_lineage()
-        self.engine.on_session_start(session_id, **self._session_facts())
+        self._conversation_id = self._first_session_id()
+        self.engine.on_session_start(session_id, **self.session_facts())
         self.listen(SessionStarted(session_id, self.asker.model, is_resumed))
         if is_resumed:
             self.todos.restore()
-            self.compactor.on_resume(self._last_reported())
+            self.compactor.on_resume(self._last_reported_tokens())
 
-    def run(self, prompt: str | Sequence[Mapping[str, Any]] | None = None) -> TurnFinished:
-        """Work on a prompt until the model is done; memories hear of it. See `Loop.run`."""
-        self.pauses.over()
+    def run(self, prompt: Prompt | None = None) -> TurnFinished:
+        """Work on a prompt until the model is done, with what memory recalls of it. See `Loop.run`."""
+        self.pauses.end()
         if self.memory is None or prompt is None:
             return super().run(prompt)
-        said = prompt if isinstance(prompt, str) else text_of({"role": "user", "content": list(prompt)})
+        said = prompt_text(prompt)
         recalled = self.memory.prefetch(said)
         if recalled is not None:
-            prompt = [*user_parts(prompt), {"type": "text", "text": recalled}]
+            prompt = [*prompt_parts(prompt), {"type": "text", "text": recalled}]
         finished = super().run(prompt)
         if finished.text:
             self.memory.sync_turn(said, finished.text)
         return finished
 
-    def _finished(self, text: str, stop: Stop, detail: str, started: float) -> TurnFinished:
-        finished = super()._finished(text, stop, detail, started)
+    def _finish(self, text: str, stop: Stop, detail: str, started: float) -> TurnFinished:
+        finished = super()._finish(text, stop, detail, started)
         try:  # now, while nobody waits, so that the next `recall` need not
             self.conversation.store.searcher.index_pending(_INDEXED_AT_ONCE)
         except StoreError as error:
-            self.listen(Notice(f"what was said could not be indexed for the search yet: {error}"))
+            self.listen(Notice(f"the latest messages are not in the search index yet: {error}"))
         return finished
 
     def end(self, reason: str = "exit") -> None:
-        """End the session for good: engine and memory are told, the log is written."""
+        """End the session for good: tell engine and memory, and write the log."""
         messages, session_id = self.conversation.messages, self.conversation.session_id
         if self.conversation.branch is not None:
-            self._left(reason)
+            self._tell_end(reason)
             if self.memory is not None:
-                self.memory.end(messages, self.compactor.ask, self.compactor.approve_notes)
+                self.memory.end(messages, self._ask_memory, self._approve_notes)
         self.conversation.end(reason)
         self.compactor.write_log(session_id if self.conversation.branch is not None else "")
 
     def reset(self, reason: str = "reset") -> None:
-        """End the session, and begin another one with nothing said."""
+        """End the session, and begin another one without messages."""
         self.end(reason)
         self.engine.on_session_reset()
-        self.hooks.fire("on_session_reset", session_id=self.conversation.session_id, platform="cli")
-        conversation = self.conversation_for()
+        self._fire("on_session_reset", session_id=self.conversation.session_id)
+        conversation = self._conversation_for()
         self.conversation = self.compactor.conversation = conversation
         self.tools.context.session_id = conversation.session_id
         self.tools.context.todo.replace([])
+        self.todos = self._make_todos()
         self.tools.approvals.remembered.clear()
         if self.memory is not None:
             self.memory.switch(conversation.session_id, reason=reason)
         self.begin()
 
     def close(self) -> None:
-        """Let go of connections and of memory providers; the engine is told, and the session can be resumed."""
+        """Close connections, memory providers and the engine; the session can be resumed."""
         self.conversation.flush()
         if self.conversation.branch is not None:
-            self._left("exit")
+            self._tell_end("exit")
         if self.memory is not None:
             self.memory.close()
         if isinstance(self.engine, GuardedEngine):
@@ -287,20 +268,23 @@ class Agent(PluggedLoop):
         self.plugins.close()
         self.connection.close()
 
-    def _left(self, reason: str) -> None:
-        """Tell the engine and plugins, once, that nothing more comes in this session."""
+    def _tell_end(self, reason: str) -> None:
+        """Tell the engine and plugins, once, that the session is over."""
         session_id = self.conversation.session_id
         if session_id == self._left_session:
             return
         self._left_session = session_id
         self.engine.on_session_end(session_id, list(self.conversation.messages))
-        self.hooks.fire("on_session_end", session_id=session_id, reason=reason, platform="cli")
+        self._fire("on_session_end", session_id=session_id, reason=reason)
 
-    def _waited(self, work: Callable[[], str | None]) -> str | None:
-        return self.watch.call(work)  # each prompt has a watch of its own
+    def _fire(self, event: str, **facts: Any) -> None:
+        self.plugins.registered.hooks.fire(event, **facts, platform=PLATFORM)
 
-    def _session_facts(self) -> dict[str, Any]:
-        """What an engine is told of a session that begins or goes on."""
+    def _make_todos(self) -> TodoKeeper:
+        return TodoKeeper(self.conversation, self.tools.context.todo, lambda text: self.listen(Notice(text)))
+
+    def session_facts(self) -> dict[str, Any]:
+        """Return what an engine is told of a session that begins or goes on."""
         return {
             "platform": self.platform,
             "model": self.connection.model,
@@ -309,8 +293,8 @@ class Agent(PluggedLoop):
             "hermes_home": str(plugin_home()),
         }
 
-    def _first_of_lineage(self) -> str:
-        """The id of the session with which the conversation began; it stays while sessions follow each other."""
+    def _first_session_id(self) -> str:
+        """Return the id of the session with which the conversation began."""
         if self.conversation.session is None:
             return self.conversation.session_id
         try:
@@ -318,24 +302,35 @@ class Agent(PluggedLoop):
         except StoreError:
             return self.conversation.session_id
 
-    def _goes_on(self, child: str) -> None:
-        self.tools.context.session_id = child
-
-    def _last_reported(self) -> int | None:
-        """The prompt and answer tokens that the provider reported last for this session."""
+    def _last_reported_tokens(self) -> int | None:
+        """Return the prompt and answer tokens that the provider reported last for this session."""
         turns = self.conversation.store.turns.of_session(self.conversation.session_id)
         for turn in reversed(turns):
             if turn.usage and turn.status == "done":
                 return int(turn.usage.get("total_tokens") or 0) or None
         return None
 
-    # -- compacting by hand, in pauses, and for another model ----------------------------------------------------------
+    # -- compacting by hand --------------------------------------------------------------------------------------------
 
     def compress(self, focus_topic: str | None = None) -> Compacted:
         """Compact the conversation now, whatever its size; `interrupt` stops it, and nothing has changed then."""
-        self._begin()
+        self._start_watch()
         with ctrl_c_sets(self.tools.interrupted):
             return self.compactor.compress_context("manual", focus_topic=focus_topic, force=True)
+
+    def flush_memory(self) -> str | None:
+        """Let memory save what is worth keeping, and return what a summary should keep."""
+        if self.memory is None:
+            return None
+        messages = self.conversation.messages
+        self.memory.flush(messages, self._ask_memory, approve=self._approve_notes)
+        return self.memory.before_compaction(messages)
+
+    def _approve_notes(self, changes: Sequence[str]) -> bool:
+        """Ask the user whether the notes that a model wrote may be saved, and return the answer."""
+        count = f"{len(changes)} change{'' if len(changes) == 1 else 's'} of what is remembered"
+        request = ApprovalRequest("memory", "writes", count, "\n".join(changes), "all that is kept at compactions")
+        return self.tools.approvals.decide("memory at compactions", request).is_allowed
 
     # -- standing rules ------------------------------------------------------------------------------------------------
 
@@ -346,28 +341,30 @@ class Agent(PluggedLoop):
         return standing_rules(messages, summary_indices(messages))
 
     def edit_rules(self, added: Sequence[str] = (), removed: Sequence[str] = ()) -> None:
-        """Add and remove standing rules, by their words; stored at once, and in force from the next request on.
+        """Add and remove standing rules by their words; they are stored at once and count from the next request on.
 
         Raises:
             ToolError: the last prompt has no answer yet.
         """
-        self._begin()
+        self._start_watch()
         said = self.conversation.messages
         if said and said[-1].get("role") not in ("assistant", "system"):
             raise ToolError("the last prompt was not answered; /retry asks again, /undo takes it back")
         self.conversation.add(Said(edit_message(added, removed)), Said({"role": "assistant", "content": EDIT_ANSWER}))
 
+    # -- between prompts -----------------------------------------------------------------------------------------------
+
     def retry(self) -> TurnFinished | None:
-        """Ask for another answer to the last prompt; None where there is none. The old one stays in the store."""
+        """Ask for another answer to the last prompt; None where there is no prompt. The store keeps the old answer."""
         said = self.conversation.rewind()
         if said is None:
             return None
-        self.engine.update_from_response({})  # what was reported belongs to what is gone
+        self.engine.update_from_response({})  # the reported tokens belong to the old answer
         content = said.get("content")
         return self.run(content if isinstance(content, str | list) else "")
 
     def rest(self, idle: float) -> float | None:
-        """Use a pause as the settings say: compact what would soon be due, or keep the provider from forgetting.
+        """Use a pause as the settings say: compact if that would soon be due, or keep the provider's cache alive.
 
         Args:
             idle: seconds since the last answer.
@@ -375,27 +372,29 @@ class Agent(PluggedLoop):
         Returns:
             Seconds after which to call again; None where this pause is of no more use.
         """
-        self._begin()
+        self._start_watch()
         sent = self.pauses.pings
         wait = self.pauses.rest(idle, self.asker, self.compactor)
-        if self.pauses.pings > sent and self.pauses.last_ping is not None and self.side_calls is not None:
+        if self.pauses.pings > sent and self.pauses.last_ping is not None:
             self.side_calls.paid("ping", self.connection, self.pauses.last_ping)
         return wait
 
+    # -- models --------------------------------------------------------------------------------------------------------
+
     def switch_model(self, connection: Connection) -> None:
-        """Go on with another model; if its window is smaller, the old model first compacts for it."""
+        """Go on with another model; if its window is smaller, compact with the old model first."""
         old = self.asker
         self.use_window(connection, connection.info.context_length)
         if self.conversation.branch is not None:
             self.compactor.on_smaller_window()
-        self.asker = self.asker_for(connection)
+        self.asker = self._asker_for(connection)
         self.use_model(connection)
         self.conversation.model = self.asker.model
         if self.conversation.session is not None:
             try:
                 self.conversation.store.sessions.use_model(self.conversation.session_id, self.asker.model)
             except StoreError as error:
-                self.listen(Notice(f"the session's model could not be noted: {error}"))
+                self.listen(Notice(f"the session's new model could not be stored: {error}"))
         if old.connection is not connection:
             old.connection.close()
 
@@ -413,23 +412,97 @@ class Agent(PluggedLoop):
                 self.use_model(connection)
 
     def use_model(self, connection: Connection) -> None:
-        """Let the engine know what the model costs and who writes summaries for it."""
+        """Tell the engine what the model costs and who writes summaries for it."""
         for compressor in compressors_in(self.engine):
-            compressor.summarizer = self.summarizer_for(connection)
+            compressor.summarizer = self._summarizer_for(connection)
             compressor.prices = relative_prices(connection.info)
 
     def use_window(self, connection: Connection, window: int) -> None:
-        """Let the engine know which model the conversation is with, and how much fits into it."""
+        """Tell the engine which model the conversation is with, and how large its window is."""
         address = connection.endpoint.base_url or ""
         for compressor in compressors_in(self.engine):
             compressor.answer_tokens = self.asker.answer_tokens(0, window)
         self.engine.update_model(connection.model, window, base_url=address, provider=connection.endpoint.name)
 
-    def answered(self, call: ToolCall, result: ToolResult, nodes: Sequence[bytes]) -> None:
-        """Remember where the newest todo list stands."""
-        self.todos.noted(call, result, nodes)
+    def note_result(self, call: ToolCall, result: ToolResult, nodes: Sequence[bytes]) -> None:
+        """Remember the result that holds the newest todo list."""
+        self.todos.note_result(call, result, nodes)
 
 
-def user_parts(prompt: str | Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """What a user says, as parts."""
-    return [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
+class _AgentCompactionHooks(CompactionHooks):
+    """The agent's part in a compaction."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def before(self) -> str | None:
+        kept = self._agent.watch.call(self._agent.flush_memory)
+        self._agent.todos.pin()
+        return kept
+
+    def spent(self) -> float | None:
+        return self._agent.side_calls.spent()
+
+    def session_facts(self) -> dict[str, Any]:
+        return self._agent.session_facts()
+
+    def after_roll_over(self, parent: str, child: str) -> None:
+        self._agent.tools.context.session_id = child
+        if self._agent.memory is not None:
+            self._agent.memory.switch(child, parent_session_id=parent, reason="compression")
+
+
+class TodoKeeper:
+    """The todo list of one conversation: found again on resuming, and pinned behind each summary."""
+
+    def __init__(self, conversation: AgentConversation, todo: TodoList, warn: Callable[[str], None]) -> None:
+        self._conversation = conversation
+        self._todo = todo
+        self._warn = warn
+        self._node: bytes | None = None
+        self._pinned: bytes | None = None
+
+    def note_result(self, call: ToolCall, result: ToolResult, nodes: Sequence[bytes]) -> None:
+        """Remember the result of a call that wrote the list."""
+        if call.name == NAME and result.outcome == "done" and nodes:
+            self._node = nodes[-1]
+
+    def pin(self) -> None:
+        """Pin the list, so that it stands in its own words behind the summary that is about to be made.
+
+        Call it only then: a pin that moves changes the prompt that the provider has cached.
+        """
+        store = self._conversation.store
+        if self._node is None or self._node == self._pinned:
+            return
+        try:
+            if self._pinned is not None:
+                store.unpin(self._pinned)
+            store.pin(self._node)
+        except StoreError as error:
+            self._warn(f"the todo list could not be pinned: {error}")
+            return
+        self._pinned = self._node
+
+    def restore(self) -> None:
+        """Find the newest list of a stored conversation: in this session's messages, else among the pinned ones."""
+        store, at = self._conversation.store, self._conversation.branch
+        if at is None:
+            return
+        for entry in store.pinned(at):
+            self._read(store.entries(at, max(-1, entry.depth - _NEAR), entry.depth), entry.id)
+        self._pinned = self._node
+        # The store is read only if the messages of this session, which are at hand, contain a list.
+        if any(call.name == NAME for message in self._conversation.messages for call in calls_of(message)):
+            self._read(store.sessions.entries(self._conversation.session_id))
+
+    def _read(self, entries: Sequence[Entry], only: bytes | None = None) -> None:
+        """Take over the newest list that a result confirms, or that the result ``only`` confirms."""
+        written: dict[object, Message] = {}
+        for entry in entries:
+            message = entry.message
+            written |= {call.id: message for call in calls_of(message) if call.name == NAME}
+            confirms = message.get("role") == "tool" and not message.get("is_error") and only in {None, entry.id}
+            if confirms and (call_message := written.get(message.get("tool_call_id"))) is not None:
+                self._todo.replace(TodoList.from_messages([call_message]).items)
+                self._node = entry.id

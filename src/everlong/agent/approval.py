@@ -1,7 +1,7 @@
-"""Who may do what: calls that change something are put to a person, or to whatever takes the person's place.
+"""Approvals: a person, or a function in their place, decides on calls that change something.
 
-Only what a tool says about itself is known here. A tool that only reads is never asked about. What a person approves
-for the session is remembered by the tool's key: the same file, the same command to the letter.
+A tool that only reads needs no approval. An approval for the session is remembered by the tool's key: the same file,
+the same command to the letter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Decision = Literal["once", "session", "no"]
 NO_TERMINAL = "there is no terminal to ask; run with --yes"
 CLOSED = "the terminal was closed before there was an answer"
 SHOWN_LINES = 60
-"""Lines of a diff that are shown at once; the rest is shown when asked for."""
+"""Lines of a diff that are shown at once; the rest on request."""
 
 SETTLING_SECONDS = 0.3
 """Seconds after a question appears in which keys are not answers: the user was still typing something else."""
@@ -36,14 +36,14 @@ SAID_NO = "the user said no; do not try the same in another way, but ask what to
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """What is to be decided: the tool, the call in one line, and in full (a diff, a command)."""
+    """A call to decide on: its tool, the call in one line, and in full (a diff, a command)."""
 
     tool: str
     effect: Effect
     summary: str
     detail: str
     remembered_as: str = ""
-    """What ``session`` would cover, in words."""
+    """The calls that ``session`` would cover, in words."""
 
 
 Approver = Callable[[ApprovalRequest], Decision]
@@ -55,25 +55,25 @@ class ApprovalRefused(Exception):  # noqa: N818 - reads as the fact that it stat
 
 
 class Ruling(NamedTuple):
-    """Whether a call may go ahead, and why not."""
+    """A decision, with the reason of a no."""
 
     is_allowed: bool
     reason: str = ""
 
 
 class Approvals:
-    """The approvals of one session: whom to ask, and what was approved for good."""
+    """The approvals of one session: the approver, and the keys approved for the session."""
 
     def __init__(self, approver: Approver, remembered: Iterable[str] = ()) -> None:
         self.approver = approver
         self.remembered = set(remembered)
 
     def allows(self, tool: Tool, args: dict[str, Any], context: ToolContext) -> bool:
-        """Whether a call may go ahead; asks where that is not known."""
+        """Return whether a call may go ahead; ask the approver where that is open."""
         return self.rule(tool, args, context).is_allowed
 
     def rule(self, tool: Tool, args: dict[str, Any], context: ToolContext) -> Ruling:
-        """As `allows`, with the reason of a no; raises a `ToolError` where the call could not be done anyway."""
+        """Decide on a call, and return the decision; raises `ToolError` where the call would fail anyway."""
         if tool.effect == "reads" or (tool.is_free is not None and tool.is_free(args, context)):
             return Ruling(is_allowed=True)
         key = tool.approval_key(args)
@@ -85,7 +85,7 @@ class Approvals:
         return self.decide(key, request)
 
     def decide(self, key: str, request: ApprovalRequest) -> Ruling:
-        """Put something to the approver, unless it was approved for the session under this key."""
+        """Ask the approver, unless the key was approved for the session, and return the decision."""
         if key in self.remembered:
             return Ruling(is_allowed=True)
         try:
@@ -110,7 +110,7 @@ def approve_everything(request: ApprovalRequest) -> Decision:  # noqa: ARG001 - 
 
 
 def refuse_everything(reason: str = "nothing may be changed in this session") -> Approver:
-    """Say no to every call that would change something, for a reason that the model is told."""
+    """Return an approver that refuses every call, for a reason that the model is told."""
 
     def refuse(request: ApprovalRequest) -> Decision:  # noqa: ARG001 - that is the point
         raise ApprovalRefused(reason)
@@ -122,7 +122,7 @@ def refuse_everything(reason: str = "nothing may be changed in this session") ->
 
 
 def ask_on_terminal(request: ApprovalRequest) -> Decision:
-    """Ask on the terminal that the program was started from, also where its input is a pipe; without one, refuse."""
+    """Ask on the terminal that the program was started from, even if its input is a pipe; refuse without one."""
     with _terminal() as (reader, writer):
         lines = unmistakable(request.detail).splitlines()
         writer.write(f"\n{unmistakable(request.summary)}\n\n{_first_lines(lines)}\n")
@@ -148,7 +148,7 @@ def ask_on_terminal(request: ApprovalRequest) -> Decision:
 
 
 def forget_typed(reader: IO[str]) -> None:
-    """Throw away what was typed before the question, and in the first moments: nobody can have read it by then."""
+    """Discard keys typed before the question and in its first moments, when nobody can have read it."""
     time.sleep(SETTLING_SECONDS)
     if sys.platform != "win32":
         import termios  # noqa: PLC0415 - there is none on Windows
@@ -165,7 +165,7 @@ def _first_lines(lines: list[str]) -> str:
 
 @contextmanager
 def _terminal() -> Iterator[tuple[IO[str], IO[str]]]:
-    """The controlling terminal, for reading and writing."""
+    """Open the controlling terminal, for reading and writing."""
     with ExitStack() as stack:
         try:
             if sys.platform == "win32":

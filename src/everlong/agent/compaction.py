@@ -1,7 +1,7 @@
-"""When a conversation is compacted, and all that belongs to it: memories, the view, the child session, the log.
+"""Compactions of an agent's conversation: when they are due, and all that belongs to one.
 
-Every trigger ends in `compress_context`. The engine decides what becomes of the messages and the store keeps them; this
-module knows when to ask, what to do first, and whom to tell. It never runs between a call and its results.
+Every trigger ends in `Compactor.compress_context`. The engine shortens the messages and the store keeps them; the
+compactor decides when, and tells everybody. It never runs between a call and its results.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from everlong.agent.events import (
 from everlong.caching import estimate_messages_tokens_rough
 from everlong.context import CompactionReport
 from everlong.errors import ContextOverflow, ProviderError, StoreError, TargetUnreachable
+from everlong.plugins.guard import report_of
 from everlong.providers.base import Done, TextDelta
 from everlong.tokens import counter_for
 
@@ -30,28 +31,53 @@ if TYPE_CHECKING:
     from everlong.agent.conversation import AgentConversation
     from everlong.agent.watch import Watch
     from everlong.context import ContextEngine, SummaryProgress
-    from everlong.memory import MemoryManager
-    from everlong.memory.flush import Approve, Ask
     from everlong.model import Message
     from everlong.providers.base import CallOptions, Provider, Reply
     from everlong.store import Compacted
 
-__all__ = ["OVERFLOW_TRIES", "Compactor", "SummaryMeter"]
+__all__ = ["OVERFLOW_TRIES", "CompactionHooks", "Compactor", "SummaryMeter"]
 
 OVERFLOW_TRIES = 3
-"""So often a request that does not fit is made shorter and sent again."""
+"""Times that a request that does not fit is made shorter and sent again."""
 
 _HYGIENE_SHARE = 0.85
+"""Share of the window from which a resumed conversation is compacted, if it has `_HYGIENE_MESSAGES`."""
 _HYGIENE_MESSAGES = 4
 _SHARES = (0.7, 0.45, 0.25)
-"""What a request that did not fit is cut to, try by try, where the provider does not say how much too long it was."""
+"""Share that a refused request is cut to, try by try, if the provider does not say how much too long it was."""
 _MARGIN = 0.9
 _IDLE_SHARE = 0.7
-"""In a pause a conversation is compacted if it has filled this much of its threshold."""
+"""Share of the threshold from which a conversation is compacted in a pause."""
+
+
+class CompactionHooks:
+    """Calls around a compaction; each does nothing unless it is overridden."""
+
+    def before(self) -> str | None:
+        """Prepare a compaction, while everything still stands; return what the summary should keep."""
+
+    def spent(self) -> float | None:
+        """Return the US dollars that summaries have cost since the last call."""
+
+    def session_facts(self) -> dict[str, Any]:
+        """Return what else an engine is told of the session that goes on."""
+        return {}
+
+    def after_roll_over(self, parent: str, child: str) -> None:
+        """Take in that the conversation goes on in another session."""
 
 
 class Compactor:
-    """Keeps one conversation inside a window with one engine."""
+    """Keeps one conversation inside a window with one engine.
+
+    Args:
+        conversation: the conversation.
+        engine: shortens it.
+        tell: told what happens.
+        is_enabled: False to ignore thresholds; overflows, another model and the user's wish always count.
+        log_folder: where the JSON log of each session goes; None for nowhere.
+        hooks: called around each compaction.
+    """
 
     def __init__(
         self,
@@ -59,38 +85,24 @@ class Compactor:
         engine: ContextEngine,
         tell: Callable[[AgentEvent], None],
         *,
-        memory: MemoryManager | None = None,
-        ask: Ask | None = None,
+        is_enabled: bool = True,
         log_folder: Path | None = None,
+        hooks: CompactionHooks | None = None,
     ) -> None:
         self.conversation = conversation
         self.engine = engine
-        self.memory = memory
-        self.approve_notes: Approve | None = None
-        """Asked before notes are kept that a model wants to keep; set by `open_agent`."""
         self.count = 0
         """Compactions that shortened the conversation."""
-        self.is_enabled = True
-        """Whether thresholds count; an overflow, another model and the user's wish count always."""
-        self.before: Callable[[], None] = lambda: None
-        """Called before each compaction, while everything still stands."""
-        self.spent: Callable[[], float | None] = lambda: None
-        """What the summarizer has cost since this was last asked."""
-        self.session_facts: Callable[[], dict[str, Any]] = dict
-        """What else an engine is told of the session that goes on."""
-        self.went_on: Callable[[str], None] = lambda _: None
-        """Told the session that goes on after a compaction."""
-        self.wait: Callable[[Callable[[], str | None]], str | None] = lambda work: work()
-        """Does work that may take long; whoever can be interrupted hands in how."""
-        self.ask = ask
+        self._is_enabled = is_enabled
         self._tell = tell
         self._log_folder = log_folder
+        self._hooks = hooks or CompactionHooks()
 
     # -- triggers ------------------------------------------------------------------------------------------------------
 
     @property
     def tokens(self) -> int:
-        """The prompt tokens of the conversation as it stands, as well as the engine knows them."""
+        """The prompt tokens of the conversation now, as well as the engine knows them."""
         return self._estimate(self.conversation.messages)
 
     def _estimate(self, messages: Sequence[Message]) -> int:
@@ -99,45 +111,45 @@ class Compactor:
 
     def before_request(self) -> None:
         """Compact if the request that is about to be sent is too large."""
-        # Asked whether or not anything follows from it: some engines take in the conversation here.
+        # Asked even if compaction is disabled: some engines take in the conversation here.
         is_due = self.engine.should_compress_preflight(self.conversation.messages)
-        if not self.is_enabled:
+        if not self._is_enabled:
             return
-        # An engine need not look at messages; what it thinks of their number it can always tell.
+        # An engine may ignore the messages, but it always judges a number of tokens.
         if is_due or self.engine.should_compress(self.tokens):
-            self._if_there_is_something("preflight")
+            self._compact_if_possible("preflight")
 
     def after_answer(self) -> None:
-        """Compact if what the provider reported is over the threshold."""
-        if self.is_enabled and self.engine.should_compress():
-            self._if_there_is_something("threshold")
+        """Compact if the tokens that the provider reported are over the threshold."""
+        if self._is_enabled and self.engine.should_compress():
+            self._compact_if_possible("threshold")
 
     def on_resume(self, reported: int | None) -> None:
-        """Compact a stored conversation that has come close to the end of the window, before the model sees it."""
+        """Compact a resumed conversation that almost fills the window, before the model sees it."""
         said = [message for message in self.conversation.messages if message.get("role") != "system"]
         tokens = reported or self.tokens
         full = tokens >= _HYGIENE_SHARE * self.engine.context_length
-        if self.is_enabled and full and len(said) >= _HYGIENE_MESSAGES:
+        if self._is_enabled and full and len(said) >= _HYGIENE_MESSAGES:
             self.compress_context("hygiene", force=True)
 
     def on_smaller_window(self) -> None:
-        """Compact for a model with a smaller window, which the engine has been told about already."""
+        """Compact for a model with a smaller window, which the engine knows already."""
         if self.tokens >= self.engine.threshold_tokens:
             self.compress_context("model switch", force=True)
 
-    def in_a_pause(self) -> bool:
-        """Compact now, while the provider still holds the conversation, if it would soon be due; whether it was."""
-        if not self.is_enabled or self.tokens < _IDLE_SHARE * self.engine.threshold_tokens:
+    def in_pause(self) -> bool:
+        """Compact while the provider still caches the conversation, if it would soon be due; return whether it did."""
+        if not self._is_enabled or self.tokens < _IDLE_SHARE * self.engine.threshold_tokens:
             return False
         if not self.engine.has_content_to_compress(self.conversation.messages):
             return False
         return self.compress_context("idle").outcome == "compacted"
 
     def after_overflow(self, error: ProviderError, attempt: int, answer_tokens: int) -> bool:
-        """Make a request that was refused as too long shorter; False where nothing does.
+        """Make a request shorter that was refused as too long; return False if nothing helps.
 
         Args:
-            error: what the provider said.
+            error: the refusal.
             attempt: how often this request was refused before.
             answer_tokens: the room that its answer needs.
         """
@@ -155,7 +167,7 @@ class Compactor:
         return self.tokens < before
 
     def _target(self, error: ProviderError, attempt: int, tokens: int, answer_tokens: int) -> int:
-        """What to cut the messages to, in the engine's own count, which may differ from the provider's."""
+        """Return the tokens to cut the messages to, as the engine counts, which may differ from the provider."""
         besides = self._estimate([])  # tools and the like, which cannot be cut
         target = (tokens - besides) * _SHARES[min(attempt, len(_SHARES) - 1)]
         if isinstance(error, ContextOverflow) and error.limit and error.prompt_tokens:
@@ -163,11 +175,11 @@ class Compactor:
             target = min(target, _MARGIN * room * tokens / error.prompt_tokens - besides)
         return max(1, int(target))
 
-    def _if_there_is_something(self, reason: CompactionReason) -> None:
+    def _compact_if_possible(self, reason: CompactionReason) -> None:
         if self.engine.has_content_to_compress(self.conversation.messages):
             self.compress_context(reason)
 
-    # -- the one way ---------------------------------------------------------------------------------------------------
+    # -- compacting ----------------------------------------------------------------------------------------------------
 
     def compress_context(
         self,
@@ -177,7 +189,7 @@ class Compactor:
         force: bool = False,
         target_tokens: int | None = None,
     ) -> Compacted:
-        """Flush memories, compact, go on in a child session, and tell everybody.
+        """Compact, go on in a child session, and tell everybody.
 
         Raises:
             StoreError: the conversation is not stored, so it must not be compacted.
@@ -191,15 +203,14 @@ class Compactor:
         options: dict[str, Any] = {"focus_topic": focus_topic, "force": force, "current_tokens": tokens}
         if target_tokens is not None:
             options["target_tokens"] = target_tokens
-        if context := self.wait(self._memories):
+        if context := self._hooks.before():
             options["memory_context"] = context
-        self.before()
-        done = conversation.compact(engine, reason, str(engine.context_length), spent=self.spent, **options)
+        done = conversation.compact(engine, reason, str(engine.context_length), spent=self._hooks.spent, **options)
         if done.outcome == "compacted":
             self.count += 1
         if conversation.session_id != parent:
-            self._went_on(parent)
-        report = getattr(engine, "last_report", None) if done.outcome == "compacted" else None
+            self._follow_roll_over(parent)
+        report = report_of(engine) if done.outcome == "compacted" else None
         self._tell(
             CompactionFinished(
                 reason,
@@ -210,10 +221,10 @@ class Compactor:
                 messages,
                 len(conversation.messages),
                 time.perf_counter() - started,
-                **(_told(report) if isinstance(report, CompactionReport) else {}),
+                **(_figures(report) if report is not None else {}),
             )
         )
-        if isinstance(report, CompactionReport) and report.rules_by_id:
+        if report is not None and report.rules_by_id:
             many = report.rules_by_id
             self._tell(
                 Notice(
@@ -223,21 +234,12 @@ class Compactor:
             )
         return done
 
-    def _memories(self) -> str | None:
-        """Have memories flushed and hear what should be kept; whatever goes wrong there cannot stop a compaction."""
-        if self.memory is None:
-            return None
-        self.memory.flush(self.conversation.messages, self.ask, min_turns=0, approve=self.approve_notes)
-        return self.memory.before_compaction(self.conversation.messages)
-
-    def _went_on(self, parent: str) -> None:
+    def _follow_roll_over(self, parent: str) -> None:
         child = self.conversation.session_id
-        self.went_on(child)
         facts = {"parent_session_id": parent, "reason": "compression"}
-        elsewhere = {"old_session_id": parent, "boundary_reason": "compression"}  # what other hosts call the same
-        self.engine.on_session_start(child, **facts, **elsewhere, **self.session_facts())
-        if self.memory is not None:
-            self.memory.switch(child, parent_session_id=parent, reason="compression")
+        elsewhere = {"old_session_id": parent, "boundary_reason": "compression"}  # the names of other hosts
+        self.engine.on_session_start(child, **facts, **elsewhere, **self._hooks.session_facts())
+        self._hooks.after_roll_over(parent, child)
         self.write_log(parent)
 
     def write_log(self, session_id: str) -> None:
@@ -252,13 +254,13 @@ class Compactor:
             self._tell(Notice(f"the log of session {session_id} could not be written: {error}"))
 
 
-def _told(report: CompactionReport) -> dict[str, Any]:
+def _figures(report: CompactionReport) -> dict[str, Any]:
     quality = report.quality.score if report.quality is not None else None
     return {"summarizer": report.summarizer, "fallback": report.fallback_reason, "quality": quality}
 
 
 class SummaryMeter:
-    """Watches models write summaries, several parts at a time, and tells whenever another hundredth is done."""
+    """The progress of models that write a summary, several parts at a time; told at every hundredth."""
 
     def __init__(self, tell: Callable[[AgentEvent], None]) -> None:
         self._tell = tell
@@ -268,25 +270,25 @@ class SummaryMeter:
         self._told = -1
 
     def parts_done(self, progress: SummaryProgress) -> None:
-        """Take in that so many parts are done."""
+        """Take in how many parts are done."""
         with self._lock:
             # After the last part of a level comes another level, or one call that puts things right.
             self._parts = (progress.done, progress.total) if progress.done < progress.total else (0, 1)
             self._told = -1 if progress.done == 0 else self._told
             if progress.total > 1:
-                self._say()
+                self._tell_progress()
 
     def ask(self, watch: Watch, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
-        """The model's answer; how much of it has come is told.
+        """Return the model's answer, and tell how much of it has come so far.
 
         Raises:
             ProviderError: there is no answer.
-            Interrupted: whoever watches was told to stop.
-            OutOfTime: as above, because the time is up.
+            Interrupted: the work was stopped.
+            OutOfTime: its time is up.
         """
         counter, budget = counter_for(provider.model), call.get("max_tokens") or 0
         one, tokens, has_begun = object(), 0, False
-        self._has(one, 0, budget)
+        self._update(one, 0, budget)
         try:
             for event in watch.each(lambda: provider.stream(messages, **call)):
                 has_begun = True
@@ -294,7 +296,7 @@ class SummaryMeter:
                     return event.reply
                 if isinstance(event, TextDelta):
                     tokens += counter.count_text(event.text)
-                    self._has(one, tokens, budget)
+                    self._update(one, tokens, budget)
             raise AssertionError("a stream ends with Done or an error")
         except ProviderError as error:
             if not (has_begun and error.may_retry):
@@ -305,12 +307,12 @@ class SummaryMeter:
                 del self._under_way[one]
                 self._told = -1 if not self._under_way and self._parts == (0, 1) else self._told
 
-    def _has(self, one: object, tokens: int, budget: int) -> None:
+    def _update(self, one: object, tokens: int, budget: int) -> None:
         with self._lock:
             self._under_way[one] = (min(tokens, budget), budget)
-            self._say()
+            self._tell_progress()
 
-    def _say(self) -> None:
+    def _tell_progress(self) -> None:
         done, parts = self._parts
         tokens = sum(came for came, _ in self._under_way.values())
         budget = sum(most for _, most in self._under_way.values())

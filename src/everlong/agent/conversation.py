@@ -1,7 +1,7 @@
-"""One conversation: the messages that are sent now, and their place in the store.
+"""The conversation of an agent: the messages that are sent now, and their place in the store.
 
-What is said is stored before anything else happens to it. Where the store fails, the conversation goes on in memory,
-says so, and stores what is missing as soon as it can; until then it is not compacted. Knows no model and no engine.
+Every message is stored before anything else happens to it. If the store fails, the conversation goes on in memory with
+a warning, and stores the missing messages as soon as it can; until then it is not compacted.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ _LOST_RESULT = (
     "[The program ended while this was running; whether it was done is not known. Check before doing it again.]"
 )
 _LOOK_BACK = 64
-"""Blocks that are read at once on the way back to what the user said."""
+"""Blocks that are read at once on the way back to the user's last message."""
 
 
 class Said(NamedTuple):
-    """A message, and the whole output behind it where it tells a part only."""
+    """A message, and the whole output behind it where it shows only a part."""
 
     message: Message
     whole: str | None = None
 
 
 class AgentConversation:
-    """A conversation in a store, or about to be in it; nothing is stored before the first message.
+    """A conversation in a store; nothing is stored before the first message.
 
     Args:
-        store: where it is kept.
-        system_prompt: what it is sent with.
-        tools: the schemas that it is sent with.
-        model: who it is with.
+        store: keeps it.
+        system_prompt: sent with it.
+        tools: the schemas sent with it.
+        model: the model that answers.
         warn: told about trouble with the store.
         about: more about its session, as `Sessions.start` takes it.
     """
@@ -60,8 +60,8 @@ class AgentConversation:
     ) -> None:
         self.store = store
         self.system_prompt = system_prompt
-        """What it began with; what a compaction notes beside it is in the messages only."""
-        self.messages: list[Message] = self._nothing_said
+        """The prompt that it began with; notes that a compaction adds are in the messages only."""
+        self.messages: list[Message] = self._first_messages
         self.tools = list(tools)
         self.model = model
         self.session: Session | None = None
@@ -69,7 +69,7 @@ class AgentConversation:
         self._about = dict(about or {})
         self._branch: Branch | None = None
         self._beginning: Branch | None = None
-        """The place before the first message, where all that was said was taken back."""
+        """The place before the first message, if every message was taken back."""
         self._waiting: list[Said] = []
         self._is_troubled = False
 
@@ -77,8 +77,8 @@ class AgentConversation:
     def resume(cls, store: Store, name: str, *, model: str = "", warn: Callable[[str], None]) -> AgentConversation:
         """Go on with a stored conversation, at the newest end of its lineage.
 
-        Calls that were under way when the program ended get a result that says so. One that was rewound goes on from
-        there; where all of it was taken back, there is no `branch` until something is said.
+        Calls that were running when the program ended get a result that says so. A rewound conversation goes on from
+        there; if every message was taken back, there is no `branch` until the next one.
         """
         session = store.sessions.resume(store.sessions.find(name).id)
         if session.branch is None:
@@ -87,7 +87,7 @@ class AgentConversation:
         found.session = session if session.ended is None else store.sessions.reopen(session.id)
         found.system_prompt = store.sessions.system_prompt(session.id) or ""
         if session.to_depth == 0:
-            found._beginning, found.messages = store.branch(session.branch, 0), found._nothing_said
+            found._beginning, found.messages = store.branch(session.branch, 0), found._first_messages
             return found
         found._branch = store.branch(session.branch, session.to_depth)
         found.messages = store.context(found._branch)
@@ -98,29 +98,29 @@ class AgentConversation:
         return found
 
     def use_system_prompt(self, text: str, folder: str) -> None:
-        """Send the conversation with another system prompt from now on: it goes on in another folder.
+        """Send the conversation with another system prompt from now on, because it goes on in another folder.
 
         Raises:
-            StoreError: it could not be noted; nothing has changed.
+            StoreError: it could not be stored; nothing has changed.
         """
         self.flush()
         place = self._branch or self._beginning
         if place is None or self.session is None or self._waiting:
-            raise StoreError("a conversation that is not stored has the system prompt that it was begun with")
+            raise StoreError("the system prompt of a conversation that is not stored cannot be changed")
         self.store.use_system(place, text)
         self.session = self.store.sessions.move(self.session.id, folder, text)
         self.system_prompt = text
-        self.messages = self._nothing_said if self._branch is None else self.store.context(self._branch)
+        self.messages = self._first_messages if self._branch is None else self.store.context(self._branch)
 
     @property
-    def _nothing_said(self) -> list[Message]:
+    def _first_messages(self) -> list[Message]:
         return [{"role": "system", "content": self.system_prompt}] if self.system_prompt else []
 
     # -- saying --------------------------------------------------------------------------------------------------------
 
     @property
     def session_id(self) -> str:
-        """The id of the session, or the one that it is to have; empty where none was chosen yet."""
+        """The id of the session, even if it is not stored yet; empty where none was chosen."""
         return self.session.id if self.session is not None else str(self._about.get("ident") or "")
 
     @property
@@ -130,17 +130,17 @@ class AgentConversation:
 
     @property
     def is_stored(self) -> bool:
-        """Whether everything that was said is in the store."""
+        """True if every message is in the store."""
         return not self._waiting
 
     def add(self, *said: Said) -> list[bytes]:
-        """Say something; the ids of what was stored, none where the store failed."""
+        """Append messages; return the ids of the stored ones, none if the store failed."""
         self.messages += [one.message for one in said]
         self._waiting += said
         return self.flush()
 
     def flush(self, then: Callable[[list[bytes]], None] = lambda _: None) -> list[bytes]:
-        """Store what is not stored yet, and do what belongs to it at once; the ids of what was stored."""
+        """Store the waiting messages, call ``then`` in the same batch, and return their ids."""
         if not self._waiting:
             return []
         try:
@@ -163,7 +163,7 @@ class AgentConversation:
             if session is None:
                 session = self._open_session()
             for said in self._waiting:
-                if at is None:  # under a name of its own: it is never taken for another one, whatever it says
+                if at is None:  # its name keeps it apart from another conversation with the same words
                     lead = self.messages[: len(self.messages) - len(self._waiting)]
                     at = self.store.record([*lead, said.message], tools=self.tools, conversation=session.id)
                 else:
@@ -172,8 +172,8 @@ class AgentConversation:
                 if said.whole is not None:
                     self.store.outputs.keep(at.head, said.whole)
             if at is not None and (before is None or at.id != before.id):
-                session = self._attached(session, at)
-            elif at is not None and session.to_depth is not None:  # what stands behind it was said once more
+                session = self._attach(session, at)
+            elif at is not None and session.to_depth is not None:  # the messages behind it were said once more
                 session = self.store.sessions.rewind(session.id, at.depth)
             then(nodes)
         # Only now, because it is the end of the batch that makes it durable.
@@ -186,7 +186,7 @@ class AgentConversation:
         about = {"title": title, "model": self.model, "system_prompt": self.system_prompt, **self._about}
         return self.store.sessions.start(**about)
 
-    def _attached(self, session: Session, at: Branch) -> Session:
+    def _attach(self, session: Session, at: Branch) -> Session:
         if session.branch is None or session.to_depth is not None:  # it has just begun, or was rewound
             return self.store.sessions.attach(session.id, at)
         # Another process went on from the same place: from here on these are two conversations.
@@ -204,8 +204,8 @@ class AgentConversation:
         return other
 
     def answer_what_is_open(self, text: str) -> None:
-        """Give every call at the end that has no result this one, so that the conversation can go on."""
-        # Only the last of them can be open, and all of its results stand behind it.
+        """Answer every open call at the end with a text, so that the conversation can go on."""
+        # Only calls of the last message with calls can be open; their results stand behind it.
         last = next((at for at in reversed(range(len(self.messages))) if calls_of(self.messages[at])), None)
         groups = find_groups(self.messages[last:]).groups if last is not None else []
         missing = groups[-1].missing if groups else []
@@ -213,13 +213,13 @@ class AgentConversation:
             self.add(*(Said({"role": "tool", "tool_call_id": call.id, "content": text}) for call in missing))
 
     def rewind(self) -> Message | None:
-        """Go back to before the last thing that the user said, and return it; None where nothing was said.
+        """Go back to before the user's last message, and return it; None where there is none.
 
-        Who resumes the session finds it there. What is left behind stays in the store, on a branch of its own as soon
-        as something else is said here. It stays the same conversation, also where all of it is taken back.
+        Whoever resumes the session goes on from there. The messages left behind stay in the store, on a branch of their
+        own once something else is said here. It stays the same conversation, even if every message is taken back.
 
         Raises:
-            StoreError: it could not be noted; nothing has changed.
+            StoreError: it could not be stored; nothing has changed.
         """
         self.flush()
         if self._branch is None or self._waiting:
@@ -230,11 +230,11 @@ class AgentConversation:
         beginning = self.store.branch(self._branch.id, 0) if before is None else None
         self.session = self.store.sessions.rewind(self.session_id, before.depth if before is not None else 0)
         self._branch, self._beginning = before, beginning
-        self.messages = self._nothing_said if before is None else self.store.context(before)
+        self.messages = self._first_messages if before is None else self.store.context(before)
         return last.message
 
     def _last_request(self, at: Branch) -> tuple[Branch | None, Entry | None]:
-        """The place before the last message of the user, and that message."""
+        """Return the place before the user's last message, and that message."""
         low = at.depth
         while low >= 0:
             low = max(-1, low - _LOOK_BACK)
@@ -247,7 +247,7 @@ class AgentConversation:
         return None, None
 
     def undo_compaction(self) -> bool:
-        """Take the newest compaction back, so that its words stand there again; False where there is none."""
+        """Undo the newest compaction, which brings its messages back; return False if there is none."""
         if self._branch is None or not self.store.undo(self._branch):
             return False
         self.messages = self.store.context(self._branch)
@@ -256,47 +256,47 @@ class AgentConversation:
     # -- turns ---------------------------------------------------------------------------------------------------------
 
     def begin_turn(self, model: str) -> int | None:
-        """Note that a request goes out; its number, None where the store fails."""
+        """Store that a request goes out; return its number, None if the store fails."""
         if self._branch is None or self._waiting:
             return None
-        return self._noted(lambda branch: self.store.turns.begin(branch, model=model, session=self.session_id).id)
+        return self._try_note(lambda branch: self.store.turns.begin(branch, model=model, session=self.session_id).id)
 
     def finish_turn(self, number: int | None, reply: Reply, cost: float | None) -> None:
-        """Store an answer, as what became of its request and as a message, at once."""
+        """Store an answer, as the end of its request and as a message, in one batch."""
         usage = reply.usage.to_dict()
 
         def finish(nodes: list[bytes]) -> None:
             if number is not None:
                 turns, node, paid = self.store.turns, nodes[-1], cost or 0.0
-                self._noted(lambda _: turns.finish(number, reply.message, usage=usage, cost=paid, echo_node=node).id)
+                self._try_note(lambda _: turns.finish(number, reply.message, usage=usage, cost=paid, echo_node=node).id)
 
         self.messages.append(reply.message)
         self._waiting.append(Said(reply.message))
         self.flush(finish)
 
     def fail_turn(self, number: int | None, error: BaseException | str, *, is_cancelled: bool = False) -> None:
-        """Note that a request brought no answer."""
+        """Store that a request brought no answer."""
         if number is not None:
             status: Any = "cancelled" if is_cancelled else "failed"
-            self._noted(lambda _: self.store.turns.finish(number, status=status, error=str(error)).id)
+            self._try_note(lambda _: self.store.turns.finish(number, status=status, error=str(error)).id)
 
-    def _noted(self, work: Callable[[Branch], int]) -> int | None:
-        """What is only noted about a turn; without it the conversation is still whole."""
+    def _try_note(self, work: Callable[[Branch], int]) -> int | None:
+        """Store a note about a turn and return its number; a failure is only warned about."""
         assert self._branch is not None  # noqa: S101 - a turn has a place
         try:
             return work(self._branch)
         except StoreError as error:
             if not self._is_troubled:
-                self.warn(f"a request could not be noted in the store: {error}")
+                self.warn(f"a request could not be stored, so `everlong usage` misses it: {error}")
             return None
 
     # -- compacting ----------------------------------------------------------------------------------------------------
 
     def compact(self, engine: ContextEngine, reason: str, profile: str, **options: Any) -> Compacted:
-        """Have an engine compact what is stored, and go on with the result in a child session.
+        """Compact the stored conversation with an engine, and go on with the result in a child session.
 
         Raises:
-            StoreError: something is not stored yet; nothing is compacted away before it is.
+            StoreError: some messages are not stored yet; nothing is compacted before they are.
         """
         self.flush()
         if self._waiting or self._branch is None:

@@ -1,15 +1,14 @@
-"""Which context engine a configuration asks for."""
+"""The context engine that a configuration asks for."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from everlong.context import ContextCompressor, ContextEngine, Summarizer
 from everlong.plugins.adapters.host_state import Host, running_in
-from everlong.plugins.engines import EngineMaker, adopt
+from everlong.plugins.engines import EngineMaker, adopt, call_maker
 from everlong.plugins.guard import GuardedEngine
 from everlong.plugins.manager import Plugins
 from everlong.plugins.running import Failed, Overrun, Runner
@@ -30,7 +29,7 @@ def resolve_engine(
     plugins: Plugins | None = None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> ContextEngine:
-    """The engine that ``context.engine`` names; the built-in compressor where it names nothing that is there.
+    """Return the engine that ``context.engine`` names; the built-in compressor where there is none of that name.
 
     Args:
         settings: the configuration.
@@ -39,7 +38,7 @@ def resolve_engine(
         summarizer: writes the compressor's summaries.
         engines: further engines by name; ``compressor`` always means the built-in one.
         plugins: the plugins that were loaded; by default those of the settings, as seen from the working directory.
-        warn: told where a name leads to nothing, and of what an engine does wrong.
+        warn: told of a name without an engine, and of an engine's faults.
     """
 
     def built_in() -> ContextCompressor:
@@ -75,18 +74,18 @@ def guarded_engine(
     host: Host | None = None,
     wanted: str,
 ) -> GuardedEngine | None:
-    """An engine that is not built in, made and kept where it can do no harm; None, with a warning, where it fails."""
+    """Make an engine that is not built in, behind a guard; return None, with a warning, where that fails."""
     runner = Runner(f"everlong-engine-{wanted}", seconds)
     try:
-        engine = runner.call(lambda: _made(make, context_length, host))
+        engine = runner.call(lambda: _make(make, context_length, host))
     except (Failed, Overrun) as failed:
-        warn(f"context.engine is {wanted!r}, and that engine cannot be started ({failed}); compressor is used")
+        why = f"that engine cannot be started ({failed})"
+        warn(f"context.engine is {wanted!r}, and {why}; the built-in compressor is used")
         return None
     return None if engine is None else GuardedEngine(engine, fallback, warn=warn, host=host, runner=runner)
 
 
-def _made(make: Callable[..., ContextEngine | None], context_length: int, host: Host | None) -> ContextEngine | None:
-    takes = inspect.signature(make).parameters
+def _make(make: Callable[..., ContextEngine | None], context_length: int, host: Host | None) -> ContextEngine | None:
     with running_in(host):
-        made = make(context_length=context_length) if "context_length" in takes else make()
+        made = call_maker(make, context_length)
         return None if made is None else adopt(made)

@@ -1,6 +1,6 @@
-"""What an agent tells whoever listens: words as they come, tools, compactions, trouble, and the end.
+"""Events of an agent: text as it comes, tools, compactions, trouble, and the end.
 
-Values only. `as_dict` gives each as JSON-ready data, one object with its ``type``.
+`as_dict` gives each event as JSON-ready data: one object with its ``type``.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ __all__ = [
 ]
 
 CompactionReason = Literal["preflight", "threshold", "overflow", "model switch", "hygiene", "idle", "manual"]
-"""What made a compaction due."""
+"""The reason for a compaction."""
 
 Stop = Literal["end", "length", "refusal", "limit", "interrupted"]
-"""Why an agent's turn ended."""
+"""The reason for the end of a turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionStarted:
-    """A conversation begins, or goes on under an id."""
+    """A session begins, or is resumed."""
 
     session_id: str
     model: str
@@ -49,7 +49,7 @@ class SessionStarted:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """The answer broke off and is asked for again: what was shown of it does not count."""
+    """The answer broke off and is asked for again; its text so far does not count."""
 
     reason: str
 
@@ -62,7 +62,7 @@ class Answered:
     usage: Usage
     stop: StopReason
     cost: float | None
-    """US dollars; None where prices are not known."""
+    """US dollars; None where the price is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,26 +94,26 @@ class CompactionStarted:
 
 @dataclass(frozen=True, slots=True)
 class CompactionProgress:
-    """How far a model has come with the summary of a compaction; the first comes when it is asked."""
+    """The progress of a model that writes a summary; the first one comes when the model is asked."""
 
     share: float
-    """From 0 to 1: parts done, and of those under way what has come of the most that they may have."""
+    """From 0 to 1: finished parts, and the share of their budgets that unfinished ones have reached."""
     tokens: int
-    """What has come of the answers under way, as counted or estimated here."""
+    """Tokens so far of the unfinished answers, counted or estimated here."""
     budget: int
-    """The most that they may have; a summary is usually shorter."""
+    """The most tokens that these may have; a summary is usually shorter."""
     parts_done: int
     parts: int
-    """How many parts the conversation is read in, or folded into; 1 where the model's window takes it whole."""
+    """Parts that the conversation is read in; 1 where it fits the model's window whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionFinished:
-    """What came of a compaction; figures that the engine does not tell are None."""
+    """The end of a compaction; figures that the engine does not give are None."""
 
     reason: CompactionReason
     outcome: str
-    """``compacted``, ``unchanged``, or why another process's compaction counts: ``busy``, ``lost``."""
+    """``compacted``, ``unchanged``, or ``busy`` or ``lost`` if another process compacted it."""
     session_id: str
     """The session that goes on."""
     tokens_before: int
@@ -136,12 +136,12 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class TurnFinished:
-    """The end of a turn: what was answered, why it ended, and what it took."""
+    """The end of a turn: its answer, its reason, and what it took."""
 
     text: str
     stop: Stop
     detail: str
-    """More about the end, such as the limit that was reached; empty where there is nothing to say."""
+    """More about the end, such as the limit that was reached; else empty."""
     steps: int
     usage: Usage
     cost: float
@@ -181,12 +181,12 @@ _NAMES = {
 
 
 def unheard(event: AgentEvent) -> None:
-    """Listen to nothing."""
+    """Ignore an event."""
     del event
 
 
 def as_dict(event: AgentEvent) -> dict[str, Any]:
-    """An event as JSON-ready data."""
+    """Return an event as JSON-ready data."""
     values = asdict(event)
     for name in ("usage", "call"):
         if isinstance(value := getattr(event, name, None), Usage):

@@ -1,8 +1,8 @@
-"""The loop: ask the model, run the tools it asks for, until it is done.
+"""The loop of an agent: ask the model, run the tools it asks for, until it is done.
 
-Four small verbs, each to be overridden: `run` a prompt to its end, `step` from one answer to the next, `query` the
-model, `execute` its calls. What a conversation, a compaction and a tool are, other modules know; this one knows the
-order. Whatever stops it, it leaves a conversation that can go on.
+Four small verbs, each of which may be overridden: `Loop.run` works on a prompt to its end, `Loop.step` goes from one
+answer to the next, `Loop.query` asks the model, `Loop.execute` runs its calls. Whatever stops the loop, it leaves a
+conversation that can go on.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from everlong.agent.compaction import OVERFLOW_TRIES, Compactor
 from everlong.agent.conversation import AgentConversation, Said
 from everlong.agent.events import AgentEvent, Answered, Stop, ToolFinished, ToolStarted, TurnFinished, unheard
 from everlong.agent.watch import Interrupted, OutOfTime, Watch, ctrl_c_raises, ctrl_c_sets
 from everlong.errors import ContextOverflow, ProviderError, RequestTooLarge
-from everlong.model import Message, ToolCall
+from everlong.model import Message, ToolCall, text_of
 from everlong.providers.base import Usage
 
 if TYPE_CHECKING:
@@ -27,12 +27,29 @@ if TYPE_CHECKING:
     from everlong.config import AgentSettings
     from everlong.providers.base import Reply
 
-__all__ = ["Limits", "Loop", "Spent"]
+__all__ = ["Limits", "Loop", "LoopHooks", "Prompt", "Spent", "prompt_parts", "prompt_text"]
+
+Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
+"""A user's words: a text, or parts with images."""
+
+_STOPPED = "[Stopped by the user before it was done.]"
+_NOT_RUN = "[Not run: the user stopped the work first.]"
+_TIME_IS_UP = "[Stopped: the time that was given for this is up.]"
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """Return the words of a prompt."""
+    return text_of({"role": "user", "content": prompt if isinstance(prompt, str) else list(prompt)})
+
+
+def prompt_parts(prompt: Prompt) -> list[Mapping[str, Any]]:
+    """Return a prompt as parts."""
+    return [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most of each; None where there is no limit."""
+    """The most that one prompt may take; None where there is no limit."""
 
     steps: int | None = 200
     tokens: int | None = None
@@ -41,13 +58,13 @@ class Limits:
 
     @classmethod
     def from_settings(cls, settings: AgentSettings) -> Limits:
-        """The limits of the ``agent`` section."""
+        """Return the limits of the ``agent`` section."""
         return cls(settings.max_steps, settings.max_tokens, settings.max_cost, settings.max_seconds)
 
 
 @dataclass(slots=True)
 class Spent:
-    """What a prompt has taken so far."""
+    """Steps, tokens and US dollars that a prompt has taken so far."""
 
     steps: int = 0
     usage: Usage = field(default_factory=Usage)
@@ -60,7 +77,7 @@ class Spent:
         self.cost += cost or 0.0
 
     def reached(self, limits: Limits) -> str | None:
-        """The limit that is reached, in words; None where there is room for another answer."""
+        """Return the limit that is reached, in words; None where there is room for another answer."""
         if limits.steps is not None and self.steps >= limits.steps:
             return f"{self.steps} of {limits.steps} answers (agent.max_steps)"
         if limits.tokens is not None and self.usage.total_tokens >= limits.tokens:
@@ -70,9 +87,28 @@ class Spent:
         return None
 
 
-_STOPPED = "[Stopped by the user before it was done.]"
-_NOT_RUN = "[Not run: the user stopped the work first.]"
-_TIME_IS_UP = "[Stopped: the time that was given for this is up.]"
+class LoopHooks:
+    """Calls around the verbs of a loop; each does nothing unless it is overridden."""
+
+    def before_prompt(self, loop: Loop, prompt: Prompt) -> Prompt:
+        """Return the prompt that is worked on in the place of the user's."""
+        del loop
+        return prompt
+
+    def after_prompt(self, loop: Loop, prompt: Prompt | None, finished: TurnFinished) -> None:
+        """Take in the end of a prompt, given as the user said it."""
+
+    def before_request(self, loop: Loop, answer_tokens: int) -> None:
+        """Take in that the conversation is about to be sent."""
+
+    def after_request(self, loop: Loop, reply: Reply) -> None:
+        """Take in an answer, which is stored by now."""
+
+    def before_call(self, loop: Loop, call: ToolCall) -> ToolResult | None:
+        """Return the result of a call that must not run; None to run it."""
+
+    def after_call(self, loop: Loop, call: ToolCall, result: ToolResult) -> None:
+        """Take in the result of a tool that has run."""
 
 
 class Loop:
@@ -80,11 +116,12 @@ class Loop:
 
     Args:
         asker: asks the model.
-        conversation: what was said so far, in its store.
-        compactor: keeps it inside the window.
-        tools: what the model may call, what that works with, and who approves it.
-        limits: what one prompt may take.
+        conversation: the messages so far, in their store.
+        compactor: keeps the conversation inside the window.
+        tools: the tools that the model may call, their context, and the approvals.
+        limits: the most that one prompt may take.
         listen: told everything that happens.
+        hooks: called around the verbs.
     """
 
     def __init__(
@@ -96,6 +133,7 @@ class Loop:
         *,
         limits: Limits | None = None,
         listen: Callable[[AgentEvent], None] = unheard,
+        hooks: LoopHooks | None = None,
     ) -> None:
         self.asker = asker
         self.conversation = conversation
@@ -103,26 +141,30 @@ class Loop:
         self.tools = tools
         self.limits = limits or Limits()
         self.listen = listen
+        self.hooks = hooks or LoopHooks()
         self.spent = Spent()
         self.watch = Watch(tools.interrupted)
 
     # -- the four verbs ------------------------------------------------------------------------------------------------
 
-    def run(self, prompt: str | Sequence[Mapping[str, Any]] | None = None) -> TurnFinished:
+    def run(self, prompt: Prompt | None = None) -> TurnFinished:
         """Work on a prompt until the model is done, a limit is reached, or somebody stops it.
 
         Args:
-            prompt: what the user says: a text, or parts with images; None to go on where the conversation stands.
+            prompt: the user's words: a text, or parts with images; None to go on where the conversation stands.
 
         Raises:
-            ProviderError: the model cannot be reached or will not answer; what was said is kept, and can go on.
+            ProviderError: the model cannot be reached or will not answer; the conversation is kept, and can go on.
             StoreError: the conversation outgrew the window and could not be stored.
         """
+        wanted = prompt if prompt is None else self.hooks.before_prompt(self, prompt)
         with ctrl_c_sets(self.tools.interrupted):
-            return self._run(prompt)
+            finished = self._run(wanted)
+        self.hooks.after_prompt(self, prompt, finished)
+        return finished
 
     def step(self) -> Reply:
-        """One answer of the model, the tools that it asks for, and a compaction where that made one due."""
+        """Get one answer of the model, run the tools that it asks for, and compact if that made it due."""
         reply = self.query()
         if reply.calls:
             self.execute(reply.calls)
@@ -130,20 +172,20 @@ class Loop:
         return reply
 
     def query(self) -> Reply:
-        """The model's answer to the conversation as it stands, which is made to fit the window first."""
+        """Return the model's answer to the conversation, which is made to fit the window first."""
         self.compactor.before_request()
-        room = self._room()
+        room = self._answer_room()
         for attempt in count():
             try:
-                return self._asked(room)
+                return self._ask(room)
             except (ContextOverflow, RequestTooLarge) as error:
                 if attempt >= OVERFLOW_TRIES:
                     raise _does_not_fit(error, "does not fit after all that could be done") from error
                 self.learn(error)
-                less = self._less_room(error, room)
-                if less is None and not self.compactor.after_overflow(error, attempt, room):
+                smaller = self._smaller_room(error, room)
+                if smaller is None and not self.compactor.after_overflow(error, attempt, room):
                     raise _does_not_fit(error, "cannot be made shorter") from error
-                room = self._room() if less is None else less
+                room = self._answer_room() if smaller is None else smaller
         raise AssertionError("counting does not end")
 
     def execute(self, calls: Sequence[ToolCall]) -> None:
@@ -152,20 +194,36 @@ class Loop:
         try:
             for call in calls:
                 self.watch.check()
-                result = self._called(call)
+                result = self._call(call)
                 nodes = self.conversation.add(Said(result.message, result.whole))
                 answered += 1
-                self.answered(call, result, nodes)
+                self.note_result(call, result, nodes)
         finally:
             left = calls[answered:]
-            texts = [_STOPPED, *[_NOT_RUN] * len(left)][: len(left)]
+            notes = [_STOPPED, *[_NOT_RUN] * len(left)][: len(left)]
             if left:
-                self.conversation.add(*(Said(_result(call, text)) for call, text in zip(left, texts, strict=True)))
+                self.conversation.add(*(Said(_result(call, note)) for call, note in zip(left, notes, strict=True)))
 
-    # -- what the verbs are made of ------------------------------------------------------------------------------------
+    # -- for whoever builds on the loop --------------------------------------------------------------------------------
 
-    def _run(self, prompt: str | Sequence[Mapping[str, Any]] | None) -> TurnFinished:
-        started = self._begin()
+    def say(self, message: Message) -> None:
+        """Put a message at the end of the conversation."""
+        self.conversation.add(Said(message))
+
+    def interrupt(self) -> None:
+        """Stop the work, from any thread; the conversation stays whole."""
+        self.tools.interrupted.set()
+
+    def learn(self, error: ProviderError) -> None:
+        """Take in what a refusal says about the model."""
+
+    def note_result(self, call: ToolCall, result: ToolResult, nodes: Sequence[bytes]) -> None:
+        """Take in that a call has its result, stored under these ids."""
+
+    # -- parts of the verbs --------------------------------------------------------------------------------------------
+
+    def _run(self, prompt: Prompt | None) -> TurnFinished:
+        started = self._start_watch()
         text, detail = "", ""
         stop: Stop | None = None
         try:
@@ -180,40 +238,50 @@ class Loop:
                 stop = _stop_of(reply)
         except OutOfTime:
             stop, detail = "limit", f"{self.limits.seconds:g} seconds (agent.max_seconds)"
-            self._settle(_TIME_IS_UP)
+            self._close_answer(_TIME_IS_UP)
         except (Interrupted, KeyboardInterrupt):
             self.interrupt()  # for tools that are still at it
             stop = "interrupted"
-            self._settle(_STOPPED)
-        return self._finished(text, stop or "end", detail, started)
+            self._close_answer(_STOPPED)
+        return self._finish(text, stop or "end", detail, started)
 
-    def say(self, message: Message) -> None:
-        """Put a message at the end of the conversation."""
-        self.conversation.add(Said(message))
+    def _start_watch(self) -> float:
+        """Forget earlier interrupts and give the work that follows all its time; return the time now."""
+        self.tools.interrupted.clear()
+        self.spent = Spent()
+        now = time.monotonic()
+        deadline = None if self.limits.seconds is None else now + self.limits.seconds
+        self.watch = Watch(self.tools.interrupted, deadline)
+        return now
 
-    def interrupt(self) -> None:
-        """Stop what is under way, from any thread; the conversation stays whole."""
-        self.tools.interrupted.set()
+    def _close_answer(self, note: str) -> None:
+        """Leave a conversation that can go on: the answer so far is kept, every call has a result."""
+        self.conversation.answer_what_is_open(note)
+        said, self.asker.partial = self.asker.partial.strip(), ""
+        if said:
+            self.conversation.add(Said({"role": "assistant", "content": f"{said}\n\n{note}"}))
 
-    def learn(self, error: ProviderError) -> None:
-        """Take in what a refusal says about the model."""
+    def _finish(self, text: str, stop: Stop, detail: str, started: float) -> TurnFinished:
+        spent, seconds = self.spent, time.monotonic() - started
+        session_id = self.conversation.session_id
+        finished = TurnFinished(text, stop, detail, spent.steps, spent.usage, spent.cost, seconds, session_id)
+        self.listen(finished)
+        return finished
 
-    def answered(self, call: ToolCall, result: ToolResult, nodes: Sequence[bytes]) -> None:
-        """Take in that a call has its result, stored under these ids."""
-
-    def _room(self) -> int:
-        """The most tokens that the next answer may have."""
+    def _answer_room(self) -> int:
+        """Return the most tokens that the next answer may have."""
         return self.asker.answer_tokens(self.compactor.tokens, self.compactor.engine.context_length)
 
-    def _less_room(self, error: ProviderError, room: int) -> int | None:
-        """The room for a shorter answer, where the prompt itself fits; None where it has to become shorter."""
+    def _smaller_room(self, error: ProviderError, room: int) -> int | None:
+        """Return the room for a shorter answer, if the prompt itself fits; None if that has to become shorter."""
         left = self.asker.room_left(error, self.compactor.tokens, room)
         if left is not None:
             return left
-        smaller = self._room()  # of a window that turned out to be smaller than was thought
+        smaller = self._answer_room()  # of a window that turned out to be smaller than was thought
         return smaller if smaller < room else None
 
-    def _asked(self, answer_tokens: int) -> Reply:
+    def _ask(self, answer_tokens: int) -> Reply:
+        self.hooks.before_request(self, answer_tokens)
         conversation = self.conversation
         number = conversation.begin_turn(self.asker.model)
         try:
@@ -229,42 +297,25 @@ class Loop:
         self.spent.add(reply.usage, cost)
         self.compactor.engine.update_from_response(reply.usage.to_dict())
         self.listen(Answered(reply.text, reply.usage, reply.stop, cost))
+        self.hooks.after_request(self, reply)
         return reply
 
-    def _called(self, call: ToolCall) -> ToolResult:
+    def _call(self, call: ToolCall) -> ToolResult:
+        refused = self.hooks.before_call(self, call)
+        if refused is not None:
+            return refused
         summary = self.tools.describe(call)
         self.listen(ToolStarted(call, summary))
         with ctrl_c_raises():  # a person may be asked
             run = self.tools.ready(call)
         result = self.watch.call(run)
         self.listen(ToolFinished(call, summary, result.outcome, result.text, result.seconds))
+        self.hooks.after_call(self, call, result)
         return result
-
-    def _begin(self) -> float:
-        self.tools.interrupted.clear()
-        self.spent = Spent()
-        now = time.monotonic()
-        deadline = None if self.limits.seconds is None else now + self.limits.seconds
-        self.watch = Watch(self.tools.interrupted, deadline)
-        return now
-
-    def _settle(self, note: str) -> None:
-        """Leave a conversation that can go on: what was said of an answer is kept, every call has a result."""
-        self.conversation.answer_what_is_open(note)
-        said, self.asker.partial = self.asker.partial.strip(), ""
-        if said:
-            self.conversation.add(Said({"role": "assistant", "content": f"{said}\n\n{note}"}))
-
-    def _finished(self, text: str, stop: Stop, detail: str, started: float) -> TurnFinished:
-        spent, seconds = self.spent, time.monotonic() - started
-        session_id = self.conversation.session_id
-        finished = TurnFinished(text, stop, detail, spent.steps, spent.usage, spent.cost, seconds, session_id)
-        self.listen(finished)
-        return finished
 
 
 def _stop_of(reply: Reply) -> Stop | None:
-    """Why a turn ends with an answer; None where it goes on."""
+    """Return why a turn ends with this answer; None where it goes on."""
     if reply.calls or reply.stop == "pause":
         return None
     if reply.stop == "refusal":
@@ -277,7 +328,7 @@ def _result(call: ToolCall, text: str) -> Message:
 
 
 def _does_not_fit(error: ProviderError, why: str) -> ProviderError:
-    """The same kind of error, saying what would help."""
+    """Return an error of the same kind that says what would help."""
     advice = "use a model with a larger window, fewer tools, or a shorter prompt"
     said = f"{error}; the conversation {why}: {advice}"
     return type(error)(said, provider=error.provider, model=error.model, status=error.status)

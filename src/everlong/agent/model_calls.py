@@ -1,6 +1,6 @@
-"""Asking one model: what is sent with a conversation, the answer as it comes, and asking again where it breaks off.
+"""Calls of models: the conversation's own, and the account of those on its side.
 
-Knows a connection and a cache, no store and no engine. What a failure means for the conversation, the caller decides.
+An answer that breaks off is asked for again. Any other failure is raised for the caller to decide.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["Asker", "SideCalls"]
 
 _RESTARTS = 3
-"""So often an answer that broke off half-way is asked for again."""
+"""Times that an answer that broke off is asked for again."""
 _MOST_ANSWER_TOKENS = 16_384
 _LEAST_ANSWER_TOKENS = 256
-_UNCERTAIN = 1.1
-"""A prompt may turn out larger than it was estimated, by what was added since the provider last counted it."""
+_UNCERTAINTY = 1.1
+"""Factor by which a prompt may turn out larger than its estimate."""
 
 
 class _NoPing(Exception):  # noqa: N818 - a signal inside this module
@@ -45,7 +45,7 @@ class Asker:
         tools: the schemas of the tools on offer.
         cache: places cache markers; None for none.
         max_answer_tokens: the most tokens of one answer, where the window has room for them.
-        listen: told words as they come.
+        listen: told the answer as it comes.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Asker:
         self.tools = tools
         self.cache = cache
         self.partial = ""
-        """The words of an answer that has not come to its end."""
+        """The text so far of an unfinished answer."""
         self._most = max_answer_tokens or _MOST_ANSWER_TOKENS
         self._listen = listen
         self._sent: Sequence[Message] = ()
@@ -72,34 +72,34 @@ class Asker:
         return str(self.connection.model_name)
 
     def answer_tokens(self, prompt_tokens: int, window: int) -> int:
-        """The most tokens that an answer may have: what is wanted, as far as the window has room behind the prompt."""
+        """Return the most tokens that an answer may have: those wanted, as far as the window has room for them."""
         most = min(self._most, max(_LEAST_ANSWER_TOKENS, window // 4))
-        room = window - int(prompt_tokens * _UNCERTAIN) - 64
+        room = window - int(prompt_tokens * _UNCERTAINTY) - 64
         return max(1, min(most, max(_LEAST_ANSWER_TOKENS, room)))
 
     def room_left(self, error: ProviderError, prompt_tokens: int, answer_tokens: int) -> int | None:
-        """What an answer may have where only prompt and answer together were too much; None where the prompt is.
+        """Return the tokens left for an answer if prompt and answer together were too long; None if the prompt was.
 
         Args:
             error: the refusal.
             prompt_tokens: the estimate of the prompt.
-            answer_tokens: what its answer was to have.
+            answer_tokens: the room that its answer asked for.
         """
         if not (isinstance(error, ContextOverflow) and error.limit and error.prompt_tokens):
             return None
-        told = error.prompt_tokens  # of the prompt in the words of some APIs, of both together in those of others
+        told = error.prompt_tokens  # some APIs mean the prompt, others prompt and answer together
         if abs(told - prompt_tokens - answer_tokens) > abs(told - prompt_tokens):
             return None
         left = error.limit - (told - answer_tokens) - 16
         return left if _LEAST_ANSWER_TOKENS <= left < answer_tokens else None
 
     def ask(self, messages: Sequence[Message], answer_tokens: int, watch: Watch) -> Reply:
-        """The model's answer; one that breaks off is asked for again, and what was told of it is taken back.
+        """Return the model's answer; ask again if it breaks off, and tell that its text so far does not count.
 
         Raises:
             ProviderError: there is no answer.
-            Interrupted: whoever watches was told to stop; `partial` has what was said so far.
-            OutOfTime: as above, because the time is up.
+            Interrupted: the work was stopped; `partial` has the text so far.
+            OutOfTime: the time is up; as above.
         """
         self._sent = messages
         for left in reversed(range(_RESTARTS + 1)):
@@ -124,9 +124,10 @@ class Asker:
         raise AssertionError("a stream ends with Done or an error")
 
     def ping(self) -> Usage | None:
-        """Send the last request once more with no answer asked for, so that the provider does not forget it.
+        """Send the last request once more without asking for an answer, so that the provider keeps its cache.
 
-        None where there is no cache to keep, or the provider would refuse such a request.
+        Returns:
+            What it used; None where there is no cache to keep, or the provider would refuse such a request.
         """
         cache, messages = self.cache, self._sent
         if cache is None or not messages:
@@ -153,12 +154,12 @@ class Asker:
 
 
 class SideCalls:
-    """Keeps account of the calls on the side of one conversation.
+    """The account of the calls on the side of one conversation.
 
     Args:
-        store: where receipts are kept.
-        session: tells the session that calls are for now.
-        warn: told where a receipt could not be kept.
+        store: keeps the receipts.
+        session: returns the current session.
+        warn: told if a receipt could not be stored.
     """
 
     def __init__(self, store: Store, session: Callable[[], str], warn: Callable[[str], None]) -> None:
@@ -169,7 +170,7 @@ class SideCalls:
         self._lock = threading.Lock()  # parts of a summary are written several at a time
 
     def paid(self, kind: Kind, provider: Provider, usage: Usage) -> None:
-        """Take in what a call used; that its receipt cannot be kept stops nothing."""
+        """Add what a call used; a receipt that cannot be stored is only a warning."""
         model, cost = f"{provider.name}:{provider.model}", None
         if isinstance(provider, Connection):
             model, cost = str(provider.model_name), provider.cost(usage)
@@ -178,10 +179,10 @@ class SideCalls:
         try:
             self._store.receipts.add(self._session(), kind, model=model, usage=usage.to_dict(), cost=cost)
         except StoreError as error:
-            self._warn(f"what a {kind} call used could not be noted, so it is missing in `everlong usage`: {error}")
+            self._warn(f"a {kind} call could not be stored, so `everlong usage` misses it: {error}")
 
     def spent(self) -> float | None:
-        """US dollars since this was last asked; None where nothing was spent that has a price."""
+        """Return the US dollars since the last call of this method; None where nothing with a price was spent."""
         with self._lock:
             spent, self._spent = self._spent, 0.0
         return spent or None

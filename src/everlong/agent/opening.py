@@ -1,7 +1,4 @@
-"""Opening an agent: from a configuration and a model's name to something that can be given a prompt.
-
-Puts the parts together and knows no more of them than how they are made.
-"""
+"""The opening of an agent: its system prompt, and its parts put together as the configuration says."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlong.agent.agent import Agent, PauseWork
-from everlong.agent.approval import ApprovalRequest, Approvals, Approver, refuse_everything
-from everlong.agent.compaction import Compactor, SummaryMeter
+from everlong.agent.agent import Agent, AgentParts, PauseWork
+from everlong.agent.approval import Approvals, Approver, refuse_everything
+from everlong.agent.compaction import SummaryMeter
 from everlong.agent.conversation import AgentConversation
 from everlong.agent.engines import EngineMaker, resolve_engine
 from everlong.agent.events import AgentEvent, Notice, unheard
@@ -35,6 +32,7 @@ from everlong.config.paths import INSTRUCTION_FILES, data_home, workspace_folder
 from everlong.config.trust import is_folder_trusted
 from everlong.errors import ConfigError, StoreError, ToolError
 from everlong.memory import MemoryManager
+from everlong.plugins.adapters.host_state import Host
 from everlong.plugins.guard import compressors_in
 from everlong.plugins.manager import Plugins
 from everlong.providers.auxiliary import completer, summarizer_for
@@ -54,7 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["INSTRUCTION_FILES", "AgentOptions", "open_agent", "project_instructions", "system_prompt"]
 
 _READ_CHARS_PER_TOKEN = 16
-"""More characters than this per token of the budget are not even read."""
+"""Characters per token of the budget that are read of a file, at most."""
 
 _ROLE = """\
 You are an agent who works for the user with the tools you are given. Do what was asked, all of it and nothing else; \
@@ -66,80 +64,9 @@ its own words you get back with the tool `recall` (this conversation) or `search
 is background; only messages after it are requests. Keep a todo list with `update_todo` for work of several steps."""
 
 
-def system_prompt(
-    root: Path, *, instructions_tokens: int = 4_000, memory: str = "", role: str = _ROLE, today: date | None = None
-) -> str:
-    """The system prompt for work in a folder.
-
-    Args:
-        root: the working directory.
-        instructions_tokens: how much the project's own instructions may take.
-        memory: what is remembered from earlier conversations, ready to be read.
-        role: what the agent is told about itself.
-        today: the date that it is told.
-    """
-    parts = [
-        role,
-        f"Working directory: {root}\nSystem: {platform.system()} {platform.machine()}\n"
-        f"Today: {(today or date.today()).isoformat()}",
-        project_instructions(root, instructions_tokens),
-        memory,
-    ]
-    return "\n\n".join(part.strip() for part in parts if part.strip())
-
-
-def project_instructions(root: Path, budget_tokens: int) -> str:
-    """Return the text of AGENTS.md and CLAUDE.md within a budget, equal files once.
-
-    The caller checks that the folder is trusted. Files that are links out of the folder are ignored.
-    """
-    if budget_tokens <= 0:
-        return ""
-    told: list[str] = []
-    seen: set[str] = set()
-    left = budget_tokens
-    for name, text in _files(root, budget_tokens * _READ_CHARS_PER_TOKEN):
-        if not text or text in seen or left <= 0:
-            continue
-        seen.add(text)
-        shown, used = _within(text, left)
-        left -= used
-        rest = "" if shown == text else f"\n[The rest of {name} does not fit; read the file when you need it.]"
-        told.append(f"# Instructions of this project ({name})\n\n{shown}{rest}")
-    return "\n\n".join(told)
-
-
-def _files(root: Path, most: int) -> Iterator[tuple[str, str]]:
-    workspace = Workspace(root)
-    for name in INSTRUCTION_FILES:
-        try:
-            with os.fdopen(workspace.open(workspace.resolve(name)), encoding="utf-8", errors="replace") as file:
-                yield name, file.read(most).replace("\0", "").strip()
-        except (ToolError, OSError):  # not there, not ours to read, or not in the folder
-            continue
-
-
-def _within(text: str, budget: int) -> tuple[str, int]:
-    """As many whole lines from the beginning as the budget allows, and what they take."""
-    count = counter_for(None).count_text
-    whole = count(text)
-    if whole <= budget:
-        return text, whole
-    lines = text.splitlines(keepends=True)
-    low, high = 0, len(lines)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if count("".join(lines[:middle])) <= budget:
-            low = middle
-        else:
-            high = middle - 1
-    shown = "".join(lines[:low]).rstrip()
-    return shown, count(shown)
-
-
 @dataclass(frozen=True)
 class AgentOptions:
-    """What may be said about an agent besides its configuration."""
+    """Options of an agent besides its configuration."""
 
     root: Path = field(default_factory=Path.cwd)
     """The folder that it works in."""
@@ -150,13 +77,13 @@ class AgentOptions:
     tools: Iterable[Tool] | None = None
     """The tools; the built-in ones by default."""
     limits: Limits | None = None
-    """What one prompt may take; by default what the settings say."""
+    """The most that one prompt may take; by default what the settings say."""
     resume: str | None = None
     """The session to go on with, by id, title or the beginning of an id."""
     system_prompt: str | None = None
-    """What stands in the place of the usual system prompt."""
+    """Replaces the usual system prompt."""
     platform: str | None = None
-    """Where the session comes from; becomes its source."""
+    """The session's origin; becomes its source."""
     title: str | None = None
     engines: Mapping[str, EngineMaker] | None = None
     """Context engines by name, besides the built-in one."""
@@ -174,12 +101,12 @@ def open_agent(
     store: Store | None = None,
     listen: Callable[[AgentEvent], None] = unheard,
 ) -> Agent:
-    """An agent that is ready to be given a prompt.
+    """Return an agent that is ready to be given a prompt.
 
     Args:
         settings: the configuration.
         model: ``provider:model``, or a connection; by default what ``agent.model`` says.
-        options: what else may be said about it.
+        options: everything else about the agent.
         store: where the conversation is kept; by default what the settings say.
         listen: told everything that happens.
 
@@ -190,11 +117,11 @@ def open_agent(
     options = options or AgentOptions()
     store = store or open_store(settings.store)
     previous = store.sessions.find(options.resume) if options.resume is not None else None
-    connection = _connected(settings, model or settings.agent.model or (previous.model if previous else None))
-    return _Opening(settings, options, connection, store, listen).agent()
+    connection = _connect(settings, model or settings.agent.model or (previous.model if previous else None))
+    return _Opening(settings, options, connection, store, listen).open()
 
 
-def _connected(settings: Settings, model: str | Connection | None) -> Connection:
+def _connect(settings: Settings, model: str | Connection | None) -> Connection:
     if model is None:
         raise ConfigError(
             "no model is named; say --model PROVIDER:MODEL, or set it for good: "
@@ -204,15 +131,8 @@ def _connected(settings: Settings, model: str | Connection | None) -> Connection
     return connect(model, settings) if isinstance(model, str) else model
 
 
-def _approve_notes(approvals: Approvals, changes: Sequence[str]) -> bool:
-    """Ask the user whether the notes that a model wrote before a compaction may be saved; return the answer."""
-    count = f"{len(changes)} change{'' if len(changes) == 1 else 's'} of what is remembered"
-    request = ApprovalRequest("memory", "writes", count, "\n".join(changes), "all that is kept at compactions")
-    return approvals.decide("memory at compactions", request).is_allowed
-
-
 class _Opening:
-    """The parts of one agent while they are put together."""
+    """An agent while it is put together: makes its parts, and later the askers and conversations that it needs."""
 
     def __init__(
         self,
@@ -225,29 +145,35 @@ class _Opening:
         self.settings, self.options, self.connection, self.store = settings, options, connection, store
         self.listen = listen
         self._agent: Agent | None = None
-        self.plugins = Plugins(settings, options.root, warn=self.warn)
-        self.plugins.host.main, self.plugins.host.ask = self._main, self._asked_by_engine
+        """None until the agent is complete; nothing that needs it is called before."""
+        self._first_id = ""
+        """The session with which the conversation was opened."""
+        self._schemas: list[dict[str, Any]] = []
+        """The tools that are sent with the conversation."""
+        self._has_told_trust = False
+        host = Host(settings, main=self._main_connection, ask=self._ask_for_engine, check=self._check_watch)
+        self.plugins = Plugins(settings, options.root, warn=self.warn, host=host, ask=self._ask_for_plugin)
         self.plugins.load(engine=settings.context.engine not in (options.engines or {}))
         self.listen = heard_by(self.plugins.registered.hooks, listen)
-        self.memory = self._memory() if settings.memory.enabled else None
-        self._first_id = ""
-        self._has_told_trust = False
+        self.memory = self._make_memory() if settings.memory.enabled else None
         self.side_calls = SideCalls(store, self._session_id, self.warn)
         self.meter = SummaryMeter(listen)
 
     def warn(self, text: str) -> None:
         self.listen(Notice(text))
 
-    def _memory(self) -> MemoryManager:
-        offered = [(one.plugin, one.provider) for one in self.plugins.registered.memory]
-        project = workspace_folder(self.options.root)
-        return MemoryManager.from_settings(self.settings, warn=self.warn, offered=offered, project=project)
+    def _opened(self) -> Agent:
+        assert self._agent is not None  # noqa: S101 - see `_agent`
+        return self._agent
 
     def _session_id(self) -> str:
-        assert self._agent is not None  # noqa: S101 - set before anybody is asked anything
-        return self._agent.conversation.session_id
+        return self._opened().conversation.session_id
 
-    def agent(self) -> Agent:
+    def _check_watch(self) -> None:
+        self._opened().watch.check()  # each prompt has a watch of its own
+
+    def open(self) -> Agent:
+        """Put the agent together and begin its session."""
         settings, options = self.settings, self.options
         resumed = None
         if options.resume is not None:
@@ -269,7 +195,7 @@ class _Opening:
         self._schemas = toolbox.schemas()
         for compressor in compressors_in(engine):
             compressor.overhead_tokens = compressor.counter.count_tools(self._schemas)
-        conversation = self._in_this_folder(resumed) if resumed is not None else self._conversation(ident)
+        conversation = self._in_this_folder(resumed) if resumed is not None else self._make_conversation(ident)
         context = ToolContext(
             Workspace(options.root, options.allowed),
             self.store,
@@ -279,34 +205,41 @@ class _Opening:
             confinement=self._confinement(),
             pass_env=settings.agent.tools.pass_env,
         )
-        compactor = Compactor(
-            conversation, engine, self.listen, memory=self.memory, ask=self._memory_asked, log_folder=options.log_folder
-        )
-        compactor.is_enabled = settings.compression.enabled
-        compactor.spent = self.side_calls.spent
-        approvals = Approvals(options.approver)
-        compactor.approve_notes = partial(_approve_notes, approvals)
-        made = Agent(
-            self._asker(self.connection),
+        agent = self._agent = Agent(
+            self._make_asker(self.connection),
             conversation,
-            compactor,
-            ToolSet(toolbox, context, approvals),
+            ToolSet(toolbox, context, Approvals(options.approver)),
+            self._parts(engine),
             limits=options.limits or Limits.from_settings(settings.agent),
             listen=self.listen,
         )
-        made.memory, made.side_calls = self.memory, self.side_calls
-        made.plugins, made.hooks = self.plugins, self.plugins.registered.hooks
-        self.plugins.llm.ask = self._asked_by_plugin
-        made.asker_for, made.summarizer_for, made.conversation_for = self._asker, self._summarizer, self._conversation
-        caching = settings.prompt_caching
+        agent.use_window(self.connection, window)
+        agent.use_model(self.connection)
+        agent.begin(is_resumed=resumed is not None)
+        return agent
+
+    def _parts(self, engine: ContextEngine) -> AgentParts:
+        settings, caching = self.settings, self.settings.prompt_caching
         held = 3_600.0 if caching.cache_ttl == "1h" else 300.0
-        made.pauses = PauseWork(held, compacts=settings.agent.idle_compaction, keeps_alive=caching.keep_alive)
-        made.platform = options.platform or "cli"
-        self._agent = made
-        made.use_window(self.connection, window)
-        made.use_model(self.connection)
-        made.begin(is_resumed=resumed is not None)
-        return made
+        return AgentParts(
+            engine,
+            self.plugins,
+            self.side_calls,
+            asker_for=self._make_asker,
+            conversation_for=self._make_conversation,
+            summarizer_for=self._make_summarizer,
+            memory=self.memory,
+            ask_memory=self._ask_for_memory,
+            pauses=PauseWork(held, compacts=settings.agent.idle_compaction, keeps_alive=caching.keep_alive),
+            platform=self.options.platform or "cli",
+            compacts=settings.compression.enabled,
+            log_folder=self.options.log_folder,
+        )
+
+    def _make_memory(self) -> MemoryManager:
+        offered = [(one.plugin, one.provider) for one in self.plugins.registered.memory]
+        project = workspace_folder(self.options.root)
+        return MemoryManager.from_settings(self.settings, warn=self.warn, offered=offered, project=project)
 
     def _confinement(self) -> Confinement:
         agent, backend = self.settings.agent, self.store.database.backend
@@ -314,7 +247,7 @@ class _Opening:
         return Confinement(agent.sandbox, tuple(kept), asks=agent.ask_in_sandbox)
 
     def _in_this_folder(self, resumed: AgentConversation) -> AgentConversation:
-        """See that a conversation which began in another folder is sent with the instructions of this one."""
+        """Give a conversation that began in another folder the instructions of this one, and return it."""
         folder = str(self.options.root.resolve())
         before = resumed.session.folder if resumed.session is not None else None
         if before not in {None, folder} and self.options.system_prompt is None:
@@ -322,7 +255,7 @@ class _Opening:
                 resumed.use_system_prompt(self._prompt(), folder)
                 self.warn(f"this conversation began in {before}; from here on it works in {folder}")
             except StoreError as error:
-                self.warn(f"the instructions of {folder} could not be noted: {error}")
+                self.warn(f"the instructions of {folder} could not be stored: {error}")
         return resumed
 
     def _prompt(self) -> str:
@@ -349,8 +282,8 @@ class _Opening:
             )
         return False
 
-    def _conversation(self, ident: str | None = None) -> AgentConversation:
-        """A conversation in which nothing was said yet."""
+    def _make_conversation(self, ident: str | None = None) -> AgentConversation:
+        """Make a conversation without messages."""
         options = self.options
         prompt = self._prompt()
         about = {
@@ -381,16 +314,16 @@ class _Opening:
         return Toolbox(tools)
 
     def _memory_tools(self, memory: MemoryManager) -> list[Tool]:
-        """The tools of memory; those that change it are asked about, as what they write is read in later sessions."""
+        """Return the tools of memory; those that write need approval, because later sessions read the notes."""
         made = [Tool.from_schema(one, memory.handle_tool_call) for one in memory.tool_schemas()]
         return [one if memory.only_reads(one.name) else replace(one, effect="writes") for one in made]
 
     def _engine_tools(self, engine: ContextEngine, taken: set[str]) -> list[Tool]:
-        """The tools that an engine offers; one that cannot be offered is left out, with a warning."""
+        """Return the tools that an engine offers; leave out, with a warning, those that cannot be offered."""
         found: dict[str, Tool] = {}
         for schema in engine.get_tool_schemas():
             try:
-                tool = Tool.from_schema(schema, partial(self._engine_tool, engine))
+                tool = Tool.from_schema(schema, partial(self._call_engine_tool, engine))
             except ConfigError as error:
                 self.warn(f"a tool of the engine {engine.name!r} is left out: {error}")
                 continue
@@ -400,19 +333,18 @@ class _Opening:
             found[tool.name] = tool
         return list(found.values())
 
-    def _engine_tool(self, engine: ContextEngine, name: str, args: dict[str, Any]) -> str:
-        assert self._agent is not None  # noqa: S101 - tools are called by an agent
-        return engine.handle_tool_call(name, args, messages=list(self._agent.conversation.messages))
+    def _call_engine_tool(self, engine: ContextEngine, name: str, args: dict[str, Any]) -> str:
+        return engine.handle_tool_call(name, args, messages=list(self._opened().conversation.messages))
 
     # -- asking models -------------------------------------------------------------------------------------------------
 
-    def _asker(self, connection: Connection) -> Asker:
+    def _make_asker(self, connection: Connection) -> Asker:
         cache = PromptCache(
             connection.model,
             connection.endpoint.name,
             base_url=connection.endpoint.base_url or "",
             settings=self.settings.prompt_caching,
-            session_id=self._first_id,  # a conversation stays where its cache is, whatever its session is called
+            session_id=self._first_id,  # all sessions of a conversation share its cache
             warn=lambda _: None,  # short prompts are nothing to worry about
         )
         return Asker(
@@ -423,41 +355,112 @@ class _Opening:
             listen=self.listen,
         )
 
-    def _summarizer(self, connection: Connection) -> Summarizer | None:
-        assert self._agent is not None  # noqa: S101 - set before
-        cache = self._agent.asker.cache
+    def _make_summarizer(self, connection: Connection) -> Summarizer | None:
+        cache = self._opened().asker.cache
         warm = completer(
-            connection, self._watched, tools=self._schemas, prepare=cache.apply if cache is not None else None
+            connection, self._ask_for_summary, tools=self._schemas, prepare=cache.apply if cache is not None else None
         )
         return summarizer_for(
-            self.settings, connection, main_complete=warm, progress=self.meter.parts_done, ask=self._watched
+            self.settings, connection, main_complete=warm, progress=self.meter.parts_done, ask=self._ask_for_summary
         )
 
-    def _watched(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
-        """Ask a model on the side: it can be stopped like any other call, and what it costs is counted."""
-        assert self._agent is not None  # noqa: S101 - set before
-        reply = self.meter.ask(self._agent.watch, provider, messages, call)
+    def _ask_for_summary(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
+        """Ask a model on the side: the user can stop it, and its cost is counted."""
+        reply = self.meter.ask(self._opened().watch, provider, messages, call)
         self.side_calls.paid("summary", provider, reply.usage)
         return reply
 
-    def _main(self) -> Connection | None:
+    def _main_connection(self) -> Connection | None:
         return self._agent.connection if self._agent is not None else self.connection
 
-    def _asked_by_plugin(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
+    def _ask_for_plugin(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
         reply = provider.complete(messages, **call)
         if self._agent is not None:
             self.side_calls.paid("plugin", provider, reply.usage)
         return reply
 
-    def _asked_by_engine(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
-        """As a plugin asks; while a prompt is worked on, the user can stop it."""
+    def _ask_for_engine(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
+        """Ask a model for an engine; while a prompt is worked on, the user can stop it."""
         if self._agent is None or self._agent.watch.interrupted.is_set():
-            return self._asked_by_plugin(provider, messages, call)
-        return self._agent.watch.call(lambda: self._asked_by_plugin(provider, messages, call))
+            return self._ask_for_plugin(provider, messages, call)
+        return self._agent.watch.call(lambda: self._ask_for_plugin(provider, messages, call))
 
-    def _memory_asked(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Message:
-        assert self._agent is not None  # noqa: S101 - set before
-        connection = self._agent.connection
+    def _ask_for_memory(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Message:
+        connection = self._opened().connection
         reply = connection.complete(messages, tools=tools, max_tokens=1_024)
         self.side_calls.paid("memory", connection, reply.usage)
         return reply.message
+
+
+# -- the system prompt -------------------------------------------------------------------------------------------------
+
+
+def system_prompt(
+    root: Path, *, instructions_tokens: int = 4_000, memory: str = "", role: str = _ROLE, today: date | None = None
+) -> str:
+    """Return the system prompt for work in a folder.
+
+    Args:
+        root: the working directory.
+        instructions_tokens: how much the project's own instructions may take.
+        memory: notes from earlier conversations, ready to be read.
+        role: what the agent is told about itself.
+        today: the date that it is told; by default the current one.
+    """
+    parts = [
+        role,
+        f"Working directory: {root}\nSystem: {platform.system()} {platform.machine()}\n"
+        f"Today: {(today or date.today()).isoformat()}",
+        project_instructions(root, instructions_tokens),
+        memory,
+    ]
+    return "\n\n".join(part.strip() for part in parts if part.strip())
+
+
+def project_instructions(root: Path, budget_tokens: int) -> str:
+    """Return the text of AGENTS.md and CLAUDE.md within a budget, equal files once.
+
+    The caller checks that the folder is trusted. Files that are links out of the folder are ignored.
+    """
+    if budget_tokens <= 0:
+        return ""
+    told: list[str] = []
+    seen: set[str] = set()
+    left = budget_tokens
+    for name, text in _read_instructions(root, budget_tokens * _READ_CHARS_PER_TOKEN):
+        if not text or text in seen or left <= 0:
+            continue
+        seen.add(text)
+        shown, used = _first_lines(text, left)
+        left -= used
+        rest = "" if shown == text else f"\n[The rest of {name} does not fit; read the file when you need it.]"
+        told.append(f"# Instructions of this project ({name})\n\n{shown}{rest}")
+    return "\n\n".join(told)
+
+
+def _read_instructions(root: Path, most: int) -> Iterator[tuple[str, str]]:
+    workspace = Workspace(root)
+    for name in INSTRUCTION_FILES:
+        try:
+            with os.fdopen(workspace.open(workspace.resolve(name)), encoding="utf-8", errors="replace") as file:
+                yield name, file.read(most).replace("\0", "").strip()
+        except (ToolError, OSError):  # not there, not ours to read, or not in the folder
+            continue
+
+
+def _first_lines(text: str, budget: int) -> tuple[str, int]:
+    """Return as many whole lines from the beginning as the budget allows, and the tokens that they take."""
+    count = counter_for(None).count_text
+    whole = count(text)
+    if whole <= budget:
+        return text, whole
+    lines = text.splitlines(keepends=True)
+    low, high = 0, len(lines)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count("".join(lines[:middle])) <= budget:
+            low = middle
+        else:
+            high = middle - 1
+    shown = "".join(lines[:low]).rstrip()
+    return shown, count(shown)

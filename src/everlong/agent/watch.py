@@ -1,43 +1,35 @@
-"""Waiting for what may take too long: a stream or a function, given up when told to or when time is up.
-
-What is waited for runs in a thread of its own. One that is given up goes on until it notices; nothing waits for it.
-"""
+"""Interrupts: waits for streams and functions that end when the user stops the work or its time is up."""
 
 from __future__ import annotations
 
-import queue
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Generic, NamedTuple, TypeVar
+from typing import TypeVar
+
+from everlong.workers import iterate
 
 __all__ = ["Interrupted", "OutOfTime", "Watch", "ctrl_c_raises", "ctrl_c_sets"]
 
 T = TypeVar("T")
 
 _LOOK_SECONDS = 0.05
-"""How often a wait looks whether it is to end."""
+"""Seconds between two looks whether a wait is to end."""
 
 
 class Interrupted(BaseException):
-    """Whoever watches was told to stop; like `KeyboardInterrupt`, nothing that merely handles failures catches it."""
+    """The work was stopped; like `KeyboardInterrupt`, nothing that merely handles failures catches it."""
 
 
 class OutOfTime(BaseException):
-    """The time is up."""
-
-
-class _Item(NamedTuple, Generic[T]):
-    value: T | None = None
-    error: BaseException | None = None
-    is_end: bool = False
+    """The time for the work is up."""
 
 
 class Watch:
-    """Waits until something is there, ``interrupted`` is set, or the clock reaches ``deadline``."""
+    """Waits that end when ``interrupted`` is set or the clock reaches ``deadline``."""
 
     def __init__(
         self,
@@ -50,61 +42,26 @@ class Watch:
         self._clock = clock
 
     def check(self) -> None:
-        """Raise `Interrupted` or `OutOfTime` where it is time to stop."""
+        """Raise `Interrupted` or `OutOfTime` if it is time to stop."""
         if self.interrupted.is_set():
             raise Interrupted
         if self.deadline is not None and self._clock() >= self.deadline:
             raise OutOfTime
 
     def each(self, make: Callable[[], Iterable[T]]) -> Iterator[T]:
-        """What an iterable gives, as it comes."""
-        items: queue.SimpleQueue[_Item[T]] = queue.SimpleQueue()
-        given_up = threading.Event()
-
-        def pull() -> None:
-            try:
-                source = make()
-                try:
-                    for value in source:
-                        items.put(_Item(value))
-                        if given_up.is_set():
-                            break
-                finally:
-                    close = getattr(source, "close", None)
-                    if close is not None:
-                        close()
-            except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-                items.put(_Item(error=error))
-            else:
-                items.put(_Item(is_end=True))
-
-        threading.Thread(target=pull, name="everlong-watched", daemon=True).start()
-        try:
-            while True:
-                item = self._next(items)
-                if item.error is not None:
-                    raise item.error
-                if item.is_end:
-                    return
-                yield item.value  # type: ignore[misc]  # an item that is no error and no end has a value
-        finally:
-            given_up.set()
+        """Yield what an iterable yields, as it comes; raises as `check` does."""
+        return iterate(make, self._seconds_to_wait, "everlong-watched")
 
     def call(self, function: Callable[[], T]) -> T:
-        """What a function returns."""
+        """Return what a function returns; raises as `check` does."""
         (result,) = self.each(lambda: (function() for _ in range(1)))
         return result
 
-    def _next(self, items: queue.SimpleQueue[_Item[T]]) -> _Item[T]:
-        while True:
-            self.check()
-            wait = _LOOK_SECONDS
-            if self.deadline is not None:
-                wait = max(0.0, min(wait, self.deadline - self._clock()))
-            try:
-                return items.get(timeout=wait)
-            except queue.Empty:
-                continue
+    def _seconds_to_wait(self) -> float:
+        self.check()
+        if self.deadline is None:
+            return _LOOK_SECONDS
+        return max(0.0, min(_LOOK_SECONDS, self.deadline - self._clock()))
 
 
 @contextmanager

@@ -1,7 +1,6 @@
-"""What an agent remembers beyond one session: notes in Markdown files, and one external provider.
+"""The memory of an agent beyond one session: notes in Markdown files, and one external provider.
 
-Nothing is imported until it is used. This package knows neither stores nor model APIs; a model that decides what is
-worth keeping is handed in as a function.
+Nothing is imported until it is used. The model that decides what is worth keeping is passed in as a function.
 """
 
 from typing import TYPE_CHECKING

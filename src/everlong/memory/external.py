@@ -1,7 +1,6 @@
-"""The one external memory provider: found by its entry point, made only if it is named.
+"""The external memory provider: found by its entry point, made only if the settings name it.
 
-Any package can offer providers in the entry point group ``everlong.memory``; being installed does nothing. Knows how a
-provider is found and made; whether one that cannot be made is an error or a warning is the caller's business.
+Any package can offer providers in the entry point group ``everlong.memory``; being installed activates nothing.
 """
 
 from __future__ import annotations
@@ -21,32 +20,32 @@ _KEY = "memory.provider"
 
 
 def installed_providers() -> list[str]:
-    """The names of all external providers that are installed, whether or not they work."""
+    """Return the names of all installed external providers, whether or not they work."""
     return sorted({entry.name for entry in entry_points(group=GROUP)})
 
 
 def external_provider(name: str, options: Mapping[str, Any] | None = None) -> MemoryProvider:
-    """Make the provider of that name; raises `ConfigError` where there is none or it cannot be made.
+    """Make the provider of that name, and return it; raises `ConfigError` where that fails.
 
     Args:
         name: the entry point's name in the group ``everlong.memory``.
-        options: given as ``settings`` to a provider whose constructor takes that.
+        options: passed as ``settings`` to a constructor that takes it.
     """
-    entry = _entry(name)
+    entry = _find_entry(name)
     with _loading(entry):
-        made = _made(entry.load(), options or {})
+        made = _make(entry.load(), options or {})
     if not isinstance(made, MemoryProvider):
         raise ConfigError(
-            f"{_KEY}: the memory provider {name!r} ({_where(entry)}) is of the class {type(made).__name__}, which is "
-            "not made from everlong.memory.MemoryProvider",
+            f"{_KEY}: the memory provider {name!r} ({_source_of(entry)}) is of the class {type(made).__name__}, which "
+            "is not made from everlong.memory.MemoryProvider",
             _KEY,
         )
     return made
 
 
 def offered_provider(name: str) -> Any:
-    """What the entry point of that name offers, loaded and not made; raises `ConfigError` where that fails."""
-    entry = _entry(name)
+    """Load what the entry point of that name offers, without making it; raises `ConfigError` where that fails."""
+    entry = _find_entry(name)
     with _loading(entry):
         return entry.load()
 
@@ -57,17 +56,17 @@ def _loading(entry: EntryPoint) -> Iterator[None]:
         yield
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"{_KEY}: the memory provider {entry.name!r} ({_where(entry)}) cannot be loaded: {described(error)}; mend "
-            f"or reinstall the package that offers it, or set {_KEY} to null",
+            f"{_KEY}: the memory provider {entry.name!r} ({_source_of(entry)}) cannot be loaded: {described(error)}; "
+            f"mend or reinstall the package that offers it, or set {_KEY} to null",
             _KEY,
         ) from error
 
 
-def _where(entry: EntryPoint) -> str:
+def _source_of(entry: EntryPoint) -> str:
     return f"{entry.value!r}{f' of {entry.dist.name}' if entry.dist else ''}"
 
 
-def _entry(name: str) -> EntryPoint:
+def _find_entry(name: str) -> EntryPoint:
     found = sorted(
         entry_points(group=GROUP, name=name), key=lambda entry: (entry.dist.name if entry.dist else "", entry.value)
     )
@@ -87,8 +86,8 @@ def _entry(name: str) -> EntryPoint:
     return found[0]
 
 
-def _made(offered: Any, options: Mapping[str, Any]) -> Any:
-    """The provider: what is offered itself, or what it makes if it is a class or a function."""
+def _make(offered: Any, options: Mapping[str, Any]) -> Any:
+    """Return the provider that is offered: the object itself, or what a class or function makes."""
     if not callable(offered):
         return offered
     return offered(settings=dict(options)) if _takes_settings(offered) else offered()
@@ -97,6 +96,6 @@ def _made(offered: Any, options: Mapping[str, Any]) -> Any:
 def _takes_settings(make: Callable[..., Any]) -> bool:
     try:
         parameters = inspect.signature(make).parameters
-    except (TypeError, ValueError):  # a class of an extension module does not tell
+    except (TypeError, ValueError):  # a class of an extension module has no signature
         return False
     return "settings" in parameters

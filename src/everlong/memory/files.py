@@ -1,8 +1,7 @@
-"""A file of notes on disk: read as a whole, changed under a lock, replaced as a whole, never over somebody's edit.
+"""A file of notes on disk: read whole, changed under a lock, replaced whole, never over somebody's edit.
 
-Programs take the folder's lock; people with an editor do not, so the file is looked at once more in the moment before
-it is replaced, and the change is worked out anew where it is no longer the one that was read. Knows nothing of what a
-note is.
+Programs take the folder's lock; people with an editor do not. So the file is read once more right before it is
+replaced, and the change is worked out anew if somebody edited it meanwhile.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ _PAUSE_SECONDS = 0.01
 
 
 @contextmanager
-def held(folder: Path, wait_seconds: float) -> Iterator[None]:
-    """Nobody else holds the folder's lock meanwhile; raises `NotesError` where others keep it for too long."""
-    # The file stays: who deleted it would let two processes lock two different files of that name.
+def hold_lock(folder: Path, wait_seconds: float) -> Iterator[None]:
+    """Hold the folder's lock in a ``with`` block; raises `NotesError` if others keep it for too long."""
+    # The file stays: if it were deleted, two processes could lock two different files of that name.
     handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         _wait_for(handle, folder, wait_seconds)
@@ -57,27 +56,27 @@ class NotesFile:
         self._wait_seconds = wait_seconds
 
     def read(self) -> str:
-        """The file's text; empty where there is none, with a mark in the place of what is not UTF-8."""
+        """Return the file's text, empty where there is no file; invalid UTF-8 becomes a replacement character."""
         return self._bytes().decode("utf-8", "replace")
 
     def change(self, edit: Callable[[str], str]) -> str:
-        """Replace the text by what ``edit`` makes of it, and return that; what ``edit`` raises changes nothing.
+        """Replace the text by what ``edit`` makes of it, and return that; if ``edit`` raises, nothing changes.
 
-        ``edit`` is called again with the new text where somebody edited the file meanwhile.
+        ``edit`` is called again with the new text if somebody edited the file meanwhile.
         """
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with held(self.path.parent, self._wait_seconds):
+            with hold_lock(self.path.parent, self._wait_seconds):
                 for _ in range(_ATTEMPTS):
                     try:
-                        return self._changed(edit)
+                        return self._try_change(edit)
                     except _EditedMeanwhile:
                         continue
         except OSError as error:
             raise NotesError(f"cannot write {self.path}: {error.strerror or error}; nothing was changed") from error
         raise NotesError(f"{self.path} is being changed all the time by another program; nothing was changed")
 
-    def _changed(self, edit: Callable[[str], str]) -> str:
+    def _try_change(self, edit: Callable[[str], str]) -> str:
         read = self._bytes()
         try:
             before = read.decode("utf-8")

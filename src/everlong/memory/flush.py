@@ -1,9 +1,7 @@
-"""Before words are compacted away: one question to a model, what of them is worth keeping for future sessions.
+"""The memory flush: before a compaction, a model is asked what is worth keeping for future sessions.
 
-Makes the request from the newest part of a conversation, and carries out the memory calls of the answer. The model gets
-a transcript, redacted and with tool outputs digested, in which no message can pose as an instruction; the conversation
-itself is not changed and the answer does not become a part of it. The model is a function handed in; time limits and
-warnings are the manager's business.
+The model reads a transcript of the newest part of the conversation, redacted and with digested tool outputs, in which
+no message can pose as an instruction. The memory calls of its answer are carried out; the conversation stays as it is.
 """
 
 from __future__ import annotations
@@ -25,10 +23,10 @@ Ask: TypeAlias = Callable[[Sequence[Message], Sequence[Mapping[str, Any]]], Mess
 """Asks a model: messages and tool schemas in, its assistant message out; raises on failure."""
 
 Approve: TypeAlias = Callable[[Sequence[str]], bool]
-"""Whether the user allows changes of what is remembered, each told in a line."""
+"""Returns whether the user allows changes of the notes, given one line each."""
 
 READ_TOKENS = 8_000
-"""How much of a conversation's end the model gets to read."""
+"""Tokens of a conversation's end that the model reads."""
 
 _SPOKEN_TOKENS = 1_000
 _MOST_CALLS = 16
@@ -49,26 +47,26 @@ _count = EstimatingCounter().count_text
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """What a flush came to."""
+    """The outcome of a flush."""
 
     asked: bool = False
-    """Whether a model was asked at all."""
+    """True if a model was asked."""
     saved: int = 0
-    """How many memory calls of its answer were carried out."""
+    """Memory calls of its answer that were carried out."""
     refused: tuple[str, ...] = ()
-    """Why others were not: noted already, no such note, no room, or no sense in them."""
+    """Reasons why other calls were not, such as a note that exists already."""
     problem: str = ""
-    """Why no answer could be had; empty where there was one."""
+    """The reason why there was no answer; empty where there was one."""
 
 
 def user_turns(messages: Sequence[Message]) -> int:
-    """How many messages of the user a conversation has, summaries of earlier compactions not counted."""
+    """Count the user's messages in a conversation, without summaries of earlier compactions."""
     own = summary_indices(messages)
     return sum(message.get("role") == "user" and index not in own for index, message in enumerate(messages))
 
 
 def flush_request(messages: Sequence[Message], known: str, room: int = READ_TOKENS) -> list[Message] | None:
-    """The request about a conversation's newest part; None where there is nothing to read."""
+    """Return the request about a conversation's newest part; None where it has no text."""
     pieces = _newest_pieces(messages, room)
     if not pieces:
         return None
@@ -80,28 +78,28 @@ def flush_request(messages: Sequence[Message], known: str, room: int = READ_TOKE
 
 
 def _newest_pieces(messages: Sequence[Message], room: int) -> list[DigestPiece]:
-    """The pieces of as many of the newest groups as fit, oldest first."""
+    """Return the pieces of as many of the newest groups as fit, oldest first."""
     kept: list[list[DigestPiece]] = []
     for group in _groups_backwards(messages):
         if room < 1:
             break
-        spoken = [_shortened(message) for message in group if not is_system(message)]
+        spoken = [_shorten(message) for message in group if not is_system(message)]
         pieces = list(turn_pieces(spoken, room, _count))
         tokens = sum(piece.tokens for piece in pieces)
         if tokens > room:
-            if not kept:  # not even the newest group fits, and its end says more than nothing
-                kept.append(_fitting(pieces, room))
+            if not kept:  # not even the newest group fits, and its end is better than nothing
+                kept.append(_last_fitting(pieces, room))
             break
         kept.append(pieces)
         room -= tokens
     return [piece for pieces in reversed(kept) for piece in pieces]
 
 
-def _shortened(message: Message) -> Message:
+def _shorten(message: Message) -> Message:
     return message if message["role"] == "tool" else shorten_message(message, _SPOKEN_TOKENS, _count)
 
 
-def _fitting(pieces: Sequence[DigestPiece], room: int) -> list[DigestPiece]:
+def _last_fitting(pieces: Sequence[DigestPiece], room: int) -> list[DigestPiece]:
     kept: list[DigestPiece] = []
     for piece in reversed(pieces):
         if piece.tokens > room:
@@ -112,7 +110,7 @@ def _fitting(pieces: Sequence[DigestPiece], room: int) -> list[DigestPiece]:
 
 
 def _groups_backwards(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    """Stretches that may stand alone, newest first: a message, or an assistant's calls with all their results."""
+    """Yield groups that may stand alone, newest first: a message, or calls with all their results."""
     owner = {answer.at: group.start for group in find_groups(messages).groups for answer in group.answers}
     end = len(messages)
     while end > 0:
@@ -125,14 +123,14 @@ def _groups_backwards(messages: Sequence[Message]) -> Iterator[Sequence[Message]
 
 
 def apply_reply(reply: object, allowed: Collection[str], handle: Callable[[str, dict[str, Any]], str]) -> Flushed:
-    """Carry out the memory calls of an answer; everything else in it is passed over."""
+    """Carry out the memory calls of an answer; everything else in it is ignored."""
     if not isinstance(reply, dict):
         return Flushed(asked=True, problem=f"the model gave {type(reply).__name__} instead of a message")
     saved = 0
     refused: list[str] = []
     calls = [call for call in calls_of(reply) if call.name in allowed]
     for call in calls[:_MOST_CALLS]:
-        why = _applied(call.name, call.arguments, handle)
+        why = _apply_call(call.name, call.arguments, handle)
         if why:
             refused.append(why)
         else:
@@ -143,14 +141,14 @@ def apply_reply(reply: object, allowed: Collection[str], handle: Callable[[str, 
 
 
 def wanted_changes(reply: object, allowed: Collection[str]) -> list[str]:
-    """The memory calls of an answer, one line each, for the person who allows them."""
+    """Return the memory calls of an answer, one line each, for the person who allows them."""
     if not isinstance(reply, dict):
         return []
     return [f"{call.name} {call.arguments}" for call in calls_of(reply) if call.name in allowed][:_MOST_CALLS]
 
 
-def _applied(name: str, arguments: str, handle: Callable[[str, dict[str, Any]], str]) -> str:
-    """Why one call was not carried out; empty where it was."""
+def _apply_call(name: str, arguments: str, handle: Callable[[str, dict[str, Any]], str]) -> str:
+    """Carry out one call; return why it failed, or an empty text."""
     try:
         args = json.loads(arguments or "{}")
     except ValueError as error:
@@ -166,5 +164,5 @@ def _applied(name: str, arguments: str, handle: Callable[[str, dict[str, Any]], 
 
 
 def has_words(messages: Sequence[Message]) -> bool:
-    """Whether anybody has said anything yet."""
+    """Return whether the conversation has any text or calls."""
     return any(not is_system(message) and (text_of(message).strip() or calls_of(message)) for message in messages)

@@ -1,8 +1,7 @@
-"""The words of a note: what is kept of them, how a model is shown them, and when two are the same.
+"""The text of a note: as it is saved, as a model is shown it, and as two are compared.
 
-A note may come from a model that read a hostile page, or from anybody who can write the file. So what does not show is
-taken out when it is saved, and what could pose as a part of a prompt is made plain when it is shown; the file keeps the
-words as they were meant. Knows nothing of files.
+A note may come from a model that read a hostile page, or from anybody who can write the file. So invisible characters
+are removed when it is saved, and anything that could pose as a part of a prompt is escaped when it is shown.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from everlong.context.text import one_line
 
 _LINE_ENDS = re.compile("\r\n?|[\u2028\u2029\x85\x0b\x0c\x1c-\x1e]")
 # Controls, zero-width characters, direction marks, fillers, tags, variation selectors that no emoji needs, half
-# characters: what a person cannot see in the file must not reach a model out of it.
+# characters: nothing that a person cannot see in the file may reach a model.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0e-\x1b\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u202a-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff"
@@ -28,7 +27,7 @@ _BLANK_LINES = re.compile("\n{3,}")
 
 
 def cleaned(text: str) -> str:
-    """The text without what does not show, with plain line ends and at most one blank line in a row."""
+    """Return the text without invisible characters, with plain line ends and single blank lines."""
     text = _LINE_ENDS.sub("\n", text)
     if not text.isascii() or not text.isprintable():
         text = _STRAY_JOINER.sub("", _JOINERS.sub(_last_joiner, _UNSEEN.sub("", text)))
@@ -41,30 +40,30 @@ def _last_joiner(run: re.Match[str]) -> str:
 
 
 def storable(text: str) -> str:
-    """The text as a note is saved: cleaned, and with every secret replaced by a mark."""
+    """Return the text as it is saved: cleaned, and with every secret replaced by a mark."""
     return redacted(cleaned(text))
 
 
 def has_words(text: str) -> bool:
-    """Whether anything is said besides punctuation and marks of what was redacted."""
+    """Return whether a text has anything besides punctuation and marks of secrets."""
     return any(map(str.isalnum, REDACTED.sub("", text)))
 
 
 def hides_a_secret(text: str) -> bool:
-    """Whether a secret was taken out of a saved text."""
+    """Return whether a secret was removed from a saved text."""
     return REDACTED.search(text) is not None
 
 
 def shown(text: str) -> str:
-    """The text as a model reads it: nothing in it can be mistaken for a part of the prompt."""
+    """Return the text as a model reads it; nothing in it can pose as a part of the prompt."""
     return escaped(cleaned(text))
 
 
 def looked_for(text: str) -> str:
-    """The form in which a text is found again, whether it is quoted from the file or from what a model was shown."""
+    """Return the form in which texts are searched, whether quoted from the file or from the prompt."""
     return one_line(shown(storable(text)))
 
 
 def sameness(text: str) -> str:
-    """What two notes have in common that say the same in the same words."""
+    """Return the form in which two equal notes are the same."""
     return looked_for(text).casefold().rstrip(" .;!")

@@ -1,7 +1,6 @@
 """Plugins: other people's context engines, commands, tools and memory providers.
 
-Knows folders, packages and what they register; knows nothing of the agent, the chat or the command line. Nothing is
-imported until it is used.
+The agent, the gateway and the command line use what plugins register. Nothing is imported until it is used.
 """
 
 from typing import TYPE_CHECKING

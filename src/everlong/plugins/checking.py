@@ -1,6 +1,6 @@
-"""Messages as plugins are given them, and whether the list that an engine returned can be sent.
+"""Checks of what engines return, and the copies of messages that plugins are given.
 
-Small damage is mended by the rules of the message protocol; what cannot be mended is said. Knows lists only.
+The rules of the message protocol mend small damage; anything worse raises `Unusable`.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ __all__ = [
 ]
 
 TAG = "_node"
-"""The key by which the store knows messages again (`everlong.store.views.TAG`; a test holds the two together)."""
+"""The key by which the store recognizes its messages; the same as `everlong.store.views.TAG`."""
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 
 
 class Unusable(Exception):  # noqa: N818 - reads as the fact that it states
-    """A result that cannot be mended; the message goes on after "compress() "."""
+    """A result that cannot be mended; the message continues a sentence that starts with the method's name."""
 
 
 class Checked(NamedTuple):
-    """A list that can be sent, and what had to be mended in it."""
+    """A list that can be sent, and the damage that was mended in it."""
 
     messages: list[Message]
     repairs: list[str]
 
 
 def checked_output(source: Sequence[Message], output: Any) -> Checked:
-    """What an engine made of ``source``, mended where that is possible; what needs no mending is the same object.
+    """Return the list that an engine made of ``source``, mended if need be; sound messages stay the same objects.
 
     Raises:
-        Unusable: there is nothing to be mended.
+        Unusable: it cannot be mended.
     """
     messages = _as_messages(source, output)
     repairs: list[str] = []
@@ -73,7 +73,7 @@ def checked_output(source: Sequence[Message], output: Any) -> Checked:
     paired = repair_all(messages)
     if paired != messages:
         messages = paired
-        if repair_all(list(source)) == list(source):  # what was broken before is not the engine's doing
+        if repair_all(list(source)) == list(source):  # damage that was there before is not the engine's fault
             repairs.append("returned calls and results that do not belong together")
     return Checked(messages, repairs)
 
@@ -96,7 +96,7 @@ def _as_messages(source: Sequence[Message], output: Any) -> list[Message]:
 
 
 def _with_latest_request(source: Sequence[Message], messages: list[Message]) -> list[Message]:
-    """The list with the request in force in it; the very same list where it is there already."""
+    """Return the list with the user's latest message in it; the same list if it is there already."""
     at = latest_user_index(source)
     if at is None:
         return messages
@@ -110,9 +110,9 @@ def _with_latest_request(source: Sequence[Message], messages: list[Message]) -> 
 
 
 def as_given(message: Message) -> Message:
-    """A copy of a message as plugins know it: without our mark, and words in several parts as one text.
+    """Return a copy of a message as plugins know it: without the store's mark, and several text parts as one text.
 
-    Recalled memories and what hooks add are parts of their own; plugins of other hosts take the content for a text.
+    Recalled memories and additions of hooks are parts of their own, but many plugins expect the content to be a text.
     """
     given: Message = {key: copy.deepcopy(value) for key, value in message.items() if key != TAG}
     content = given.get("content")
@@ -122,12 +122,12 @@ def as_given(message: Message) -> Message:
 
 
 def given_list(messages: Sequence[Message]) -> list[Message]:
-    """Messages as plugins are given them."""
+    """Return copies of messages as plugins know them."""
     return [as_given(message) for message in messages]
 
 
 def as_kept(message: Message, origin: Message | None) -> Message:
-    """A copy of a message that came back: with the mark and the parts of the one that it was made of, if any."""
+    """Return a copy of a returned message, with the mark and the parts of its origin, if it has one."""
     kept = copy.deepcopy(message)
     if origin is None:
         return kept
@@ -137,23 +137,24 @@ def as_kept(message: Message, origin: Message | None) -> Message:
 
 
 def _is_plain_text(part: Any) -> bool:
-    """Whether a part is words and nothing else; a cache mark, for one, would get lost in a text."""
+    """Return whether a part is nothing but text; joining texts would lose, for example, a cache marker."""
     return isinstance(part, dict) and part.keys() == {"type", "text"} and part["type"] == "text"
 
 
 _COUNTS = ("last_prompt_tokens", "last_completion_tokens", "last_total_tokens", "compression_count")
 _LIMITS = ("threshold_tokens", "context_length", "protect_first_n", "protect_last_n")
 FIGURES = (*_COUNTS, *_LIMITS, "threshold_percent")
+"""Attributes of an engine that the host reads."""
 
 
 def figures_of(engine: object) -> tuple[dict[str, Any], dict[str, Exception]]:
-    """The figures that make sense, and what was raised where one was read; one that is no number is left out."""
+    """Return the engine's valid figures by name, and the errors of those that could not be read."""
     found: dict[str, Any] = {}
     raised: dict[str, Exception] = {}
     for name in FIGURES:
         try:
             value = getattr(engine, name, None)
-        except Exception as error:  # noqa: BLE001 - told by whoever asked; the usual figure counts
+        except Exception as error:  # noqa: BLE001 - the caller reports it; the usual figure counts
             raised[name] = error
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # noqa: PLR0124 - NaN
@@ -166,13 +167,13 @@ def figures_of(engine: object) -> tuple[dict[str, Any], dict[str, Exception]]:
 
 
 def name_of(engine: object) -> str:
-    """The engine's name; that of its class where it has none that can be shown."""
+    """Return the engine's name; that of its class where it has none."""
     name = getattr(engine, "name", None)
     return name if isinstance(name, str) and name.strip() else type(engine).__name__
 
 
 def wanted_arguments(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the options that a function takes; all of them where it takes any, or does not say."""
+    """Return the options that a function takes; all of them if it takes any, or its signature is unknown."""
     try:
         known = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -183,14 +184,14 @@ def wanted_arguments(function: Callable[..., Any], options: Mapping[str, Any]) -
 
 
 def as_flag(value: object) -> bool:
-    """Yes or no."""
+    """Return a flag; raises `Unusable` for anything else."""
     if not isinstance(value, bool | int):
         raise Unusable(f"returned {type(value).__name__}, not true or false")
     return bool(value)
 
 
 def as_schemas(value: Any) -> list[dict[str, Any]]:
-    """Schemas that have a name."""
+    """Return a copy of a list of tool schemas, each with a name; raises `Unusable` for anything else."""
     if value is None:
         return []
     if not isinstance(value, list | tuple):
@@ -205,12 +206,12 @@ def as_schemas(value: Any) -> list[dict[str, Any]]:
 
 
 def as_text(value: Any) -> str:
-    """A text; anything else as JSON."""
+    """Return a text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
 def as_status(value: Any) -> dict[str, Any]:
-    """A mapping, copied."""
+    """Return a copy of a mapping; raises `Unusable` for anything else."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -219,13 +220,13 @@ def as_status(value: Any) -> dict[str, Any]:
 
 
 FaultKind = Literal["raised", "time", "type", "list", "repaired", "growth", "full"]
-"""It raised; it took too long; it returned a wrong type; no usable list; a list that had to be mended; a longer one;
-one that leaves the window full."""
+"""Kinds of faults: the engine raised, took too long, or returned a wrong type, no usable list, a list that had to be
+mended, a longer one, or one that leaves the window full."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFault:
-    """One thing that an engine did wrong, and where."""
+    """A fault of an engine, and the method in which it happened."""
 
     kind: FaultKind
     method: str
@@ -242,4 +243,4 @@ CONSEQUENCES: dict[FaultKind, str] = {
     "full": "the built-in compressor did it instead",
     "repaired": "that was mended",
 }
-"""How the warning about each kind ends."""
+"""The end of the warning about each kind of fault."""

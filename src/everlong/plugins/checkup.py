@@ -1,7 +1,7 @@
-"""Whether an engine keeps the basics of the contract: enough to tell an author what is missing, not a test of it.
+"""A quick check-up of an engine: does it keep the basics of the contract?
 
-The whole contract is tested by `everlong.testing`; this asks a fresh engine a few questions. Foreign code runs here,
-and whatever it raises is a finding.
+`everlong.testing` tests the whole contract; this asks a fresh engine a few questions. Whatever its code raises is a
+finding.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _NUMBERS = (
 
 
 def engine_problems(engine: ContextEngine) -> list[str]:
-    """What is wrong with an engine, in sentences; empty where the basics hold."""
+    """Return the problems of an engine, one sentence each; empty where the basics hold."""
     found: list[str] = []
     for check in (_name, _attributes, _usage, _decision, _compaction, _tools, _status):
         try:
             found += check(engine)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; that it raises is what is looked for
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; that it raises is a finding
             found.append(f"{_WORDS[check]} fails: {described(error)}")
     return found
 

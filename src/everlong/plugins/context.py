@@ -1,7 +1,6 @@
-"""``ctx``: what a plugin's ``register(ctx)`` is given to make itself known, and what it may use of its host.
+"""``ctx``: the object with which a plugin's ``register(ctx)`` registers itself and uses its host.
 
-A call that cannot be taken is warned about and never raises, so that one thing that this host does not have does not
-cost the user the rest of the plugin. It knows nothing of how plugins are found or loaded.
+A call that is not accepted is a warning and never raises, so that the rest of the plugin still works.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class ToolOffer:
     handler: Callable[..., Any] | None = None
     effect: Effect = "runs"
     is_available: Callable[[], Any] | None = None
-    """Asked once at the start of a session; a tool that is not available is left out."""
+    """Called once at the start of a session; a tool that is not available is left out."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class MemoryOffer:
 
 @dataclass
 class Registered:
-    """Everything that was registered by the plugins of one agent."""
+    """Everything that the plugins of one agent registered."""
 
     hooks: Hooks
     engine: EngineOffer | None = None
@@ -81,7 +80,7 @@ class Registered:
     memory: list[MemoryOffer] = field(default_factory=list)
 
     def forget(self, plugin: str) -> None:
-        """Take back everything that a plugin registered before it failed."""
+        """Remove everything that a plugin registered before it failed."""
         if self.engine is not None and self.engine.plugin == plugin:
             self.engine = None
         self.commands = {name: one for name, one in self.commands.items() if one.plugin != plugin}
@@ -90,7 +89,7 @@ class Registered:
         self.hooks.forget(plugin)
 
     def of(self, plugin: str) -> list[str]:
-        """What one plugin registered, in words."""
+        """Return everything that one plugin registered, in words."""
         words = ["a context engine"] if self.engine is not None and self.engine.plugin == plugin else []
         words += [f"the command /{one.name}" for one in self.commands.values() if one.plugin == plugin]
         words += [f"the tool {one.name}" for one in self.tools.values() if one.plugin == plugin]
@@ -102,16 +101,16 @@ class Registered:
 _COMMAND = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _TOOL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ELSEWHERE = frozenset({"register_cli_command", "register_platform", "register_skill", "register_toolset"})
-"""What other hosts offer and plugins are used to being without."""
+"""Methods of other hosts that plugins can do without."""
 
 
 def data_folder(plugin: str) -> Path:
-    """Where a plugin keeps its files, whether or not the folder is there."""
+    """Return the folder for a plugin's files, whether or not it exists."""
     return data_home() / "plugin-data" / plugin
 
 
 class PluginContext:
-    """One plugin's way to its host.
+    """The host as one plugin sees it.
 
     Attributes:
         name: the plugin's name.
@@ -130,6 +129,7 @@ class PluginContext:
         llm: PluginModel,
         manifest: Manifest | None = None,
         warn: Callable[[str], None] = lambda _: None,
+        inside: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
     ) -> None:
         self.name = name
         self.manifest = manifest or Manifest()
@@ -139,12 +139,11 @@ class PluginContext:
         self._registered = registered
         self._warn = warn
         self._warned: set[str] = set()
-        self.inside: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function
-        """Puts what a function of the plugin needs of its host around it; set by whoever loads the plugin."""
+        self._inside = inside
 
     @cached_property
     def data_dir(self) -> Path:
-        """A folder of the plugin's own for files, readable by its user only; made when first asked for."""
+        """The plugin's own folder for files, readable by its user only; made on first use."""
         folder = data_folder(self.name)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.chmod(0o700)
@@ -182,13 +181,13 @@ class PluginContext:
         """Offer a slash command of the chat.
 
         Args:
-            name: what is typed after the slash.
-            handler: is given the words after the name, and returns a text to show, or None.
+            name: the name after the slash.
+            handler: given the words after the name; returns a text to show, or None.
             description: one line for ``/help``.
-            args_hint: what the command takes, for ``/help``.
-            more: what other hosts take; ignored.
+            args_hint: the arguments, for ``/help``.
+            more: options of other hosts; ignored.
         """
-        self._ignored("register_command", more)
+        self._log_ignored("register_command", more)
         called = str(name).strip().removeprefix("/")
         if not _COMMAND.fullmatch(called) or not callable(handler):
             self._complain(f"registered a command {printable(name, 60)!r} that has no proper name or no handler")
@@ -197,7 +196,7 @@ class PluginContext:
         if taken is not None:
             self._complain(f"registered the command /{called}, which the plugin {taken.plugin!r} has already")
             return
-        handler = self.inside(handler)
+        handler = self._inside(handler)
         offer = CommandOffer(self.name, called, handler, printable(description, 120), printable(args_hint, 60))
         self._registered.commands[called] = offer
 
@@ -223,14 +222,14 @@ class PluginContext:
             toolset: for other hosts.
             schema: the tool in the OpenAI format, or the JSON schema of its parameters.
             handler: does the work; returns a text, or anything JSON can hold.
-            check_fn: tells at the start of a session whether the tool can be used.
-            description: what the model is told, where the schema does not say it.
+            check_fn: returns at the start of a session whether the tool can be used.
+            description: for the model, if the schema has none.
             effect: ``reads``, ``writes`` or ``runs``; all but the first need the user's approval. ``runs`` by default.
-            more: what other hosts take; ignored.
+            more: options of other hosts; ignored.
         """
         del toolset
-        self._ignored("register_tool", more)
-        offer = self._tool(name, schema, handler, check_fn, description, effect)
+        self._log_ignored("register_tool", more)
+        offer = self._make_offer(name, schema, handler, check_fn, description, effect)
         if offer is None or not _TOOL.fullmatch(offer.name):
             self._complain(
                 f"registered a tool {printable(name, 60)!r} that cannot be used: it needs a function, or a name of 1 "
@@ -243,7 +242,7 @@ class PluginContext:
             self._registered.tools[offer.name] = offer
 
     def register_hook(self, event: str, callback: Callable[..., Any]) -> None:
-        """Have a function called whenever something happens; it gets the facts as keyword arguments."""
+        """Register a function for an event; it gets the facts as keyword arguments."""
         if event in EVENTS_ELSEWHERE:
             self.logger.debug("the event %s never happens here", event)
             return
@@ -266,7 +265,7 @@ class PluginContext:
         if not name.startswith("register_"):
             raise AttributeError(f"the plugin context has no {name!r}")
 
-        def refused(*_: Any, **__: Any) -> None:
+        def refuse(*_: Any, **__: Any) -> None:
             if name in _ELSEWHERE:
                 self.logger.debug("%s is not offered here and was ignored", name)
             else:
@@ -274,11 +273,11 @@ class PluginContext:
                     f"called {printable(name, 60)}, which Everlong does not offer; that part of it is left out"
                 )
 
-        return refused
+        return refuse
 
     # -- helpers -------------------------------------------------------------------------------------------------------
 
-    def _tool(
+    def _make_offer(
         self,
         name: Any,
         schema: Mapping[str, Any] | None,
@@ -297,12 +296,12 @@ class PluginContext:
             body = {**body, "name": called, "description": str(body.get("description") or description)}
             if handler is None:
                 return None
-            return ToolOffer(self.name, called, None, body, self.inside(handler), effect or "runs", check_fn)
+            return ToolOffer(self.name, called, None, body, self._inside(handler), effect or "runs", check_fn)
         called = str(getattr(name, "name", None) or getattr(name, "__name__", ""))
         own: Any = getattr(name, "effect", None)
         return ToolOffer(self.name, called, name, effect=effect or own or "runs", is_available=check_fn)
 
-    def _ignored(self, call: str, more: Mapping[str, Any]) -> None:
+    def _log_ignored(self, call: str, more: Mapping[str, Any]) -> None:
         if more:
             self.logger.debug("%s: ignored %s", call, ", ".join(more))
 

@@ -1,7 +1,7 @@
-"""Where plugins are looked for, in order, and what is found there; nothing of it is imported.
+"""The discovery of plugins: the places that are searched, and the plugins found there, without importing them.
 
-The order is that in which a name is resolved: folders of engines (the user's, the project's, those of
-``plugins.paths``), then general plugins in the same places, then what installed packages offer.
+Names are resolved in this order: folders of engines (the user's, the project's, those of ``plugins.paths``), then
+general plugins in the same places, then installed packages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 RESERVED_NAMES = frozenset({"compressor", "context_engine", "enabled", "paths"})
-"""Names that no plugin can have: the built-in engine, the folder of engines, and the settings beside the sections."""
+"""Names that no plugin can have: the built-in engine, the folder of engines, and two settings."""
 
 _FILES = ("plugin.yaml", "plugin.yml")
 _MOST_BYTES = 64 * 1024
@@ -46,7 +46,7 @@ _LONGEST = 300
 
 @dataclass(frozen=True)
 class Manifest:
-    """The facts of a ``plugin.yaml``; empty where it does not tell them."""
+    """The facts of a ``plugin.yaml``; empty where it does not say."""
 
     name: str = ""
     description: str = ""
@@ -55,11 +55,11 @@ class Manifest:
     provides: tuple[str, ...] = ()
     """Context engines that the plugin registers under other names than its own."""
     problem: str = ""
-    """What is wrong with the file, in a sentence; empty where nothing is."""
+    """The problem of the file, in a sentence; empty where there is none."""
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that a plugin cannot have, with a `PluginError` that says why."""
+    """Raise a `PluginError` if a plugin cannot have this name."""
     if not _NAME.fullmatch(name):
         raise PluginError(
             f"a plugin cannot be called {printable(name, 80)!r}: a name has 1 to 64 letters, digits, '.', '_' and '-', "
@@ -70,7 +70,7 @@ def check_name(name: str) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a plugin's folder; never raises, and never reads more than a bounded amount."""
+    """Return the manifest of a plugin's folder; a damaged or huge file becomes its ``problem``."""
     path = next((folder / name for name in _FILES if (folder / name).exists()), None)
     if path is None:
         return Manifest(problem="it has no plugin.yaml")
@@ -83,21 +83,21 @@ def read_manifest(folder: Path) -> Manifest:
         return Manifest(problem=f"its {path.name} cannot be read: {error.strerror or error}")
     if len(data) > _MOST_BYTES:
         return Manifest(problem=f"its {path.name} is larger than {_MOST_BYTES // 1024} KiB")
-    return _parsed(data, path.name)
+    return _parse(data, path.name)
 
 
 def printable(value: object, longest: int = _LONGEST) -> str:
-    """A text in one line that can be shown on any terminal: no control characters, not too long."""
+    """Return a value as one short line that is safe on any terminal."""
     text = " ".join("".join(char if char.isprintable() else " " for char in str(value)).split())
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-def _parsed(data: bytes, name: str) -> Manifest:
+def _parse(data: bytes, name: str) -> Manifest:
     from ruamel.yaml import YAML  # noqa: PLC0415 - only where there is a manifest
     from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - as above
 
     try:
-        # Every value is a text here, so that version 1.10 is not 1.1; tags and types mean nothing.
+        # This loader reads every value as text, so that version 1.10 does not become 1.1.
         values: Any = YAML(typ="base", pure=True).load(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
         return Manifest(problem=f"its {name} is not UTF-8 text")
@@ -109,10 +109,10 @@ def _parsed(data: bytes, name: str) -> Manifest:
         return Manifest(problem=f"its {name} has a value that cannot be read")
     if not isinstance(values, Mapping):
         return Manifest(problem=f"its {name} holds no mapping of name, description and version")
-    return _checked(values, name)
+    return _check_facts(values, name)
 
 
-def _checked(values: Mapping[Any, Any], name: str) -> Manifest:
+def _check_facts(values: Mapping[Any, Any], name: str) -> Manifest:
     wrong = [key for key in ("name", "description", "version", "author") if not _is_plain(values.get(key))]
     provides = values.get("provides", ())
     provides = [provides] if isinstance(provides, str) else provides
@@ -134,7 +134,7 @@ def _is_plain(value: object) -> bool:
 
 FOLDER = "plugins"
 ENGINES = "context_engine"
-"""The folder below a folder of plugins in which context engines are."""
+"""The subfolder of a plugin folder that holds context engines."""
 ENGINE_GROUP = "everlong.engines"
 PLUGIN_GROUP = "everlong.plugins"
 
@@ -142,12 +142,12 @@ Kind = Literal["engine", "general"]
 Origin = Literal["built-in", "user", "project", "path", "package"]
 
 _MOST_FOLDERS = 500
-"""More folders in one place are not looked at: such a place is none for plugins."""
+"""Folders in one place that are looked at, at most."""
 
 
 @dataclass(frozen=True)
 class FoundPlugin:
-    """A plugin that is there, whether or not it works."""
+    """A plugin that was found, whether or not it works."""
 
     name: str
     kind: Kind
@@ -156,13 +156,13 @@ class FoundPlugin:
     entry: EntryPoint | None = None
     manifest: Manifest = field(default_factory=Manifest)
     needs_trust: bool = False
-    """Whether it came with a project, so that it is loaded only after the user has trusted it."""
+    """True if it came with a project and is loaded only after the user has trusted it."""
     refused: str = ""
-    """Why it cannot be used under its name; empty where it can."""
+    """The reason why it cannot have its name; empty where it can."""
 
     @property
     def problem(self) -> str:
-        """What is wrong with it as far as that can be seen from outside; empty where nothing is."""
+        """The problem that can be seen without loading it; empty where there is none."""
         return self.refused or self.manifest.problem
 
     @property
@@ -176,7 +176,7 @@ class FoundPlugin:
         return "Everlong"
 
     def answers_to(self, name: str) -> bool:
-        """Whether a user may mean this plugin by a name."""
+        """Return whether a user may mean this plugin by a name."""
         return not self.refused and name in {self.name, self.manifest.name, *self.manifest.provides}
 
 
@@ -203,19 +203,19 @@ class Places:
         self._roots = list(self._all_roots())
 
     def found(self) -> list[FoundPlugin]:
-        """Every plugin that is there, in the order of resolution; the built-in one first, since nothing hides it."""
-        engines = [one for root in self._roots for one in _folders(root.folder / ENGINES, root, "engine")]
-        general = [one for root in self._roots for one in _general(root)]
+        """Return every plugin in the order of resolution; the built-in one first, since nothing overrides it."""
+        engines = [one for root in self._roots for one in _plugins_in(root.folder / ENGINES, root, "engine")]
+        general = [one for root in self._roots for one in _general_plugins(root)]
         return [
             _builtin(),
             *engines,
             *general,
-            *_installed(ENGINE_GROUP, "engine"),
-            *_installed(PLUGIN_GROUP, "general"),
+            *_installed_plugins(ENGINE_GROUP, "engine"),
+            *_installed_plugins(PLUGIN_GROUP, "general"),
         ]
 
     def searched(self) -> list[str]:
-        """The places in words, in order, for a message about something that is in none of them."""
+        """Return the places in words, in order, for the message that a plugin is in none of them."""
         engines = [str(root.folder / ENGINES) for root in self._roots]
         general = [str(root.folder) for root in self._roots]
         return [*engines, *general, f"the entry points {ENGINE_GROUP}", f"the entry points {PLUGIN_GROUP}"]
@@ -224,11 +224,11 @@ class Places:
         yield _Root(config_home() / FOLDER, "user")
         if self._project is not None:
             yield _Root(self._project / PROJECT_FOLDER / FOLDER, "project", needs_trust=True)
-        for text in self._settings.plugins.paths:  # which is the user's own: no folder may set it
+        for text in self._settings.plugins.paths:  # a setting of the user; no project may set it
             yield _Root(config_home() / Path(text).expanduser(), "path")
 
     def missing_paths(self) -> list[str]:
-        """The folders that ``plugins.paths`` names and that are not there."""
+        """Return the folders of ``plugins.paths`` that do not exist."""
         return [str(root.folder) for root in self._roots if root.origin == "path" and not root.folder.is_dir()]
 
 
@@ -238,29 +238,29 @@ def _builtin() -> FoundPlugin:
     return FoundPlugin("compressor", "engine", "built-in", manifest=manifest)
 
 
-def _folders(folder: Path, root: _Root, kind: Kind) -> Iterator[FoundPlugin]:
-    """The plugins directly in a folder."""
+def _plugins_in(folder: Path, root: _Root, kind: Kind) -> Iterator[FoundPlugin]:
+    """Yield the plugins directly in a folder."""
     try:
         inside = sorted(one for one in folder.iterdir() if one.name[0] not in "._" and one.name != ENGINES)
-    except OSError:  # it is not there, or not ours to look into
+    except OSError:  # it does not exist, or may not be read
         return
     for one in [one for one in inside if is_plugin(one)][:_MOST_FOLDERS]:
-        yield _found(one, root, kind)
+        yield _read_plugin(one, root, kind)
 
 
-def _general(root: _Root) -> Iterator[FoundPlugin]:
+def _general_plugins(root: _Root) -> Iterator[FoundPlugin]:
     if root.origin == "path" and is_plugin(root.folder):
-        yield _found(root.folder, root, "general")  # the plugin itself was named, and its folders are its own
+        yield _read_plugin(root.folder, root, "general")  # plugins.paths names the plugin itself
     else:
-        yield from _folders(root.folder, root, "general")
+        yield from _plugins_in(root.folder, root, "general")
 
 
 def is_plugin(folder: Path) -> bool:
-    """Whether a folder has what makes it a plugin."""
+    """Return whether a folder is a plugin: it has code or a manifest."""
     return any(os.path.isfile(folder / name) for name in ("__init__.py", "plugin.yaml", "plugin.yml"))  # noqa: PTH113
 
 
-def _found(folder: Path, root: _Root, kind: Kind) -> FoundPlugin:
+def _read_plugin(folder: Path, root: _Root, kind: Kind) -> FoundPlugin:
     manifest = read_manifest(folder)
     refused = ""
     try:
@@ -271,7 +271,7 @@ def _found(folder: Path, root: _Root, kind: Kind) -> FoundPlugin:
     return FoundPlugin(name, kind, root.origin, folder, None, manifest, root.needs_trust, refused)
 
 
-def _installed(group: str, kind: Kind) -> Iterator[FoundPlugin]:
+def _installed_plugins(group: str, kind: Kind) -> Iterator[FoundPlugin]:
     seen: set[tuple[str, str]] = set()
     for entry in sorted(entry_points(group=group), key=lambda one: (one.name, one.value)):
         if (entry.name, entry.value) in seen:  # the same package may be found twice on the path

@@ -1,7 +1,7 @@
-"""Context engines in what plugins offer: the class that a module exports, and an engine made of it.
+"""Context engines of plugins: the class that a module exports, and the engine made of it.
 
-An engine is anything with the required methods of the contract, whether or not it has Everlong's base class. Everything
-a plugin's own code raises on the way becomes a `PluginError` with its traceback.
+An engine is any object with the required methods, whether or not it has Everlong's base class. Whatever a plugin's own
+code raises becomes a `PluginError` with its traceback.
 """
 
 from __future__ import annotations
@@ -16,44 +16,53 @@ from everlong.context import ContextEngine
 from everlong.errors import PluginError
 from everlong.memory.contain import described
 
-__all__ = ["REQUIRED", "EngineMaker", "adopt", "engine_class", "is_engine", "made_engine", "missing_methods"]
+__all__ = [
+    "REQUIRED",
+    "EngineMaker",
+    "adopt",
+    "call_maker",
+    "engine_class",
+    "is_engine",
+    "made_engine",
+    "missing_methods",
+]
 
 EngineMaker: TypeAlias = Callable[..., ContextEngine]
 """Makes an engine; called with ``context_length`` where it takes that, else with nothing."""
 
 REQUIRED = ("name", "update_from_response", "should_compress", "compress")
-"""What every engine must have."""
+"""Methods that every engine must have."""
 
 
 def missing_methods(offered: object) -> list[str]:
-    """What an engine, or a class of engines, lacks of the contract."""
+    """Return the required methods that an engine, or a class of engines, lacks."""
     abstract: frozenset[str] = getattr(offered, "__abstractmethods__", frozenset())
-    holder = offered if inspect.isclass(offered) else type(offered)  # a property must not run to be seen
+    holder = offered if inspect.isclass(offered) else type(offered)  # looked up on the class, so that no property runs
     own = getattr(offered, "__dict__", {})
     return [name for name in REQUIRED if name in abstract or not (hasattr(holder, name) or name in own)]
 
 
 def is_engine(offered: object) -> bool:
-    """Whether an object can be used as an engine."""
+    """Return whether an object can be used as an engine."""
     return not inspect.isclass(offered) and not missing_methods(offered)
 
 
 def adopt(engine: object) -> ContextEngine:
-    """The object as an engine, whatever its base class; a `PluginError` names what it lacks."""
+    """Return the object as an engine, whatever its base class; raises a `PluginError` that names what it lacks."""
     missing = missing_methods(engine)
     if missing:
         raise PluginError(
             f"{type(engine).__name__} is no context engine: it has no {', '.join(missing)}; "
             "see `everlong.context.ContextEngine` for what an engine has"
         )
-    return engine  # type: ignore[return-value]  # the guard calls nothing else without looking first
+    return engine  # type: ignore[return-value]  # the guard looks before it calls any other method
 
 
 def engine_class(module: ModuleType, wanted: str) -> type[ContextEngine] | None:
-    """The engine class that a module exports; None where it exports none.
+    """Return the engine class that a module exports; None where it exports none.
 
     Raises:
-        PluginError: it exports several, and neither ``__all__`` nor their names tell which is meant.
+        PluginError: it exports several, and neither ``__all__`` nor a name tells which is meant.
     """
     listed = [str(name) for name in getattr(module, "__all__", ())]
     names = listed or [name for name in vars(module) if not name.startswith("_")]
@@ -75,13 +84,13 @@ def engine_class(module: ModuleType, wanted: str) -> type[ContextEngine] | None:
 
 
 def made_engine(offered: Any, context_length: int, plugin: str) -> ContextEngine:
-    """An engine of what a plugin offers: a class, a function that makes one, or the engine itself.
+    """Return the engine that a plugin offers as a class, as a function that makes it, or as the engine itself.
 
     Raises:
-        PluginError: it cannot be made, or is none.
+        PluginError: it cannot be made, or is no engine.
     """
     try:
-        engine = offered if is_engine(offered) else _called(offered, context_length)
+        engine = offered if is_engine(offered) else call_maker(offered, context_length)
         lacking = missing_methods(engine)
         if not lacking and getattr(engine, "context_length", None) != context_length:
             if callable(getattr(engine, "update_model", None)):
@@ -101,18 +110,19 @@ def made_engine(offered: Any, context_length: int, plugin: str) -> ContextEngine
     return cast("ContextEngine", engine)
 
 
-def _called(make: Any, context_length: int) -> Any:
+def call_maker(make: Any, context_length: int) -> Any:
+    """Call what makes an engine, with the window if it takes that; return anything else as it is."""
     if not callable(make):
         return make
     try:
         takes = inspect.signature(make).parameters
-    except (TypeError, ValueError):  # a class of an extension module does not tell
+    except (TypeError, ValueError):  # a class of an extension module has no signature
         return make()
     return make(context_length=context_length) if "context_length" in takes else make()
 
 
 def _is_exported_engine(one: type, module: ModuleType) -> bool:
-    """Whether a class is an engine of the plugin's own, and not one that it imported to build on."""
+    """Return whether a class is the plugin's own engine, and not one that it imported to build on."""
     if one.__module__.partition(".")[0] == "everlong":
         return False
     if issubclass(one, ContextEngine):

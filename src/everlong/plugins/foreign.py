@@ -1,4 +1,4 @@
-"""The module names of other hosts for whoever imports this module, as the tests of an engine do.
+"""The module names of other hosts, for tests of engines that import them.
 
 After ``import everlong.plugins.foreign``, ``from agent.context_engine import ContextEngine`` gives Everlong's own class
 in the whole process, unless a real module of that name is installed. Nothing in Everlong imports this module: plugins
@@ -35,17 +35,17 @@ class _AdapterLoader(Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Leave the adapter as it is: it was run under its own name, by which its own imports go."""
+        """Leave the adapter as it is: it has run under its own name already."""
         module.__spec__ = self._spec
 
 
 class _AdapterFinder(MetaPathFinder):
-    """Finds the adapters by the names of other hosts, after everybody else has looked."""
+    """Finds adapters by the names of other hosts, after all other finders."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the place of an adapter; None where there is none of that name."""
+        """Return the spec of an adapter; None where there is none of that name."""
         del path, target
         adapter = adapter_of(fullname) or _package_of(fullname)
         found = importlib.util.find_spec(adapter) if adapter else None
@@ -56,7 +56,7 @@ class _AdapterFinder(MetaPathFinder):
 
 
 def _package_of(name: str) -> str:
-    """Return the package of adapters that stands for ``name``, of which only some modules are adapted."""
+    """Return the package of adapters that stands for ``name``, if some of its modules are adapted; else nothing."""
     return f"{HOST}.{name}" if any(one.startswith(f"{name}.") for one in adapted_modules()) else ""
 
 

@@ -1,7 +1,6 @@
-"""Hooks: functions of plugins that are called when something happens in a conversation.
+"""Hooks: functions of plugins that are called on events of a conversation.
 
-A hook that raises is warned about once and never breaks a turn. Knows which events there are, and nothing of who fires
-them.
+A hook that raises is warned about once and never breaks a turn.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from everlong.memory.contain import described
+from everlong.plugins.checking import wanted_arguments
 
 __all__ = ["EVENTS", "EVENTS_ELSEWHERE", "Hooks", "awaited"]
 
@@ -28,7 +28,7 @@ EVENTS: Mapping[str, str] = {
     "pre_compress": "the conversation is about to be compacted",
     "post_compress": "a compaction is done",
 }
-"""Every event that a hook can be registered for, and when it happens."""
+"""Events that a hook can be registered for, and when they happen."""
 
 EVENTS_ELSEWHERE = frozenset(
     {
@@ -43,7 +43,7 @@ EVENTS_ELSEWHERE = frozenset(
         "transform_tool_result",
     }
 )
-"""Events of other hosts that never happen here: hooks for them are taken, and never called."""
+"""Events of other hosts that never happen here; hooks for them are accepted and never called."""
 
 
 class Hooks:
@@ -51,7 +51,7 @@ class Hooks:
 
     Args:
         warn: told of a hook that failed, once each.
-        around: makes the block in which hooks are called.
+        around: makes the context manager in which hooks are called.
     """
 
     def __init__(
@@ -65,17 +65,17 @@ class Hooks:
         self._failed: set[tuple[str, int]] = set()
 
     def add(self, event: str, callback: Callable[..., Any], plugin: str) -> None:
-        """Call a function of a plugin whenever something happens."""
+        """Register a function of a plugin for an event."""
         self._by_event.setdefault(event, []).append((plugin, callback))
 
     def take(self, left: Mapping[str, list[Callable[..., Any]]]) -> None:
-        """Add hooks that plugins left where they believe the manager of another host to be."""
+        """Register hooks that plugins left with the manager of another host."""
         for event, callbacks in left.items():
             for callback in callbacks if event in EVENTS else ():
                 self.add(event, callback, callback.__module__.partition(".")[0])
 
     def forget(self, plugin: str) -> None:
-        """Call nothing of a plugin any more."""
+        """Remove the hooks of a plugin."""
         for event, hooks in self._by_event.items():
             self._by_event[event] = [one for one in hooks if one[0] != plugin]
 
@@ -83,16 +83,16 @@ class Hooks:
         return bool(self._by_event.get(event))
 
     def of(self, event: str) -> list[str]:
-        """The plugins that hear of an event."""
+        """Return the plugins with a hook for an event."""
         return [plugin for plugin, _ in self._by_event.get(event, ())]
 
     def fire(self, event: str, **facts: Any) -> list[Any]:
-        """Call every hook of an event with what it takes of the facts; what they returned, without the Nones."""
+        """Call every hook of an event with the facts that it takes, and return their answers without the Nones."""
         answers = []
         for plugin, callback in self._by_event.get(event, ()):
             try:
                 with self._around():
-                    answer = callback(**_taken(callback, facts))
+                    answer = callback(**wanted_arguments(callback, facts))
                     if inspect.isawaitable(answer):
                         answer = awaited(answer)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; warned about, and the turn goes on
@@ -105,19 +105,8 @@ class Hooks:
         return answers
 
 
-def _taken(callback: Callable[..., Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts that a function has parameters for."""
-    try:
-        parameters = inspect.signature(callback).parameters.values()
-    except (TypeError, ValueError):  # a built-in that does not tell
-        return dict(facts)
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
-        return dict(facts)
-    return {one.name: facts[one.name] for one in parameters if one.name in facts}
-
-
 def awaited(answer: Any) -> Any:
-    """What an asynchronous function gives in the end."""
+    """Wait for an awaitable, and return its value."""
     import asyncio  # noqa: PLC0415 - hooks are seldom asynchronous
 
     async def wait() -> Any:

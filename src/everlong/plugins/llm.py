@@ -1,7 +1,7 @@
-"""``ctx.llm``: a model for a plugin's own questions, under the user's settings and at the user's cost.
+"""``ctx.llm``: a model for a plugin's own questions, with the user's settings and at the user's cost.
 
-It is the model that writes summaries (``auxiliary.compression``), else the conversation's own. Nothing is connected
-before the first question.
+It is the model that writes summaries (``auxiliary.compression``), else the conversation's own. It is connected with the
+first question.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_TOKENS = 2_048
 
 @dataclass(frozen=True)
 class LlmAnswer:
-    """What the model said; as text, just its words."""
+    """The model's answer; `str` gives its text."""
 
     text: str
     model: str
@@ -34,7 +34,7 @@ class LlmAnswer:
 
     @property
     def content(self) -> str:
-        """The words, under the name that other hosts have for them."""
+        """The text, by the name that other hosts use."""
         return self.text
 
     def __str__(self) -> str:
@@ -42,16 +42,16 @@ class LlmAnswer:
 
 
 class PluginModel:
-    """Asks the auxiliary model.
+    """The auxiliary model, for plugins.
 
     Args:
         host: knows the settings and the conversation's own model.
+        ask: asks a model, for whoever counts such calls.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, ask: AskModel | None = None) -> None:
         self._host = host
-        self.ask: AskModel | None = None
-        """How a model is asked, for whoever counts such calls."""
+        self._ask = ask
 
     def complete(
         self,
@@ -61,13 +61,13 @@ class PluginModel:
         max_tokens: int | None = None,
         **options: Any,
     ) -> LlmAnswer:
-        """The model's answer to a text or to messages.
+        """Return the model's answer to a text or to messages.
 
         Args:
             messages: a text, or messages in the OpenAI format.
             system: a system prompt, in front of them.
             max_tokens: the most tokens of the answer.
-            options: what other hosts take; ``temperature`` goes to the API, the rest is ignored.
+            options: options of other hosts; ``temperature`` goes to the API, the rest is ignored.
 
         Raises:
             PluginError: no model is set up.
@@ -82,5 +82,5 @@ class PluginModel:
             call["options"] = {"temperature": options["temperature"]}
         connection = model_for(self._host, Wish())
         with time_of_others():
-            reply = self.ask(connection, said, call) if self.ask is not None else connection.complete(said, **call)
+            reply = self._ask(connection, said, call) if self._ask is not None else connection.complete(said, **call)
         return LlmAnswer(reply.text, str(connection.model_name), reply.usage.to_dict())

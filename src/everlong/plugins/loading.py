@@ -1,8 +1,7 @@
-"""Importing a plugin's folder as a package of its own.
+"""The import of a plugin's folder as a package of its own.
 
-Every folder is imported under a private name that nothing else uses, so that two plugins with equal module names never
-meet, and the rest of the program never imports a plugin's module by accident. What a plugin's modules import goes
-through `plugins/importing.py`. Does not know what a plugin is for, nor whether it is trusted.
+Every folder is imported under a private name, so that two plugins with equal module names never meet, and the rest of
+the program never imports a plugin's module by accident. An `ImportScope` resolves the imports of a plugin's modules.
 """
 
 from __future__ import annotations
@@ -30,16 +29,115 @@ from everlong.plugins.adapters.host_state import adapted_modules, adapter_of
 
 __all__ = ["ImportScope", "PluginFinder", "PluginLoader", "load_folder", "take_in", "unload"]
 
+_PREFIX = "everlong_plugin_"
+
+_loading = threading.RLock()
+_finders: dict[str, PluginFinder] = {}
+_MOST_FILES = 400
+_MOST_BYTES = 8_000_000
+
+_seen: set[str] = set()
+
+
+def load_folder(folder: Path, name: str) -> ModuleType:
+    """Import ``folder`` (which has an ``__init__.py``) as a package that nobody else sees, and return it.
+
+    Relative imports, sub-packages and imports by the folder's own name work. If it fails, the `PluginError` carries
+    the plugin's own traceback, and nothing of the plugin stays in ``sys.modules`` or ``sys.path``.
+    """
+    folder = folder.resolve()
+    start = folder / "__init__.py"
+    if not start.is_file():
+        raise PluginError(f"the plugin {name!r} cannot be loaded: {folder} has no file __init__.py")
+    with _loading:
+        scope = ImportScope(package=_free_name(name), folder=folder, own_names=_own_names(folder, name))
+        finder = PluginFinder(scope)
+        loader = PluginLoader(scope.package, str(start), scope)
+        spec = spec_from_file_location(scope.package, start, loader=loader, submodule_search_locations=[str(folder)])
+        if spec is None:  # only if the loader is refused
+            raise PluginError(f"the plugin {name!r} cannot be loaded: {start} is no Python file")
+        module = module_from_spec(spec)
+        known, path = set(sys.modules), list(sys.path)
+        sys.meta_path.insert(0, finder)
+        sys.modules[scope.package] = module
+        try:
+            loader.exec_module(module)
+        except BaseException as error:
+            sys.path[:] = path
+            _remove_modules(scope, finder, known)
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            raise PluginError(_loading_failure(name, folder, error), traceback=own_traceback(error)) from error
+        _claim_path(module, scope, path)
+        _finders[scope.package] = finder
+        return module
+
+
+def unload(module: ModuleType) -> None:
+    """Remove a plugin that `load_folder` imported, with its sub-modules, from ``sys.modules``."""
+    with _loading:
+        finder = _finders.pop(module.__name__, None)
+        if finder is not None:
+            _remove_modules(finder.scope, finder, set(sys.modules))
+
+
+def own_traceback(error: BaseException) -> str:
+    """Return the traceback without the frames of Everlong's loader and of Python's import machinery."""
+    told = traceback.TracebackException.from_exception(error)
+    ours = (__file__, "<frozen importlib")
+    kept = [frame for frame in told.stack if not frame.filename.startswith(ours)]
+    told.stack = traceback.StackSummary.from_list(kept)
+    return "".join(told.format(chain=True))
+
+
+def _loading_failure(name: str, folder: Path, error: BaseException) -> str:
+    said = str(error) or "no message"
+    return f"the plugin {name!r} cannot be loaded from {folder}: {type(error).__name__}: {said}"
+
+
+def _free_name(name: str) -> str:
+    base = _PREFIX + (re.sub(r"\W", "_", name) or "unnamed")
+    tries = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(2)))
+    return next(each for each in tries if each not in sys.modules and each not in _finders)
+
+
+def _own_names(folder: Path, name: str) -> frozenset[str]:
+    """Return the names by which a plugin's modules may call their own package: the folder's and the plugin's."""
+    names = {folder.name, name, folder.name.replace("-", "_"), name.replace("-", "_")}
+    return frozenset(each for each in names if each.isidentifier())
+
+
+def _claim_path(module: ModuleType, scope: ImportScope, before: list[str]) -> None:
+    """Make folders that a plugin put on ``sys.path`` its own; folders of others go to the end of the path."""
+    added = [each for each in sys.path if each not in before]
+    sys.path[:] = [*before, *(each for each in added if not scope.owns(Path(each)))]
+    for each in added:
+        if scope.owns(Path(each)) and each not in module.__path__:
+            module.__path__.append(each)
+            scope.may_skip_package = True
+
+
+def _remove_modules(scope: ImportScope, finder: PluginFinder, known: set[str]) -> None:
+    if finder in sys.meta_path:
+        sys.meta_path.remove(finder)
+    for name, module in list(sys.modules.items()):
+        of_package = name == scope.package or name.startswith(f"{scope.package}.")
+        if of_package or (name not in known and scope.owns_module(module)):
+            del sys.modules[name]
+
+
+# -- imports of a plugin's modules -------------------------------------------------------------------------------------
+
 
 @dataclass(eq=False)
 class ImportScope:
-    """What the modules of one plugin have in common: their package, their folder, and their view of imports."""
+    """The package and folder of one plugin, and the imports of its modules."""
 
     package: str
     folder: Path
     own_names: frozenset[str] = frozenset()
     may_skip_package: bool = False
-    """Whether the plugin put its own folder on ``sys.path``, and so imports its modules without the package."""
+    """True if the plugin put its own folder on ``sys.path``, and so imports its modules without the package."""
     path_before: frozenset[str] = field(default_factory=lambda: frozenset(sys.path))
     builtins: dict[str, Any] = field(init=False)
 
@@ -47,11 +145,11 @@ class ImportScope:
         self.builtins = {**vars(builtins), "__import__": self.do_import}
 
     def owns(self, path: Path) -> bool:
-        """Whether ``path`` is the plugin's folder or inside of it."""
+        """Return whether ``path`` is the plugin's folder or inside of it."""
         return path.resolve().is_relative_to(self.folder)
 
     def owns_module(self, module: ModuleType) -> bool:
-        """Whether ``module`` was read from the plugin's folder."""
+        """Return whether ``module`` was read from the plugin's folder."""
         file = getattr(module, "__file__", None)
         return isinstance(file, str) and self.owns(Path(file))
 
@@ -63,26 +161,26 @@ class ImportScope:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
-        """``__import__`` as a plugin's modules see it."""
+        """Import a module by the plugin's view of names; stands for ``__import__`` in its modules."""
         wanted = "" if level else self.real_name(name)
         if not wanted:
             if not level:
-                from everlong.plugins.loading import take_in  # noqa: PLC0415 - which makes scopes of its own
-
                 take_in(name)
             found = builtins.__import__(name, globals, locals, fromlist or (), level)
-            return _Importlib(self) if found is importlib else found  # so that import_module knows the names, too
+            return (
+                _Importlib(self) if found is importlib else found
+            )  # so that import_module resolves names the same way
         try:
             module = builtins.__import__(wanted, globals, locals, fromlist or ("*",), 0)
         except ModuleNotFoundError as error:
-            raise _told_as(name, wanted, error) from None
+            raise _renamed(name, wanted, error) from None
         if fromlist:
             return module
         below = name.partition(".")[2]
         return sys.modules[wanted.removesuffix(f".{below}") if below else wanted]
 
     def real_name(self, name: str) -> str:
-        """The module that ``name`` means to the plugin, if it is another than the one so called; else nothing."""
+        """Return the module that ``name`` means to the plugin, if it has another name; else nothing."""
         adapter = adapter_of(name)
         if adapter:
             return adapter
@@ -94,7 +192,7 @@ class ImportScope:
         return ""
 
     def _means_itself(self, root: str, rest: str) -> bool:
-        """A plugin may be called as the library that it uses; then the folder's own file decides, else the library."""
+        """Return whether the plugin's own name means the plugin, and not a library of the same name that it uses."""
         if rest:
             return self._has_file(rest.partition(".")[0])
         return root not in sys.modules and importlib.util.find_spec(root) is None
@@ -106,7 +204,7 @@ class ImportScope:
         return self.may_skip_package and PathFinder.find_spec(root, self.own_path()) is not None
 
     def own_path(self) -> list[str]:
-        """The folders in which the plugin's own modules are."""
+        """Return the folders of the plugin's own modules."""
         package = sys.modules.get(self.package)
         listed = list(package.__path__) if package is not None else [str(self.folder)]
         return [*listed, *(each for each in sys.path if each not in self.path_before and self.owns(Path(each)))]
@@ -118,7 +216,7 @@ class ImportScope:
 class PluginLoader(SourceFileLoader):
     """Runs a plugin's source file with the plugin's own built-ins.
 
-    No byte code is read or written: what was trusted is the source, and the folder stays as its author left it.
+    No byte code is read or written: the user trusted the source, and the folder stays as its author left it.
     """
 
     def __init__(self, fullname: str, path: str, scope: ImportScope) -> None:
@@ -126,7 +224,7 @@ class PluginLoader(SourceFileLoader):
         self.scope = scope
 
     def get_code(self, fullname: str) -> CodeType:
-        """The source, compiled anew."""
+        """Compile the source, and return its code."""
         path = self.get_filename(fullname)
         code: CodeType = self.source_to_code(self.get_data(path), path)
         return code
@@ -138,7 +236,7 @@ class PluginLoader(SourceFileLoader):
 
 
 class PluginFinder(MetaPathFinder):
-    """Finds the sub-modules of one plugin's package, the package too where it is an installed one, and nothing else."""
+    """Finds only the sub-modules of one plugin's package; with ``has_root``, the installed package itself too."""
 
     def __init__(self, scope: ImportScope, *, has_root: bool = False) -> None:
         self.scope = scope
@@ -147,27 +245,27 @@ class PluginFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module's place, with the plugin's loader in place of Python's."""
+        """Return the module's spec, with the plugin's loader in place of Python's."""
         is_root = self._has_root and fullname == self.scope.package
         if not is_root and not fullname.startswith(f"{self.scope.package}."):
             return None
         within = self.scope.own_path() if fullname.count(".") == 1 else path
         spec = PathFinder.find_spec(fullname, within, target)
-        if spec is not None and self._is_unseen(spec):
+        if spec is not None and self._is_in_git(spec):
             raise ModuleNotFoundError(f"{fullname} lies in .git, which is no part of what was trusted", name=fullname)
         if spec is not None and type(spec.loader) is SourceFileLoader and spec.origin:
             spec.loader = PluginLoader(fullname, spec.origin, self.scope)
             spec.cached = None
         return spec
 
-    def _is_unseen(self, spec: ModuleSpec) -> bool:
-        """Whether a module lies where nobody looks who trusts a plugin."""
+    def _is_in_git(self, spec: ModuleSpec) -> bool:
+        """Return whether a module lies in ``.git``, which the hash of a trusted plugin leaves out."""
         places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
         return any(Path(place).resolve().is_relative_to(self.scope.folder / ".git") for place in places)
 
 
 class _Importlib(ModuleType):
-    """Python's ``importlib`` as a plugin sees it: ``import_module`` knows what ``import`` knows."""
+    """Python's ``importlib`` as a plugin sees it: ``import_module`` resolves names as ``import`` does."""
 
     def __init__(self, scope: ImportScope) -> None:
         super().__init__("importlib", importlib.__doc__)
@@ -177,122 +275,26 @@ class _Importlib(ModuleType):
         return getattr(importlib, name)
 
     def import_module(self, name: str, package: str | None = None) -> ModuleType:
-        """`importlib.import_module`, by the plugin's view of names."""
+        """Import a module by the plugin's view of names."""
         wanted = "" if name.startswith(".") else self._scope.real_name(name)
         try:
             return importlib.import_module(wanted or name, package)
         except ModuleNotFoundError as error:
-            raise _told_as(name, wanted, error) from None
+            raise _renamed(name, wanted, error) from None
 
 
-def _told_as(name: str, wanted: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
-    """The error by the name that the plugin used, where the module itself is missing."""
+def _renamed(name: str, wanted: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """Return the error with the name that the plugin used, if that module itself is missing."""
     if not wanted or error.name != wanted:
         return error
     return ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-PREFIX = "everlong_plugin_"
-
-_loading = threading.RLock()
-_finders: dict[str, PluginFinder] = {}
-
-
-def load_folder(folder: Path, name: str) -> ModuleType:
-    """Import ``folder`` (which has an ``__init__.py``) as a package that nobody else sees.
-
-    Relative imports and sub-packages work, and so do imports by the folder's own name. Where it fails, the error
-    carries the plugin's own traceback, and nothing of the plugin stays in ``sys.modules`` or ``sys.path``.
-    """
-    folder = folder.resolve()
-    start = folder / "__init__.py"
-    if not start.is_file():
-        raise PluginError(f"the plugin {name!r} cannot be loaded: {folder} has no file __init__.py")
-    with _loading:
-        scope = ImportScope(package=_free_name(name), folder=folder, own_names=_own_names(folder, name))
-        finder = PluginFinder(scope)
-        loader = PluginLoader(scope.package, str(start), scope)
-        spec = spec_from_file_location(scope.package, start, loader=loader, submodule_search_locations=[str(folder)])
-        if spec is None:  # only where the loader is refused
-            raise PluginError(f"the plugin {name!r} cannot be loaded: {start} is no Python file")
-        module = module_from_spec(spec)
-        known, path = set(sys.modules), list(sys.path)
-        sys.meta_path.insert(0, finder)
-        sys.modules[scope.package] = module
-        try:
-            loader.exec_module(module)
-        except BaseException as error:
-            sys.path[:] = path
-            _forget(scope, finder, known)
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            raise PluginError(_what_happened(name, folder, error), traceback=own_traceback(error)) from error
-        _take_path(module, scope, path)
-        _finders[scope.package] = finder
-        return module
-
-
-def unload(module: ModuleType) -> None:
-    """Take a plugin that `load_folder` gave, and all its sub-modules, out of ``sys.modules``."""
-    with _loading:
-        finder = _finders.pop(module.__name__, None)
-        if finder is not None:
-            _forget(finder.scope, finder, set(sys.modules))
-
-
-def own_traceback(error: BaseException) -> str:
-    """The traceback without the frames of Everlong's loader and of Python's import machinery."""
-    told = traceback.TracebackException.from_exception(error)
-    ours = {__file__, str(Path(__file__).with_name("importing.py"))}
-    kept = [frame for frame in told.stack if frame.filename not in ours and "<frozen importlib" not in frame.filename]
-    told.stack = traceback.StackSummary.from_list(kept)
-    return "".join(told.format(chain=True))
-
-
-def _what_happened(name: str, folder: Path, error: BaseException) -> str:
-    said = str(error) or "no message"
-    return f"the plugin {name!r} cannot be loaded from {folder}: {type(error).__name__}: {said}"
-
-
-def _free_name(name: str) -> str:
-    base = PREFIX + (re.sub(r"\W", "_", name) or "unnamed")
-    tries = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(2)))
-    return next(each for each in tries if each not in sys.modules and each not in _finders)
-
-
-def _own_names(folder: Path, name: str) -> frozenset[str]:
-    """The names by which a plugin's modules may call their own package: the folder's and the plugin's."""
-    names = {folder.name, name, folder.name.replace("-", "_"), name.replace("-", "_")}
-    return frozenset(each for each in names if each.isidentifier())
-
-
-def _take_path(module: ModuleType, scope: ImportScope, before: list[str]) -> None:
-    """Folders of its own that a plugin put on ``sys.path`` become its alone; others go to the end, behind ours."""
-    added = [each for each in sys.path if each not in before]
-    sys.path[:] = [*before, *(each for each in added if not scope.owns(Path(each)))]
-    for each in added:
-        if scope.owns(Path(each)) and each not in module.__path__:
-            module.__path__.append(each)
-            scope.may_skip_package = True
-
-
-def _forget(scope: ImportScope, finder: PluginFinder, known: set[str]) -> None:
-    if finder in sys.meta_path:
-        sys.meta_path.remove(finder)
-    for name, module in list(sys.modules.items()):
-        of_package = name == scope.package or name.startswith(f"{scope.package}.")
-        if of_package or (name not in known and scope.owns_module(module)):
-            del sys.modules[name]
-
-
-_MOST_FILES = 400
-_MOST_BYTES = 8_000_000
-
-_seen: set[str] = set()
+# -- installed packages that import from another host ------------------------------------------------------------------
 
 
 def take_in(name: str) -> None:
-    """Let a package see the adapters, if it is about to be imported for the first time and speaks of another host."""
+    """Let a package that is about to be imported see the adapters, if its source imports from another host."""
     root = name.partition(".")[0]
     if root in _seen or root in sys.modules or root in sys.stdlib_module_names:
         return
@@ -301,13 +303,13 @@ def take_in(name: str) -> None:
         spec = importlib.util.find_spec(root)
     except (ImportError, ValueError):
         return
-    if spec is None or spec.origin is None or not _speaks_of_another_host(spec):
+    if spec is None or spec.origin is None or not _imports_another_host(spec):
         return
     folder = Path(spec.origin).resolve().parent
     sys.meta_path.insert(0, PluginFinder(ImportScope(package=root, folder=folder), has_root=True))
 
 
-def _speaks_of_another_host(spec: ModuleSpec) -> bool:
+def _imports_another_host(spec: ModuleSpec) -> bool:
     words = "|".join(re.escape(name) for name in adapted_modules())
     pattern = re.compile(rf"^[ \t]*(?:from|import)[ \t]+(?:{words})\b".encode(), re.MULTILINE)
     read = 0

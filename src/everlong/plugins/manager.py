@@ -1,7 +1,7 @@
-"""The plugins of one agent: which of those that are there are loaded, and the engine that was chosen.
+"""The plugins of one agent: those that are loaded, and the engine that was chosen.
 
-Being there activates nothing. Loaded are the plugin that ``context.engine`` names and those that ``plugins.enabled``
-lists; a plugin that cannot be loaded is a warning, and everything else goes on without it. Knows no agent and no chat.
+Only the plugin of ``context.engine`` and those of ``plugins.enabled`` are loaded; being installed activates nothing. A
+plugin that cannot be loaded is a warning, and everything else goes on without it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from everlong.plugins.trust import is_trusted
 if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context import ContextEngine
+    from everlong.providers.auxiliary import AskModel
 
 __all__ = ["BUILT_IN", "Plugins", "UntrustedPlugin", "named"]
 
@@ -36,7 +37,7 @@ BUILT_IN = "compressor"
 """The name that always means the built-in engine."""
 
 _modules: dict[Path, ModuleType] = {}
-"""Folders are imported once in a process, as every module is; `register` is called anew for each agent."""
+"""Imported plugins by folder; each is imported once per process, and registers itself for each agent."""
 
 
 class Plugins:
@@ -46,35 +47,42 @@ class Plugins:
         settings: the configuration.
         cwd: the folder whose project is meant; the working directory by default.
         warn: told what could not be loaded or used, one sentence each.
+        host: what plugins of another host are given where they ask for settings and models.
+        ask: asks a model for a plugin, for whoever counts such calls.
     """
 
     def __init__(
-        self, settings: Settings, cwd: Path | None = None, *, warn: Callable[[str], None] = lambda _: None
+        self,
+        settings: Settings,
+        cwd: Path | None = None,
+        *,
+        warn: Callable[[str], None] = lambda _: None,
+        host: Host | None = None,
+        ask: AskModel | None = None,
     ) -> None:
         self.settings = settings
         self._cwd = cwd
         self.warn = warn
-        self.host = Host(settings)
-        """What plugins of another host are given where they ask for settings and models."""
+        self.host = host or Host(settings)
         self.registered = Registered(Hooks(warn, partial(running_in, self.host)))
-        self.llm = PluginModel(self.host)
+        self.llm = PluginModel(self.host, ask)
         self.loaded: list[FoundPlugin] = []
         self.failed: dict[str, PluginError] = {}
-        """Why plugins were not loaded, by name."""
+        """Errors of the plugins that were not loaded, by name."""
         self._chosen: FoundPlugin | None = None
 
     @cached_property
     def places(self) -> Places:
-        """Where plugins are looked for."""
+        """The places that are searched for plugins."""
         return Places(self.settings, self._cwd)
 
     @cached_property
     def found(self) -> list[FoundPlugin]:
-        """Every plugin that is there, in the order of resolution; nothing of it is imported for that."""
+        """Every plugin, in the order of resolution; found without importing any."""
         return self.places.found()
 
     def named(self, name: str) -> list[FoundPlugin]:
-        """The plugins that a name may mean, in order: those that are called so, then those that answer to it."""
+        """Return the plugins that a name may mean: those of that name first, then those that answer to it."""
         if name == BUILT_IN:
             return [one for one in self.found if one.origin == "built-in"]
         meant = [one for one in self.found if one.answers_to(name)]
@@ -83,10 +91,10 @@ class Plugins:
     # -- loading -------------------------------------------------------------------------------------------------------
 
     def load(self, *, engine: bool = True) -> None:
-        """Load the plugin of the chosen engine, if that is wanted, and those that are enabled."""
+        """Load the enabled plugins and, with ``engine``, that of the chosen engine."""
         wanted = self.settings.context.engine
         if engine and wanted != BUILT_IN:
-            self._chosen = self._first_of(wanted, "the built-in compressor is used")
+            self._chosen = self._load_first(wanted, "the built-in compressor is used")
         for name in self.settings.plugins.enabled:
             meant = self.named(name)
             if not meant or name == BUILT_IN:
@@ -95,10 +103,10 @@ class Plugins:
                     f"{', '.join(self.places.searched())}"
                 )
             elif not any(one in self.loaded for one in meant) and name not in self.failed:
-                self._first_of(name)
+                self._load_first(name)
 
     def load_one(self, found: FoundPlugin) -> None:
-        """Load one plugin and let it register itself; raises `PluginError` where that cannot be."""
+        """Load one plugin and let it register itself; raises `PluginError` where that fails."""
         with running_in(self.host):
             self._load(found)
         self.registered.hooks.take(self.host.hooks)
@@ -111,10 +119,10 @@ class Plugins:
             raise PluginError(found.refused)
         if found.needs_trust and found.folder is not None and not is_trusted(found.folder):
             raise UntrustedPlugin(found)
-        offered = self._imported(found)
-        context = self._context(found)
+        offered = self._import(found)
+        context = self._make_context(found)
         try:
-            self._take(found, offered, context)
+            self._register(found, offered, context)
         except PluginError:
             self._forget(found)
             raise
@@ -126,8 +134,8 @@ class Plugins:
             ) from error
         self.loaded.append(found)
 
-    def _first_of(self, name: str, instead: str = "it is left out") -> FoundPlugin | None:
-        """Load the first plugin that a name means; one that is not trusted does not stand in the way of the next."""
+    def _load_first(self, name: str, instead: str = "it is left out") -> FoundPlugin | None:
+        """Load the first plugin that a name means, and return it; skip those that are not trusted."""
         for found in self.named(name):
             try:
                 self.load_one(found)
@@ -143,7 +151,7 @@ class Plugins:
                 return found
         return None
 
-    def _imported(self, found: FoundPlugin) -> Any:
+    def _import(self, found: FoundPlugin) -> Any:
         if found.folder is not None:
             folder = found.folder.resolve()
             if folder not in _modules:
@@ -164,23 +172,27 @@ class Plugins:
             ) from error
 
     def _forget(self, found: FoundPlugin) -> None:
-        """Leave nothing behind of a plugin that could not make itself known."""
+        """Remove every trace of a plugin that could not register itself."""
         self.registered.forget(found.name)
         self.host.hooks.clear()
         if found.folder is not None and (module := _modules.pop(found.folder.resolve(), None)) is not None:
             unload(module)
 
-    def _context(self, found: FoundPlugin) -> PluginContext:
+    def _make_context(self, found: FoundPlugin) -> PluginContext:
         plugins = self.settings.plugins
         config = plugins.section(found.name) or plugins.section(found.manifest.name)
-        context = PluginContext(
-            found.name, self.registered, config=config, llm=self.llm, manifest=found.manifest, warn=self.warn
+        return PluginContext(
+            found.name,
+            self.registered,
+            config=config,
+            llm=self.llm,
+            manifest=found.manifest,
+            warn=self.warn,
+            inside=self._inside,
         )
-        context.inside = self._inside
-        return context
 
     def _inside(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, with its host around it."""
+        """Return a function that runs inside this host."""
 
         @wraps(function)
         def run(*args: Any, **options: Any) -> Any:
@@ -189,15 +201,15 @@ class Plugins:
 
         return run
 
-    def _take(self, found: FoundPlugin, offered: Any, context: PluginContext) -> None:
-        """Let what was imported make itself known."""
+    def _register(self, found: FoundPlugin, offered: Any, context: PluginContext) -> None:
+        """Let an imported plugin register itself, or register the engine that it exports."""
         if found.entry is not None and found.entry.group == ENGINE_GROUP:
             context.register_context_engine(offered)
             return
         register = offered if not inspect.ismodule(offered) else getattr(offered, "register", None)
         if callable(register):
             register(context)
-        # A general plugin that registers itself has said what it wants to be used for.
+        # A general plugin that registers itself offers no engine unless it says so.
         if inspect.ismodule(offered) and self._offer(found) is None and (found.kind == "engine" or not register):
             exported = engine_class(offered, found.name)
             if exported is not None:
@@ -211,14 +223,14 @@ class Plugins:
     # -- the engine ----------------------------------------------------------------------------------------------------
 
     def engine(self, context_length: int) -> ContextEngine | None:
-        """The engine that ``context.engine`` names, after `load`; None, with a warning, where there is none."""
+        """Return the engine that ``context.engine`` names, after `load`; None, with a warning, where there is none."""
         wanted = self.settings.context.engine
         if wanted == BUILT_IN:
             return None
-        if wanted in self.failed:  # that was said when it was loaded
+        if wanted in self.failed:  # the warning came when it was loaded
             return None
         try:
-            made = self._made(wanted, context_length)
+            made = self._make_engine(wanted, context_length)
         except PluginError as error:
             name = self._chosen.name if self._chosen is not None else wanted
             self.failed[wanted] = error
@@ -226,17 +238,17 @@ class Plugins:
             return None
         return made
 
-    def _made(self, wanted: str, context_length: int) -> ContextEngine | None:
+    def _make_engine(self, wanted: str, context_length: int) -> ContextEngine | None:
         chosen, offer = self._chosen, self.registered.engine
         if chosen is not None and self._offer(chosen) is None:
             raise PluginError(f"the plugin {chosen.name!r} offers no context engine")
         if offer is None:
-            self.warn(self._nowhere(wanted, ""))
+            self.warn(self._not_found(wanted, ""))
             return None
         engine = made_engine(offer.offered, context_length, offer.plugin)
         name = named(engine)
         if chosen is None and name != wanted:
-            self.warn(self._nowhere(wanted, f" (the plugin {offer.plugin!r} has the engine {name!r})"))
+            self.warn(self._not_found(wanted, f" (the plugin {offer.plugin!r} has the engine {name!r})"))
             return None
         if name != wanted:
             self.warn(f"context.engine is {wanted!r}, and the engine of that name calls itself {name!r}")
@@ -246,7 +258,7 @@ class Plugins:
         offer = self.registered.engine
         return offer if offer is not None and offer.plugin == found.name else None
 
-    def _nowhere(self, wanted: str, but: str) -> str:
+    def _not_found(self, wanted: str, but: str) -> str:
         places = ", ".join(self.places.searched())
         return (
             f"context.engine is {wanted!r}, and there is no engine of that name{but}; looked in {places}; "
@@ -254,14 +266,14 @@ class Plugins:
         )
 
     def close(self) -> None:
-        """Let go of the models that plugins have asked."""
+        """Close the connections to models that plugins have asked."""
         for connection in self.host.connections.values():
             connection.close()
         self.host.connections.clear()
 
 
 class UntrustedPlugin(PluginError):  # noqa: N818 - reads as the fact that it states
-    """A plugin came with a project, and its user has not trusted it as it is now."""
+    """A project plugin that the user has not trusted as it is now."""
 
     def __init__(self, found: FoundPlugin) -> None:
         super().__init__(
@@ -271,9 +283,9 @@ class UntrustedPlugin(PluginError):  # noqa: N818 - reads as the fact that it st
 
 
 def named(engine: ContextEngine) -> str:
-    """What an engine calls itself; its class's name where it cannot say."""
+    """Return an engine's name; that of its class where it has none."""
     try:
         name: object = engine.name
-    except (Exception, SystemExit):  # noqa: BLE001 - foreign code; whoever uses the engine contains it
+    except (Exception, SystemExit):  # noqa: BLE001 - foreign code
         return type(engine).__name__
     return name if isinstance(name, str) else type(engine).__name__

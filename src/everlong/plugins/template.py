@@ -1,7 +1,6 @@
-"""Writes a new engine as a plugin folder: code, manifest, description and tests that pass as they stand.
+"""The template of a new engine: a plugin folder with code, manifest, description and tests that pass as they stand.
 
-The files are in `template_files/`, with ``{{name}}`` and ``{{Class}}`` where the engine's own names go. Knows nothing
-of where plugins are looked for; whoever calls says which folder it is to be.
+The files are in `template_files/`, with ``{{name}}`` and ``{{Class}}`` where the engine's own names go.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ def write_plugin(folder: Path, name: str) -> list[Path]:
     """Write an engine called ``name`` into a new folder, and return the files that were written.
 
     Raises:
-        PluginError: the name cannot be one of an engine, or the folder is there and not empty.
+        PluginError: an engine cannot have that name, or the folder exists and is not empty.
     """
-    _check(name)
+    _check_name(name)
     if folder.is_dir() and any(folder.iterdir()):
         raise PluginError(f"{folder} is there and not empty; nothing was written. Choose another name or folder.")
     if folder.exists() and not folder.is_dir():
@@ -46,12 +45,12 @@ def write_plugin(folder: Path, name: str) -> list[Path]:
 
 
 def class_name(name: str) -> str:
-    """The name of the engine's class: ``short_term`` gives ``ShortTermEngine``."""
+    """Return the name of the engine's class: ``short_term`` gives ``ShortTermEngine``."""
     words = [word for word in name.split("_") if word]
     return "".join(word[:1].upper() + word[1:] for word in words).removesuffix("Engine") + "Engine"
 
 
-def _check(name: str) -> None:
+def _check_name(name: str) -> None:
     allowed = "small letters, digits and _, beginning with a letter, at most 40 of them, such as short_term"
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name):
         likely = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_0123456789")[:40]

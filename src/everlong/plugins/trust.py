@@ -1,8 +1,7 @@
-"""Which project plugins the user has trusted, remembered by what is in them.
+"""The list of project plugins that the user has trusted, each with a hash of its files.
 
-Plugin code runs with the user's rights, and a project's plugins come with the project: with a clone, a download, a
-pull. So each is loaded only after its user said so, once for exactly these files; a change asks again. This module
-hashes folders and keeps a list; it neither asks nor loads.
+Plugin code runs with the user's rights, and a project's plugins come with a clone, a download or a pull. So a plugin is
+loaded only after the user has trusted exactly these files; a change asks again.
 """
 
 from __future__ import annotations
@@ -24,15 +23,18 @@ _MOST_BYTES = 100 * 1024 * 1024
 
 
 def trust_file() -> Path:
-    """The file in which trusted folders are listed."""
+    """Return the path of the list of trusted folders."""
     return data_home() / "trusted-plugins.json"
 
 
 def content_hash(folder: Path) -> str:
-    """A hash of every file of a folder, its name and its content; raises `PluginError` where that makes no sense.
+    """Return a hash of the names and contents of all files of a folder.
 
-    Compiled files count too, since they can be imported. Only the plugin's own ``.git`` does not, and nothing of a
-    plugin is imported from there.
+    Compiled files count too, since they can be imported. Only the plugin's own ``.git`` does not, and nothing is
+    imported from there.
+
+    Raises:
+        PluginError: it is no folder, is too large for a plugin, or a link leads out of it.
     """
     folder = folder.resolve()
     if not folder.is_dir():
@@ -55,7 +57,7 @@ def content_hash(folder: Path) -> str:
 
 
 def is_trusted(folder: Path) -> bool:
-    """Whether a folder was trusted and has not changed since; one that cannot be hashed is not."""
+    """Return whether a folder was trusted and has not changed since; False if it cannot be read."""
     known = _read().get(str(folder.resolve()))
     if known is None:
         return False
@@ -66,7 +68,7 @@ def is_trusted(folder: Path) -> bool:
 
 
 def trust(folder: Path) -> str:
-    """Remember a folder as it is now; returns the hash of what is in it."""
+    """Add a folder as it is now to the list, and return its hash."""
     folder = folder.resolve()
     try:
         found = content_hash(folder)
@@ -88,7 +90,7 @@ def trust(folder: Path) -> str:
 def _read() -> dict[str, str]:
     try:
         values = json.loads(trust_file().read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # nothing was trusted yet, or nobody can say what was
+    except (OSError, ValueError):  # nothing was trusted yet, or the list is damaged
         return {}
     return {str(path): str(known) for path, known in values.items()} if isinstance(values, dict) else {}
 
@@ -103,7 +105,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _content(path: Path, folder: Path) -> tuple[bytes, bytes]:
-    """What a path stands for, and its bytes; of a link, where it leads."""
+    """Return a path's kind, and the hash of its bytes; for a link, its target."""
     if path.is_symlink():
         target = path.resolve()
         if not target.is_relative_to(folder):

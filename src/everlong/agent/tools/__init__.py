@@ -1,4 +1,4 @@
-"""Tools of the agent: how they are made, what confines them, and those that come with it.
+"""Tools of the agent: the built-in ones, and everything to make and run others.
 
 toolbox = Toolbox([*builtin_tools(), tool(my_function, effect="writes")])
 context = ToolContext(Workspace("."), store, session.id)
@@ -31,15 +31,15 @@ __all__ = [
 
 
 def builtin_tools() -> list[Tool]:
-    """The tools that come with the agent: files, commands, the to-do list, and what was said before."""
+    """Return the built-in tools: files, commands, the to-do list, and the search of earlier messages."""
     from everlong.agent.tools import files, finding, history, planning, shell, todo  # noqa: PLC0415 - as needed
 
     return [
-        tool(files.read_file, describe=_named("read_file", "path")),
-        _writing(files.write_file, files.preview_write),
-        _writing(files.edit_file, files.preview_edit),
-        tool(finding.list_files, describe=_named("list_files", "path", "pattern")),
-        tool(finding.search_files, describe=_named("search_files", "pattern", "path", "glob")),
+        tool(files.read_file, describe=_describe_by("read_file", "path")),
+        _writing_tool(files.write_file, files.preview_write),
+        _writing_tool(files.edit_file, files.preview_edit),
+        tool(finding.list_files, describe=_describe_by("list_files", "path", "pattern")),
+        tool(finding.search_files, describe=_describe_by("search_files", "pattern", "path", "glob")),
         replace(
             tool(
                 shell.run_command,
@@ -51,29 +51,29 @@ def builtin_tools() -> list[Tool]:
             is_free=shell.is_confined,
         ),
         tool(planning.update_todo, describe=todo.describe_todo),
-        tool(history.recall, describe=_named("recall", "query")),
-        tool(history.search_sessions, describe=_named("search_sessions", "query")),
-        tool(history.read_turn, describe=_named("read_turn", "id", "page")),
-        tool(history.read_output, describe=_named("read_output", "id", "page")),
+        tool(history.recall, describe=_describe_by("recall", "query")),
+        tool(history.search_sessions, describe=_describe_by("search_sessions", "query")),
+        tool(history.read_turn, describe=_describe_by("read_turn", "id", "page")),
+        tool(history.read_output, describe=_describe_by("read_output", "id", "page")),
     ]
 
 
-def _named(name: str, *keys: str) -> Any:
-    """A call by the values of some of its arguments."""
+def _describe_by(name: str, *keys: str) -> Any:
+    """Return a function that describes a call by the values of some of its arguments."""
     return lambda args: " ".join([name, *(str(args[key]) for key in keys if args.get(key) is not None)])
 
 
-def _writing(function: Any, preview: Any) -> Tool:
-    """A tool that changes the file at ``path``: the real one is approved, and no other is written."""
+def _writing_tool(function: Any, preview: Any) -> Tool:
+    """Return a tool that changes the file at ``path``; links are followed before the approval."""
     made = tool(
         function,
         effect="writes",
-        describe=_named(function.__name__, "path"),
+        describe=_describe_by(function.__name__, "path"),
         approval_key=lambda args: str(args["path"]),
         preview=preview,
     )
-    return replace(made, pinner=_with_real_path)
+    return replace(made, pinner=_pin_path)
 
 
-def _with_real_path(args: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+def _pin_path(args: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     return {**args, "path": context.workspace.pin(args["path"])}

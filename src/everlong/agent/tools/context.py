@@ -1,4 +1,4 @@
-"""What a tool may need of the agent that runs it: the files, the store, the session, the to-do list, the limits."""
+"""The context of a tool call: the workspace, the store, the session, the to-do list, the limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEAST_OUTPUT = 1_000
 
 @dataclass
 class ToolContext:
-    """The surroundings of a call; one for a whole conversation, whatever session it is in."""
+    """The context of all tool calls of one conversation, through all its sessions."""
 
     workspace: Workspace
     store: Store
@@ -25,17 +25,17 @@ class ToolContext:
     """The session that the conversation is in now; a compaction changes it."""
     todo: TodoList = field(default_factory=TodoList)
     interrupted: threading.Event = field(default_factory=threading.Event)
-    """Set while the user wants whatever runs to stop."""
+    """Set while the user wants the work to stop."""
     timeout_seconds: float = 120
-    """How long a command may run that does not ask for another time."""
+    """Seconds for a command that does not ask for another time."""
     output_chars: int = 12_000
-    """The longest text of a result that goes to the model; of a longer one it gets beginning and end."""
+    """Characters of the longest result that the model gets whole; of a longer one it gets beginning and end."""
     confinement: Confinement = field(default_factory=Confinement)
     """The sandbox for commands; the default has none."""
     pass_env: Sequence[str] = ()
-    """Variables that commands see besides the usual ones, which have no secrets in them."""
+    """Variables that commands see besides the usual ones without secrets."""
     upto: Branch | None = None
-    """The place that the conversation has come to, where its session may go on with other words."""
+    """The current place of the conversation, if its session may go on elsewhere."""
 
     def __post_init__(self) -> None:
         if self.output_chars < LEAST_OUTPUT:
@@ -48,5 +48,5 @@ class ToolContext:
 
     @property
     def page_chars(self) -> int:
-        """The length of a page of a longer text; also that of the beginning which a capped result shows."""
+        """Characters of a page of a longer text; also of the beginning that a capped result shows."""
         return self.output_chars * 2 // 3

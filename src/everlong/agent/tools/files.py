@@ -1,4 +1,4 @@
-"""``read_file`` and ``write_file``: text files of the workspace, however large, read in parts and written whole."""
+"""``read_file``, ``write_file`` and ``edit_file``: text files of the workspace, read in parts and written whole."""
 
 from __future__ import annotations
 
@@ -18,135 +18,25 @@ from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.workspace import OpenFolder, Workspace
 from everlong.errors import ToolError
 
-MOST_LINES = 4_000
-"""Texts of more lines are not compared line by line, which would take long; both numbers are told instead."""
-
-
-def diff_of(name: str, before: str, after: str) -> str:
-    """The lines that go and come, with three around them."""
-    old, new = before.splitlines(), after.splitlines()
-    if len(old) + len(new) > MOST_LINES:
-        old, new, around = _without_common_ends(old, new)
-        if len(old) + len(new) > MOST_LINES:
-            lines = [
-                f"{name}: {len(old):,} lines become {len(new):,}; the new ones are:",
-                *(f"+{line}" for line in new),
-            ]
-            return "\n".join(lines)
-        name = f"{name} (after the first {around:,} lines)"
-    made = list(difflib.unified_diff(old, new, f"{name} now", f"{name} then", lineterm=""))
-    if not made and before != after:
-        return f"{name}: only line ends or the last line's end change"
-    return "\n".join(made)
-
-
-def _without_common_ends(old: list[str], new: list[str]) -> tuple[list[str], list[str], int]:
-    """Both without the lines at the beginning and end that are the same, but for three; and how many went first."""
-    start = 0
-    while start < min(len(old), len(new)) and old[start] == new[start]:
-        start += 1
-    stop = 0
-    while stop < min(len(old), len(new)) - start and old[-1 - stop] == new[-1 - stop]:
-        stop += 1
-    start, stop = max(0, start - 3), max(0, stop - 3)
-    return old[start : len(old) - stop], new[start : len(new) - stop], start
-
-
-LARGEST = 20_000_000
-"""Bytes of the largest file that is changed or compared."""
-
-
-def load(workspace: Workspace, resolved: Path) -> bytes:
-    """All bytes of a regular file that is not too large to be changed."""
-    with os.fdopen(workspace.open(resolved), "rb") as file:
-        data = file.read(LARGEST + 1)
-    if len(data) > LARGEST:
-        raise ToolError(
-            f"{workspace.shown(resolved)} is larger than {LARGEST // 1_000_000} MB, too large to be changed here; "
-            "use run_command with sed, awk or a script"
-        )
-    return data
-
-
-def check_writable(workspace: Workspace, resolved: Path) -> bool:
-    """Whether a file is there already; a `ToolError` where something else is, or it may not be written."""
-    try:
-        with workspace.place(resolved) as (folder, name):
-            return _mode(folder, name, workspace.shown(resolved)) is not None
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError as error:
-        raise ToolError(f"{workspace.shown(resolved)} cannot be written: {error.strerror or error}") from error
-
-
-def _mode(folder: OpenFolder, name: str, shown: str) -> int | None:
-    """The mode of a file that may be replaced; None where there is none."""
-    try:
-        mode = folder.lstat(name).st_mode
-    except FileNotFoundError:
-        return None
-    if stat.S_ISDIR(mode):
-        raise ToolError(f"{shown} is a folder; give the path of a file")
-    if not stat.S_ISREG(mode):
-        raise ToolError(f"{shown} is not a regular file; it is left alone")
-    if not folder.is_writable(name):
-        raise ToolError(f"{shown} is read-only; it is left alone")
-    return stat.S_IMODE(mode)
-
-
-def save(workspace: Workspace, resolved: Path, data: bytes) -> bool:
-    """Write a file as a whole; False where it replaced one, which keeps its mode. Missing folders are made."""
-    shown = workspace.shown(resolved)
-    check_writable(workspace, resolved)  # before folders are made for it
-    try:
-        with workspace.place(resolved, make=True) as (folder, name):
-            mode = _mode(folder, name, shown)
-            _replace(folder, name, data, mode)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise ToolError(f"{shown} cannot be written: a part of its path is a file, not a folder") from error
-    except OSError as error:
-        raise ToolError(f"{shown} cannot be written: {error.strerror or error}") from error
-    return mode is None
-
-
-def _replace(folder: OpenFolder, name: str, data: bytes, mode: int | None) -> None:
-    temporary = f".{name[:100]}.{secrets.token_hex(6)}.tmp"
-    handle = folder.new_file(temporary)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-            if mode is not None and sys.platform != "win32":
-                os.fchmod(file.fileno(), mode)
-        folder.replace(temporary, name)
-    except BaseException:  # also an interrupt must not leave the half-written file behind; it goes on its way
-        with suppress(OSError):
-            folder.remove(temporary)
-        raise
-
-
-def encoded(text: str, what: str) -> bytes:
-    """A text that a model gave, as bytes of a file."""
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise ToolError(
-            f"{what!r} has half of a surrogate pair at character {error.start}, which no file can hold; leave it out"
-        ) from error
-
-
-def looks_binary(data: bytes) -> bool:
-    """Whether the beginning of a file is not that of a text."""
-    return b"\0" in data[:8_192]
-
-
 LINE_CHARS = 2_000
-"""The longest line that is shown whole."""
+"""Characters of the longest line that is shown whole."""
 
 CHUNK = 1 << 20
 COUNTED = 512 * CHUNK
-"""Bytes after the shown lines that are read to count the lines of the whole file."""
+"""Bytes of the largest file whose lines are counted."""
+
+LARGEST = 20_000_000
+"""Bytes of the largest file that can be changed or compared."""
+
+MOST_LINES = 4_000
+"""Lines of the longest texts that are compared line by line; a longer comparison would take too long."""
+
+_LINE_END = r"(?:\r\n|(?<!\r)\n)"
+_COMPARED_LINES = 5_000
+_COMPARED_CHARS = 300
+
+
+# -- read_file ---------------------------------------------------------------------------------------------------------
 
 
 def read_file(
@@ -171,8 +61,8 @@ def read_file(
         if looks_binary(file.read(8_192)):
             raise ToolError(f"{name} is a binary file of {size:,} bytes; run_command may have a program that reads it")
         file.seek(0)
-        shown = _shown(file, start_line, lines, context.output_chars - 400)
-        total = _total(file)
+        shown = _read_lines(file, start_line, lines, context.output_chars - 400)
+        total = _count_lines(file)
     if not shown.lines:
         count = "no lines: it is empty" if total == 0 else f"only {total:,} lines"
         return (
@@ -185,7 +75,7 @@ def read_file(
 
 
 class _ShownFile(NamedTuple):
-    """Numbered lines, how many lines were passed before them, and what is to be said about them."""
+    """Numbered lines, the number of lines before them, and facts about them."""
 
     lines: list[str]
     passed: int
@@ -207,8 +97,8 @@ def _heading(name: str, first: int, last: int, total: int | None, shown: _ShownF
     return f"[{name}: {said}]"
 
 
-def _shown(file: BinaryIO, start: int, count: int, room: int) -> _ShownFile:
-    passed = _pass(file, start - 1)
+def _read_lines(file: BinaryIO, start: int, count: int, room: int) -> _ShownFile:
+    passed = _skip_lines(file, start - 1)
     lines: list[str] = []
     is_damaged = has_crlf = False
     while passed == start - 1 and len(lines) < count:
@@ -222,7 +112,7 @@ def _shown(file: BinaryIO, start: int, count: int, room: int) -> _ShownFile:
         has_crlf = has_crlf or raw.endswith(b"\r\n")
         text = raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
         is_damaged = is_damaged or (not left_out and "\ufffd" in text and not _is_utf8(raw))
-        line = f"{start + len(lines):>6}\t{_clipped(text, left_out)}"
+        line = f"{start + len(lines):>6}\t{_clip_line(text, left_out)}"
         if not lines and start == 1:
             line = line.replace("\ufeff", "", 1)
         room -= len(line) + 1
@@ -232,7 +122,7 @@ def _shown(file: BinaryIO, start: int, count: int, room: int) -> _ShownFile:
     return _ShownFile(lines, passed, is_damaged, has_crlf)
 
 
-def _clipped(text: str, left_out: int) -> str:
+def _clip_line(text: str, left_out: int) -> str:
     if len(text) <= LINE_CHARS and not left_out:
         return text
     left_out += len(text[LINE_CHARS:].encode("utf-8", "replace"))
@@ -247,8 +137,8 @@ def _is_utf8(raw: bytes) -> bool:
     return True
 
 
-def _pass(file: BinaryIO, wanted: int) -> int:
-    """Move past so many lines, a chunk at a time; how many there were."""
+def _skip_lines(file: BinaryIO, wanted: int) -> int:
+    """Move past a number of lines; return how many there were, at most that number."""
     passed = 0
     while passed < wanted:
         chunk = file.read(CHUNK)
@@ -266,8 +156,8 @@ def _pass(file: BinaryIO, wanted: int) -> int:
     return passed
 
 
-def _total(file: BinaryIO) -> int | None:
-    """The lines of the whole file; None where it is too large to count them."""
+def _count_lines(file: BinaryIO) -> int | None:
+    """Count the lines of the whole file; None where it is too large."""
     file.seek(0)
     total, last, read = 0, b"\n", 0
     while chunk := file.read(CHUNK):
@@ -277,6 +167,9 @@ def _total(file: BinaryIO) -> int | None:
         if read > COUNTED:
             return None
     return total + (last != b"\n")
+
+
+# -- write_file --------------------------------------------------------------------------------------------------------
 
 
 def write_file(path: str, content: str, context: ToolContext) -> str:
@@ -289,7 +182,7 @@ def write_file(path: str, content: str, context: ToolContext) -> str:
         content: All that the file is to hold.
     """
     resolved = context.workspace.resolve(path)
-    data = encoded(content, "content")
+    data = encode(content, "content")
     is_new = save(context.workspace, resolved, data)
     lines = len(content.splitlines())
     return (
@@ -298,22 +191,20 @@ def write_file(path: str, content: str, context: ToolContext) -> str:
 
 
 def preview_write(args: dict[str, Any], context: ToolContext) -> str:
-    """The file's lines that go and come."""
+    """Return the diff of a call."""
     resolved = context.workspace.resolve(args["path"])
-    encoded(args["content"], "content")
+    encode(args["content"], "content")
     before = ""
     if check_writable(context.workspace, resolved):
         before = load(context.workspace, resolved).decode("utf-8", "replace")
     return diff_of(context.workspace.shown(resolved), before, args["content"])
 
 
-_LINE_END = r"(?:\r\n|(?<!\r)\n)"
-_COMPARED_LINES = 5_000
-_COMPARED_CHARS = 300
+# -- edit_file ---------------------------------------------------------------------------------------------------------
 
 
 class Edited(NamedTuple):
-    """A text after an edit, and the lines at which it was changed."""
+    """A text after an edit, and the numbers of the changed lines."""
 
     text: str
     at: list[int]
@@ -330,7 +221,7 @@ def edit_file(path: str, old: str, new: str, context: ToolContext, replace_all: 
         new: What takes its place; empty to remove it.
         replace_all: Replace it everywhere rather than once.
     """
-    resolved, _, edited = _planned(path, old, new, context, replace_all=replace_all)
+    resolved, _, edited = _plan_edit(path, old, new, context, replace_all=replace_all)
     save(context.workspace, resolved, edited.text.encode("utf-8", "surrogateescape"))
     places = ", ".join(map(str, edited.at[:10])) + (" …" if len(edited.at) > 10 else "")
     where = f"at line {places}" if len(edited.at) == 1 else f"in {len(edited.at)} places, at lines {places}"
@@ -338,34 +229,34 @@ def edit_file(path: str, old: str, new: str, context: ToolContext, replace_all: 
 
 
 def preview_edit(args: dict[str, Any], context: ToolContext) -> str:
-    """The file's lines that go and come."""
-    resolved, before, edited = _planned(
+    """Return the diff of a call."""
+    resolved, before, edited = _plan_edit(
         args["path"], args["old"], args["new"], context, replace_all=args.get("replace_all", False)
     )
     return diff_of(context.workspace.shown(resolved), before, edited.text)
 
 
-def _planned(path: str, old: str, new: str, context: ToolContext, *, replace_all: bool) -> tuple[Path, str, Edited]:
+def _plan_edit(path: str, old: str, new: str, context: ToolContext, *, replace_all: bool) -> tuple[Path, str, Edited]:
     workspace = context.workspace
     resolved = workspace.resolve(path)
-    encoded(old, "old")
-    encoded(new, "new")
+    encode(old, "old")
+    encode(new, "new")
     data = load(workspace, resolved)
     check_writable(workspace, resolved)
     name = workspace.shown(resolved)
     if looks_binary(data):
         raise ToolError(f"{name} is a binary file; edit_file changes text only")
     before = data.decode("utf-8", "surrogateescape")
-    return resolved, before, edited_text(before, old, new, name, replace_all=replace_all)
+    return resolved, before, edit_text(before, old, new, name, replace_all=replace_all)
 
 
-def edited_text(text: str, old: str, new: str, name: str, *, replace_all: bool = False) -> Edited:
-    """A text with the old words replaced by the new ones; a `ToolError` where they are not there just once."""
+def edit_text(text: str, old: str, new: str, name: str, *, replace_all: bool = False) -> Edited:
+    """Return a text with ``old`` replaced by ``new``; raises `ToolError` where ``old`` is not there just once."""
     if not old:
         raise ToolError(f"'old' is empty; quote the text of {name} that is to be replaced, or use write_file")
     if _with_lf(old) == _with_lf(new):
         raise ToolError("'old' and 'new' are the same, so there is nothing to change")
-    spans = _found(text, old)
+    spans = _find_all(text, old)
     if not spans:
         raise ToolError(f"'old' is not in {name}. {_near_misses(text, old)}")
     at = [text.count("\n", 0, start) + 1 for start, _ in spans]
@@ -389,8 +280,8 @@ def _with_lf(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _found(text: str, old: str) -> list[tuple[int, int]]:
-    """Every place where a text stands, also places that overlap; a line break matches either kind."""
+def _find_all(text: str, old: str) -> list[tuple[int, int]]:
+    """Return every span of a text, including overlapping ones; a line break matches either kind."""
     wanted = _with_lf(old)
     if "\r\n" not in text or "\n" not in wanted:
         spans, at = [], text.find(wanted)
@@ -407,7 +298,7 @@ def _found(text: str, old: str) -> list[tuple[int, int]]:
 
 
 def _in_style(new: str, replaced: str, *, is_crlf: bool) -> str:
-    """The new text with the line ends of what it replaces, or of the file where that has none."""
+    """Return the new text with the line ends of the text it replaces, or of the file if that has none."""
     breaks = replaced.count("\n")
     crlf = replaced.count("\r\n") * 2 > breaks if breaks else is_crlf
     return _with_lf(new).replace("\n", "\r\n") if crlf else new if "\r\n" not in replaced else _with_lf(new)
@@ -419,7 +310,7 @@ def _in_style(new: str, replaced: str, *, is_crlf: bool) -> str:
 def _near_misses(text: str, old: str) -> str:
     lines = text.splitlines()
     wanted = [line.strip() for line in old.strip("\r\n").splitlines()]
-    if spaced := _same_but_space(lines, wanted):
+    if spaced := _find_ignoring_space(lines, wanted):
         shown = "\n".join(lines[spaced - 1 : spaced - 1 + min(len(wanted), 8)])
         return f"Lines {spaced} to {spaced + len(wanted) - 1} differ from it in white space only. They are:\n{shown}"
     first = max(wanted, key=len, default="")[:_COMPARED_CHARS]
@@ -431,8 +322,8 @@ def _near_misses(text: str, old: str) -> str:
     return "Nothing in it is much like it; read the file again."
 
 
-def _same_but_space(lines: list[str], wanted: list[str]) -> int:
-    """The first line (from 1) of a stretch that is the same but for the space around lines; 0 without one."""
+def _find_ignoring_space(lines: list[str], wanted: list[str]) -> int:
+    """Return the first line (from 1) of lines that differ in white space only; 0 without any."""
     if not wanted or not any(wanted):
         return 0
     bare = [line.strip() for line in lines]
@@ -440,3 +331,124 @@ def _same_but_space(lines: list[str], wanted: list[str]) -> int:
         if bare[start] == wanted[0] and bare[start : start + len(wanted)] == wanted:
             return start + 1
     return 0
+
+
+# -- files of the workspace --------------------------------------------------------------------------------------------
+
+
+def load(workspace: Workspace, resolved: Path) -> bytes:
+    """Return all bytes of a regular file; raises `ToolError` if it is too large to be changed."""
+    with os.fdopen(workspace.open(resolved), "rb") as file:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise ToolError(
+            f"{workspace.shown(resolved)} is larger than {LARGEST // 1_000_000} MB, too large to be changed here; "
+            "use run_command with sed, awk or a script"
+        )
+    return data
+
+
+def check_writable(workspace: Workspace, resolved: Path) -> bool:
+    """Return whether a file exists; raises `ToolError` if it is no regular file, or may not be written."""
+    try:
+        with workspace.place(resolved) as (folder, name):
+            return _mode(folder, name, workspace.shown(resolved)) is not None
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise ToolError(f"{workspace.shown(resolved)} cannot be written: {error.strerror or error}") from error
+
+
+def _mode(folder: OpenFolder, name: str, shown: str) -> int | None:
+    """Return the mode of a file that may be replaced; None where there is no file."""
+    try:
+        mode = folder.lstat(name).st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(mode):
+        raise ToolError(f"{shown} is a folder; give the path of a file")
+    if not stat.S_ISREG(mode):
+        raise ToolError(f"{shown} is not a regular file; it is left alone")
+    if not folder.is_writable(name):
+        raise ToolError(f"{shown} is read-only; it is left alone")
+    return stat.S_IMODE(mode)
+
+
+def save(workspace: Workspace, resolved: Path, data: bytes) -> bool:
+    """Write a whole file, with missing folders; return False if it replaced one, which keeps its mode."""
+    shown = workspace.shown(resolved)
+    check_writable(workspace, resolved)  # before folders are made for it
+    try:
+        with workspace.place(resolved, make=True) as (folder, name):
+            mode = _mode(folder, name, shown)
+            _replace(folder, name, data, mode)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ToolError(f"{shown} cannot be written: a part of its path is a file, not a folder") from error
+    except OSError as error:
+        raise ToolError(f"{shown} cannot be written: {error.strerror or error}") from error
+    return mode is None
+
+
+def _replace(folder: OpenFolder, name: str, data: bytes, mode: int | None) -> None:
+    temporary = f".{name[:100]}.{secrets.token_hex(6)}.tmp"
+    handle = folder.new_file(temporary)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            if mode is not None and sys.platform != "win32":
+                os.fchmod(file.fileno(), mode)
+        folder.replace(temporary, name)
+    except BaseException:  # even an interrupt must not leave the half-written file behind
+        with suppress(OSError):
+            folder.remove(temporary)
+        raise
+
+
+def encode(text: str, what: str) -> bytes:
+    """Return a model's text as bytes; raises `ToolError` where it has no UTF-8 form."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ToolError(
+            f"{what!r} has half of a surrogate pair at character {error.start}, which no file can hold; leave it out"
+        ) from error
+
+
+def looks_binary(data: bytes) -> bool:
+    """Return whether data seems to be no text."""
+    return b"\0" in data[:8_192]
+
+
+# -- differences for the person who approves ---------------------------------------------------------------------------
+
+
+def diff_of(name: str, before: str, after: str) -> str:
+    """Return a unified diff with three lines of context."""
+    old, new = before.splitlines(), after.splitlines()
+    if len(old) + len(new) > MOST_LINES:
+        old, new, around = _without_common_ends(old, new)
+        if len(old) + len(new) > MOST_LINES:
+            lines = [
+                f"{name}: {len(old):,} lines become {len(new):,}; the new ones are:",
+                *(f"+{line}" for line in new),
+            ]
+            return "\n".join(lines)
+        name = f"{name} (after the first {around:,} lines)"
+    made = list(difflib.unified_diff(old, new, f"{name} now", f"{name} then", lineterm=""))
+    if not made and before != after:
+        return f"{name}: only line ends or the last line's end change"
+    return "\n".join(made)
+
+
+def _without_common_ends(old: list[str], new: list[str]) -> tuple[list[str], list[str], int]:
+    """Return both texts without common lines at both ends, but for three, and the number left out in front."""
+    start = 0
+    while start < min(len(old), len(new)) and old[start] == new[start]:
+        start += 1
+    stop = 0
+    while stop < min(len(old), len(new)) - start and old[-1 - stop] == new[-1 - stop]:
+        stop += 1
+    start, stop = max(0, start - 3), max(0, stop - 3)
+    return old[start : len(old) - stop], new[start : len(new) - stop], start

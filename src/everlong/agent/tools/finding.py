@@ -1,4 +1,4 @@
-"""``list_files`` and ``search_files``: what is there, and where something stands in it."""
+"""``list_files`` and ``search_files``: files by name, and lines by a regular expression."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from everlong.agent.tools.workspace import OpenFolder, Workspace
 from everlong.errors import ToolError, ToolInterrupted
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
-_MOST = 64
+_MOST_ALTERNATIVES = 64
 
 
 @lru_cache(maxsize=64)
 def glob_pattern(glob: str) -> re.Pattern[str]:
-    """What matches paths with slashes; a pattern without one matches the name of a file in any folder."""
+    """Return a regular expression for a glob; one without a slash matches names in any folder."""
     wanted = glob.strip().replace("\\", "/").removeprefix("./")
     if not wanted:
         raise ToolError("the pattern of file names is empty; give one such as *.py or src/**/*.md")
     if "/" not in wanted:
         wanted = f"**/{wanted}"
-    return re.compile("|".join(f"(?:{_translated(one)})" for one in _expanded(wanted.lstrip("/"))))
+    return re.compile("|".join(f"(?:{_translate(one)})" for one in _expand_braces(wanted.lstrip("/"))))
 
 
-def _expanded(glob: str) -> list[str]:
+def _expand_braces(glob: str) -> list[str]:
     found = [glob]
     while any(_BRACES.search(one) for one in found):
         found = [
@@ -43,12 +43,12 @@ def _expanded(glob: str) -> list[str]:
             for inner in [_BRACES.search(one)]
             for choice in (inner[1].split(",") if inner else [""])
         ]
-        if len(found) > _MOST:
-            raise ToolError(f"the pattern {glob!r} stands for more than {_MOST} others; use a simpler one")
+        if len(found) > _MOST_ALTERNATIVES:
+            raise ToolError(f"the pattern {glob!r} stands for more than {_MOST_ALTERNATIVES} others; use a simpler one")
     return found
 
 
-def _translated(glob: str) -> str:
+def _translate(glob: str) -> str:
     pieces, at = [], 0
     while at < len(glob):
         if glob.startswith("**/", at):
@@ -80,7 +80,7 @@ MOST_ENTRIES = 200_000
 
 @dataclass
 class FolderWalk:
-    """A walk below a folder of a workspace; says afterwards whether it came to its end."""
+    """A walk below a folder of a workspace; ``is_partial`` is set if it stopped early."""
 
     workspace: Workspace
     top: Path
@@ -88,7 +88,7 @@ class FolderWalk:
     is_partial: bool = False
 
     def files(self) -> Iterator[tuple[str, os.DirEntry[str], OpenFolder]]:
-        """Each file (also a link) with its path relative to the top, and the folder that it is in, held open.
+        """Yield each file or link with its path relative to the top, its entry, and its open folder.
 
         Names come in order, files before folders.
         """
@@ -122,10 +122,10 @@ LARGEST = 20_000_000
 """Bytes of the largest file that is searched."""
 
 SECONDS = 20.0
-"""How long a search may take."""
+"""Seconds for a search."""
 
 LINE_SECONDS = 2.0
-"""How long a pattern may work on one file."""
+"""Seconds for the pattern on one file."""
 
 LINE_CHARS = 300
 
@@ -216,7 +216,7 @@ def search_files(
         raise ToolError("the pattern is empty; give something to look for")
     search = _Search(context, compiled)
     search.run(context.workspace.resolve(path), glob)
-    return search.told(pattern)
+    return search.report(pattern)
 
 
 class _Search:
@@ -234,7 +234,7 @@ class _Search:
 
     def run(self, top: Path, glob: str | None) -> None:
         if top.is_file():
-            self._file(top)
+            self._search_file(top)
             return
         if not top.is_dir():
             raise ToolError(f"there is no file or folder {self.context.workspace.shown(top)}")
@@ -249,19 +249,19 @@ class _Search:
             if time.monotonic() > self.deadline:
                 self.notes.append(f"stopped after {SECONDS:.0f} seconds; narrow the path or the glob")
                 return
-            self._file(top / path)
+            self._search_file(top / path)
         if self.context.interrupted.is_set():
-            raise ToolInterrupted(f"Interrupted by the user. Found so far:\n{self.told(self.pattern.pattern)}")
+            raise ToolInterrupted(f"Interrupted by the user. Found so far:\n{self.report(self.pattern.pattern)}")
         if walk.is_partial:
             self.notes.append("there are too many files; narrow the path")
 
-    def _file(self, path: Path) -> None:
+    def _search_file(self, path: Path) -> None:
         workspace = self.context.workspace
         try:
             resolved = workspace.resolve(path)
             with os.fdopen(workspace.open(resolved), "rb") as file:
                 data = file.read(LARGEST + 1)
-        except (ToolError, OSError):  # a link that leads out, a file that may not be read, or something special
+        except (ToolError, OSError):  # a link that leads out, an unreadable file, or a special one
             return
         name = workspace.shown(resolved)
         if looks_binary(data):
@@ -271,11 +271,11 @@ class _Search:
             return
         self.files += 1
         try:
-            self._text(name, data.decode("utf-8", "replace").replace("\r\n", "\n"))
+            self._search_text(name, data.decode("utf-8", "replace").replace("\r\n", "\n"))
         except TimeoutError:
             self.too_slow.append(name)
 
-    def _text(self, name: str, text: str) -> None:
+    def _search_text(self, name: str, text: str) -> None:
         at, line, counted = 0, 1, 0
         seconds = min(LINE_SECONDS, max(0.05, self.deadline - time.monotonic()))
         while len(self.lines) < MOST_MATCHES and (found := self.pattern.search(text, at, timeout=seconds)):
@@ -285,13 +285,13 @@ class _Search:
             first = text.rfind("\n", 0, start) + 1
             end = text.find("\n", start)
             end = len(text) if end < 0 else end
-            if start < len(text) or not text.endswith("\n"):  # not the emptiness behind the last line's end
+            if start < len(text) or not text.endswith("\n"):  # not the empty match after the last line end
                 self.lines.append(f"{name}:{line}: {_around(text[first:end], start - first)}")
             at = end + 1
             if at > len(text):
                 return
 
-    def told(self, pattern: str) -> str:
+    def report(self, pattern: str) -> str:
         for names, why in (
             (self.too_large, f"larger than {LARGEST // 1_000_000} MB and not searched"),
             (self.too_slow, "given up, because the pattern takes too long on them"),

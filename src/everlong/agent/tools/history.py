@@ -1,7 +1,7 @@
-"""``recall``, ``search_sessions``, ``read_turn``, ``read_output``: what was said before, in its own words.
+"""``recall``, ``search_sessions``, ``read_turn``, ``read_output``: earlier messages in their own words.
 
-This is how an agent gets back what a compaction took out of its sight. Originals come before what only repeats them:
-earlier look-ups, and summaries. Knows the store and its search; nothing here changes either.
+With these an agent gets back what a compaction removed from its sight. Originals come before what only repeats them:
+earlier look-ups, and summaries.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ HITS = 6
 """Hits on a page of `recall`."""
 
 RANKED = 60
-"""Hits that are put in order for all pages together; who needs more asks more exactly."""
+"""Hits of all pages together, at most."""
 
 PASSAGE = 1_400
-"""Characters of a hit that are shown: all of most messages, and of a long one what the query is about."""
+"""Characters of a hit that are shown; of a long message, those around the words of the query."""
 
 REPLY = 500
 LEAST_REPLY = 100
-"""Characters of the answer to a question that was found: as many as there is room for, if that is worth it."""
+"""Most and least characters of the answer that is shown behind a found question."""
 
 _READ = 400_000
 _ID_DIGITS = 12
@@ -61,10 +61,10 @@ def recall(query: str, context: ToolContext, page: Page = 1) -> str:
             request, scope = context.upto.head, Filters(path=(context.upto.id, context.upto.depth))
         else:
             request, scope = latest_request(context.store, context.session_id), Filters(session=context.session_id)
-        found = _hits(context.store, query, scope, without=request)  # which is in sight, and full of the query's words
+        found = _hits(context.store, query, scope, without=request)  # it is in sight, and full of the query's words
     except NotStored:
         return "[nothing of this conversation is stored yet; all of it is in sight]"
-    return _told(context, query, found, page, HITS)
+    return _show_page(context, query, found, page, HITS)
 
 
 def search_sessions(
@@ -85,7 +85,7 @@ def search_sessions(
         role: Only what was said by the user, by the assistant, or what tools gave.
     """
     found = _hits(context.store, query, Filters(session=session, role=role))
-    return _told(context, query, found, page, limit)
+    return _show_page(context, query, found, page, limit)
 
 
 def read_turn(id: str, context: ToolContext, page: Page = 1) -> str:  # noqa: A002 - what the model calls it
@@ -96,7 +96,7 @@ def read_turn(id: str, context: ToolContext, page: Page = 1) -> str:  # noqa: A0
         page: Which page of a long message.
     """
     if id.strip().lower().startswith("rule-"):
-        return _rule(context, id.strip().lower())
+        return _read_rule(context, id.strip().lower())
     found = find_message(context.store, id)
     read = context.store.read(found.node, page - 1, context.page_chars)
     heading = f"[{_place(found.role, found.at, found.session, found.turn)}{_pages(read, page)}]"
@@ -104,17 +104,17 @@ def read_turn(id: str, context: ToolContext, page: Page = 1) -> str:  # noqa: A0
     return "\n".join([heading, read.text, *kept])
 
 
-def _rule(context: ToolContext, wanted: str) -> str:
-    """The words of a standing rule that stands by its id only, from the message in which the user laid it down."""
-    for message in _said_before(context):
+def _read_rule(context: ToolContext, wanted: str) -> str:
+    """Return the text of a standing rule, from the message in which the user gave it."""
+    for message in _messages_backwards(context):
         found = next((rule for rule in standing_rules([message]).lines if rule.id == wanted), None)
         if found is not None:
             return f"[a standing rule of the user]\n{found.text}"
     raise ToolError(f"there is no rule {wanted} in this conversation")
 
 
-def _said_before(context: ToolContext) -> Iterator[Message]:
-    """The stored messages of a conversation, session by session from the newest back."""
+def _messages_backwards(context: ToolContext) -> Iterator[Message]:
+    """Yield the stored messages of a conversation, from the newest back."""
     if context.upto is not None:
         yield from (entry.message for entry in reversed(context.store.entries(context.upto)))
         return
@@ -148,42 +148,42 @@ def _pages(read: ReadPage, page: int) -> str:
 
 
 class _Passage(NamedTuple):
-    """A hit with all its words."""
+    """A hit with the whole text of its message."""
 
     hit: Hit
     text: str
 
 
 def _hits(store: Store, query: str, filters: Filters, without: bytes | None = None) -> Iterator[_Passage]:
-    """Originals in their order, then what only repeats them: earlier look-ups, and summaries."""
-    found = _found(store, query, filters, lambda one: one.id == without or _is_lookup(one))
+    """Yield hits: originals first, then earlier look-ups, then summaries."""
+    found = _search(store, query, filters, lambda one: one.id == without or _is_lookup(one))
     summaries: list[_Passage] = []
     for hit in found:
         if hit.node is None:
             summaries.append(_Passage(hit, hit.snippet.text))
         else:
             yield _Passage(hit, store.read(hit.node, 0, _READ).text)
-    for hit in _found(store, query, filters, lambda one: one.id == without or not _is_lookup(one)):
+    for hit in _search(store, query, filters, lambda one: one.id == without or not _is_lookup(one)):
         if hit.node is not None:
             yield _Passage(hit, store.read(hit.node, 0, _READ).text)
     yield from summaries
 
 
-def _found(store: Store, query: str, filters: Filters, leave_out: Callable[[Loaded], bool]) -> tuple[Hit, ...]:
+def _search(store: Store, query: str, filters: Filters, leave_out: Callable[[Loaded], bool]) -> tuple[Hit, ...]:
     found = store.search(query, filters=filters, limit=RANKED, leave_out=leave_out).hits
-    if not found and any(quote in query for quote in '"“”„«»'):  # rather something near than nothing
+    if not found and any(quote in query for quote in '"“”„«»'):  # rather something similar than nothing
         bare = query.translate(dict.fromkeys(map(ord, '"“”„«»'), " "))
         found = store.search(bare, filters=filters, limit=RANKED, leave_out=leave_out).hits
     return found
 
 
 def _is_lookup(one: Loaded) -> bool:
-    """Whether a message calls one of these tools, or is what it gave: both only repeat, the question above all."""
+    """Return whether a message is a call of one of these tools, or its result; both only repeat others."""
     is_given = one.role == "tool" and one.text.startswith(_BEGINNING)
     return is_given or any(call.name in _LOOKUPS for call in calls_of(one.message))
 
 
-def _told(context: ToolContext, query: str, found: Iterator[_Passage], page: int, limit: int) -> str:
+def _show_page(context: ToolContext, query: str, found: Iterator[_Passage], page: int, limit: int) -> str:
     first = (page - 1) * limit
     shown: list[_Passage] = []
     has_more = False
@@ -209,7 +209,7 @@ def _entry(store: Store, one: _Passage, query: str, room: int, known: set[bytes 
         lines.append(f"[{len(one.text):,} characters in all; read_turn gives the rest]")
     elif hit.node is not None and hit.role == "user" and "?" in one.text and room - len(one.text) >= LEAST_REPLY:
         after = message_after(store, hit.node)
-        if after is not None and after not in known:  # what was asked is found, but not the answer
+        if after is not None and after not in known:  # the question is found, but not its answer
             reply = passages(store.read(after, 0, _READ).text, query, min(REPLY, room - len(one.text)))
             lines.append(f"[and then{_ident(after)}]\n{reply}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""``update_todo``: the agent's list of what there is to do, written anew as a whole."""
+"""``update_todo``: the agent replaces its to-do list."""
 
 from __future__ import annotations
 

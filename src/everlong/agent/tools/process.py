@@ -1,10 +1,9 @@
-"""A command in a process group of its own, with its output in order, a time limit, and an end that reaches all of it.
+"""A command in a process group of its own, with a time limit and an end that reaches all its processes.
 
-Output is read by a thread as fast as it comes and kept up to a bound: its beginning and its end. So neither a program
-that prints for ever nor one that leaves a child behind with the output open can fill memory or keep us waiting. Knows
-nothing of tools or messages.
+A thread reads the output as fast as it comes, and keeps its beginning and its end. So neither a program that prints for
+ever nor one that leaves a child with the output open can fill memory or keep the caller waiting.
 
-A child that leaves the group is found by a mark in its environment, as far as the system shows that. In a sandbox with
+A child that leaves the group is found by a mark in its environment, if the system shows that. In a sandbox with
 processes of its own, the end of the first is the end of all.
 """
 
@@ -28,22 +27,22 @@ from typing import Any, Literal
 
 FIRST_BYTES = 4_000_000
 LAST_BYTES = 1_000_000
-"""How much of the beginning and of the end of an output is kept."""
+"""Bytes of the beginning and of the end of an output that are kept."""
 
 GRACE = 2.0
 """Seconds between asking a process group to end and ending it."""
 
 QUIET = 0.3
-"""Seconds without output after which a command that has ended is done, though a child of it holds the output open."""
+"""Seconds without output after which an ended command is done, though a child holds its output open."""
 
 LAST_WORDS = 2.0
-"""Seconds for which such a child is listened to at most."""
+"""Seconds for which the output of such a child is read, at most."""
 
 TOLD_SECONDS = 5.0
-"""Seconds for which a sandbox is waited for to tell of its first process."""
+"""Seconds to wait for a sandbox to report its first process."""
 
 MARK = "EVERLONG_COMMAND"
-"""The variable by which everything that a command starts is known, also what has left its process group."""
+"""The variable that marks every process of a command, even one that has left its process group."""
 
 MOST_ROUNDS = 10
 
@@ -51,7 +50,7 @@ _TICK = 0.02
 
 
 class Collector:
-    """Output as it comes: the first bytes, the last ones, and how many there were in all."""
+    """The output so far: its first bytes, its last ones, and their total number."""
 
     def __init__(self) -> None:
         self._first = bytearray()
@@ -63,7 +62,7 @@ class Collector:
         self.newest = time.monotonic()
 
     def add(self, data: bytes) -> None:
-        """Take what came, as far as it is still wanted."""
+        """Add output, unless the collector is closed."""
         with self._lock:
             if not self.is_open:
                 return
@@ -78,7 +77,7 @@ class Collector:
                     self._last_size -= len(self._last.popleft())
 
     def close(self) -> bytes:
-        """Take no more; all that is kept, with a line where something was left out."""
+        """Close the collector, and return the kept output, with a line where some was left out."""
         with self._lock:
             self.is_open = False
             last = b"".join(self._last)[-LAST_BYTES:]
@@ -89,23 +88,23 @@ class Collector:
 
 @dataclass(frozen=True, slots=True)
 class ProcessResult:
-    """How a command came out."""
+    """The outcome of a command."""
 
     output: bytes
     code: int | None
-    """Its exit code, negative for the signal that ended it; None where it was stopped by us."""
+    """Its exit code, negative for the signal that ended it; None where `run` stopped it."""
     end: Literal["exited", "time", "interrupt"]
     has_child: bool
-    """Whether something that it started still runs and holds its output open."""
+    """True if a process that it started still runs and holds its output open."""
     seconds: float
     is_all_ended: bool = False
-    """True once no process of the command is left running, for certain."""
+    """True if certainly no process of the command is left."""
     has_inside: bool = False
     """True while a process of the sandbox still runs."""
 
 
 Wrap = Callable[[list[str], int], list[str]]
-"""Makes a command line that runs another one inside a sandbox, which tells its first process to a descriptor."""
+"""Returns the command line that runs another one in a sandbox, which reports its first process to a descriptor."""
 
 
 def run(
@@ -120,10 +119,10 @@ def run(
 
     Args:
         command: the command, in the syntax of the shell.
-        cwd: where it begins.
+        cwd: its working directory.
         env: its environment.
         timeout: the seconds that it may take.
-        interrupted: set where the user wants it to stop.
+        interrupted: set when the user wants it to stop.
         wrap: puts it into a sandbox.
     """
     began = time.monotonic()
@@ -131,7 +130,7 @@ def run(
     try:
         process = job.begin()
         end = _wait(process, began + timeout, interrupted)
-    except BaseException:  # an interrupt from the keyboard goes on its way, but leaves nothing running
+    except BaseException:  # a keyboard interrupt must leave nothing running
         job.abandon()
         raise
     if end != "exited":
@@ -147,9 +146,9 @@ def run(
 
 
 class _Command(threading.Thread):
-    """Starts the command and reads its output, away from the main thread, where an interrupt may strike anywhere.
+    """A thread that starts the command and reads its output, away from the main thread and its interrupts.
 
-    It goes on reading after we are done, so that a server left in the background is not killed by its own log.
+    It goes on reading after `run` returns, so that a server in the background is not killed by its own log.
     """
 
     def __init__(self, command: str, cwd: Path, env: Mapping[str, str], wrap: Wrap | None) -> None:
@@ -158,19 +157,19 @@ class _Command(threading.Thread):
         self._mark = secrets.token_hex(16)
         self._what = (command, cwd, {**env, MARK: self._mark}, wrap)
         self.first: int | None = None
-        """A descriptor of the process that all others of a sandbox end with."""
-        self._begun = threading.Event()
+        """A descriptor of the first process of the sandbox, with which all others end."""
+        self._is_started = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._error: BaseException | None = None
         self._read_end: int | None = None
 
     def run(self) -> None:
-        """Start the command, and read all that comes."""
+        """Start the command, and read all its output."""
         try:
             read_end, write_end = os.pipe()
             self._read_end = read_end
             try:
-                self._process, self.first = _started(*self._what, write_end)
+                self._process, self.first = _start(*self._what, write_end)
             except BaseException:
                 os.close(read_end)
                 raise
@@ -180,29 +179,29 @@ class _Command(threading.Thread):
             self._error = error
             return
         finally:
-            self._begun.set()
+            self._is_started.set()
         with os.fdopen(read_end, "rb", buffering=0) as pipe:
             while data := pipe.read(65_536):
                 self.collector.add(data)
 
     def begin(self) -> subprocess.Popen[bytes]:
-        """The running process; raises what kept it from being started."""
+        """Start the thread and return the running process; raises the error if the command cannot start."""
         self.start()
-        self._begun.wait()
+        self._is_started.wait()
         if self._error is not None:
             raise self._error
         assert self._process is not None  # noqa: S101 - one of the two is there
         return self._process
 
     def abandon(self) -> None:
-        """Stop the process, also one that is just being started."""
-        self._begun.wait(1.0)
+        """Stop the process, even one that is just being started."""
+        self._is_started.wait(1.0)
         if self._process is not None:
             self.stop()
         self.let_go()
 
     def stop(self) -> None:
-        """End the process, all that is in its group, and what has left it, as far as that can be found."""
+        """End the process, its group, and marked processes that have left it."""
         assert self._process is not None  # noqa: S101 - it was begun
         _stop(self._process)
         if self.first is not None:
@@ -211,7 +210,7 @@ class _Command(threading.Thread):
         _end_marked(self._mark)
 
     def has_inside(self) -> bool:
-        """Return True if a process still runs in the sandbox, after a moment for those that end with the command."""
+        """Return whether a process still runs in the sandbox, after a moment for those that end with the command."""
         if self.first is None:
             return False
         ended = select.poll()
@@ -219,13 +218,13 @@ class _Command(threading.Thread):
         return not ended.poll(QUIET * 1000)
 
     def let_go(self) -> None:
-        """Close what is held of the sandbox."""
+        """Close the descriptor of the sandbox."""
         if self.first is not None:
             os.close(self.first)
             self.first = None
 
     def listen(self) -> None:
-        """Wait for the rest of the output; not for ever, where somebody else holds it open."""
+        """Wait for the rest of the output, but not for ever if another process holds it open."""
         now = ended = time.monotonic()
         while self.is_alive() and now < ended + LAST_WORDS:
             if now >= max(ended, self.collector.newest) + QUIET and not self._has_waiting():
@@ -234,21 +233,21 @@ class _Command(threading.Thread):
             now = time.monotonic()
 
     def _has_waiting(self) -> bool:
-        """Whether there is output that nobody has read yet, because the machine is too busy."""
+        """Return whether there is unread output, because the machine is busy."""
         if sys.platform == "win32" or self._read_end is None:
             return False
         waiting = select.poll()
         try:
             waiting.register(self._read_end, select.POLLIN)
             return bool(waiting.poll(0))
-        except (OSError, ValueError):  # closed at this very moment, because all is read
+        except (OSError, ValueError):  # closed just now, because all is read
             return False
 
 
-def _started(
+def _start(
     command: str, cwd: Path, env: Mapping[str, str], wrap: Wrap | None, output: int
 ) -> tuple[subprocess.Popen[bytes], int | None]:
-    """The process, and a descriptor of the first one in its sandbox, where there is one."""
+    """Start the command; return its process, and a descriptor of the first one in its sandbox, if any."""
     options: dict[str, Any] = {"cwd": cwd, "env": dict(env), "stdin": subprocess.DEVNULL}
     if sys.platform == "win32":
         flags = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
@@ -277,7 +276,7 @@ def _started(
 
 
 def _first_process(told: int) -> int | None:
-    """A descriptor of the process that a sandbox tells of; None where it tells of none."""
+    """Return a descriptor of the first process of a sandbox; None where the sandbox reports none."""
     text = b""
     with os.fdopen(told, "rb", buffering=0) as pipe:
         while not text.rstrip().endswith(b"}") and select.select([pipe], [], [], TOLD_SECONDS)[0]:
@@ -286,7 +285,7 @@ def _first_process(told: int) -> int | None:
             text += more
     try:
         return os.pidfd_open(int(json.loads(text)["child-pid"]))
-    except (ValueError, LookupError, TypeError, OSError, AttributeError):  # it tells nothing, or is over already
+    except (ValueError, LookupError, TypeError, OSError, AttributeError):  # it reports nothing, or is over already
         return None
 
 
@@ -306,7 +305,7 @@ def _wait(
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all that is in its group: politely, then not."""
+    """End a process and its group: first with SIGTERM, then with SIGKILL."""
     if sys.platform == "win32":
         subprocess.run(  # noqa: S603 - a number that we know
             ["taskkill", "/F", "/T", "/PID", str(process.pid)],  # noqa: S607 - part of Windows
@@ -319,16 +318,16 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     with suppress(subprocess.TimeoutExpired):
         process.wait(GRACE)
     deadline = time.monotonic() + (GRACE if process.poll() is not None else 0)
-    while time.monotonic() < deadline and _signal(process.pid, 0):  # what it started may need a moment too
+    while time.monotonic() < deadline and _signal(process.pid, 0):  # its children may need a moment too
         time.sleep(_TICK)
     _signal(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def _end_marked(mark: str) -> None:
-    """End every process that has a mark in its environment, where the system lets us see that."""
+    """End every process with the mark in its environment, if the system shows that."""
     wanted = f"{MARK}={mark}".encode()
-    for _ in range(MOST_ROUNDS):  # what is ended may have started something a moment before
+    for _ in range(MOST_ROUNDS):  # an ended process may just have started another one
         found = [pid for pid in _processes() if wanted in _environment_of(pid)]
         if not found:
             return
@@ -353,13 +352,13 @@ def _environment_of(pid: int) -> list[bytes]:
 
 
 def _signal(group: int, number: int) -> bool:
-    """Send a signal to a process group; False where there is none any more."""
+    """Send a signal to a process group; return False if it is gone."""
     if sys.platform == "win32":
         return False
     try:
         os.killpg(group, number)
     except ProcessLookupError:
         return False
-    except PermissionError:  # something in it has become another user's; the rest got it
+    except PermissionError:  # a process of it runs as another user; the rest got the signal
         return True
     return True

@@ -1,8 +1,7 @@
 """The system's sandbox for commands: bubblewrap on Linux, ``sandbox-exec`` on macOS.
 
-Inside, the workspace can be written and everything else only read; the user's secrets and Everlong's own files cannot
-be seen, and there is no network unless it was asked for and allowed. This module finds the system's tool and says how
-it is to be called; it neither runs commands nor asks anybody.
+Inside, commands can write the workspace and read everything else, but not see the user's secrets and Everlong's own
+files. There is no network unless it was asked for and allowed. This module makes the command line; `process` runs it.
 """
 
 from __future__ import annotations
@@ -25,23 +24,23 @@ from everlong.config.paths import config_home, data_home
 __all__ = ["GUARDED", "Confinement", "GuardedPlaces", "Sandbox", "find_sandbox"]
 
 GUARDED = (".git/hooks", ".git/config", ".git/commondir", ".everlong")
-"""Paths that commands can read and not change. In ``commondir`` git looks up where configuration and hooks are."""
+"""Paths that commands can read but not change; git finds its configuration and hooks through ``commondir``."""
 
 _HERE = b".\n"
-"""The ``commondir`` of a repository that has its configuration where it is: as if there were none."""
+"""A ``commondir`` that changes nothing, as if there were none."""
 
 _lock = threading.Lock()
 _users: Counter[Path] = Counter()
 
 
 class GuardedPlaces:
-    """The guarded places of some folders, for as long as a command runs there."""
+    """The guarded paths of some folders, while a command runs there."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self._folders = list(folders)
 
     def make(self) -> None:
-        """Make those that are not there; what cannot be made can be made by no command either."""
+        """Make the missing paths, so that no command can make them; ignore those that cannot be made."""
         with _lock:
             for folder in self._folders:
                 _users[folder] += 1
@@ -57,7 +56,7 @@ class GuardedPlaces:
                         file.write(content)
 
     def let_go(self, *, is_over: bool = True) -> None:
-        """Take away what nobody needs any more; unless something still runs inside, which must not come to miss it."""
+        """Remove the paths that `make` made, unless another command or, without ``is_over``, this one still runs."""
         with _lock:
             for folder in self._folders:
                 _users[folder] -= 1
@@ -101,7 +100,7 @@ _SECRET_PLACES = (
     *(".mozilla", ".config/google-chrome", ".config/chromium", ".thunderbird"),
     *(".bash_history", ".zsh_history", ".python_history", ".psql_history", ".mysql_history", ".lesshst"),
 )
-"""Files and folders of the home directory that no command sees."""
+"""Files and folders of the home directory that commands cannot see."""
 
 _SYSTEM_SWITCHES = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi")
 
@@ -122,14 +121,14 @@ class Sandbox:
         network: bool = False,
         info_fd: int | None = None,
     ) -> list[str]:
-        """The command line that runs another one inside.
+        """Return the command line that runs another one inside the sandbox.
 
         Args:
             inner: the command and its arguments.
-            folders: what may be written: the workspace, in which the command begins, and what is allowed besides.
-            hidden: files and folders that cannot be seen; of those that are not there nothing is said.
-            network: whether the network can be reached.
-            info_fd: where bubblewrap tells the process that all others inside end with.
+            folders: the writable folders; the command starts in the first.
+            hidden: files and folders that cannot be seen; missing ones are ignored.
+            network: True to allow the network.
+            info_fd: the descriptor to which bubblewrap writes its first process, with which all others end.
         """
         unseen = [path for path in dict.fromkeys(Path(os.path.realpath(path)) for path in hidden) if path.exists()]
         if self.kind == "sandbox-exec":
@@ -142,7 +141,7 @@ class Sandbox:
         line = [self.program, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
         line += [] if network else ["--unshare-net"]
         line += ["--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-        # Where the user is root, these belong to them also without any capability, and they change the whole machine.
+        # If the user is root, these are writable even without capabilities, and change the whole machine.
         line += [part for path in _SYSTEM_SWITCHES for part in ("--ro-bind-try", path, path)]
         # Sockets in these lead to programs outside: an agent with keys, a desktop, a container engine that is root.
         line += ["--tmpfs", "/tmp", "--tmpfs", "/run"]  # noqa: S108 - made anew for each command
@@ -155,15 +154,15 @@ class Sandbox:
         for folder in folders:
             line += ["--bind", str(folder), str(folder)]
         for folder in folders:
-            line += _kept(folder)
+            line += _guard_options(folder)
         line += [part for path in unseen if path not in around for part in _cover(path)]
         line += ["--setenv", "XDG_CACHE_HOME", "/tmp/cache"]  # noqa: S108 - as above; the user's own is read-only
         line += ["--info-fd", str(info_fd)] if info_fd is not None else []
         return [*line, "--chdir", str(folders[0])]
 
 
-def _kept(folder: Path) -> list[str]:
-    """Keep the guarded places of a folder as they are."""
+def _guard_options(folder: Path) -> list[str]:
+    """Return the options that make the guarded paths of a folder read-only."""
     git = folder / ".git"
     line = []
     if not git.is_symlink() and git.exists():
@@ -178,13 +177,13 @@ def _cover(path: Path) -> list[str]:
 
 
 def _profile(folders: Sequence[Path], unseen: Sequence[Path], *, network: bool) -> str:
-    """The rules as ``sandbox-exec`` reads them; the last one that fits a path decides."""
+    """Return the rules for ``sandbox-exec``; the last one that fits a path decides."""
     temporary = (Path("/private/tmp"), Path("/private/var/folders"), Path("/dev"))
     rules = ["(version 1)", "(allow default)", "(deny file-write*)"]
     rules += [f"(allow file-write* (subpath {_quoted(path)}))" for path in (*temporary, *folders)]
     rules += [f"(deny file-write* (subpath {_quoted(folder / name)}))" for folder in folders for name in GUARDED]
     gits = [folder / ".git" for folder in folders if os.path.lexists(folder / ".git")]
-    rules += [f"(deny file-write* (literal {_quoted(git)}))" for git in gits]  # nothing else takes its place
+    rules += [f"(deny file-write* (literal {_quoted(git)}))" for git in gits]  # so that it cannot be replaced
     rules += [f"(deny file-read* file-write* (subpath {_quoted(path)}))" for path in unseen]
     rules += [f"(allow file-read* file-write* (subpath {_quoted(folder)}))" for folder in _inside_of(folders, unseen)]
     rules += [] if network else ["(deny network*)"]
@@ -200,12 +199,12 @@ def _quoted(path: Path) -> str:
     return f'"{text}"'
 
 
-# -- which one works here ---------------------------------------------------------------------------------------------
+# -- the sandbox of this system ----------------------------------------------------------------------------------------
 
 
 @cache
 def find_sandbox() -> tuple[Sandbox | None, str]:
-    """The sandbox that works here, or None; and in words what was found."""
+    """Return the sandbox that works here, or None, and the finding in words."""
     if sys.platform == "darwin":
         kind, name = "sandbox-exec", "sandbox-exec"
     elif sys.platform == "linux":
@@ -218,7 +217,7 @@ def find_sandbox() -> tuple[Sandbox | None, str]:
         return None, f"{kind} is not installed{how}"
     found = Sandbox("bubblewrap" if kind == "bubblewrap" else "sandbox-exec", program)
     line = found.command([shutil.which("true") or "/bin/true"], [Path("/").resolve()])
-    if found.kind == "bubblewrap":  # the root itself is not to be writable, not even in a trial
+    if found.kind == "bubblewrap":  # the root must not be writable, not even in a trial
         at = line.index("--bind")
         del line[at : at + 3]
     try:
@@ -235,27 +234,27 @@ def find_sandbox() -> tuple[Sandbox | None, str]:
 
 @dataclass(frozen=True)
 class Confinement:
-    """The sandbox that an agent's commands run in: the user's wish and the system's means."""
+    """The confinement of an agent's commands: the user's wish and the system's sandbox."""
 
     mode: Mode = "off"
     hidden: tuple[Path, ...] = ()
-    """What no command may see, besides the user's usual secrets and Everlong's own files."""
+    """Paths that commands cannot see, besides the user's usual secrets and Everlong's own files."""
     asks: bool = True
-    """Whether commands inside are asked about as well."""
+    """True if commands in the sandbox need approval as well."""
 
     @cached_property
     def sandbox(self) -> Sandbox | None:
-        """The sandbox in force; None where there is none, or none is wanted."""
+        """The sandbox in use; None where there is none, or none is wanted."""
         return find_sandbox()[0] if self.mode != "off" else None
 
     @property
     def is_missing(self) -> bool:
-        """Whether a sandbox is demanded and there is none, so that nothing may run."""
+        """True if a sandbox is required and there is none, so that nothing may run."""
         return self.mode == "on" and self.sandbox is None
 
     @property
     def unseen(self) -> list[Path]:
-        """Every file and folder that commands cannot see."""
+        """The files and folders that commands cannot see."""
         try:
             home: Path | None = Path.home()
         except RuntimeError:  # no HOME and no account entry, as in bare containers
@@ -264,7 +263,7 @@ class Confinement:
         return [*usual, config_home(), data_home(), *self.hidden]
 
     def describe(self, *, network: bool = False) -> str:
-        """What holds for a command, in words for the person who approves it."""
+        """Return the confinement of a command in words, for the person who approves it."""
         if self.sandbox is not None:
             reach = "with the network" if network else "without a network"
             return f"in the sandbox ({self.sandbox.kind}): writes only to the workspace, {reach}"

@@ -1,4 +1,4 @@
-"""``run_command``: any command of the system's shell, with its output and how it ended."""
+"""``run_command``: a command of the system's shell, with its output and exit code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PASSED = (
     *("APPDATA", "LOCALAPPDATA", "PROGRAMDATA", "PROGRAMFILES*", "COMMONPROGRAMFILES*", "PROCESSOR_*", "OS"),
     *("NUMBER_OF_PROCESSORS", "USERNAME", "USERDOMAIN", "COMPUTERNAME"),
 )
-"""Names that pass, in upper case; a star stands for any letters."""
+"""Names of variables that commands see, in upper case; a star stands for any letters."""
 
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|PRIVATE_KEY|_KEY$|_AUTH", re.IGNORECASE)
 _NO_SECRET = frozenset({"SSH_AUTH_SOCK"})
@@ -53,11 +53,11 @@ _FIXED = {
 
 
 def command_environment(pass_env: Iterable[str] = (), env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables that a command sees.
+    """Return the environment of a command.
 
     Args:
-        pass_env: names of further variables that the user lets pass; a star stands for any letters.
-        env: the environment that they are taken from; that of this process by default.
+        pass_env: names of further variables that the user allows; a star stands for any letters.
+        env: the environment to filter; by default that of this process.
     """
     env = os.environ if env is None else env
     wanted = list(pass_env)
@@ -167,7 +167,7 @@ def _ending(ran: process.ProcessResult, seconds: float) -> str:
 
 
 def _stopped(ran: process.ProcessResult) -> str:
-    """What is known of the end of it all."""
+    """Return in words whether everything was stopped."""
     if ran.is_all_ended:
         return "stopped with all that it had started"
     if ran.has_child:
@@ -183,23 +183,23 @@ def _signal_name(number: int) -> str:
 
 
 def describe_command(args: dict[str, Any]) -> str:
-    """The call as a person would type it."""
+    """Return the call in one line, as a person would type it."""
     return f"run_command {args['command']}{' (with the network)' if args.get('network') else ''}"
 
 
 def key_command(args: dict[str, Any]) -> str:
-    """What a yes for the session is good for: the very same command, with or without the network."""
-    return str(args["command"]).strip() + ("\0network" if args.get("network") else "")  # which no command can end with
+    """Return the key of an approval for the session: the very same command and use of the network."""
+    return str(args["command"]).strip() + ("\0network" if args.get("network") else "")  # no command can contain NUL
 
 
 def is_confined(args: dict[str, Any], context: ToolContext) -> bool:
-    """Whether a command may run unasked: inside the sandbox and without the network, where the user chose so."""
+    """Return whether a command needs no approval: in the sandbox, without network, if the user chose so."""
     confinement = context.confinement
     return not confinement.asks and confinement.sandbox is not None and not args.get("network")
 
 
 def preview_command(args: dict[str, Any], context: ToolContext) -> str:
-    """The command as it would be run, where, and what keeps it from doing more."""
+    """Return the command, its folder, and its sandbox, for the person who approves it."""
     _check_confined(context)
     confined = context.confinement.describe(network=bool(args.get("network")))
     return f"{args['command']}\n(in {context.workspace.root}, {confined})"

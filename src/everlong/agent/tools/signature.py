@@ -1,7 +1,7 @@
-"""Tools from functions: the schema from the typed signature, the words from the docstring.
+"""Tools made from functions: the schema from the typed signature, the descriptions from the docstring.
 
-The schema is made once and is the same, byte for byte, on every run. What a model sends is checked against the types
-before the function is called. A parameter annotated with `ToolContext` is handed in and is not part of the schema.
+The schema is the same, byte for byte, on every run. Arguments are checked against the types before the function is
+called. A parameter annotated with `ToolContext` gets the context, and is not part of the schema.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PARAMETER = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
 
 
 def read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """The text before the first section, and the parameters of the section ``Args``, each in flowing text."""
+    """Return the text before the first section, and the descriptions of the parameters."""
     lines = (inspect.getdoc(function) or "").splitlines()
     starts = [place for place, line in enumerate(lines) if _SECTION.match(line)]
     about = lines[: starts[0]] if starts else lines
@@ -35,7 +35,7 @@ def read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     for start in starts:
         if lines[start].startswith(("Args", "Arguments", "Parameters")):
             parameters |= _parameters(lines[start + 1 :])
-    return _flowing(about), parameters
+    return _unwrap(about), parameters
 
 
 def _parameters(lines: list[str]) -> dict[str, str]:
@@ -57,8 +57,8 @@ def _parameters(lines: list[str]) -> dict[str, str]:
     return {name: " ".join(text).strip() for name, text in found.items()}
 
 
-def _flowing(lines: list[str]) -> str:
-    """Paragraphs on a line each; items of a list keep theirs."""
+def _unwrap(lines: list[str]) -> str:
+    """Return each paragraph and each list item on one line."""
     paragraphs: list[list[str]] = [[]]
     for line in lines:
         if not line.strip():
@@ -116,14 +116,14 @@ def tool(
         preview: What a call would do, in full, for the person who approves it.
     """
 
-    def made(function: Callable[..., Any]) -> Tool:
+    def make(function: Callable[..., Any]) -> Tool:
         called = str(name or getattr(function, "__name__", ""))
         about, words = read_docstring(function)
         model, context_name = _model(function, called, words)
         return Tool(
             name=called,
             description=about,
-            parameters=_signature_parameters(model),
+            parameters=_schema_of(model),
             effect=effect,
             handler=_handler(function, context_name),
             checker=_checker(model, called),
@@ -132,11 +132,11 @@ def tool(
             previewer=preview,
         )
 
-    return made if function is None else made(function)
+    return make if function is None else make(function)
 
 
 def _model(function: Callable[..., Any], name: str, words: Mapping[str, str]) -> tuple[type[BaseModel], str | None]:
-    """A model of the parameters, and the name of the one that takes the context."""
+    """Return a pydantic model of the parameters, and the name of the one that takes the context."""
     if inspect.iscoroutinefunction(function):
         raise ConfigError(f"the tool {name!r} is an async function; tools are synchronous: wrap it in one that waits")
     try:
@@ -162,7 +162,7 @@ def _model(function: Callable[..., Any], name: str, words: Mapping[str, str]) ->
             )
         about: dict[str, Any] = {"description": words[parameter.name]} if parameter.name in words else {}
         default = ... if parameter.default is inspect.Parameter.empty else parameter.default
-        # Under a name of our own, because a model's attributes would clash with a parameter called `schema` or `_x`.
+        # Under other names, because a parameter called `schema` or `_x` would clash with a model's attributes.
         field: Any = Field(default, alias=parameter.name, **about)
         fields[f"arg_{len(fields)}"] = (parameter.annotation, field)
     try:
@@ -213,29 +213,29 @@ def _problem(error: dict[str, Any], known: Sequence[str]) -> str:
 # -- the schema -------------------------------------------------------------------------------------------------------
 
 
-def _signature_parameters(model: type[BaseModel]) -> dict[str, Any]:
-    """The model's schema without pydantic's titles, nested models in place where they do not contain themselves."""
+def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the model's schema without titles; nested models are inlined unless they contain themselves."""
     whole = model.model_json_schema()
     named = whole.pop("$defs", {})
     inliner = _Inliner(named)
-    parameters: dict[str, Any] = inliner.inlined(whole, ())
+    parameters: dict[str, Any] = inliner.inline(whole, ())
     parameters.setdefault("properties", {})
     parameters.pop("description", None)
     if inliner.recursive:
-        parameters["$defs"] = {name: inliner.inlined(named[name], (name,)) for name in sorted(inliner.recursive)}
+        parameters["$defs"] = {name: inliner.inline(named[name], (name,)) for name in sorted(inliner.recursive)}
     return {"type": "object", **{key: value for key, value in parameters.items() if key != "type"}}
 
 
 class _Inliner:
-    """Puts named schemas in the place of references to them."""
+    """Replaces references to named schemas by the schemas."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self.named = named
         self.recursive: set[str] = set()
 
-    def inlined(self, node: Any, inside: tuple[str, ...]) -> Any:
+    def inline(self, node: Any, inside: tuple[str, ...]) -> Any:
         if isinstance(node, list):
-            return [self.inlined(item, inside) for item in node]
+            return [self.inline(item, inside) for item in node]
         if not isinstance(node, dict):
             return node
         if "$ref" in node:
@@ -244,15 +244,15 @@ class _Inliner:
                 self.recursive.add(name)
                 return dict(node)
             beside = {key: value for key, value in node.items() if key != "$ref"}
-            return self.inlined({**self.named[name], **beside}, (*inside, name))
+            return self.inline({**self.named[name], **beside}, (*inside, name))
         result: dict[str, Any] = {}
         for key, value in node.items():
             if key == "title" and isinstance(value, str):
                 continue
             if key in {"properties", "patternProperties", "$defs"}:
-                result[key] = {name: self.inlined(one, inside) for name, one in value.items()}
+                result[key] = {name: self.inline(one, inside) for name, one in value.items()}
             elif key in {"default", "enum", "const", "examples"}:
                 result[key] = value
             else:
-                result[key] = self.inlined(value, inside)
+                result[key] = self.inline(value, inside)
         return result

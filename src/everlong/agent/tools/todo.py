@@ -1,4 +1,4 @@
-"""The agent's own list of what there is to do: kept beside the conversation, so that no compaction takes it away."""
+"""The agent's to-do list, kept beside the conversation, so that no compaction removes it."""
 
 from __future__ import annotations
 
@@ -41,34 +41,28 @@ class TodoList:
         return "\n".join(f"{_MARKS[item.status]} {item.text}" for item in self.items)
 
     def replace(self, items: Sequence[TodoItem]) -> None:
-        """Put another list in the place of this one."""
+        """Replace the whole list."""
         self.items = list(items)
 
     @classmethod
     def from_messages(cls, messages: Iterable[Message]) -> TodoList:
-        """The list as the latest valid call of ``update_todo`` in a conversation left it; empty without one."""
+        """Return the list of the latest valid call of ``update_todo`` in a conversation; empty without one."""
         latest: list[TodoItem] = []
         for message in messages:
             for call in calls_of(message):
                 if call.name == NAME:
-                    latest = _items_of(call.arguments, latest)
+                    latest = _read_items(call.arguments, latest)
         return cls(latest)
 
 
 def describe_todo(args: dict[str, Any]) -> str:
-    """How many things there are to do, and how many are done."""
+    """Return a call in one line: how many items there are, and how many are done."""
     states = [item["status"] if isinstance(item, dict) else item.status for item in args["items"]]
     return f"{NAME} {states.count('done')} of {len(states)} done"
 
 
-def _items_of(arguments: str, otherwise: list[TodoItem]) -> list[TodoItem]:
+def _read_items(arguments: str, otherwise: list[TodoItem]) -> list[TodoItem]:
     try:
         return _ITEMS.validate_python(json.loads(arguments, strict=False)["items"])
-    except (
-        ValueError,
-        LookupError,
-        TypeError,
-        RecursionError,
-        ValidationError,
-    ):  # a call that was answered with an error
+    except (ValueError, LookupError, TypeError, RecursionError, ValidationError):  # it was answered with an error
         return otherwise

@@ -1,7 +1,7 @@
-"""A tool: what a model is told of it, what it does, and how a call of it is put to a person.
+"""A tool: its schema for the model, its work, and its calls in words for the person who approves them.
 
 `everlong.agent.tools.signature` makes tools from functions; `Tool.from_schema` takes those of an engine or a memory
-provider. A tool does not know who calls it, nor whether the call was approved.
+provider.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from everlong.agent.tools.context import ToolContext
 
 Effect = Literal["reads", "writes", "runs"]
-"""What a call may change: nothing, files, or anything. Only calls that change something need an approval."""
+"""The effect of a call: it changes nothing, files, or anything. Calls that change something need an approval."""
 
 Arguments: TypeAlias = dict[str, Any]
 
@@ -29,7 +29,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a call gave: its text, pictures as content parts, and whether it tells of a failure."""
+    """The output of a call: its text, pictures as content parts, and whether it failed."""
 
     text: str
     images: Sequence[Part] = ()
@@ -42,7 +42,7 @@ def _unchecked(args: Arguments) -> Arguments:
 
 @dataclass(frozen=True)
 class Tool:
-    """Something that a model can call."""
+    """A function that a model can call."""
 
     name: str
     description: str
@@ -56,9 +56,9 @@ class Tool:
     keyer: Callable[[Arguments], str] | None = None
     previewer: Callable[[Arguments, ToolContext], str] | None = None
     is_free: Callable[[Arguments, ToolContext], bool] | None = None
-    """Whether a call may go ahead unasked, though the tool changes something."""
+    """Returns whether a call may go ahead without approval, though the tool changes something."""
     pinner: Callable[[Arguments, ToolContext], Arguments] | None = None
-    """Puts what names stand for now in their place, so that what is approved is what is done."""
+    """Replaces names by what they stand for now, so that exactly what was approved is done."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -70,7 +70,7 @@ class Tool:
     def from_schema(
         cls, schema: Mapping[str, Any], handler: Callable[[str, Arguments], str], effect: Effect = "reads"
     ) -> Tool:
-        """A tool that is given as a schema, as context engines and memory providers do, in any of the usual forms."""
+        """Return the tool of a schema in any of the usual forms, as engines and memory providers have it."""
         body = schema.get("function")
         body = body if isinstance(body, Mapping) else schema
         parameters = body.get("parameters", body.get("input_schema"))
@@ -97,16 +97,16 @@ class Tool:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The tool as OpenAI's format has it."""
+        """The tool in OpenAI's format."""
         body = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
         return {"type": "function", "function": body}
 
     def check(self, args: Arguments) -> Arguments:
-        """The arguments with their defaults, of the right types; a `ToolError` says what is wrong with them."""
+        """Return the arguments with defaults and the right types; raises `ToolError` where they are wrong."""
         return self.checker(args)
 
     def pin(self, args: Arguments, context: ToolContext) -> Arguments:
-        """The arguments with real names in them: those of the files that a call is about, links followed."""
+        """Return the arguments with the real paths of files in them, links followed."""
         return self.pinner(args, context) if self.pinner is not None else args
 
     def invoke(self, args: Arguments, context: ToolContext) -> str | ToolOutput:
@@ -114,7 +114,7 @@ class Tool:
         return as_output(self.handler(self.check(args), context))
 
     def describe(self, args: Arguments) -> str:
-        """A call in one line, for people; never fails, whatever the arguments are."""
+        """Return a call in one line for people; never fails, whatever the arguments are."""
         try:
             words = self.describer(args) if self.describer else f"{self.name} {_first_value(args)}"
         except (LookupError, TypeError, ValueError, AttributeError):  # arguments that nobody has checked
@@ -122,18 +122,18 @@ class Tool:
         return one_line(words)
 
     def approval_key(self, args: Arguments) -> str:
-        """What a person approves for the session who approves this call: calls with the same key."""
+        """Return the key under which an approval for the session is remembered."""
         return f"{self.name}:{self.keyer(args)}" if self.keyer else self.name
 
     def preview(self, args: Arguments, context: ToolContext) -> str:
-        """What the call would do, in full: a diff, a command; a `ToolError` where it cannot be done at all."""
+        """Return what the call would do, such as a diff or a command; raises `ToolError` where it would fail."""
         if self.previewer is not None:
             return self.previewer(args, context)
         return json.dumps(args, ensure_ascii=False, indent=2, default=str)
 
 
 def as_output(value: Any) -> str | ToolOutput:
-    """What a handler returned, as text or output; other values are written as JSON."""
+    """Return the value of a handler as text or output; other values become JSON."""
     if isinstance(value, str | ToolOutput):
         return value
     if value is None:

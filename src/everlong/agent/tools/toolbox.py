@@ -1,7 +1,7 @@
-"""The tools that a model has, and the running of its calls: whatever a model sends, a result comes back.
+"""The tools of a model, and its calls: whatever a model sends, a result comes back that can be sent.
 
 A call is read, checked, approved and run, in this order; each step may end it with a message that tells the model what
-was wrong and what it can do. The result is fit to be sent. This module does not decide which calls a model makes.
+was wrong and what it can do.
 """
 
 from __future__ import annotations
@@ -23,42 +23,8 @@ from everlong.model import Message, ToolCall
 from everlong.store.outputs import page_ends
 from everlong.wire.blocks import INVALID
 
-__all__ = ["ToolSet"]
-
 STORED = 5_000_000
-"""The longest text that is kept whole, in characters."""
-
-
-def bounded(text: str) -> str:
-    """A text that may be kept: of one that is longer than anybody will read, beginning and end."""
-    if len(text) <= STORED:
-        return text
-    first = STORED * 4 // 5
-    last = len(text) - STORED // 5 + 200
-    return f"{text[:first]}\n[… {last - first:,} characters were not kept …]\n{text[last:]}"
-
-
-def capped(text: str, limit: int, page_chars: int, ident: str) -> str:
-    """At most ``limit`` characters of a longer text; the beginning that is shown is its first page."""
-    ends = page_ends(text, page_chars)
-    head = text[: ends[0]]
-    longest = _between(text, len(head), len(text), ident, len(ends))
-    room = max(0, limit - len(head) - len(longest))
-    start = len(text) - room
-    middle = start + room // 2  # as for the pages: rather a torn line than half of the room unused
-    start = text.find("\n", start, middle) + 1 or text.find(" ", start, middle) + 1 or start
-    return head + _between(text, len(head), start, ident, len(ends)) + text[start:]
-
-
-def _between(text: str, start: int, stop: int, ident: str, pages: int) -> str:
-    first = text.count("\n", 0, start) + 1
-    last = text.count("\n", start, stop) + first
-    # The text may end in the middle of a line on either side, so the mark brings its own line ends.
-    before = "" if text[:start].endswith("\n") else "\n"
-    return (
-        f"{before}[… {stop - start:,} of {len(text):,} characters are left out here, lines {first:,} to {last:,}; "
-        f'read_output(id="{ident}", page=2) goes on where the text above ends, and there are {pages} pages …]\n'
-    )
+"""Characters of the longest output that is kept whole."""
 
 
 Outcome = Literal["done", "failed", "refused", "unknown", "interrupted"]
@@ -66,14 +32,14 @@ Outcome = Literal["done", "failed", "refused", "unknown", "interrupted"]
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """How a call came out, and the message that answers it."""
+    """The outcome of a call, and the message that answers it."""
 
     message: Message
     text: str
-    """What the message says, without pictures."""
+    """The text of the message, without pictures."""
     outcome: Outcome
     whole: str | None
-    """The whole output where the message has only a part of it; kept with `everlong.store.outputs`."""
+    """The whole output if the message has only a part of it; `everlong.store.outputs` keeps it."""
     seconds: float
 
 
@@ -94,15 +60,15 @@ class Toolbox:
         return len(self._tools)
 
     def get(self, name: str) -> Tool | None:
-        """A tool by its name."""
+        """Return the tool of that name; None where there is none."""
         return self._tools.get(name)
 
     def schemas(self) -> list[dict[str, Any]]:
-        """What a model is told of them, always in the same order, so that a cached prompt stays valid."""
+        """Return the schemas of all tools, always in the same order, so that a cached prompt stays valid."""
         return [one.schema for one in self]
 
     def describe(self, call: ToolCall) -> str:
-        """A call in one line, for people, whatever is wrong with it."""
+        """Return a call in one line for people, even if it is invalid."""
         found = self._tools.get(call.name)
         try:
             args = read_arguments(call)
@@ -111,16 +77,16 @@ class Toolbox:
         return found.describe(args) if found else one_line(f"{call.name} {call.arguments}")
 
     def run(self, call: ToolCall, context: ToolContext, approvals: Approvals) -> ToolResult:
-        """Run a call. Nothing that a model can send makes this raise; an interrupt from the keyboard passes through."""
+        """Run a call and return its result; only a keyboard interrupt makes this raise."""
         return self.ready(call, context, approvals)()
 
     def ready(self, call: ToolCall, context: ToolContext, approvals: Approvals) -> Callable[[], ToolResult]:
-        """Read, check and approve a call, here and now; what it returns runs it, in any thread."""
-        ended, args = self._checked(call, context, approvals)
+        """Read, check and approve a call now; return a function that runs it in any thread."""
+        ended, args = self._check(call, context, approvals)
 
         def run() -> ToolResult:
             began = time.perf_counter()
-            outcome, output = ended or self._ran(call, args, context)
+            outcome, output = ended or self._run(call, args, context)
             text, whole = _fit(output, call.name, context)
             message: Message = {"role": "tool", "tool_call_id": call.id, "content": text}
             if output.images:
@@ -131,10 +97,10 @@ class Toolbox:
 
         return run
 
-    def _checked(
+    def _check(
         self, call: ToolCall, context: ToolContext, approvals: Approvals
     ) -> tuple[tuple[Outcome, ToolOutput] | None, Arguments]:
-        """The end of a call that is not to be run, or None; and its arguments."""
+        """Return the end of a call that must not run, or None; and its arguments."""
         found = self._tools.get(call.name)
         if found is None:
             return ("unknown", ToolOutput(self._unknown(call.name))), {}
@@ -149,7 +115,7 @@ class Toolbox:
             return ("refused", ToolOutput(f"Not allowed, so nothing was done: {ruling.reason}")), args
         return None, args
 
-    def _ran(self, call: ToolCall, args: Arguments, context: ToolContext) -> tuple[Outcome, ToolOutput]:
+    def _run(self, call: ToolCall, args: Arguments, context: ToolContext) -> tuple[Outcome, ToolOutput]:
         try:
             output = as_output(self._tools[call.name].handler(args, context))
         except ToolInterrupted as error:
@@ -166,8 +132,30 @@ class Toolbox:
         return f"There is no tool {one_line(name, 80)!r}.{meant} There are: {', '.join(self._tools) or 'none'}."
 
 
+@dataclass(frozen=True, slots=True)
+class ToolSet:
+    """The tools of one conversation, with their context and approvals."""
+
+    toolbox: Toolbox
+    context: ToolContext
+    approvals: Approvals
+
+    @property
+    def interrupted(self) -> threading.Event:
+        """An event that is set while the user wants the work to stop."""
+        return self.context.interrupted
+
+    def describe(self, call: ToolCall) -> str:
+        """Return a call in one line for people."""
+        return self.toolbox.describe(call)
+
+    def ready(self, call: ToolCall) -> Callable[[], ToolResult]:
+        """Check and approve a call now; return a function that runs it in any thread."""
+        return self.toolbox.ready(call, self.context, self.approvals)
+
+
 def read_arguments(call: ToolCall) -> Arguments:
-    """The arguments of a call; a `ToolError` where they are no JSON object."""
+    """Return the arguments of a call; raises `ToolError` where they are no JSON object."""
     text = call.arguments
     if not text.strip():
         return {}
@@ -210,36 +198,46 @@ def _failure(name: str, error: BaseException) -> str:
 
 
 def _fit(output: ToolOutput, name: str, context: ToolContext) -> tuple[str, str | None]:
-    """The text of a result as it is sent, and the whole of it where that is only a part."""
-    text = bounded(sendable(output.text))
+    """Return the text of a result as it is sent, and the whole output if that is only a part."""
+    text = bound(sendable(output.text))
     if not text.strip() and not output.images:
         return f"[{one_line(name, 80)} gave no output]", None
     if len(text) <= context.output_chars:
         return text, None
     outputs = context.store.outputs
-    whole = outputs.cleaned(text)  # before it is cut, so that the pages are those of what is kept
+    whole = outputs.cleaned(text)  # before it is cut, so that pages match the kept text
     if len(whole) <= context.output_chars:
         return whole, None
-    return capped(whole, context.output_chars, context.page_chars, outputs.ident(whole)), whole
+    return cap(whole, context.output_chars, context.page_chars, outputs.ident(whole)), whole
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSet:
-    """The tools of one conversation."""
+def bound(text: str) -> str:
+    """Return a text as it is kept; a huge one loses its middle."""
+    if len(text) <= STORED:
+        return text
+    first = STORED * 4 // 5
+    last = len(text) - STORED // 5 + 200
+    return f"{text[:first]}\n[… {last - first:,} characters were not kept …]\n{text[last:]}"
 
-    toolbox: Toolbox
-    context: ToolContext
-    approvals: Approvals
 
-    @property
-    def interrupted(self) -> threading.Event:
-        """Set while the user wants whatever runs to stop."""
-        return self.context.interrupted
+def cap(text: str, limit: int, page_chars: int, ident: str) -> str:
+    """Return at most ``limit`` characters of a longer text: its first page, a mark, and its end."""
+    ends = page_ends(text, page_chars)
+    head = text[: ends[0]]
+    longest = _between(text, len(head), len(text), ident, len(ends))
+    room = max(0, limit - len(head) - len(longest))
+    start = len(text) - room
+    middle = start + room // 2  # rather a torn line than half of the room unused
+    start = text.find("\n", start, middle) + 1 or text.find(" ", start, middle) + 1 or start
+    return head + _between(text, len(head), start, ident, len(ends)) + text[start:]
 
-    def describe(self, call: ToolCall) -> str:
-        """A call in one line, for people."""
-        return self.toolbox.describe(call)
 
-    def ready(self, call: ToolCall) -> Callable[[], ToolResult]:
-        """Check and approve a call here and now; what it returns runs it, in any thread."""
-        return self.toolbox.ready(call, self.context, self.approvals)
+def _between(text: str, start: int, stop: int, ident: str, pages: int) -> str:
+    first = text.count("\n", 0, start) + 1
+    last = text.count("\n", start, stop) + first
+    # The text may end in the middle of a line on either side, so the mark brings its own line ends.
+    before = "" if text[:start].endswith("\n") else "\n"
+    return (
+        f"{before}[… {stop - start:,} of {len(text):,} characters are left out here, lines {first:,} to {last:,}; "
+        f'read_output(id="{ident}", page=2) goes on where the text above ends, and there are {pages} pages …]\n'
+    )

@@ -1,8 +1,8 @@
-"""Which files the file tools may touch: those in the root folder and in folders that the user allowed.
+"""The workspace: the root folder and folders that the user allowed, which the file tools cannot leave.
 
 A path is resolved through all symbolic links first. Then it is opened by descriptor, from the allowed folder down, one
-name at a time and with no link followed any more. So neither ``..``, ``~``, an absolute path nor a link leads out, also
-where somebody swaps a folder for a link at that very moment. Commands are not confined by this, but by the sandbox.
+name at a time, without following links. So neither ``..``, ``~``, an absolute path nor a link leads out, even if
+somebody swaps a folder for a link at that very moment. Commands are confined by the sandbox instead.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from everlong.errors import ConfigError, ToolError
 __all__ = ["OpenFolder", "RealPath", "Workspace"]
 
 _BASE = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-_READ = _BASE | os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)  # a FIFO without a writer must not hang us
+_READ = _BASE | os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)  # a FIFO without a writer must not block
 _NEW = _BASE | os.O_WRONLY | os.O_CREAT | os.O_EXCL
-# A folder that may be entered and not listed is no obstacle where the system knows such descriptors.
+# With O_PATH, folders that may be entered but not listed can be opened too.
 _FOLDER = _BASE | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_PATH", os.O_RDONLY)
 _HAS_DESCRIPTORS = os.open in os.supports_dir_fd
 
 
 class RealPath(str):
-    """A path of a workspace that is resolved already: no link on it is followed any more."""
+    """A resolved path of a workspace, on which no more links are followed."""
 
     __slots__ = ()
 
 
 class OpenFolder:
-    """A folder that is held open, in which names are looked up without ever following a link.
+    """An open folder, in which names are looked up without following links.
 
-    Where the system has no descriptors of folders (Windows), the path stands for it, and files are checked once open.
+    Systems without descriptors of folders (Windows) use its path, and check files after opening them.
     """
 
     def __init__(self, path: Path, handle: int | None) -> None:
@@ -48,21 +48,21 @@ class OpenFolder:
         return name if self._handle is not None else str(self.path / name)
 
     def open_file(self, name: str) -> int:
-        """A descriptor for reading."""
+        """Open a file for reading, and return its descriptor."""
         handle = os.open(self._at(name), _READ, dir_fd=self._handle)
         _check_final_path(handle, self.path / name)
         return handle
 
     def new_file(self, name: str) -> int:
-        """A descriptor for writing a file that is not there yet."""
+        """Make a new file, and return its descriptor for writing."""
         return os.open(self._at(name), _NEW, 0o666, dir_fd=self._handle)
 
     def lstat(self, name: str) -> os.stat_result:
-        """What a name stands for; a link for itself."""
+        """Return the status of a name; of a link, that of the link itself."""
         return os.stat(self._at(name), dir_fd=self._handle, follow_symlinks=False)
 
     def is_writable(self, name: str) -> bool:
-        """Whether a file may be written by us."""
+        """Return whether this process may write a file."""
         ours = os.access in os.supports_effective_ids
         return os.access(self._at(name), os.W_OK, dir_fd=self._handle, effective_ids=ours)
 
@@ -75,21 +75,21 @@ class OpenFolder:
         os.unlink(self._at(name), dir_fd=self._handle)
 
     def link_target(self, name: str) -> str:
-        """Where a link leads, in its own words."""
+        """Return the target of a link, as it is written there."""
         return os.readlink(self._at(name), dir_fd=self._handle)
 
     def entries(self) -> list[os.DirEntry[str]]:
-        """What is in it, in no order; good for as long as the folder is open."""
+        """Return its entries in no order; valid while the folder is open."""
         if self._handle is None:
             with os.scandir(self.path) as found:
                 return list(found)
-        if self._listing is None:  # a descriptor that is good for looking names up may be none for listing
+        if self._listing is None:  # an O_PATH descriptor cannot list the folder
             self._listing = os.open(".", _BASE | os.O_RDONLY, dir_fd=self._handle)
         with os.scandir(self._listing) as found:
             return list(found)
 
     def enter(self, name: str, *, make: bool) -> OpenFolder:
-        """The folder of a name in it; with ``make``, made where it is missing."""
+        """Open a subfolder and return it; with ``make``, make it if it is missing."""
         if self._handle is None:
             if make:
                 (self.path / name).mkdir(exist_ok=True)
@@ -105,7 +105,7 @@ class OpenFolder:
         return OpenFolder(self.path / name, handle)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the folder."""
         for handle in (self._handle, self._listing):
             if handle is not None:
                 os.close(handle)
@@ -113,14 +113,14 @@ class OpenFolder:
 
 
 class Workspace:
-    """A root folder, and what else is allowed."""
+    """A root folder, and further allowed folders."""
 
     def __init__(self, root: str | Path, allowed: Iterable[str | Path] = ()) -> None:
         self.root = _folder(root, "the root folder")
         self.allowed = tuple(_folder(one, "--allow") for one in allowed)
 
     def resolve(self, path: str | Path) -> Path:
-        """The real path of a file or folder, whether it exists or not; a `ToolError` where it leads out."""
+        """Return the real path of a file or folder, which need not exist; raises `ToolError` where it leads out."""
         text = str(path)
         if not text.strip():
             raise ToolError(f"the path is empty; give one in {self.root}, such as README.md or .")
@@ -137,24 +137,24 @@ class Workspace:
         return found
 
     def pin(self, path: str | Path) -> RealPath:
-        """The real path as text, which stays the same whatever becomes of the links on it."""
+        """Return the real path as text, which stays the same if links on it change."""
         return RealPath(self.shown(self.resolve(path)))
 
     def holds(self, resolved: Path) -> bool:
-        """Whether a resolved path is inside."""
+        """Return whether a resolved path is inside the workspace."""
         return any(resolved.is_relative_to(folder) for folder in (self.root, *self.allowed))
 
     def shown(self, resolved: Path) -> str:
-        """A path as the model should know it: relative to the root where it is inside."""
+        """Return a path as the model is shown it: relative to the root if it is inside."""
         return resolved.relative_to(self.root).as_posix() if resolved.is_relative_to(self.root) else str(resolved)
 
     @contextmanager
     def folder(self, resolved: Path, *, make: bool = False) -> Iterator[OpenFolder]:
-        """A folder of the workspace, held open; an `OSError` where it cannot be opened.
+        """Open a folder of the workspace; raises `OSError` where that fails.
 
         Args:
             resolved: its resolved path.
-            make: whether missing folders on the way are made.
+            make: True to make missing folders on the way.
 
         Raises:
             ToolError: it is not inside, or a link was put in its way.
@@ -181,14 +181,14 @@ class Workspace:
 
     @contextmanager
     def place(self, resolved: Path, *, make: bool = False) -> Iterator[tuple[OpenFolder, str]]:
-        """The folder that a file is in or is to be in, held open, and the file's name there. See `folder`."""
+        """Open the folder of a file, which need not exist, and yield it with the file's name. See `folder`."""
         if resolved in {self.root, *self.allowed}:
             raise ToolError(f"{self.shown(resolved)} is a folder; give the path of a file")
         with self.folder(resolved.parent, make=make) as folder:
             yield folder, resolved.name
 
     def open(self, resolved: Path) -> int:
-        """A descriptor of a regular file for reading; the caller closes it."""
+        """Open a regular file for reading, and return its descriptor, which the caller closes."""
         name = self.shown(resolved)
         if resolved in {self.root, *self.allowed}:
             raise ToolError(f"{name} is a folder; list_files shows what is in it")
@@ -199,7 +199,7 @@ class Workspace:
             raise ToolError(self._reason(name, resolved, error)) from error
         try:
             _check_regular(os.fstat(handle).st_mode, name)
-        except BaseException:  # whatever it was, the file does not stay open
+        except BaseException:  # do not leave the file open
             os.close(handle)
             raise
         return handle
@@ -216,7 +216,7 @@ class Workspace:
         return f"{name} cannot be opened: {error.strerror or error}"
 
     def _alike(self, resolved: Path) -> str:
-        """Names in the same folder that could be meant."""
+        """Return a hint with similar names in the same folder."""
         from difflib import get_close_matches  # noqa: PLC0415 - only where something is wrong
 
         try:
@@ -251,7 +251,7 @@ def _is_link(folder: OpenFolder, name: str) -> bool:
 
 
 def _check_final_path(handle: int, wanted: Path) -> None:
-    """Raise a `ToolError` where what was opened is not what stands at its path, on systems that look up by path."""
+    """Raise a `ToolError` if the opened file is not the one at its path, on systems without folder descriptors."""
     if sys.platform != "win32":
         return
     import ctypes  # noqa: PLC0415 - only needed here

@@ -1,8 +1,7 @@
-"""What the adapters know of the program around them: its settings, its models, and the hooks that plugins left.
+"""The host of a plugin as the adapters see it: its settings, its models, and the hooks that plugins left.
 
-A plugin asks for a configuration or a model without saying for whom. Whoever runs an engine says it, by making its
-`Host` the current one around each call (`guard`); outside of that, the user's own configuration counts. Knows no
-engine and no agent.
+A plugin asks for a configuration or a model without saying for whom. So its `Host` is the current one during each call
+(`running_in`); outside of such calls, the user's own configuration counts.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ HOST = "everlong.plugins.adapters.host"
 
 
 def host_path() -> Path:
-    """The folder to put on ``PYTHONPATH`` so that a foreign plugin's own tests find ``agent`` and the rest."""
+    """Return the folder for ``PYTHONPATH`` with which a foreign plugin's own tests find ``agent`` and the rest."""
     return Path(__file__).with_name("host")
 
 
 def adapter_of(name: str) -> str:
-    """The full name of the module that stands for the foreign module ``name``; nothing if that is no foreign name."""
+    """Return the full name of the adapter for the foreign module ``name``; empty where there is none."""
     known = _data()["modules"]
     head, tail = name, ""
     while head:
@@ -56,7 +55,7 @@ def adapter_of(name: str) -> str:
 
 
 def adapted_modules() -> list[str]:
-    """The foreign modules that there are adapters for, by full name; packages only where they stand for themselves."""
+    """Return the full names of the foreign modules with adapters, without packages that only contain others."""
     found: list[str] = []
     for name, target in _data()["modules"].items():
         place = host_path().joinpath(*target.split("."))
@@ -66,7 +65,7 @@ def adapted_modules() -> list[str]:
 
 
 def foreign_home() -> Path | None:
-    """The home folder that the environment sets for another host, if it sets one."""
+    """Return the home folder that an environment variable of another host sets; None where it is not set."""
     for name in _data()["home"]["variables"]:
         if os.environ.get(name, "").strip():
             return Path(os.environ[name].strip()).expanduser()
@@ -74,7 +73,7 @@ def foreign_home() -> Path | None:
 
 
 def session_fact(variable: str) -> str:
-    """What a session variable of another host's stands for: ``session_id``, ``conversation_id``, ``platform``."""
+    """Return the fact behind a session variable of another host: ``session_id``, ``conversation_id``, ``platform``."""
     return str(_data()["session"].get(variable, ""))
 
 
@@ -89,15 +88,17 @@ class Host:
 
     settings: Settings
     main: Callable[[], Connection | None] = lambda: None
-    """The model of the conversation, if there is one."""
+    """Returns the model of the conversation, if there is one."""
     ask: AskModel | None = None
-    """How models are asked, where calls are to be counted and can be stopped."""
+    """Asks a model, where calls are to be counted and can be stopped."""
+    check: Callable[[], None] | None = None
+    """Called during a compaction; ends it by raising, as where the user interrupts."""
     session: dict[str, str] = field(default_factory=dict)
     """``session_id``, ``conversation_id`` and ``platform`` of the conversation."""
     hooks: dict[str, list[Callable[..., Any]]] = field(default_factory=dict)
-    """Hooks that plugins put straight into the manager that they believe to be there."""
+    """Hooks that plugins left with the manager of another host."""
     connections: dict[object, Connection] = field(default_factory=dict, repr=False)
-    """Models that were asked before, by what they were asked for with."""
+    """Connections that were made before, by the plugin's wish."""
 
 
 _current: ContextVar[Host | None] = ContextVar("everlong_plugin_host", default=None)
@@ -105,8 +106,8 @@ _outside: Host | None = None
 
 
 def current_host() -> Host:
-    """The host of the call that is under way; else one that has the user's configuration as it is now."""
-    global _outside  # noqa: PLW0603 - hooks and connections outlive one look at the configuration
+    """Return the host of the current call; outside of one, a host with the user's configuration."""
+    global _outside  # noqa: PLW0603 - hooks and connections are kept when the configuration is read again
     found = _current.get()
     if found is not None:
         return found
@@ -119,7 +120,7 @@ def current_host() -> Host:
 
 @contextmanager
 def running_in(host: Host | None) -> Iterator[None]:
-    """In a ``with`` block, what plugins ask for is answered by this host."""
+    """Make a host the current one in a ``with`` block."""
     token = _current.set(host)
     try:
         yield
@@ -128,14 +129,14 @@ def running_in(host: Host | None) -> Iterator[None]:
 
 
 def home() -> Path:
-    """The folder in which a foreign plugin keeps its files: what its own host's variable says, else Everlong's."""
+    """Return the folder for a foreign plugin's files: that of its own host's variable, else Everlong's."""
     from everlong.config.paths import data_home  # noqa: PLC0415 - as above
 
     return foreign_home() or data_home()
 
 
 def as_config() -> dict[str, Any]:
-    """A new dict each time: Everlong's sections, ``model`` as its own section, each plugin's section by its name."""
+    """Return the settings as a new dict: Everlong's sections, ``model``, and each plugin's section by its name."""
     settings = current_host().settings
     values = settings.model_dump(mode="json")
     own = settings.plugins.sections

@@ -1,7 +1,6 @@
-"""Asking a model for a plugin: under the user's settings, answered in the shape that OpenAI's client gives.
+"""Models for plugins: the call under the user's settings, the answer in the shape of OpenAI's client.
 
-What the call costs is counted and it can be stopped wherever the host that runs the plugin says how. Knows settings
-and providers; does not know what is asked, nor why.
+The host may count the call and let the user stop it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _FINISH = {"tool_calls": "tool_calls", "length": "length", "window": "length", "
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Which model a plugin wants; nothing where it is to be the one that the user chose for such help."""
+    """The model that a plugin wants; by default the one that the user chose for such help."""
 
     model: str = ""
     provider: str = ""
@@ -46,7 +45,7 @@ def ask_model(
     tools: Sequence[Mapping[str, Any]] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Reply:
-    """The answer of the model that the user chose for such help, or of another one that the plugin names."""
+    """Ask the model that the plugin names, or the one that the user chose for such help; return its answer."""
     host = current_host()
     connection = model_for(host, wish or Wish())
     call: CallOptions = {"max_tokens": max_tokens}
@@ -57,15 +56,15 @@ def ask_model(
         wishes["temperature"] = temperature
     with time_of_others():
         try:
-            return _asked(host, connection, messages, call, wishes)
+            return _ask(host, connection, messages, call, wishes)
         except RequestRefused as refused:
             if "temperature" not in str(refused).lower() or "temperature" not in wishes:
                 raise
-            del wishes["temperature"]  # some models take only their own
-            return _asked(host, connection, messages, call, wishes)
+            del wishes["temperature"]  # some models accept only their own value
+            return _ask(host, connection, messages, call, wishes)
 
 
-def _asked(
+def _ask(
     host: Host, connection: Connection, messages: Sequence[Message], call: CallOptions, wishes: Mapping[str, Any]
 ) -> Reply:
     call = {**call, "options": dict(wishes) or None}
@@ -75,16 +74,16 @@ def _asked(
 
 
 def model_for(host: Host, wish: Wish) -> Connection:
-    """The model to ask: what is wished for by name, else what ``auxiliary.compression`` says, else the main one."""
+    """Return the model to ask: the one wished for, else that of ``auxiliary.compression``, else the main one."""
     from everlong.providers.auxiliary import auxiliary_connection  # noqa: PLC0415 - providers only where one is asked
     from everlong.providers.connection import connect  # noqa: PLC0415
 
     if wish in host.connections:
         return host.connections[wish]
-    settings, main = host.settings, host.main() or _of_settings(host)
+    settings, main = host.settings, host.main() or _connect_main(host)
     made: Connection | None
     if wish.model or wish.base_url:
-        name = _name(wish.model, wish.provider, main)
+        name = _full_name(wish.model, wish.provider, main)
         where, key = wish.base_url or None, wish.api_key or None
         made = connect(name, settings, base_url=where, api_key=key, timeout=wish.timeout or 600.0)
     else:
@@ -94,20 +93,20 @@ def model_for(host: Host, wish: Wish) -> Connection:
             "a plugin asked for a model, and none is set up; name one with "
             "`everlong config set auxiliary.compression.model PROVIDER:MODEL`, or set agent.model"
         )
-    if made is not host.main():  # the main one may change, and is not ours to keep
+    if made is not host.main():  # the main one may change
         host.connections[wish] = made
     return made
 
 
-def _of_settings(host: Host) -> Connection | None:
+def _connect_main(host: Host) -> Connection | None:
     from everlong.providers.connection import connect  # noqa: PLC0415 - as above
 
     chosen = host.settings.agent.model
     return connect(chosen, host.settings) if chosen else None
 
 
-def _name(model: str, provider: str, main: Connection | None) -> str:
-    """A full name; a model without a provider is the main one's, where it says nothing else."""
+def _full_name(model: str, provider: str, main: Connection | None) -> str:
+    """Return a full model name; one without a provider gets that of the main model."""
     from everlong.providers.names import parse_model_name  # noqa: PLC0415 - as above
 
     if provider and provider not in {"auto", "main", "custom"}:
@@ -119,7 +118,7 @@ def _name(model: str, provider: str, main: Connection | None) -> str:
 
 
 def as_completion(reply: Reply) -> SimpleNamespace:
-    """A reply in the shape of OpenAI's chat completions: ``.choices[0].message.content``, ``.usage``."""
+    """Return a reply in the shape of OpenAI's chat completions: ``.choices[0].message.content``, ``.usage``."""
     calls = [
         SimpleNamespace(id=call.id, type="function", function=SimpleNamespace(name=call.name, arguments=call.arguments))
         for call in reply.calls
@@ -140,6 +139,6 @@ def as_completion(reply: Reply) -> SimpleNamespace:
 
 
 def undisturbed(active: bool = True) -> AbstractContextManager[None]:
-    """A ``with`` block that changes nothing; another host protects calls from interrupts with one."""
+    """Return a context manager that does nothing; another host protects calls from interrupts with one."""
     del active
     return nullcontext()

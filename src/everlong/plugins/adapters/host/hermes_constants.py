@@ -1,4 +1,4 @@
-"""Where files go, by the names that plugins know."""
+"""Folders for files, by the names that plugins know."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _override: ContextVar[str | None] = ContextVar("everlong_foreign_home", default=
 
 
 def get_hermes_home() -> Path:
-    """The folder in which plugins keep their files: ``HERMES_HOME`` where it is set, else Everlong's data folder."""
+    """Return the folder for plugins' files: ``HERMES_HOME`` where it is set, else Everlong's data folder."""
     chosen = _override.get()
     return Path(chosen) if chosen else home()
 
@@ -40,12 +40,12 @@ get_aigenlabs_home = get_hermes_home
 
 
 def get_process_hermes_home() -> Path:
-    """The same, whatever `set_hermes_home_override` said."""
+    """Return the folder for plugins' files without `set_hermes_home_override`."""
     return home()
 
 
 def get_default_hermes_root() -> Path:
-    """The same; Everlong has no profiles."""
+    """Return the folder for plugins' files; Everlong has no profiles."""
     return home()
 
 
@@ -60,38 +60,38 @@ def reset_hermes_home_override(token: Token[str | None]) -> None:
 
 
 def get_hermes_home_override() -> str | None:
-    """The folder that `set_hermes_home_override` set."""
+    """Return the folder that `set_hermes_home_override` set."""
     return _override.get()
 
 
 def hermes_home_key(path: str | Path | None = None) -> str:
-    """One text for one folder, however it is spelled."""
+    """Return one text for one folder, however it is spelled."""
     return os.path.normcase(str((Path(path) if path is not None else get_hermes_home()).expanduser().resolve()))
 
 
 def get_hermes_dir(new_subpath: str, old_name: str) -> Path:
-    """A folder below the home: the old one where it has files, else the new one."""
+    """Return a folder below the home: the old one where it has files, else the new one."""
     old = get_hermes_home() / old_name
     return old if old.is_dir() and any(old.iterdir()) else get_hermes_home() / new_subpath
 
 
 def get_config_path() -> Path:
-    """Everlong's own ``config.yaml``."""
+    """Return the path of Everlong's ``config.yaml``."""
     return user_config_path()
 
 
 def get_env_path() -> Path:
-    """Where a file of environment variables would be; Everlong reads none."""
+    """Return the path of a file of environment variables, which Everlong does not read."""
     return get_hermes_home() / ".env"
 
 
 def get_subprocess_home() -> str | None:
-    """No other home for programs that plugins start."""
+    """Return None: programs that plugins start have no home of their own."""
     return None
 
 
 def display_hermes_home() -> str:
-    """The folder, for people."""
+    """Return the folder for plugins' files, as shown to people."""
     path = str(get_hermes_home())
     user = str(Path.home())
     return "~" + path.removeprefix(user) if path.startswith(user) else path

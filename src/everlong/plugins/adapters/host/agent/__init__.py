@@ -1,1 +1,1 @@
-"""What engines import as ``agent``."""
+"""The modules that engines import as ``agent``."""

@@ -1,4 +1,4 @@
-"""Asking a model on the side, by the name that engines know; the answer has the shape of OpenAI's client."""
+"""Calls of a model on the side, by the names that engines know; answers have the shape of OpenAI's client."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def call_llm(  # noqa: PLR0913 - the arguments that engines pass elsewhere
     extra_body: dict[str, Any] | None = None,
     **ignored: Any,
 ) -> SimpleNamespace:
-    """The answer of the user's auxiliary model, or of the one that is named; failures are raised."""
-    del task, main_runtime, ignored  # there is one auxiliary model, whatever it is asked for
+    """Ask the user's auxiliary model, or the one that is named; return its answer."""
+    del task, main_runtime, ignored  # there is one auxiliary model for all tasks
     said = list(messages) if messages is not None else [{"role": "user", "content": prompt or ""}]
     reply = ask_model(
         said,
@@ -59,12 +59,12 @@ def call_llm(  # noqa: PLR0913 - the arguments that engines pass elsewhere
 
 
 async def async_call_llm(task: str | None = None, **call: Any) -> SimpleNamespace:
-    """`call_llm` for those who await it."""
+    """Ask a model asynchronously. See `call_llm`."""
     return await asyncio.to_thread(call_llm, task, **call)
 
 
 def extract_content_or_reasoning(response: Any) -> str:
-    """The words of an answer; its thinking where it has no words."""
+    """Return the text of an answer; its thinking where it has no text."""
     message = response.choices[0].message
     for name in ("content", "reasoning_content", "reasoning"):
         text = getattr(message, name, None)
@@ -74,7 +74,7 @@ def extract_content_or_reasoning(response: Any) -> str:
 
 
 class _Client:
-    """Looks like OpenAI's client as far as ``client.chat.completions.create(…)`` goes."""
+    """A client with ``client.chat.completions.create(…)``, as OpenAI's has it."""
 
     def __init__(self, **fixed: Any) -> None:
         self.chat = SimpleNamespace(completions=SimpleNamespace(create=self._create))
@@ -95,13 +95,13 @@ class _AsyncClient(_Client):
 
 
 def get_text_auxiliary_client(task: str = "", **ignored: Any) -> tuple[_Client, str]:
-    """A client for the auxiliary model, and that model's name."""
+    """Return a client for the auxiliary model, and that model's name."""
     del task, ignored
     return _Client(), model_for(current_host(), Wish()).model
 
 
 def get_async_text_auxiliary_client(task: str = "", **ignored: Any) -> tuple[_AsyncClient, str]:
-    """As `get_text_auxiliary_client`, for those who await."""
+    """Return an asynchronous client for the auxiliary model, and that model's name."""
     del task, ignored
     return _AsyncClient(), model_for(current_host(), Wish()).model
 
@@ -109,7 +109,7 @@ def get_async_text_auxiliary_client(task: str = "", **ignored: Any) -> tuple[_As
 def resolve_provider_client(
     provider: str | None = None, model: str | None = None, async_mode: bool = False, **more: Any
 ) -> tuple[_Client, str]:
-    """A client for a provider and a model, and the model's name."""
+    """Return a client for a provider and a model, and the model's name."""
     where, key = more.get("explicit_base_url"), more.get("explicit_api_key")
     wishes = {"provider": provider, "model": model, "base_url": where, "api_key": key}
     made = (_AsyncClient if async_mode else _Client)(**wishes)

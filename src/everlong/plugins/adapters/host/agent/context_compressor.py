@@ -1,4 +1,4 @@
-"""The built-in compressor, made the way that engines make it elsewhere."""
+"""The built-in compressor, with the constructor that engines know from another host."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PRUNED_TOOL_PLACEHOLDER = CLEARED_RESULT
 
 
 class ContextCompressor(_ContextCompressor):
-    """Everlong's compressor; takes both its own arguments and those that engines elsewhere pass on."""
+    """Everlong's compressor, with its own arguments and those of another host."""
 
     def __init__(  # noqa: PLR0913 - the arguments that engines pass elsewhere
         self,
@@ -81,7 +81,7 @@ class ContextCompressor(_ContextCompressor):
         self.model, self.base_url, self.api_key, self.provider = model, base_url, api_key, provider
 
     def _sanitize_tool_pairs(self, messages: list[Message]) -> list[Message]:
-        """Calls and results one to one; engines that build lists of their own mend them with it."""
+        """Return the messages with calls and results one to one; engines mend their own lists with it."""
         return repair_all(list(messages))
 
     @staticmethod
@@ -90,7 +90,7 @@ class ContextCompressor(_ContextCompressor):
 
 
 def _settings(settings: Any, given: Mapping[str, Any]) -> dict[str, Any] | Any:
-    """Settings with what was given one by one above them; those out of range become the nearest that is in it."""
+    """Return the settings with the given values over them; values out of range become the nearest valid one."""
     wanted = {key: value for key, value in given.items() if value is not None}
     if "target_ratio" in wanted:
         wanted["target_ratio"] = min(0.80, max(0.10, wanted["target_ratio"]))
@@ -109,7 +109,7 @@ def _settings(settings: Any, given: Mapping[str, Any]) -> dict[str, Any] | Any:
 def resolve_model_threshold(
     model: str, thresholds: Mapping[str, float] | None, default: float, provider: str = ""
 ) -> float:
-    """The threshold for a model: that of the longest name that is part of the model's, else the usual one."""
+    """Return the threshold for a model: that of the longest matching name, else the default."""
     full = f"{provider}/{model}".lower()
     fits = [name for name in thresholds or {} if name and str(name).lower() in full]
     return float((thresholds or {})[max(fits, key=len)]) if fits else default

@@ -14,7 +14,7 @@ _CUT = "\n…\n"
 
 
 def sanitize_memory_context(memory_context: str) -> str:
-    """What a memory provider said, without secrets, and cut in the middle where it is long."""
+    """Return a memory provider's text without secrets; a long one loses its middle."""
     text = redacted(memory_context.strip())
     if len(text) <= MEMORY_CONTEXT_MAX_CHARS:
         return text
@@ -23,7 +23,7 @@ def sanitize_memory_context(memory_context: str) -> str:
 
 
 def automatic_compaction_status_message(engine: Any, *, phase: str, default_message: str, **facts: Any) -> str | None:
-    """What is said of a compaction: the engine's own words, the usual ones, or nothing."""
+    """Return the status message of a compaction: the engine's own, the default, or None."""
     if not getattr(engine, "emit_automatic_compaction_status", True):
         return None
     own = getattr(engine, "get_automatic_compaction_status_message", None)

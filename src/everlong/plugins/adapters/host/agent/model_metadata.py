@@ -1,4 +1,4 @@
-"""What is known of models, and rough counts, by the names that engines know."""
+"""Windows of models and rough token counts, by the names that engines know."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ DEFAULT_FALLBACK_CONTEXT = 200_000
 
 
 def estimate_tokens_rough(text: str | None) -> int:
-    """Four characters to a token, rounded up."""
+    """Estimate the tokens of a text: four characters each, rounded up."""
     return rough_tokens(len(text)) if text else 0
 
 
 def estimate_request_tokens_rough(
     messages: Sequence[dict[str, Any]], *, system_prompt: str = "", tools: Sequence[dict[str, Any]] | None = None
 ) -> int:
-    """A whole request by characters: system prompt, messages and tools."""
+    """Estimate the tokens of a whole request: system prompt, messages and tools."""
     more = estimate_tokens_rough(system_prompt) + (estimate_tokens_rough(str(list(tools))) if tools else 0)
     return estimate_messages_tokens_rough(messages) + more
 
@@ -45,7 +45,7 @@ def get_model_context_length(
     provider: str = "",
     **ignored: Any,
 ) -> int:
-    """A model's window: what is given, what the settings or the catalogue say, else a usual one."""
+    """Return a model's window: the given one, else that of the settings or the catalogue, else a usual one."""
     del base_url, api_key, ignored
     if config_context_length:
         return int(config_context_length)

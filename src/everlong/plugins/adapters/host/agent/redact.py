@@ -10,6 +10,6 @@ __all__ = ["redact_sensitive_text"]
 
 
 def redact_sensitive_text(text: str, **ignored: Any) -> str:
-    """The text with keys, tokens and passwords taken out."""
+    """Return the text without keys, tokens and passwords."""
     del ignored
     return redacted(text) if text else text

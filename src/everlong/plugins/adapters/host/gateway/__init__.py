@@ -1,1 +1,1 @@
-"""What plugins import as ``gateway``."""
+"""The modules that plugins import as ``gateway``."""

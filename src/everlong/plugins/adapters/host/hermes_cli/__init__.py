@@ -1,1 +1,1 @@
-"""What plugins import as ``hermes_cli``."""
+"""The modules that plugins import as ``hermes_cli``."""

@@ -1,4 +1,4 @@
-"""The configuration, by the names that plugins know. It is Everlong's, and plugins read it only."""
+"""Everlong's configuration, by the names that plugins know; plugins can only read it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 def load_config() -> dict[str, Any]:
-    """Everlong's settings as one dict: its sections, ``model``, and each plugin's own section by its name."""
+    """Return the settings as one dict: Everlong's sections, ``model``, and each plugin's section by its name."""
     return as_config()
 
 
@@ -36,7 +36,7 @@ read_raw_config = load_config
 
 
 def cfg_get(config: Any, *keys: str, default: Any = None) -> Any:
-    """A value in nested sections; the default where a section on the way is missing."""
+    """Return a value in nested sections; the default where a section is missing."""
     for key in keys:
         if not isinstance(config, Mapping) or key not in config:
             return default
@@ -45,28 +45,28 @@ def cfg_get(config: Any, *keys: str, default: Any = None) -> Any:
 
 
 def save_config(config: Mapping[str, Any], *ignored: Any, **also_ignored: Any) -> None:
-    """Refuse: people write the configuration, plugins do not."""
+    """Raise a `PluginError`: plugins must not write the configuration."""
     del config, ignored, also_ignored
     raise PluginError("a plugin wanted to write the configuration; do it yourself with `everlong config set KEY VALUE`")
 
 
 def save_env_value(name: str, value: str) -> None:
-    """Refuse: keys are kept by `everlong auth`, and variables by whoever sets them."""
+    """Raise a `PluginError`: `everlong auth` keeps keys, and users set variables."""
     del value
     raise PluginError(f"a plugin wanted to keep the variable {name}; set it in your environment yourself")
 
 
 def get_env_value(name: str, default: str | None = None) -> str | None:
-    """An environment variable."""
+    """Return an environment variable."""
     return os.environ.get(name, default)
 
 
 def load_env() -> dict[str, str]:
-    """The environment variables."""
+    """Return the environment variables."""
     return dict(os.environ)
 
 
 def ensure_hermes_home() -> Path:
-    """The plugins' home, made where it is missing."""
+    """Make the plugins' home folder if it is missing, and return it."""
     get_hermes_home().mkdir(parents=True, exist_ok=True)
     return get_hermes_home()

@@ -1,4 +1,4 @@
-"""The manager that some plugins reach for to leave hooks; what they leave is kept for whoever runs them."""
+"""The plugin manager with which some plugins register hooks; the host takes them over."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ __all__ = ["get_plugin_manager", "has_hook", "invoke_hook"]
 
 
 class _Manager:
-    """As much of a plugin manager as plugins use."""
+    """The methods of a plugin manager that plugins use."""
 
     @property
     def _hooks(self) -> dict[str, list[Callable[..., Any]]]:
         return current_host().hooks
 
     def register_hook(self, name: str, callback: Callable[..., Any]) -> None:
-        """Leave a hook."""
+        """Register a hook."""
         self._hooks.setdefault(name, []).append(callback)
 
     def has_hook(self, name: str) -> bool:
-        """Whether anybody left a hook of that name."""
+        """Return whether there is a hook of that name."""
         return bool(self._hooks.get(name))
 
     def invoke_hook(self, name: str, **facts: Any) -> list[Any]:
-        """What the hooks of a name say to these facts."""
+        """Call the hooks of a name with facts, and return their answers without the Nones."""
         return [said for hook in list(self._hooks.get(name, ())) if (said := hook(**facts)) is not None]
 
     def list_plugins(self) -> list[dict[str, Any]]:
-        """No other plugin is shown to a plugin."""
+        """Return no plugins: a plugin sees no other."""
         return []
 
 
@@ -38,15 +38,15 @@ _manager = _Manager()
 
 
 def get_plugin_manager() -> _Manager:
-    """The manager."""
+    """Return the manager."""
     return _manager
 
 
 def has_hook(name: str) -> bool:
-    """Whether anybody left a hook of that name."""
+    """Return whether there is a hook of that name."""
     return _manager.has_hook(name)
 
 
 def invoke_hook(name: str, **facts: Any) -> list[Any]:
-    """What the hooks of a name say to these facts."""
+    """Call the hooks of a name with facts, and return their answers without the Nones."""
     return _manager.invoke_hook(name, **facts)

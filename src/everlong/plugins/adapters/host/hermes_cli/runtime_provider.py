@@ -10,6 +10,6 @@ __all__ = ["_get_named_custom_provider"]
 
 
 def _get_named_custom_provider(name: str) -> dict[str, Any] | None:
-    """An endpoint of the user's own (``providers.NAME``), if there is one of that name."""
+    """Return an endpoint of the user's own (``providers.NAME``), if there is one of that name."""
     found = current_host().settings.providers.get(name)
     return {"name": name, "base_url": found.base_url or ""} if found is not None else None

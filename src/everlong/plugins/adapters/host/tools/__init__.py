@@ -1,1 +1,1 @@
-"""What plugins import as ``tools``: only its registry."""
+"""The modules that plugins import as ``tools``: only its registry."""

@@ -9,10 +9,10 @@ __all__ = ["tool_error", "tool_result"]
 
 
 def tool_error(message: object, **more: Any) -> str:
-    """A failure, for the model."""
+    """Return a failure as JSON for the model."""
     return json.dumps({"error": str(message), **more}, ensure_ascii=False, default=str)
 
 
 def tool_result(data: Any = None, **more: Any) -> str:
-    """A result, for the model."""
+    """Return a result as JSON for the model."""
     return json.dumps(more if data is None else data, ensure_ascii=False, default=str)
