@@ -62,6 +62,7 @@ _FIVE_MINUTES, _HOUR = 300.0, 3_600.0
 """Seconds for which a provider holds its cache."""
 
 PromptKind = Literal["plain", "cache_read", "cache_write_5m", "cache_write_1h"]
+"""The fields of `Tokens` that stand for parts of a prompt."""
 
 _MOST_POINTS = 600
 _TOP = 40
