@@ -14,9 +14,8 @@ from everlong import Message
 from everlong.context.summary.actions import ActionOutcome, action_of, outcome_of
 from everlong.context.summary.entities import _TOKEN, _named_in, entities
 from everlong.context.summary.facts import read_facts
+from everlong.context.summary.key_lines import LineGroup, MessageLine, few_lines, many_lines
 from everlong.context.summary.language import marks, sentences
-from everlong.context.summary.lines import MessageLine, few_lines, many_lines
-from everlong.context.summary.outline import LineGroup
 from everlong.context.summary.selection import Gains
 from everlong.context.text import beginning, clip, one_line
 from everlong.model import ToolCall

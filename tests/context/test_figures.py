@@ -6,8 +6,9 @@ import pytest
 
 from everlong import ContextCompressor, Message
 from everlong.context.literals import is_summary
-from everlong.context.summary.facts import given_in, out_of_date, read_facts
-from everlong.context.summary.wording import clauses
+from everlong.context.summary.clauses import clauses
+from everlong.context.summary.facts import read_facts
+from everlong.context.summary.figures import given_in, out_of_date
 from everlong.model import text_of
 from tests.context.builders import assistant, system, user
 

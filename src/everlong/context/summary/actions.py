@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from everlong.context.steps import LOOKING_TOOL, dropped_by, looks_only, only_prepares, ran_by, written_by
-from everlong.context.summary.wording import is_code
+from everlong.context.summary.clauses import is_code
 from everlong.context.text import beginning, clip
 from everlong.model import ToolCall
 

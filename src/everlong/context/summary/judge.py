@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from everlong.context.summary.digest import without_marks
 from everlong.context.summary.document import SECTIONS, SummaryDocument
-from everlong.context.summary.retractions import is_stale
+from everlong.context.summary.newest_request import is_stale
 from everlong.context.verify import Yardstick
 from everlong.errors import SummarizerError
 

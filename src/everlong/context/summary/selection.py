@@ -18,13 +18,14 @@ from itertools import accumulate, chain, repeat
 from typing import NamedTuple
 
 from everlong.context.summary.actions import is_failure
+from everlong.context.summary.clauses import cut_at_clause, is_code, without_emphasis
 from everlong.context.summary.document import SECTIONS, SHARES, SummaryDocument
 from everlong.context.summary.entities import entities
+from everlong.context.summary.key_lines import KeyLine, LineGroup, all_lines
 from everlong.context.summary.language import ALL
-from everlong.context.summary.outline import MUST, Candidate, KeyLine, LineGroup, Outline, all_lines
+from everlong.context.summary.outline import MUST, Candidate, Outline
 from everlong.context.summary.tasks import Chronicle
 from everlong.context.summary.trace import NO_TRACE, SummaryTrace
-from everlong.context.summary.wording import cut_at_clause, is_code, without_emphasis
 
 _SIGHTINGS = (1.0, 0.3, 0.0)
 """What an entity adds that is not yet said, said once, said more often."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from everlong.context.summary.entities import entities
-from everlong.context.summary.outline import Candidate, KeyLine, LineGroup, Outline, all_lines
+from everlong.context.summary.key_lines import KeyLine, LineGroup, all_lines
+from everlong.context.summary.outline import Candidate, Outline
 from everlong.model import Message
 
 Item: TypeAlias = Candidate | KeyLine

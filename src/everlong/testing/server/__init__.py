@@ -6,9 +6,9 @@ cache are second opinions, so nothing here imports what it is there to test.
 
 from __future__ import annotations
 
+from everlong.testing.server.exchange import Record
 from everlong.testing.server.faults import Fault, ManualClock, random_faults
 from everlong.testing.server.http import ModelServer
-from everlong.testing.server.record import Record
 from everlong.testing.server.script import Answer, Ask, Call, ScriptedModel, ScriptedTurn, Turn
 
 __all__ = [

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from everlong.testing.server.refusal import Refusal
+from everlong.testing.server.exchange import Refusal
 
 __all__ = ["THINKING", "check_anthropic", "check_block", "check_marker", "check_thinking", "redacted", "signed"]
 

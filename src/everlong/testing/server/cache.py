@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from everlong.testing.server.anthropic_rules import check_marker
-from everlong.testing.server.refusal import Refusal
+from everlong.testing.server.exchange import Refusal
 from everlong.testing.server.responses_rules import unsealed
 from everlong.testing.server.window import MESSAGE_TOKENS, count_text, count_value
 

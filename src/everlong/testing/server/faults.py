@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from everlong.testing.server.record import Api
-from everlong.testing.server.refusal import Refusal
+from everlong.testing.server.exchange import Api, Refusal
 
 __all__ = ["Fault", "FaultKind", "FaultPlan", "fault_refusal", "random_faults"]
 

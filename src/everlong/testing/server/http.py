@@ -26,10 +26,9 @@ from everlong.testing.server.cache import (
     openai_blocks_of,
     responses_blocks_of,
 )
+from everlong.testing.server.exchange import Api, Record, Refusal
 from everlong.testing.server.faults import Fault, FaultPlan, fault_refusal
 from everlong.testing.server.openai_rules import check_openai
-from everlong.testing.server.record import Api, Record
-from everlong.testing.server.refusal import Refusal
 from everlong.testing.server.responses_rules import check_responses
 from everlong.testing.server.script import Ask, Script, ScriptedModel
 from everlong.testing.server.window import DIALECTS, Dialect, check_window, overflow

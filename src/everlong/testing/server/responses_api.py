@@ -7,7 +7,7 @@ from typing import Any
 
 from everlong.testing.server.anthropic_api import pieces
 from everlong.testing.server.cache import CacheCharge
-from everlong.testing.server.refusal import Refusal
+from everlong.testing.server.exchange import Refusal
 from everlong.testing.server.responses_rules import sealed
 from everlong.testing.server.script import Answer
 from everlong.testing.server.window import count_text, count_value

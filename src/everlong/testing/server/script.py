@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from everlong.testing.server.record import Api
+from everlong.testing.server.exchange import Api
 from everlong.testing.server.responses_rules import unsealed
 
 __all__ = ["Answer", "Ask", "Call", "Script", "ScriptedModel", "ScriptedTurn", "Turn"]

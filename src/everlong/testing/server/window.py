@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
-from everlong.testing.server.record import Api
-from everlong.testing.server.refusal import Refusal
+from everlong.testing.server.exchange import Api, Refusal
 
 __all__ = ["DIALECTS", "Dialect", "check_window", "overflow"]
 

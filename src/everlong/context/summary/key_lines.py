@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from everlong.context.summary.actions import action_of
 from everlong.context.summary.entities import entities
-from everlong.context.summary.language import sentences
+from everlong.context.summary.facts import Facts
+from everlong.context.summary.language import Phrases, sentences
 from everlong.context.text import clip
 from everlong.model import Message, calls_of, readable_text
 
@@ -275,3 +276,74 @@ def argument_texts(arguments: str) -> Iterator[str]:
 
 def _bounded(text: str) -> str:
     return text if len(text) <= _MOST_READ else f"{text[: _MOST_READ * 2 // 3]}\n{text[-_MOST_READ // 3 :]}"
+
+
+class KeyLine(NamedTuple):
+    """A line that could stand under critical context, with who wrote it, when, and where it comes from."""
+
+    order: float
+    """The turn, and behind the point the place in it, so that neighbours stay neighbours."""
+    line: MessageLine
+    weight: float
+    source: str = ""
+
+
+class LineGroup(NamedTuple):
+    """Neighbouring lines by one writer; each is a key line, as far behind the first as its place says."""
+
+    order: float
+    weight: float
+    lines: Sequence[MessageLine]
+    source: str = ""
+    """What the lines stand under, where they have no source of their own."""
+
+    def key_line(self, place: int) -> KeyLine:
+        """One of the lines, by its place in the group, from the front or, if negative, from the end."""
+        line = self.lines[place]
+        return KeyLine(self.order + place % len(self.lines) / 1_000, line, self.weight, line.source or self.source)
+
+
+def all_lines(groups: Iterable[LineGroup]) -> Iterator[KeyLine]:
+    """Every line of some groups."""
+    return (group.key_line(place) for group in groups for place in range(len(group.lines)))
+
+
+_UNANSWERED = 2.0
+"""What a result is worth that no one has answered to yet: the next step starts from it."""
+_LINE_WEIGHTS = {"user": 4.0, "assistant": 4.0, "tool": 1.0}
+"""What people and models wrote themselves is what they go on to use."""
+
+
+def grouped(facts: Sequence[Facts], lines: Iterable[Sequence[MessageLine]], phrases: Phrases) -> list[LineGroup]:
+    """The lines of each turn, weighed by who wrote it and under its source; turns without any are left out."""
+    roles = ["tool" if fact.role == "user" and not fact.said else fact.role for fact in facts]
+    unanswered = len(roles)
+    while unanswered and roles[unanswered - 1] == "tool":
+        unanswered -= 1
+    sources = _sources(facts, phrases)
+    return [
+        LineGroup(order, _LINE_WEIGHTS.get(role, 1.0) if order < unanswered else _UNANSWERED, mine, source)
+        for order, (role, mine, source) in enumerate(zip(roles, lines, sources, strict=True))
+        if mine
+    ]
+
+
+def _sources(facts: Sequence[Facts], phrases: Phrases) -> list[str]:
+    """Where the lines of each turn come from: the call that brought them, or who said them about what."""
+    found: list[str] = []
+    calls: dict[str, str] = {}
+    last, asked = "", ""
+    for fact in facts:
+        if fact.role == "tool":
+            last = calls.get(fact.call_id) or next(iter(calls.values()), phrases.tool_result)
+            found.append(last)
+        elif fact.role == "assistant":
+            calls = {call_id: action.source for call_id, _, action in fact.actions} or calls
+            found.append(last or (f'{phrases.answer_to} "{asked}":' if asked else phrases.notes))
+        else:
+            if fact.said:
+                last = ""
+            if fact.clauses and not fact.goes_ahead:
+                asked = fact.clauses[0].text
+            found.append(f"{phrases.user_said}:")
+    return found

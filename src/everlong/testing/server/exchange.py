@@ -1,7 +1,8 @@
-"""What the server remembers of each request, for a test to look at."""
+"""One exchange with the server: the API it speaks, the record of the request, and the refusal if there is one."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -34,3 +35,27 @@ class Record:
     def rejected(self) -> bool:
         """Whether the server itself found fault with the request."""
         return self.error is not None and self.fault is None
+
+
+class Refusal(Exception):  # noqa: N818 - not an error of the server but an answer to the client
+    """An HTTP error: its status, the API's name for its kind, the words, and what else the API would send."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        kind: str = "invalid_request_error",
+        param: str | None = None,
+        code: str | int | None = None,
+        extra: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.kind = kind
+        self.param = param
+        self.code = code
+        self.extra = dict(extra or {})
+        self.headers = dict(headers or {})
