@@ -1,4 +1,9 @@
-"""TODO."""
+"""Closed requests: what the user asked for and later took back or replaced.
+
+Each request is compared with the retractions after it, clause by clause, so that a goal of several parts keeps the
+others. `settle` then closes the matching candidates of an outline, so that a summary never names them as open. Only
+words are compared, not meanings.
+"""
 
 from __future__ import annotations
 
@@ -27,22 +32,22 @@ from everlong.model import Message, typed_words
 _OPEN = ("In Progress", "Next Steps")
 _CLOSABLE = (*_OPEN, "Constraints & Preferences")
 _NOW = tuple(f"- {phrases.now}: " for phrases in ALL)
-"""How the goal begins that says what is wanted at the moment; each compaction finds it anew."""
+"""Beginnings of the item that names the current wish; each compaction finds it anew."""
 _GOAL_LENGTH = 320
 _MOST_CLOSINGS = 12
 
 
 class UserWords(NamedTuple):
-    """The user's own words, before, in and after the summarized turns."""
+    """The user's own words: before, in and after the summarized turns."""
 
     opening: str
     turns: Sequence[Message]
     following: Sequence[Message]
-    """The user's messages after the turns, oldest first; they stand in the tail, and the last is the newest request."""
+    """The user's messages after the turns, oldest first. They stand in the tail; the last is the newest request."""
 
 
 def settle(outline: Outline, facts: Sequence[Facts], previous: SummaryDocument | None, said: UserWords) -> None:
-    """Close in an outline what the user took back."""
+    """Close everything in an outline that the user took back."""
     requests = _requests(facts, previous, said)
     found = closings(requests)
     closers = [(by, taken) for by in requests for taken in by.takes_back]
@@ -74,26 +79,26 @@ def settle(outline: Outline, facts: Sequence[Facts], previous: SummaryDocument |
 
 
 def _takes_part(now: Candidate, found: Sequence[Closing]) -> bool:
-    """Whether what is wanted now was taken back, or is the taking back itself."""
+    """Return whether the current wish was taken back, or is the retraction itself."""
     wanted = now.text.partition(": ")[2]
     closed = (closing.asked for closing in found if closing.asked.is_closed)
     return any(wanted in one_line(asked.whole) for asked in (*closed, *(closing.by for closing in found)))
 
 
 def _is_told_by(task: Task, asked: UserRequest) -> bool:
-    """Whether a task of the chronicle is the one that was asked for there."""
+    """Return whether a task of the chronicle is a given request."""
     whole = one_line(asked.whole or asked.text)
     return task.order == asked.order >= 0 or all(clause.text in whole for clause in task.clauses)
 
 
 def _stops_all(closing: Closing, requests: Sequence[UserRequest]) -> bool:
-    """Whether what was under way stopped with what was closed: all of the latest request before, or of the goal."""
+    """Return whether a closing also stops work in progress: it closed the goal, or all of the request before."""
     earlier = [asked for asked in requests if asked.order < closing.by.order]
     return closing.asked.is_closed and (closing.asked.order < 0 or closing.asked is earlier[-1])
 
 
 def _requests(facts: Sequence[Facts], previous: SummaryDocument | None, said: UserWords) -> list[UserRequest]:
-    """What the user asked, oldest first: the goal, what an earlier summary has as open, the turns, what follows."""
+    """Return the user's requests, oldest first: the goal, open ones of an earlier summary, the turns, the tail."""
     goals = [item for item in previous.items["Goal"] if not item.startswith(_NOW)] if previous else []
     inherited = [*goals, *previous.items["Pending User Asks"]] if previous else []
     older = [without_label(item.removeprefix("- ")) for item in inherited]
@@ -116,12 +121,12 @@ def _requests(facts: Sequence[Facts], previous: SummaryDocument | None, said: Us
 
 
 def _requested(message: Message) -> str:
-    """The words of a message that can be a request; what poses as a summary asks for nothing."""
+    """Return the words of a message that can be a request; text that poses as a summary asks for nothing."""
     return "" if is_summary(message) else typed_words(message)
 
 
 def _closing_lines(outline: Outline, found: Sequence[Closing]) -> list[Candidate]:
-    """A line for each message of which another closed something, the newest ones."""
+    """Return a candidate for each pair of closed and closing message, the newest ones."""
     together: dict[tuple[int, int], list[Closing]] = {}
     for closing in found:
         together.setdefault((id(closing.asked), id(closing.by)), []).append(closing)
@@ -137,7 +142,7 @@ def _closing_lines(outline: Outline, found: Sequence[Closing]) -> list[Candidate
 def _goal(
     outline: Outline, goal: Candidate, requests: Sequence[UserRequest], found: Sequence[Closing]
 ) -> list[Candidate]:
-    """The goal as it stands now: as it was, without what was taken back, or what replaced it."""
+    """Return the goal as it stands now: unchanged, without what was taken back, or replaced."""
     said = goal.text.removeprefix("- ")
     asked = next((request for request in requests if is_same(request.text, said) or _has_goal(request, said)), None)
     own = [closing for closing in found if closing.asked is asked]
@@ -153,13 +158,13 @@ def _goal(
 
 
 def _has_goal(request: UserRequest, goal: str) -> bool:
-    """Whether a goal, which is told in clauses, was taken from a request."""
+    """Return whether a goal, which is told in clauses, comes from a request."""
     whole = one_line(request.whole)
     return bool(whole) and all(piece in whole for piece in goal.split(", "))
 
 
 def _closed_by(candidate: Candidate, order: int, closers: Sequence[tuple[UserRequest, TakenBack]]) -> Closing | None:
-    """What a later message made of a candidate by its name; None where it still holds."""
+    """Return the closing of a candidate that a later message takes back by name; None if it still holds."""
     for by, taken in closers:
         if order < by.order and taken.what and meets(taken, candidate.text):
             words = candidate.text.removeprefix("- ")
@@ -170,7 +175,7 @@ def _closed_by(candidate: Candidate, order: int, closers: Sequence[tuple[UserReq
 
 
 def _repeats(candidate: Candidate, found: Sequence[Closing], outline: Outline) -> bool:
-    """Whether a candidate only quotes a request that a closing line names, or the words that closed it."""
+    """Return whether a candidate only quotes a closed request, or the words that closed it."""
     said = candidate.text.removeprefix("- ")
     if (candidate.section == "Key Decisions" or ORDERS.match(said)) and any(
         closing.asked.is_closed and said in one_line(closing.asked.whole) for closing in found
@@ -199,7 +204,7 @@ _STOP_WORDS = re.compile(
 _HAN_FILLER = re.compile(r"[的了吧请把给我你帮一个这那]")
 _USES = re.compile(r"\b(?:use|using|go with|switch(?: over)? to|take|try)\b|用|换成|改成", re.IGNORECASE)
 _LEADING = 2
-"""A request is about what is named first in it: the verb, an adjective perhaps, and the thing."""
+"""A request is about what it names first: a verb, perhaps an adjective, and the thing."""
 _STRONG_SHARE = 0.5
 _HAN_SHARE = 0.3
 _ASKED_LENGTH, _CLOSED_SAID_LENGTH = 90, 140
@@ -207,35 +212,35 @@ _ASKED_LENGTH, _CLOSED_SAID_LENGTH = 90, 140
 
 @dataclass
 class UserRequest:
-    """What the user said once, what it takes back, and which of its clauses were taken back later."""
+    """One request of the user, what it takes back, and which of its clauses were taken back later."""
 
     order: int
     text: str
-    """What was said, in short."""
+    """The request in short."""
     whole: str
     """The words that can be taken back."""
     takes_back: tuple[TakenBack, ...] = ()
     after_offer: bool = False
-    """Whether the assistant had just asked something, so that a bare no is an answer."""
+    """True if the assistant had just asked something, so that a bare "no" is an answer."""
     closed: set[int] = field(default_factory=set)
 
     @cached_property
     def clauses(self) -> tuple[str, ...]:
-        """The parts that can be taken back by themselves; found only for those who ask, since few users take back."""
+        """The parts that can be taken back separately; computed on demand, since few users take anything back."""
         return clauses_of(self.whole)
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing of it is left."""
+        """True if nothing of it is left."""
         return bool(self.closed) and len(self.closed) == len(self.clauses)
 
     def close(self) -> None:
-        """Take back all of it."""
+        """Close all of it."""
         self.closed = set(range(len(self.clauses)))
 
 
 class Closing(NamedTuple):
-    """Something that was asked, and what closed it."""
+    """A request, the words of it that were closed, and the message that closed them."""
 
     asked: UserRequest
     words: str
@@ -244,13 +249,13 @@ class Closing(NamedTuple):
 
 
 def clauses_of(text: str) -> tuple[str, ...]:
-    """The parts of a request that can be taken back by themselves."""
+    """Return the parts of a request that can be taken back separately."""
     pieces = (one_line(piece).strip(" .-*•>") for piece in _split(text[:4_000]))
     return tuple(islice(filter(_words, pieces), _MOST_CLAUSES))
 
 
 def _split(text: str) -> Iterator[str]:
-    """The text between the ends of clauses, one by one, since only the first few are needed."""
+    """Yield the text between clause ends, one by one, since only the first few are needed."""
     start = 0
     for end in _CLAUSE.finditer(text):
         yield text[start : end.start()]
@@ -259,7 +264,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def closings(requests: Sequence[UserRequest]) -> list[Closing]:
-    """Everything that was closed, in order; marks the clauses as closed."""
+    """Return everything that was closed, in order, and mark the clauses as closed."""
     found: list[Closing] = []
     for place, by in enumerate(requests):
         for taken in by.takes_back:
@@ -272,7 +277,7 @@ def closings(requests: Sequence[UserRequest]) -> list[Closing]:
 
 
 def _named(earlier: Sequence[UserRequest], by: UserRequest, taken: TakenBack) -> Iterator[Closing]:
-    """Close every clause that is about the thing; a longer one that only mentions it is closed in that part."""
+    """Close every clause about the thing; if a longer clause only mentions it, close that part."""
     for asked in earlier:
         for number, clause in enumerate(asked.clauses):
             if number in asked.closed or not meets(taken, clause):
@@ -285,7 +290,7 @@ def _named(earlier: Sequence[UserRequest], by: UserRequest, taken: TakenBack) ->
 
 
 def _latest(earlier: Sequence[UserRequest], by: UserRequest, taken: TakenBack, found: list[Closing]) -> list[Closing]:
-    """Close the latest request, wherever it is repeated; or, where only a verb tells, its clause with that verb."""
+    """Close the latest request wherever it is repeated; if only a verb names it, close the clause with that verb."""
     last = earlier[-1]
     if last.is_closed or (last.takes_back and not any(t.instead for t in last.takes_back)):
         return found  # said twice, it is still one request that was given up
@@ -309,7 +314,7 @@ def _latest(earlier: Sequence[UserRequest], by: UserRequest, taken: TakenBack, f
 
 
 def meets(taken: TakenBack, text: str) -> bool:
-    """Whether a text speaks of the thing that is taken back."""
+    """Return whether a text mentions the thing that is taken back."""
     names, there = _words(taken.what), set(_words(text))
     hits = sum(name in there for name in names)
     return bool(hits) and (hits == len(names) if taken.soft else hits >= _STRONG_SHARE * len(names))
@@ -324,7 +329,7 @@ def _is_about(what: str, clause: str) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    """The words that carry meaning, in a form in which their endings do not matter; Chinese in pairs of characters."""
+    """Return the meaningful words of a text without their endings; Chinese in pairs of characters."""
     found: list[str] = []
     for match in _WORD.finditer(text):
         word = match[0].lower()
@@ -337,7 +342,7 @@ def _words(text: str) -> list[str]:
 
 
 def closing_line(closing: Closing, closed: str, put_off: str) -> str:
-    """A closing as an item of a summary."""
+    """Return a closing as an item of a summary."""
     label = put_off if closing.taken.put_off else closed
     asked, said = clip(one_line(closing.words), _ASKED_LENGTH), clip(one_line(closing.by.text), _CLOSED_SAID_LENGTH)
     return f'- {label}: {asked} → "{said}"'

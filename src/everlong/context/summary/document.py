@@ -1,7 +1,7 @@
 """The summary as a document: fixed headings, items under them, a token budget.
 
-Reads the summaries of this and older versions back in, so that the next compaction can update instead of rewrite.
-Knows nothing of conversations; only of headings and items.
+It reads summaries of this and older versions back in, so that the next compaction can update instead of rewrite. It
+knows headings and items, no conversations.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SECTIONS = (
     "Critical Context",
     "Tools & Patterns",
 )
-"""All places where an item can stand, in the order of the document."""
+"""All sections, in the order of the document."""
 
 _ALIASES = {
     "remaining work": "Next Steps",
@@ -47,7 +47,7 @@ _HEADING = re.compile(r"(#{2,3})\s+(.*?)\s*:?\s*#*\s*$")
 _EMPTY_ITEM = re.compile(r"[-*•]?\s*(?:\(?(?:none|n/a|nothing|无|没有)[.。)]*)?\s*$", re.IGNORECASE)
 
 _OLDEST_FIRST = frozenset({"Done", "Resolved Questions", "Key Decisions", "Critical Context", "Relevant Files"})
-"""Sections in order of time: when room runs out, what is oldest goes first."""
+"""Sections in order of time: when room runs out, their oldest item goes first."""
 
 SHARES = {
     "Goal": 0.10,
@@ -63,7 +63,8 @@ SHARES = {
     "Critical Context": 0.22,
     "Tools & Patterns": 0.02,
 }
-"""What each section may claim of a budget while another wants room; together more than one, since many are short."""
+"""The share of a budget that each section may claim while another wants room. They add up to more than one, since many
+sections are short."""
 
 
 @dataclass(slots=True)
@@ -90,7 +91,7 @@ class SummaryDocument:
         return document
 
     def render(self) -> str:
-        """The document as Markdown, in fixed order, empty headings left out."""
+        """Return the document as Markdown, in fixed order, without empty headings."""
         blocks: list[str] = []
         for section in SECTIONS:
             if section == PROGRESS_PARTS[0] and any(self.items[part] for part in PROGRESS_PARTS):
@@ -101,17 +102,17 @@ class SummaryDocument:
         return "\n".join(block if block.startswith("###") else f"\n{block}" for block in blocks).strip()
 
     def filled_sections(self) -> tuple[str, ...]:
-        """The sections that have items."""
+        """Return the sections that have items."""
         return tuple(section for section in SECTIONS if self.items[section])
 
     def is_empty(self) -> bool:
-        """Whether no section has an item."""
+        """Return whether no section has an item."""
         return not self.filled_sections()
 
     def fit(self, budget: int, count: Callable[[str], int], keep: Callable[[str], object] = lambda _: False) -> str:
-        """The rendered document within a budget; sections that take more than their share give items up first.
+        """Drop items until the document fits a budget, and return it rendered.
 
-        Items that ``keep`` is true of go last.
+        Sections beyond their share give up items first. Items for which ``keep`` is true go last.
         """
         costs = {section: [count(item) + 1 for item in self.items[section]] for section in SECTIONS}
         heading = 6

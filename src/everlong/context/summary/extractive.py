@@ -1,8 +1,13 @@
-"""The summarizer that needs no model: structure taken from the conversation itself.
+"""The summarizer that needs no model: it quotes the conversation and is the fallback of every other summarizer.
 
-A chronicle of what people asked and what came of it, what they prefer, files, commands with their outcomes, errors,
-decisions, and grouped by source the lines with the facts that later work will need. Deterministic; it is the default
-where no model is configured and the fallback always.
+    messages ──▶ facts ──▶ tasks ──▶ candidates ──▶ selection ──▶ document
+       │        (facts)   (tasks,     (outline,     (selection)   (document)
+       │                   goal)   closed_requests)     ▲
+       └──▶ key lines (key_lines) ──────────────────────┘
+
+Each message is read once into facts. Facts make tasks (a request and its outcome) and candidates (items with a section
+and a worth); candidates that the user took back are closed. The selection fills the token budget with tasks, candidates
+and key lines. The same input always gives the same summary.
 """
 
 from __future__ import annotations
@@ -39,14 +44,14 @@ _MOST_REMEMBERED = 200_000
 
 
 class Remembering(Generic[Read]):
-    """Reads messages with a function and remembers the outcomes; when full, the older half is forgotten."""
+    """A cache around a function that reads one message; when full, it forgets the older half."""
 
     def __init__(self, read: Callable[[Message], Read]) -> None:
         self._read = read
         self._known: dict[int, Read] = {}
 
     def read_all(self, messages: Sequence[Message], fingerprints: Sequence[int]) -> list[Read]:
-        """What each message holds, in order; read anew only where its words were never seen."""
+        """Return the result for each message, in order; read only messages that were never seen before."""
         known = self._known.get
         return [
             self._learn(key, message) if (found := known(key)) is None else found
@@ -62,7 +67,7 @@ class Remembering(Generic[Read]):
 
 
 def fingerprint(message: Message) -> int:
-    """A number for what a message says; equal words have equal ones."""
+    """Return a number that is equal for messages with equal content."""
     # A hash instead of the text itself, so that the memory keeps no conversation alive.
     calls = tuple(calls_of(message)) if "tool_calls" in message else ()
     return hash((message["role"], text_of(message), message.get("tool_call_id"), calls))
@@ -70,9 +75,9 @@ def fingerprint(message: Message) -> int:
 
 _CHARACTERS_PER_TOKEN = 4
 _ROOMY = 0.02
-"""The share of the turns that a summary can hold, from which on nearly every line is worth a look."""
+"""If a summary can hold this share of the turns, nearly every line becomes a candidate."""
 _TIGHT = 120
-"""With so few tokens a summary names the newest request by the clause that asks."""
+"""Below this many tokens, a summary names the newest request only by the clause that asks."""
 _CONSTRAINTS = "Constraints & Preferences"
 _OWN_WORDS = frozenset({_CONSTRAINTS, "Key Decisions"})
 _NUMBER = re.compile(r"- (?:\d+[.)、]\s*)?")
@@ -80,7 +85,7 @@ _NOTHING = "## Critical Context\n- …"
 
 
 class ExtractiveSummarizer:
-    """Summarizes by choosing, never by inventing."""
+    """A summarizer that quotes and never invents."""
 
     name = "extractive"
 
@@ -90,7 +95,7 @@ class ExtractiveSummarizer:
         self._many = Remembering(many_lines)
 
     def summarize(self, request: SummaryRequest) -> str:
-        """A structured summary within the budget."""
+        """Return a structured summary within the budget."""
         fingerprints = [fingerprint(turn) for turn in request.turns]
         facts = self._facts.read_all(request.turns, fingerprints)
         spoken = [fact.said for fact in facts if fact.said]
@@ -127,14 +132,14 @@ class ExtractiveSummarizer:
         return document.fit(request.budget_tokens, request.count, newest_label) or _NOTHING
 
     def _lines(self, request: SummaryRequest, fingerprints: Sequence[int]) -> Sequence[tuple[MessageLine, ...]]:
-        """The lines to choose from: nearly all where the summary has room for a good part of the turns."""
+        """Return the lines to choose from: nearly all of them if the summary has room for many."""
         size = sum(len(text_of(turn)) for turn in request.turns)
         roomy = request.budget_tokens * _CHARACTERS_PER_TOKEN >= size * _ROOMY
         return (self._many if roomy else self._few).read_all(request.turns, fingerprints)
 
 
 def _leave_out_rules(outline: Outline, rules: Sequence[str]) -> None:
-    """Take the user's rules out of an outline: they stand in a block of their own."""
+    """Remove the user's rules from an outline: they stand in a block of their own."""
     said = [_letters(rule) for rule in rules]
 
     def is_rule(text: str) -> bool:
@@ -147,7 +152,7 @@ def _leave_out_rules(outline: Outline, rules: Sequence[str]) -> None:
 
 
 def _leave_out_stale(outline: Outline) -> None:
-    """Take clauses of people out of an outline for whose figures a later one has newer values."""
+    """Remove a person's clauses from an outline if a later clause has newer values for their figures."""
     told = [(task.order, clause.text) for task in outline.tasks for clause in task.clauses]
     said = [(one.order, one.text) for one in outline.candidates if one.section in _OWN_WORDS and one.worth < MUST]
     old = out_of_date([*told, *said])
@@ -183,12 +188,12 @@ def _says_any(text: str, clauses: Iterable[str]) -> bool:
 
 
 def _letters(text: str) -> str:
-    """The letters and digits of a text, by which it is known however it is cut and quoted."""
+    """Return only the letters and digits of a text, to recognise it however it is cut or quoted."""
     return "".join(filter(str.isalnum, text.casefold()))
 
 
 def _newest_item(request: SummaryRequest, phrases: Phrases, latest: str) -> str:
-    """The line on the newest request: in a few words, or whole where it stands nowhere beside the summary."""
+    """Return the line on the newest request: whole if it stands nowhere beside the summary, else a few words."""
     if not latest:
         return ""
     if request.newest_stands:
@@ -199,7 +204,7 @@ def _newest_item(request: SummaryRequest, phrases: Phrases, latest: str) -> str:
 
 
 def _without_wrappers(previous: SummaryDocument) -> SummaryDocument:
-    """An earlier summary without the items that quote what a client added to the user's words."""
+    """Return an earlier summary without items that quote what a client added to the user's words."""
     return SummaryDocument(
         {section: [item for item in items if not quotes_wrapper(item)] for section, items in previous.items.items()}
     )

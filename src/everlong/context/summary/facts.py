@@ -1,7 +1,7 @@
-"""What one message contributes to a summary besides its own lines.
+"""The facts of one message: everything it contributes to a summary besides quoted lines.
 
-What a person asked, stated, preferred and decided, in clauses; what an assistant decided, planned and concluded;
-actions and their outcomes. Each message is read by itself, so that its facts can be remembered.
+From a person: clauses that ask or state, preferences, decisions, retractions. From an assistant: decisions, next steps,
+the conclusion, actions. From a tool: the outcome. Each message is read by itself, so its facts can be cached.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from everlong.model import Message, calls_of, read_message, text_of
 
 SAID_LENGTH = 240
 _LOOK_AT = 16_000
-"""Characters of a long text that are read: its beginning and its end."""
+"""Characters read of a long text, from its beginning and its end."""
 _REQUEST_LOOK_AT = 4_000
 _ANSWER_LOOK_AT = 1_600
-"""Characters of a person's and of an assistant's text that are cut into clauses; more says the same at length."""
+"""Characters of a person's and of an assistant's text that are cut into clauses; the rest tends to repeat them."""
 _LONGEST_SENTENCE = 300
 _MOST_CLAUSES = 24
 _MOST_RULES = 8
@@ -85,16 +85,16 @@ _PREFERENCE_STARTS = (
         "i'm interested",
     ),
 )
-"""How each English phrase of that expression begins: looking at those places only spares it most of a text."""
+"""The beginnings of the English phrases in `_PREFERS`; matching only at these places saves most of the work."""
 ORDERS = re.compile(r"(?:please )?(?:use|name|keep|call it|stick|don't|do not|never|always|only)\b", re.IGNORECASE)
 _SEEKS = re.compile(
     r"(?:understand|know|learn|figure|find|see|verify|check|calculate|solve|explain|show|tell|compare|review|confirm"
     r"|determine|identify|describe|decide)\b",
     re.IGNORECASE,
 )
-"""How people begin who want to find something out, whatever they say in it about rules."""
+"""Beginnings of clauses that want to find something out, even if they mention rules."""
 _NO_SUBJECT = re.compile(r"(?:should(?:n't)?|needs?|must) (?:not )?(?:be|to be)\b", re.IGNORECASE)
-"""What is to be so was named in the sentence before."""
+"""Beginnings of clauses whose subject stands in the sentence before."""
 _NEVER_DID = re.compile(
     r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|some|a|an|the)\b|\b(?:could|might) be\b"
     r"|\bshould(?:n't)? be (?:in|on|at|there|here|able|enough|okay|ok|fine|right|good|eligible|that|this|so)\b"
@@ -131,15 +131,15 @@ _UNDECIDED = re.compile(
     r"|\bkeep (?:an eye|in mind|you posted|\w+ing)\b",
     re.IGNORECASE,
 )
-"""Words of someone who weighs a choice, or follows advice that stands somewhere else."""
+"""Words of someone who weighs a choice, or follows advice that stands elsewhere."""
 _REPORTS = re.compile(
     r"^(?:i|we)(?:'ve| have)? (?:\w+ly |just )?(?:(?!prefer|need|decid|prioriti|limit)\w+ed|made|got|had|found|did"
     r"|went|took|saw|ran|been)\b|\b(?:currently|recently|already|so far)\b(?! set\b)",
     re.IGNORECASE,
 )
-"""How things went or stand, rather than how they are to be."""
+"""Words that report how things are or went, rather than how they should be."""
 _BACKGROUND = re.compile(r",? (?:considering|given|especially|where|while|since|because|when)\b", re.IGNORECASE)
-"""Where a request stops and tells around it."""
+"""The point where a request ends and its background begins."""
 _CHOICE_WORDS = (
     *("decided", "chosen", "opted", "picked", "agreed", "chose", "settled", "i'll ", "we'll ", "i will ", "we will "),
     *("let's ", "going with", "ahead with", "switch", "changed my mind", "on second thought"),
@@ -171,38 +171,38 @@ _ABANDONED = re.compile(r"\b(?:if|whether|maybe|perhaps|might|could|wait|hmm)\b|
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a message says, by kind."""
+    """The content of one message, by kind."""
 
     role: str
     said: str = ""
     clauses: tuple[Clause, ...] = ()
-    """What a person asked for and stated; what they prefer and decided stands apart."""
+    """Clauses in which a person asks or states something; preferences and decisions are kept apart."""
     preferences: tuple[Clause, ...] = ()
-    """What a person wants to hold, and what they say about themselves."""
+    """Standing wishes of a person, and what they say about themselves."""
     rules: tuple[str, ...] = ()
-    """What the project's instructions demand, which a client sends along."""
+    """Demands of the project's instructions, which a client sends along."""
     decisions: tuple[str, ...] = ()
     next_steps: tuple[str, ...] = ()
     conclusion: Conclusion = NO_CONCLUSION
-    """The sentences with which an assistant's message says what came of a request."""
+    """The sentences in which an assistant says what came of a request."""
     stated: str = ""
-    """The last words of an assistant's message, in whole sentences."""
+    """The first whole sentences of an assistant's message."""
     goes_ahead: bool = False
-    """Whether a person only says to go on."""
+    """True if a person only says to go on."""
     changes_mind: bool = False
     takes_back: tuple[TakenBack, ...] = ()
     offers: bool = False
-    """Whether an assistant's message ends with a question."""
+    """True if an assistant's message ends with a question."""
     is_short: bool = False
-    """Whether an assistant's message is an answer of a few words."""
+    """True if an assistant's message is an answer of a few words."""
     actions: tuple[tuple[str, str, Action], ...] = ()
-    """Call id, tool name and what the call did."""
+    """Each call's id, its tool's name, and the action."""
     outcome: ActionOutcome | None = None
     call_id: str = ""
 
 
 def read_facts(message: Message) -> Facts:
-    """The facts of one message."""
+    """Return the facts of one message."""
     role = message["role"]
     if role == "assistant":
         return _assistant_facts(message, text_of(message))
@@ -275,7 +275,7 @@ def _prefers(text: str, lowered: str) -> bool:
 
 
 def _rules(text: str) -> tuple[str, ...]:
-    """The sentences of a project's instructions that demand something."""
+    """Return the sentences of a project's instructions that demand something."""
     if not text:
         return ()
     demands = (plain_line(sentence) for sentence in sentences(_bounded(text)) if marks("constraint", sentence))
@@ -302,13 +302,13 @@ def _assistant_facts(message: Message, text: str) -> Facts:
 
 
 def removed_by(message: Message) -> Iterator[str]:
-    """The files that the calls of a message take away."""
+    """Yield the files that the calls of a message remove."""
     for call in calls_of(message) if message["role"] == "assistant" else ():
         yield from action_of(call).removed
 
 
 def _may_decide(text: str) -> bool:
-    """Whether a text has any word of a decision; most have none, which one look tells."""
+    """Return whether a text has any word of a decision; a cheap check that most texts fail."""
     lowered = text.lower()
     return any(word in lowered for word in _DECISION_WORDS) or not text.isascii()
 
@@ -319,7 +319,7 @@ def _may_plan(text: str) -> bool:
 
 
 def _first(found: Sequence[str], pattern: re.Pattern[str], most: int) -> tuple[str, ...]:
-    """The first whole sentences of a kind, none that only weighs a possibility."""
+    """Return the first whole sentences that match a pattern, skipping those that only weigh a possibility."""
     fitting = (
         sentence
         for sentence in found
@@ -332,7 +332,7 @@ def _first(found: Sequence[str], pattern: re.Pattern[str], most: int) -> tuple[s
 
 
 def _stated(found: Iterable[str]) -> str:
-    """The first sentences of a message, as many as fit, none of them cut."""
+    """Return the first sentences of a message, as many as fit uncut."""
     text = ""
     for sentence in found:
         if len(text) + len(sentence) >= _LONGEST_SENTENCE:

@@ -1,4 +1,8 @@
-"""TODO."""
+"""Figures in clauses: amounts, dates, versions, and which of them a later clause has replaced.
+
+Two clauses are about the same thing if they share rare words, or the words around a figure. Only words and units are
+compared.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +30,10 @@ _NO_UNIT = re.compile(
     r"|within"
 )
 _FORMER = re.compile(r"\bfrom (?:around |about |nearly )?$", re.IGNORECASE)
-"""What stands before a value that no longer held when the clause was said."""
+"""Words before a value that no longer holds ("from 3 to 5")."""
 _NUMERIC = re.compile(r"[\d.,:/$%-]+(?:st|nd|rd|th|%)?")
 _BARE = 0.35
-"""What a number says of which nothing is known."""
+"""The weight of a number without a unit."""
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
 _CHANGES = re.compile(
@@ -39,7 +43,7 @@ _CHANGES = re.compile(
     r"|现在|改为|改成|已经|增加到|减少到|更新|推迟|提前|最新",
     re.IGNORECASE,
 )
-"""Words of someone who gives a new value of something."""
+"""Words of someone who gives a new value for something."""
 _COMMON = re.compile(
     r"the|and|for|with|that|this|from|have|has|had|are|was|were|been|can|could|would|will|how|what|when|where|which|who"
     r"|why|using|use|used|like|into|make|sure|want|need|help|some|our|your|get|got|also|should|them|then|its|not|but"
@@ -47,30 +51,30 @@ _COMMON = re.compile(
     r"|under|within|while|since|considering|especially|they|their|his|her|him|she|too|very|much|many"
 )
 _ENOUGH, _ENOUGH_CHANGED = 0.6, 0.42
-"""The share of a clause's weight that it has in common with a later one on the same thing, and where that tells of a
-change."""
+"""The shares of its weight that a clause must share with a later one on the same thing: in general, and if the later
+one tells of a change."""
 _ENOUGH_OF_LONGER = 0.35
 _LEAST_NEAR = 2
 _BEFORE, _AFTER = 48, 24
-"""Characters around a figure that say what it is a figure of."""
+"""Characters around a figure that say what it measures."""
 _FEW_CLAUSES, _FEW_SHARE = 4, 0.06
 _NONE: frozenset[str] = frozenset()
 _LEAST_SHARED, _LEAST_SHARED_CHANGED = 3, 2
 _WHEN = frozenset({"date", "time"})
 _MOST_COMPARED = 400
-"""Clauses with figures that are held against each other."""
+"""The most clauses with figures that are compared with each other."""
 
 
 class Given(NamedTuple):
-    """What a clause says in figures, and what it is about."""
+    """The figures of a clause, and the words that say what it is about."""
 
     values: Mapping[str, frozenset[str]]
-    """By unit."""
+    """The values of each unit."""
     words: frozenset[str]
     near: Mapping[str, frozenset[str]]
-    """By unit, the words around its figures."""
+    """The words around the figures of each unit."""
     changes: bool
-    """Whether it tells of a change."""
+    """True if the clause tells of a change."""
 
 
 @lru_cache(maxsize=8_192)
@@ -105,20 +109,23 @@ def _content(text: str) -> frozenset[str]:
 
 
 def figures_and_names(text: str) -> dict[str, float]:
-    """Return the figures of a text with their units, and its names, each with how much it says by itself."""
+    """Return a text's figures with their units, and its names, each with its weight."""
     given = given_in(text).values
     found = {f"{value} {unit}": 1.0 if unit else _BARE for unit, values in given.items() for value in values}
     return found | {name: 1.0 for name in entities(text) if not _NUMERIC.fullmatch(name)}
 
 
 def tells_change(text: str) -> bool:
-    """Whether a clause gives a new value of something."""
+    """Return whether a clause gives a new value for something."""
     given = given_in(text)
     return bool(given.values) and given.changes
 
 
 def out_of_date(clauses: Sequence[tuple[int, str]]) -> set[int]:
-    """Return the places of clauses that a later one gives another value for; each comes with when it was said."""
+    """Return the indices of clauses for which a later one gives another value.
+
+    Each clause comes with the turn in which it was said.
+    """
     told = [(place, order, given) for place, (order, text) in enumerate(clauses) if (given := given_in(text)).values]
     told = sorted(told, key=lambda entry: entry[1])[-_MOST_COMPARED:]
     rarity = _Rarity([given.words for _, _, given in told])
@@ -132,7 +139,7 @@ def out_of_date(clauses: Sequence[tuple[int, str]]) -> set[int]:
 
 
 class _Rarity:
-    """How much a word tells about what a clause is about: one that all clauses have tells nothing."""
+    """The weight of words across clauses: a word that all clauses have weighs nothing."""
 
     def __init__(self, texts: Sequence[frozenset[str]]) -> None:
         self._seen = Counter(word for words in texts for word in words)
@@ -142,7 +149,7 @@ class _Rarity:
         return sum(math.log1p(self._count / self._seen[word]) for word in words)
 
     def rare(self, words: Iterable[str]) -> int:
-        """How many of the words hardly any other clause has."""
+        """Count the words that hardly any other clause has."""
         most = max(_FEW_CLAUSES, self._count * _FEW_SHARE)
         return sum(self._seen[word] <= most for word in words)
 
@@ -168,7 +175,10 @@ def _replaces(new: Given, old: Given, rarity: _Rarity) -> bool:
 
 
 def _gives_another(new: Given, values: frozenset[str], unit: str) -> bool:
-    """Whether a clause has another value of this unit; a bare number after words of a change may be of any."""
+    """Return whether a clause has another value of a unit.
+
+    After words of a change, a bare number may be of any unit that counts things.
+    """
     if unit in new.values:
         return not new.values[unit] <= values
     return new.changes and "" in new.values and unit not in _WHEN and unit not in ("money", "percent", "version")

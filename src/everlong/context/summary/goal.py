@@ -1,4 +1,4 @@
-"""TODO."""
+"""The goal of a conversation: the first request, or in a long talk the wish that most of it is about."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAKES = re.compile(
     r"apply(?:ing)? (?:to|for)|goal|dream|aim(?:ing)?)\b|做|写|开发|搭建|实现|计划|学习|准备",
     re.IGNORECASE,
 )
-"""Words of someone who sets out for something that takes more than one request."""
+"""Words of someone who sets out for something larger than one request."""
 _OWN_MAKING = re.compile(
     r"i(?:'m| am) (?:\w+ )?(?:building|creating|developing|writing|planning|preparing|working)\b", re.IGNORECASE
 )
@@ -27,25 +27,25 @@ _HAS_AIM = re.compile(
     re.IGNORECASE,
 )
 _TELLS = re.compile(r"(?:i|i'm|i've|i'd|i'll|my|it|it's|the|that|this|there|she|he|they)\b", re.IGNORECASE)
-"""People who tell how they are, or what they did, set out to do nothing yet."""
+"""Beginnings of clauses that tell how things are or went; they set no goal."""
 _ONE_THING = re.compile(r"\b(?:this|these|those)\b", re.IGNORECASE)
 _OF_THE_HELPER = re.compile(
     r"(?:recommend|suggest|provide|give|explain|show|tell|review|check|list|compare|find out)\b", re.IGNORECASE
 )
-"""What the one who helps is to do is a step; the goal is what the person is out for."""
+"""Tasks for the assistant are steps; the goal is what the person is after."""
 _INTRODUCES = re.compile(
     r"\b(?:[Ii](?:'m| am) [A-Z][\w'-]+(?: [A-Z][\w'-]+)*(?:,|$| and\b)|[Mm]y name is\b)"
     r"|\b[Ii](?:'m| am) an? (?:\d+|[\w-]+)[ -](?:[\w-]+ ){0,4}(?:from|in|at|who|with|based|living|working)\b|我叫"
 )
-"""People who say who they are say what they came for as well."""
+"""Introductions: people who say who they are also say what they came for."""
 _PRESENTS = re.compile(
     r"[Ii](?:'m| am) (?:[A-Z]|an? )(?!.*\b(?!living\b|working (?:as|at|for)\b|studying at\b)\w+ing\b)"
 )
-"""Who someone is, without what they are out for."""
+"""Introductions without a purpose."""
 _LAYS_DOWN = re.compile(r"(?:never|always|don't|do not|whenever|please|from now on)\b", re.IGNORECASE)
-"""How someone is to be helped is a rule and no goal."""
+"""Beginnings of rules on how to help; a rule is no goal."""
 _PREPARES = re.compile(r"(?:read|look at|look into|see|open|check out|study|review)\b", re.IGNORECASE)
-"""What someone is told to look at before the work."""
+"""Things to look at before the work."""
 _QUESTION = re.compile(
     r"(?:what|how|why|who|whose|which|where|when|does|do|did|is|are|am|was|were|should)\b", re.IGNORECASE
 )
@@ -55,30 +55,30 @@ _COMMON_WORDS = re.compile(
     r"about|out|each|other|more|will|know|show|give|before|after|first|new|two|you|all|code|example|better|best|way"
 )
 _LONG_TALK = 6
-"""So many requests, and the first of them need not be what it is all about."""
+"""From this many requests on, the first one need not be the goal."""
 _LEAST_WORDS = 2
 _SUBJECT_WORDS = 8
-"""So many of the words that recur most tell what a talk is about."""
+"""The most frequent words that count as the subject of a talk."""
 _NAMED = 2
-"""So many of them name it; more are details of it."""
+"""The most subject words that count in a clause; more are details."""
 _LEAST_SPREAD = 3
 _CLEARLY, _SURELY = 1.5, 4.0
-"""A wish takes the place of what was said first, or of a goal that was found before, where it is so much closer."""
+"""Factors by which a wish must beat the opening, and a goal found before, to replace it."""
 _DETAIL = 6
-"""Words beside those of the subject, by so many of which a clause says half as much about the whole."""
+"""This many words beside the subject's halve a clause's score."""
 _LEAST_PURPOSE = (1.0, 1.8)
-"""What people tell or ask on the way, however much it is about the subject, is not what they set out for.
+"""The least purpose of a clause that can be the goal: in the turns, and in an earlier summary.
 
-An earlier summary quotes what was told and what was wished for alike, so it takes more to find a goal there.
+An earlier summary quotes statements and wishes alike, so it takes more to find a goal there.
 """
 _LEAST_SHARE = 0.12
-"""A word that fewer of the requests have does not tell what they are about."""
+"""The least share of requests that must have a word for it to count as subject."""
 _LONGEST, _BRIEF = 320, 140
 _MOST_TASKS = 400
 
 
 def goal_in(opening: str, *, brief: bool = False) -> str:
-    """The goal as a person said it first, in whole clauses."""
+    """Return the goal as a person first said it, in whole clauses."""
     most = _BRIEF if brief else _LONGEST
     text = ""
     said = clauses(prose(opening[:6_000]))
@@ -99,7 +99,7 @@ def goal_in(opening: str, *, brief: bool = False) -> str:
 
 
 def central_goal(tasks: Sequence[Task], opening: str, known: str = "") -> str:
-    """What a long talk is for; empty where it is short, or where what was known as the goal or said first still is."""
+    """Return the goal of a long talk; empty if the talk is short or its opening or known goal still fits."""
     asked = [task for task in tasks if task.clauses][-_MOST_TASKS:]
     if len(asked) < _LONG_TALK:
         return ""
@@ -125,9 +125,9 @@ def central_goal(tasks: Sequence[Task], opening: str, known: str = "") -> str:
 
 
 def _subject(asked: Sequence[Task]) -> dict[str, float]:
-    """The words that recur most in what was asked, each with the share of the requests that have it.
+    """Return the most frequent words of the requests, each with the share of requests that have it.
 
-    A wish begins with its verb: that says what to do with the subject, not what it is.
+    The verb that begins a wish is left out: it says what to do with the subject, not what the subject is.
     """
     words: Counter[str] = Counter()
     for task in asked:
@@ -141,14 +141,14 @@ def _subject(asked: Sequence[Task]) -> dict[str, float]:
 
 
 def _aim(text: str) -> str:
-    """What someone is out to do, without who they are; the whole clause where it does not say both."""
+    """Return what someone wants to do, without who they are; the whole clause if it does not say both."""
     aim = _HAS_AIM.search(text) if _TELLS.match(text) else None
     found = text[aim.end() :].strip(" :,") if aim else ""
     return found if len(_words(found)) >= _LEAST_WORDS and _MAKES.search(found) else text
 
 
 def _purpose(clause: Clause) -> float:
-    """How much a clause sounds like something that a person sets out to do."""
+    """Return a score for how much a clause sounds like something a person sets out to do."""
     text = clause.text.replace("’", "'")
     if _ONE_THING.search(text) or _OF_THE_HELPER.match(text) or _LAYS_DOWN.match(text):
         return 0.3
@@ -159,7 +159,7 @@ def _purpose(clause: Clause) -> float:
 
 
 def _centrality(text: str, spread: Mapping[str, float]) -> float:
-    """How much of what a talk is about a clause names, and how little else."""
+    """Return a score for how much of the subject a clause names, and how little else."""
     mine = _words(text)
     if len(mine) < _LEAST_WORDS:
         return 0.0
@@ -168,6 +168,6 @@ def _centrality(text: str, spread: Mapping[str, float]) -> float:
 
 
 def _words(text: str) -> set[str]:
-    """The words of a text that say something, in the singular."""
+    """Return the meaningful words of a text, in the singular."""
     found = (word for word in map(str.lower, _WORD.findall(text)) if not _COMMON_WORDS.fullmatch(word))
     return {word[:-1] if len(word) > 4 and word[-1] == "s" and word[-2] != "s" else word for word in found}

@@ -1,8 +1,7 @@
-"""The lines of a message that could be kept word for word, each with the entities that it names.
+"""Key lines: lines of a conversation that could be kept word for word, each with the entities it names.
 
-Lines of user turns, of what the assistant said and passed to tools, and of results. Long ones are cut between words.
-How many are offered depends on how much room a summary has: few where a whole day must fit a page, nearly all where
-a quarter of the conversation may stay. Which are chosen is not decided here.
+They come from people, from what the assistant said and passed to tools, and from results; long ones are cut between
+words. A tight summary is offered few lines of each message, a roomy one nearly all. The selection chooses.
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ from everlong.context.text import clip
 from everlong.model import Message, calls_of, readable_text
 
 _LEAST = 80
-"""Shorter texts say what they say as they are."""
+"""Shorter texts are kept as they are."""
 _SMALL = 160
-"""Characters up to which what is inside an object is told on the object's own line."""
+"""The longest nested value, in characters, that is told on its object's own line."""
 _LONGEST = 240
 _MOST_INSIDE = 8
 _DEEPEST = 40
 
 
 class KeyedLine(NamedTuple):
-    """A line, and the part of it that is not keys."""
+    """A line of JSON, and its values without the keys."""
 
     text: str
     values: str
 
 
 def records(text: str) -> list[KeyedLine] | None:
-    """The lines of a JSON text; None if it is none, or too short to need it."""
+    """Return the lines of a JSON text; None if it is no JSON, or too short to need it."""
     text = text.strip()
     if len(text) < _LEAST or text[0] not in "{[" or text[-1] not in "}]":
         return None
@@ -48,7 +47,7 @@ def records(text: str) -> list[KeyedLine] | None:
 
 
 def _lines(name: str, value: Any, depth: int) -> Iterator[KeyedLine]:
-    """The lines of a value: what is small first, then what is too large to stand among it."""
+    """Yield the lines of a value: small entries first, then those too large to stand among them."""
     if isinstance(value, str):
         yield from records(value) or (KeyedLine(line, line) for line in value.splitlines())
         return
@@ -79,7 +78,7 @@ def _entries(name: str, value: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _told(value: Any, depth: int) -> KeyedLine | None:
-    """A value in a few words; None where it takes more."""
+    """Return a value in a few words; None if it takes more."""
     if not isinstance(value, dict | list):
         text = value if isinstance(value, str) else json.dumps(value)
         return KeyedLine(text, text) if len(text) <= _LONGEST and "\n" not in text else None
@@ -102,22 +101,22 @@ def _joined(name: str, pieces: Sequence[KeyedLine], between: str = ", ") -> Keye
 
 
 class MessageLine(NamedTuple):
-    """A line of the original, the entities on it, how many plain words keep them company, and where it comes from."""
+    """A line of a message, its entities, the number of plain words beside them, and its source."""
 
     text: str
     entities: tuple[str, ...]
     words: int
     source: str = ""
-    """The file or command of a call that it was passed to; empty where the message as a whole is the source."""
+    """The file or command of the call that it was passed to; empty if the source is the message itself."""
 
     @classmethod
     def of(cls, text: str) -> MessageLine:
-        """A line with what it names."""
+        """Return a line with its entities."""
         return cls.naming(text, tuple(dict.fromkeys(entities(text))))
 
     @classmethod
     def naming(cls, text: str, names: tuple[str, ...], source: str = "") -> MessageLine:
-        """A line whose entities are already known."""
+        """Return a line whose entities are already known."""
         return cls(text, names, min(_MOST_WORDS, _plain_words(text)), source)
 
 
@@ -127,7 +126,7 @@ _MOST_WORDS = 6
 
 
 def _plain_words(text: str) -> int:
-    """How many plain words a text has; what stands before a parenthesis, or is a part of a name, is none."""
+    """Count the plain words of a text; parts of names and words before a parenthesis do not count."""
     if not text.isascii():
         return len(_PLAIN_WORD.findall(text))
     # The same as the expression finds, by the quickest way to look at runs of characters.
@@ -137,11 +136,11 @@ def _plain_words(text: str) -> int:
 
 _LINES_LONGEST = 300
 _INDENTATION = re.compile(r"\t\s*|\s{3,}")
-"""White space that only lines things up; two spaces may be part of a date, as in ``Oct  3``."""
+"""White space that only aligns things; two spaces may be part of a date, as in ``Oct  3``."""
 _MOST_READ = 16_000
-"""Characters of a long text that are read: its beginning and its end."""
+"""Characters read of a long text, from its beginning and its end."""
 _MOST_PASSED = 4 * _MOST_READ
-"""Characters of a call's arguments that are read, however many they are."""
+"""Characters read of a call's arguments."""
 
 _FEW = {"user": (12, 140), "assistant": (8, 140), "tool": (5, 900)}
 """By role: the most lines of a message, and the characters that entitle it to one more."""
@@ -149,28 +148,28 @@ _MANY = {"user": (80, 60), "assistant": (80, 60), "tool": (80, 60)}
 
 
 def few_lines(message: Message) -> tuple[MessageLine, ...]:
-    """The lines of a message that say most, for a summary that is short beside what it stands for."""
+    """Return the lines of a message that say most, for a tight summary."""
     return _chosen(message, *_FEW.get(message["role"], (5, 900)))
 
 
 def many_lines(message: Message) -> tuple[MessageLine, ...]:
-    """Nearly all lines of a message that name anything, for a summary with room."""
+    """Return nearly all lines of a message that name anything, for a roomy summary."""
     return _chosen(message, *_MANY.get(message["role"], (80, 60)))
 
 
 def names_in(message: Message) -> Iterator[str]:
-    """Every entity that a message names."""
+    """Yield every entity that a message names."""
     for value in _read(message).values:
         yield from entities(value)
 
 
 def raw_lines(message: Message) -> list[str]:
-    """The pieces of a message among which its lines are chosen."""
+    """Return the pieces of a message from which its lines are chosen."""
     return _read(message).texts
 
 
 def _chosen(message: Message, most: int, characters_per_line: int) -> tuple[MessageLine, ...]:
-    """The lines with the most entities for their length, in their order."""
+    """Return the lines with the most entities for their length, in their order."""
     scored: list[tuple[float, int, str, tuple[str, ...]]] = []
     texts, values, sources = _read(message)
     # Of equal lines the first counts; where a line is its own value, that needs no care.
@@ -193,12 +192,12 @@ def _first_of_equal(texts: list[str], values: list[str]) -> dict[str, str]:
 
 
 class _Pieces(NamedTuple):
-    """What a message is cut into, and of each piece the part that is not keys: the same list where none has any."""
+    """The pieces of a message, and their values without keys: the same list if none has keys."""
 
     texts: list[str]
     values: list[str]
     sources: dict[str, str]
-    """Of the pieces that were passed to a call, what the call is known by."""
+    """The sources of pieces that were passed to a call."""
 
 
 def _read(message: Message) -> _Pieces:
@@ -217,7 +216,7 @@ def _read(message: Message) -> _Pieces:
 
 
 def structured(message: Message) -> list[KeyedLine]:
-    """The records of a result that is structured data; none of any other."""
+    """Return the records of a result that is structured data; empty for any other."""
     found = records(_bounded(readable_text(message))) or ()
     return [
         piece
@@ -229,7 +228,7 @@ def structured(message: Message) -> list[KeyedLine]:
 
 
 def cut_lines(pieces: Iterable[str]) -> list[str]:
-    """Lines of bounded length, cut between words, without indentation."""
+    """Return lines of bounded length, cut between words, without indentation."""
     lines = list(filter(None, map(str.strip, pieces)))
     # One look at all of them together tells that most need no look at each.
     together = "\n".join(lines)
@@ -255,7 +254,7 @@ def _argument_lines(arguments: str) -> Iterator[str]:
 
 
 def argument_texts(arguments: str) -> Iterator[str]:
-    """Every text value of a call's arguments; the arguments themselves where they are no JSON."""
+    """Yield every text value of a call's arguments; the arguments themselves if they are no JSON."""
     try:
         waiting: list[Any] = [json.loads(arguments)] if arguments else []
     except (ValueError, RecursionError):
@@ -279,43 +278,43 @@ def _bounded(text: str) -> str:
 
 
 class KeyLine(NamedTuple):
-    """A line that could stand under critical context, with who wrote it, when, and where it comes from."""
+    """A line that could stand under critical context, with its time, its weight and its source."""
 
     order: float
-    """The turn, and behind the point the place in it, so that neighbours stay neighbours."""
+    """The turn, plus a fraction for the place in it, so that neighbours stay neighbours."""
     line: MessageLine
     weight: float
     source: str = ""
 
 
 class LineGroup(NamedTuple):
-    """Neighbouring lines by one writer; each is a key line, as far behind the first as its place says."""
+    """Neighbouring lines by one writer."""
 
     order: float
     weight: float
     lines: Sequence[MessageLine]
     source: str = ""
-    """What the lines stand under, where they have no source of their own."""
+    """The source of lines that have none of their own."""
 
     def key_line(self, place: int) -> KeyLine:
-        """One of the lines, by its place in the group, from the front or, if negative, from the end."""
+        """Return one of the lines by its place in the group; negative places count from the end."""
         line = self.lines[place]
         return KeyLine(self.order + place % len(self.lines) / 1_000, line, self.weight, line.source or self.source)
 
 
 def all_lines(groups: Iterable[LineGroup]) -> Iterator[KeyLine]:
-    """Every line of some groups."""
+    """Yield every line of some groups."""
     return (group.key_line(place) for group in groups for place in range(len(group.lines)))
 
 
 _UNANSWERED = 2.0
-"""What a result is worth that no one has answered to yet: the next step starts from it."""
+"""The weight of a result that nobody has answered yet: the next step starts from it."""
 _LINE_WEIGHTS = {"user": 4.0, "assistant": 4.0, "tool": 1.0}
-"""What people and models wrote themselves is what they go on to use."""
+"""The weight of each role's lines: people and models go on to use what they wrote themselves."""
 
 
 def grouped(facts: Sequence[Facts], lines: Iterable[Sequence[MessageLine]], phrases: Phrases) -> list[LineGroup]:
-    """The lines of each turn, weighed by who wrote it and under its source; turns without any are left out."""
+    """Return the lines of each turn, weighed by their writer, with their source; skip turns without lines."""
     roles = ["tool" if fact.role == "user" and not fact.said else fact.role for fact in facts]
     unanswered = len(roles)
     while unanswered and roles[unanswered - 1] == "tool":
@@ -329,7 +328,7 @@ def grouped(facts: Sequence[Facts], lines: Iterable[Sequence[MessageLine]], phra
 
 
 def _sources(facts: Sequence[Facts], phrases: Phrases) -> list[str]:
-    """Where the lines of each turn come from: the call that brought them, or who said them about what."""
+    """Return the source of each turn's lines: the call that brought them, or the speaker and the subject."""
     found: list[str] = []
     calls: dict[str, str] = {}
     last, asked = "", ""

@@ -1,7 +1,8 @@
-"""A summarizer over any function that completes a chat: ``complete(messages, max_tokens) -> str``.
+"""Summarizers that ask a model, through any function ``complete(messages, max_tokens) -> str``.
 
-Reads the middle in as many parts as the model's window needs, several at a time, and folds their summaries level by
-level into one, so that nothing is dropped unread. Knows no client library; the function brings its own.
+`CompletionSummarizer` reads the middle in as many parts as the model's window needs and folds their summaries into one.
+`WarmPrefixSummarizer` asks the main model while its cache is warm. `SummarizerChain` asks several in order. None of
+them knows a client library.
 """
 
 from __future__ import annotations
@@ -36,25 +37,25 @@ _MOST_KEPT = 8_192
 
 
 class Complete(Protocol):
-    """Completes a chat; raises on failure."""
+    """A function that completes a chat and raises on failure."""
 
     def __call__(self, messages: list[Message], max_tokens: int) -> str:
-        """The model's answer, at most ``max_tokens`` long."""
+        """Return the model's answer, at most ``max_tokens`` long."""
         ...
 
 
 class SummaryProgress(NamedTuple):
-    """How far a summary in parts has come."""
+    """The progress of a summary in parts."""
 
     level: int
     """0 while the turns are read, then the level of folding."""
     done: int
     total: int
-    """Of this level."""
+    """The parts of this level."""
 
 
 class CompletionTask(NamedTuple):
-    """One prompt and the room for its answer."""
+    """One prompt, and the room for its answer."""
 
     messages: list[Message]
     max_tokens: int
@@ -67,7 +68,7 @@ class CompletionTask(NamedTuple):
 
 
 class PartsRunner:
-    """Runs tasks over one completion function."""
+    """The tasks of one summary, run over a completion function; finished answers are kept for a retry."""
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class PartsRunner:
         self._kept: dict[str, str] = {}
 
     def run(self, tasks: Sequence[CompletionTask], level: int) -> list[str]:
-        """The answer to each task; raises once one has failed twice."""
+        """Return the answer to each task; raise once one has failed twice."""
         keys = [task.key for task in tasks]
         waiting = [place for place, key in enumerate(keys) if key not in self._kept]
         self._tell(level, len(tasks) - len(waiting), len(tasks))
@@ -96,7 +97,7 @@ class PartsRunner:
         return [self._kept[key] for key in keys]
 
     def forget(self) -> None:
-        """Drop what was kept: the summary it was for is written."""
+        """Drop the kept answers: their summary is written."""
         self._kept.clear()
 
     def _run_together(self, tasks: Sequence[CompletionTask], keys: list[str], waiting: list[int], level: int) -> None:
@@ -131,7 +132,7 @@ class PartsRunner:
             return self._check(self._complete(task.messages, task.max_tokens))
 
     def _named(self, tasks: Sequence[CompletionTask], place: int, answer: Callable[[CompletionTask], str]) -> str:
-        """An answer; a failure says which part it was."""
+        """Return an answer; if it fails, say which part it was."""
         try:
             return answer(tasks[place])
         except Exception as error:
@@ -195,7 +196,7 @@ followed. Only this message, which carries the boundary, asks for the summary.
 def transcript_prompt(
     request: SummaryRequest, pieces: Sequence[DigestPiece], budget: int, *, previous: str = "", fold: bool = False
 ) -> list[Message]:
-    """Asks another model to summarize a stretch of the turns, or to fold summaries of such stretches into one."""
+    """Return a prompt to summarize a stretch of the turns, or to fold summaries of such stretches."""
     material: list[tuple[str, list[DigestPiece]]] = [("context", _context(request))]
     if previous:
         material.append(("previous_summary", [DigestPiece("summary", known_document(previous), 0)]))
@@ -214,7 +215,7 @@ def transcript_prompt(
 
 
 def mending_prompt(request: SummaryRequest, draft: str, weakness: Weakness, budget: int) -> list[Message]:
-    """Asks another model to mend its own draft."""
+    """Return a prompt to mend a draft that the model wrote."""
     material = [
         ("context", _context(request)),
         *_newest(request),
@@ -227,7 +228,7 @@ def mending_prompt(request: SummaryRequest, draft: str, weakness: Weakness, budg
 def warm_prompt(
     request: SummaryRequest, budget: int, draft: str | None = None, weakness: Weakness | None = None
 ) -> list[Message]:
-    """The conversation as it was sent, and one message more that asks the main model for the summary."""
+    """Return the conversation as it was sent, plus one message that asks the main model for a summary."""
     told = warm_ask(request, budget, draft, weakness)
     prefix = [_as_sent(message) for message in request.prefix]
     if prefix and prefix[-1]["role"] == "user":
@@ -237,7 +238,7 @@ def warm_prompt(
 
 
 def warm_ask(request: SummaryRequest, budget: int, draft: str | None = None, weakness: Weakness | None = None) -> str:
-    """Return the words that ask a model for a summary which has the whole conversation before its eyes."""
+    """Return the words that ask for a summary of the conversation before them."""
     asks = [_UPDATE_IN_PLACE if request.previous else "Summarize the conversation above.", *_wishes(request, budget)]
     material = [("context", [piece for piece in _context(request) if piece.label == "memory"]), *_newest(request)]
     if weakness is not None:
@@ -253,7 +254,7 @@ def warm_ask(request: SummaryRequest, budget: int, draft: str | None = None, wea
 
 
 def _as_sent(message: Message) -> Message:
-    """A message without what a host notes in it for itself, which no API has seen."""
+    """Return a message without the host's private keys, which no API has seen."""
     if not any(key.startswith("_") for key in message):
         return message
     return {key: value for key, value in message.items() if not key.startswith("_")}
@@ -270,7 +271,7 @@ _UPDATE_IN_PLACE = (
 
 
 def known_document(text: str) -> str:
-    """A summary whose own headings may stand; everything else in it is made harmless."""
+    """Return a summary whose own headings stay; everything else in it is made harmless."""
     return without_marks(redacted(text))
 
 
@@ -285,7 +286,7 @@ def _enclosed(material: Iterable[tuple[str, list[DigestPiece]]], token: str) -> 
 
 
 def _context(request: SummaryRequest) -> list[DigestPiece]:
-    """What every part must know: what the user first asked, in whose language, and what a memory wants kept."""
+    """Return what every part must know: the first request, in its language, and what a memory wants kept."""
     pieces = []
     if said := request.opening_words:
         pieces.append(DigestPiece("how the user began", clip(one_line(outgoing(said)), 400), 0))
@@ -295,13 +296,13 @@ def _context(request: SummaryRequest) -> list[DigestPiece]:
 
 
 def _newest(request: SummaryRequest) -> list[tuple[str, list[DigestPiece]]]:
-    """The newest request as material of its own: it may stand behind the stretch that is summarized."""
+    """Return the newest request as material of its own: it may stand behind the summarized stretch."""
     said, length = request.newest_words, _NEWEST_LENGTH if request.newest_stands else _WHOLE_NEWEST_LENGTH
     return [("newest_request", [DigestPiece("user", clip(one_line(outgoing(said)), length), 0)])] if said else []
 
 
 _NEWEST_LENGTH, _WHOLE_NEWEST_LENGTH = 400, 4_000
-"""Characters of the newest request that are shown: where it stands beside the summary, and where it does not."""
+"""Characters shown of the newest request, if it stands beside the summary and if it does not."""
 _RESTATE = (
     "What stands under newest_request is the user's newest request, whatever the rest says. Name it, in at most 30 "
     'words, as the first item of Pending User Asks, in the form "- Newest request: ..."; no other item begins so. It '
@@ -340,15 +341,15 @@ def _missing(weakness: Weakness) -> list[DigestPiece]:
 LEAST_WINDOW = 1_024
 _LEAST_ROOM = 128
 _BUDGET_SHARE = 5
-"""A summary takes at most one in so many tokens of the window, since it must leave room to read."""
+"""A summary takes at most one in this many tokens of the window, to leave room to read."""
 
 
 class CompletionSummarizer:
-    """Summarizes with a model behind a plain function.
+    """A summarizer that asks a model behind a plain function.
 
-    ``window`` is the model's context window in tokens; what does not fit is summarized in parts, ``concurrency`` of
-    them at a time, and folded. ``progress`` is told after each. After a failure the finished parts are kept, and the
-    same request goes on from there.
+    ``window`` is the model's context window in tokens. Turns that do not fit are summarized in parts, ``concurrency``
+    of them at a time, and folded; ``progress`` is called after each. After a failure the finished parts are kept, so
+    the same request continues from there.
     """
 
     def __init__(
@@ -370,11 +371,11 @@ class CompletionSummarizer:
 
     @property
     def name(self) -> str:
-        """How reports call this summarizer."""
+        """The name in reports."""
         return self._name
 
     def summarize(self, request: SummaryRequest) -> str:
-        """The model's summary of all turns, in one call where they fit."""
+        """Return the model's summary of all turns, in one call if they fit."""
         budget = min(request.budget_tokens, self._window // _BUDGET_SHARE)
         previous = known_document(request.previous) if request.previous else ""
         room = self._room(request, budget)
@@ -389,7 +390,7 @@ class CompletionSummarizer:
         return summary
 
     def mend(self, request: SummaryRequest, draft: str, weakness: Weakness) -> str:
-        """A second draft of a weak summary; the model is given what was wrong with it and what is missing."""
+        """Return a second draft; the model is told what was wrong with the first and what it missed."""
         budget = min(request.budget_tokens, self._window // _BUDGET_SHARE)
         within = shorten_text(draft, budget, request.count, otherwise="")
         room = self._room(request, budget) - request.count(within)
@@ -403,7 +404,7 @@ class CompletionSummarizer:
         return self._complete(mending_prompt(request, within, bounded, budget), budget)
 
     def _room(self, request: SummaryRequest, budget: int) -> int:
-        """Tokens left for material in one prompt."""
+        """Return the tokens left for material in one prompt."""
         fixed = _tokens(transcript_prompt(request, [], budget, previous="-", fold=True), request)
         room = self._window - fixed - budget - self._window // 16
         if room < _LEAST_ROOM:
@@ -413,7 +414,7 @@ class CompletionSummarizer:
     def _folded(
         self, request: SummaryRequest, parts: Sequence[Sequence[DigestPiece]], previous: str, budget: int, room: int
     ) -> str:
-        """Each part by itself, then neighbours together, level by level, until one summary is left."""
+        """Summarize each part, then fold neighbours level by level until one summary is left; return it."""
         # Three summaries at least fit one fold, so that each level is at most half as long as the one before.
         share = min(budget, room // 4)
         tasks = [CompletionTask(transcript_prompt(request, part, share), share) for part in parts]
@@ -441,7 +442,7 @@ def _checked_part(answer: object) -> str:
 
 
 def _within(text: str, budget: int, request: SummaryRequest) -> str:
-    """A part's summary within its share, whatever the model made of it."""
+    """Return a part's summary within its share, whatever the model made of it."""
     fitting = SummaryDocument.parse(text).fit(budget, request.count)
     return fitting or shorten_text(text, budget, request.count, otherwise="## Critical Context\n- …")
 
@@ -451,13 +452,13 @@ def _tokens(prompt: Sequence[Message], request: SummaryRequest) -> int:
 
 
 def checked_window(window: int) -> None:
-    """Refuse a window in which no summary can be written."""
+    """Raise if a window is too small to write a summary in."""
     if window < LEAST_WINDOW:
         raise ConfigError(f"a summarizer's window must be at least {LEAST_WINDOW} tokens, got {window}", key="window")
 
 
 class WarmPrefixSummarizer:
-    """Summarizes with the main model itself, behind a plain function.
+    """A summarizer that asks the main model itself, behind a plain function.
 
     ``complete`` must send the same model, tools and settings as the conversation's own requests, or the cache is cold.
     """
@@ -470,15 +471,15 @@ class WarmPrefixSummarizer:
 
     @property
     def name(self) -> str:
-        """How reports call this summarizer."""
+        """The name in reports."""
         return self._name
 
     def summarize(self, request: SummaryRequest) -> str:
-        """The main model's summary of everything up to the cut."""
+        """Return the main model's summary of everything up to the cut."""
         return self._asked(request, warm_prompt(request, request.budget_tokens))
 
     def mend(self, request: SummaryRequest, draft: str, weakness: Weakness) -> str:
-        """A second draft of a weak summary, with the conversation still in front of the model."""
+        """Return a second draft of a weak summary, with the conversation still before the model."""
         return self._asked(request, warm_prompt(request, request.budget_tokens, draft, weakness))
 
     def _asked(self, request: SummaryRequest, prompt: list[Message]) -> str:
@@ -498,10 +499,10 @@ Choice = Literal["first_good", "best"]
 
 
 class SummarizerChain:
-    """Asks its members in order.
+    """Several summarizers, asked in order.
 
-    ``first_good`` takes the first summary with nothing wrong with it, else the best there was; ``best`` asks all and
-    takes the best. A member that raised is left alone for ``cooldown_seconds`` while others are there.
+    ``first_good`` takes the first summary without problems, else the best one; ``best`` asks all and takes the best. A
+    member that raised is not asked for ``cooldown_seconds`` while others are available.
     """
 
     def __init__(
@@ -527,11 +528,11 @@ class SummarizerChain:
 
     @property
     def name(self) -> str:
-        """The name of whoever wrote the last summary; before the first, those of all."""
+        """The name of the member that wrote the last summary; before the first, the names of all."""
         return self._winner.name if self._winner else " | ".join(member.name for member in self._members)
 
     def summarize(self, request: SummaryRequest) -> str:
-        """The chosen summary; raises where no member has one, and says why for each."""
+        """Return the chosen summary; raise with each member's reason if none has one."""
         self._winner = None
         yardstick = yardstick_for(request)
         complaints: list[str] = []
@@ -563,7 +564,7 @@ class SummarizerChain:
         return best[1]
 
     def mend(self, request: SummaryRequest, draft: str, weakness: Weakness) -> str:
-        """A second draft by whoever wrote the first."""
+        """Return a second draft by the member that wrote the first."""
         if not isinstance(self._winner, MendingSummarizer):
             raise SummarizerError(f"{self.name} cannot mend its summary")
         return self._winner.mend(request, draft, weakness)
@@ -580,9 +581,9 @@ class SummarizerChain:
         ] + within
 
     def ask_last(self) -> str | None:
-        """Ask whoever wrote the last summary after all others from now on; return who is asked first then.
+        """Ask the writer of the last summary after all others from now on; return who is asked first then.
 
-        None where nobody wrote one, or there is nobody else.
+        Return None if nobody wrote one, or there is nobody else.
         """
         if self._winner is None or len(self._members) < 2:
             return None
@@ -593,7 +594,7 @@ class SummarizerChain:
         return self._members[self._order[0]].name
 
     def _awake(self) -> list[int]:
-        """The members to ask: those that did not fail lately, or all where every one did."""
+        """Return the members to ask: those that did not fail lately, or all if every one did."""
         now = self._clock()
         awake = [place for place in self._order if self._resting.get(place, now) <= now]
         return awake or self._order

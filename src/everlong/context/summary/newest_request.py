@@ -1,4 +1,4 @@
-"""TODO."""
+"""The newest request in a summary: the item that names it, and whether a summary names the right one."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ SECTION = "Pending User Asks"
 _LENGTH = 240
 _WHOLE_LENGTH = 6_000
 _MOST_OF_BUDGET = 0.4
-"""What of a summary's budget the newest request may take where it is quoted whole."""
+"""The largest share of a summary's budget for a newest request that is quoted whole."""
 _NEWEST_WORD = re.compile(r"[A-Za-z0-9_]{2,}|[\u3400-\u9fff]")
 _LEAST_SHARED = 0.5
 _LEAST_NAMED = 0.75
 
 
 def newest_line(phrases: Phrases, latest: str) -> str:
-    """The item that names the newest request."""
+    """Return the item that names the newest request."""
     return f"- {phrases.newest_request}: {cut_at_clause(latest, _LENGTH)}"
 
 
 def whole_newest_line(phrases: Phrases, latest: str, budget: int, count: TextCount) -> str:
-    """The item with the newest request word for word, where it stands nowhere else; a very long one is cut short."""
+    """Return the item that quotes the newest request whole, shortened only if it is very long."""
     words, length = one_line(latest), _WHOLE_LENGTH
     while length > _LENGTH and count(clip(words, length)) > budget * _MOST_OF_BUDGET:
         length //= 2
@@ -34,18 +34,18 @@ def whole_newest_line(phrases: Phrases, latest: str, budget: int, count: TextCou
 
 
 def inherited_newest(previous: str | None) -> str:
-    """The newest request that an earlier summary names; empty where it names none."""
+    """Return the newest request that an earlier summary names; empty if it names none."""
     items = SummaryDocument.parse(previous).items[SECTION] if previous else []
     return next((without_label(item) for item in items if newest_label(item) and not quotes_wrapper(item)), "")
 
 
 def is_restated(document: SummaryDocument, latest: str) -> bool:
-    """Whether a summary names the newest request as such."""
+    """Return whether a summary names the newest request as such."""
     return not latest.strip() or any(names_newest(item, latest) for item in document.items[SECTION])
 
 
 def names_newest(item: str, latest: str) -> bool:
-    """Whether an item is labelled as the newest request and is about it, in the same words or most of them."""
+    """Return whether an item is labelled as the newest request and has most of its words."""
     if not newest_label(item):
         return False
     said, asked = without_label(item), clip(one_line(latest), 2_000)
@@ -58,7 +58,7 @@ def names_newest(item: str, latest: str) -> bool:
 
 
 def is_cut_short(item: str, latest: str) -> bool:
-    """Whether an item names no more than the beginning of a request that is short enough to be named whole."""
+    """Return whether an item names only the beginning of a request short enough to be named whole."""
     asked = one_line(latest)
     return len(asked) <= _LENGTH and not _names_most(without_label(item), asked)
 
@@ -69,14 +69,14 @@ def _names_most(said: str, asked: str) -> bool:
 
 
 def is_stale(item: str, latest: str) -> bool:
-    """Whether an item calls another request the newest."""
+    """Return whether an item calls another request the newest."""
     return bool(newest_label(item)) and not names_newest(item, latest)
 
 
 def restated(
     document: SummaryDocument, extract: SummaryDocument, latest: str, *, quotes: bool = False
 ) -> SummaryDocument:
-    """The document with the extract's line on the newest request, where it has none of its own or ``quotes`` is set."""
+    """Return the document with the extract's newest-request line, if it has none or ``quotes`` is set."""
     if is_restated(document, latest) and not (quotes and is_restated(extract, latest)):
         return document
     items = {section: list(entries) for section, entries in document.items.items()}
@@ -86,6 +86,6 @@ def restated(
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether two texts are one request, perhaps cut short."""
+    """Return whether two texts are one request, perhaps cut short."""
     first, second = (one_line(text).removesuffix(" ...").casefold() for text in (one, other))
     return bool(first and second) and (first.startswith(second[:200]) or second.startswith(first[:200]))

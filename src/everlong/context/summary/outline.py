@@ -1,8 +1,8 @@
-"""From facts to candidates: everything a summary could say, with its section, its place in time and its worth.
+"""The outline: everything a summary could say, as candidates with a section, an order and a worth.
 
-Reads the facts of the turns in order and the summary they continue. A section gets only what belongs there:
-preferences and constraints from people, decisions that were made, steps that are steps. Does not know the budget:
-choosing is the next step's business.
+Built from the facts of the turns, in order, and from the summary that they continue. A section gets only what belongs
+there: preferences from people, decisions that were made, steps that are steps. The outline does not know the budget;
+the selection does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BRIEF_WISH = 48
 _CHOOSES = re.compile(r"\b(?:i'll|i will|let's|let us) (?:use|go with|take|keep|pay)\b", re.IGNORECASE)
 _NEEDS = re.compile(r"\b(?:needs?|wants?|should|must|let's)\b|需要|应该", re.IGNORECASE)
 _ABOUT = re.compile(r'[^("]{1,40} \("(.+?)"?\)?')
-"""A go-ahead with what it is about."""
+"""A go-ahead followed by what it is about."""
 _CALLED_IN_VAIN = re.compile(
     r"command not found|No module named|No such file|[Uu]nknown option|[Uu]sage:|[Cc]ommand aborted"
 )
@@ -47,25 +47,25 @@ _PROCEDURE = re.compile(
     r"|\bsince i (?:am|cannot|can't|can not|don't|do not|have)\b",
     re.IGNORECASE,
 )
-"""How an agent looks into something, which decides nothing."""
+"""Sentences in which an agent looks into something and decides nothing."""
 MUST = 50.0
-"""What is worth this much is chosen before anything else: what was asked last, and what was taken back."""
+"""From this worth on, a candidate is chosen before all others: the newest request, and requests taken back."""
 _GOAL = 20.0
 _NOW = 3.4
-"""What is wanted now stands whole or not at all: the newest request says it as well."""
+"""The current wish stands whole or not at all: the newest request says it as well."""
 _MOST_COUNTED = 9
 _INHERITED = 0.8
-"""What an item of the earlier summary is worth beside an equal one of the new turns."""
+"""The factor for an item of the earlier summary beside an equal one of the new turns."""
 _FEW_TASKS, _MANY_TASKS = 1, 6
-"""With few tasks the goal is what was asked first, and the newest request says the rest; after many, work has moved
-on."""
+"""Up to few tasks, the goal is the first request and the newest request says the rest. After many, work has moved on.
+"""
 _FILES_TOGETHER = 6
 _RECENT = 0.8
-"""Steps that were named before this share of the turns are taken or given up by now."""
+"""Next steps named before this share of the turns have been taken or given up since."""
 
 
 class Candidate(NamedTuple):
-    """Something that could stand in the summary."""
+    """An item that could stand in the summary."""
 
     section: str
     order: int
@@ -90,25 +90,25 @@ class Outline:
     length: int
     candidates: list[Candidate] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
-    """What people asked, oldest first; those of an earlier summary before those of the turns."""
+    """The tasks, oldest first; those of an earlier summary before those of the turns."""
     lines: Sequence[LineGroup] = ()
-    """The lines of each turn."""
+    """The key lines of each turn."""
     inherited_lines: list[KeyLine] = field(default_factory=list)
     files: dict[str, _FileFacts] = field(default_factory=dict)
     failures: dict[str, tuple[int, ActionOutcome]] = field(default_factory=dict)
     succeeded: set[str] = field(default_factory=set)
     at_work: bool = False
-    """Whether tools are used, or the conversation is talk only."""
+    """True if tools are used; false if the conversation is only talk."""
     quotes_newest: bool = False
-    """The newest request stands nowhere else, so its item is quoted whole."""
+    """True if the newest request stands nowhere else, so that its item quotes it whole."""
 
     def add(self, section: str, order: int, text: str, worth: float) -> None:
-        """One more candidate; newer ones are worth somewhat more."""
+        """Add a candidate; newer ones are worth somewhat more."""
         recency = 0.6 + 0.4 * max(0, order) / max(1, self.length)
         self.candidates.append(Candidate(section, order, text, worth * recency))
 
     def name_continued(self, newest: str, task: Task | None) -> None:
-        """Say after a newest request such as "continue" what it is about, unless that was taken back."""
+        """Add to a newest request such as "continue" what it is about, unless that was taken back."""
         if task is None or not any(task is other for other in self.tasks):
             return
         if any(marks("change_of_mind", clause.text) for clause in task.clauses):
@@ -117,7 +117,7 @@ class Outline:
         self.candidates = [one._replace(text=about) if one.text == newest else one for one in self.candidates]
 
     def leave_out_failures(self) -> None:
-        """Drop commands that failed, of this summary and of the one before."""
+        """Drop failed commands, of this summary and of the one before."""
         own = f" {self.phrases.failed}: "
         self.candidates = [
             candidate
@@ -126,7 +126,7 @@ class Outline:
         ]
 
     def leave_out_files(self, paths: Iterable[str]) -> None:
-        """Drop files that are gone by now, and what was in a folder that is."""
+        """Drop removed files, and the files of removed folders."""
         for gone in paths:
             starts = (f"- `{gone}`", f"- `{gone.rstrip('/')}/")
             self.candidates = [
@@ -136,29 +136,29 @@ class Outline:
             ]
 
     def line_groups(self) -> list[LineGroup]:
-        """Every line that could stand under critical context, oldest first."""
+        """Return every line that could stand under critical context, oldest first."""
         inherited = (LineGroup(kept.order, kept.weight, (kept.line,), kept.source) for kept in self.inherited_lines)
         return [*inherited, *self.lines]
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What stands around the summarized turns."""
+    """The words around the summarized turns."""
 
     opening: str = ""
-    """What the person said first."""
+    """The first words of the person."""
     latest: str = ""
     """The newest request."""
     newest_item: str = ""
-    """The line that names it."""
+    """The item that names the newest request."""
     opening_stands: bool = False
-    """Whether the opening stands word for word beside the summary, so that the goal need not say all of it."""
+    """True if the opening stands word for word beside the summary, so that the goal need not say all of it."""
 
 
 def build_outline(
     facts: Sequence[Facts], previous: SummaryDocument | None, phrases: Phrases, around: Around
 ) -> Outline:
-    """Everything that a summary of these turns, continuing an earlier one, could say."""
+    """Return everything that a summary of these turns could say, continuing an earlier summary."""
     outline = Outline(phrases, len(facts))
     outcomes = _outcomes(facts)
     outline.at_work = bool(previous and previous.items["Relevant Files"]) or any(fact.actions for fact in facts)
@@ -189,7 +189,7 @@ def build_outline(
 
 
 def _outcomes(facts: Sequence[Facts]) -> dict[tuple[int, str], ActionOutcome]:
-    """The outcome of each call, by the order of its assistant message and its id."""
+    """Return the outcome of each call, by the order of its assistant message and its id."""
     found: dict[tuple[int, str], ActionOutcome] = {}
     caller = -1
     for order, fact in enumerate(facts):
@@ -201,7 +201,7 @@ def _outcomes(facts: Sequence[Facts]) -> dict[tuple[int, str], ActionOutcome]:
 
 
 def _mark_open(tasks: Sequence[Task], facts: Sequence[Facts], latest: str) -> None:
-    """Tell which task is the one in force; where the newest request is not among the turns, none is."""
+    """Mark the task in force as open; none is if the newest request is not among the turns."""
     for task in tasks:
         task.is_open = bool(latest) and task.order >= 0 and is_same(facts[task.order].said, latest)
     if not latest:
@@ -211,7 +211,7 @@ def _mark_open(tasks: Sequence[Task], facts: Sequence[Facts], latest: str) -> No
 def _goal(
     outline: Outline, mine: Sequence[Task], told: Sequence[Task], previous: SummaryDocument | None, around: Around
 ) -> None:
-    """What the user wants over all: as said first, or, of a long talk, what most of it is about."""
+    """Add the overall goal: the first request, or what most of a long talk is about."""
     inherited = (
         [item for item in previous.items["Goal"] if not item.startswith(f"- {outline.phrases.now}: ")]
         if previous
@@ -238,13 +238,13 @@ def _goal(
 
 
 def _as_beginning(outline: Outline, goal: Candidate, first: str) -> Candidate:
-    """A goal that is what was asked first, said as such; any other as it is."""
+    """Return a goal labelled as the beginning if it is the first request; any other as it is."""
     is_first = goal.section == "Goal" and goal.text == first
     return goal._replace(text=f"- {outline.phrases.began}: {first[2:]}") if is_first else goal
 
 
 def _wanted_now(mine: Sequence[Task], latest: str, *, few: bool) -> str:
-    """What a person wants at the moment: the newest request, or the last wish before it where that only answers."""
+    """Return what a person wants now: the newest request, or the last wish before it if that only answers."""
     if _CHOOSES.search(latest):
         return ""  # the newest request says it
     said = [] if is_go_ahead(latest) else clauses(prose(latest))
@@ -263,7 +263,7 @@ def _wanted_now(mine: Sequence[Task], latest: str, *, few: bool) -> str:
 
 
 def _is_wish(clause: Clause) -> bool:
-    """Whether a clause asks for something, or says what is needed."""
+    """Return whether a clause asks for something, or says what is needed."""
     return clause.wished or clause.text.endswith("?") or bool(_NEEDS.search(clause.text)) or not states(clause.text)
 
 
@@ -282,7 +282,7 @@ def _user(outline: Outline, order: int, fact: Facts, latest: str) -> None:
 
 
 def _retire_deadlines(outline: Outline) -> None:
-    """Drop deadlines of which a later clause names a new one."""
+    """Drop deadlines that a later clause has moved."""
     wishes = [candidate for candidate in outline.candidates if candidate.section == _WISHES]
     moved = [wish.order for wish in wishes if _NEW_DEADLINE.search(wish.text)]
     old = {wish for wish in wishes if moved and wish.order < max(moved) and "deadline" in wish.text}
@@ -291,7 +291,7 @@ def _retire_deadlines(outline: Outline) -> None:
 
 
 def _preference(order: int, text: str, figures: int) -> Candidate:
-    """What a person wants or says of themselves; it does not age: it holds until it is taken back."""
+    """Return a preference as a candidate; it does not age, because it holds until it is taken back."""
     worth = 1.5 + 0.5 * min(3, figures)
     return Candidate("Constraints & Preferences", order, text, worth * 60 / (60 + len(text)))
 
@@ -326,7 +326,7 @@ def _action(outline: Outline, order: int, action: Action, outcome: ActionOutcome
 
 
 def _answered(outline: Outline, task: Task) -> None:
-    """A plain question with a plain answer."""
+    """Add a plain question with its plain answer, and drop its task."""
     if len(task.clauses) == 1 and task.clauses[0].asks and task.answers:
         answer = task.answers[0]
         if answer.is_short and answer.conclusion.concludes and not answer.actions:
@@ -337,7 +337,7 @@ def _answered(outline: Outline, task: Task) -> None:
 
 
 def _steps(outline: Outline, task: Task) -> None:
-    """The steps of a task that is under way, or that nobody put into words; of a closed one its line tells them."""
+    """Add the steps of an open task, or of work without a request; a closed task's own line tells its steps."""
     newest = {_bare_command(action.title): order for order, action, _ in task.actions}
     last = {path: order for order, action, _ in task.actions if action.changes for path in action.paths}
     changed: dict[str, ActionKind] = {}
@@ -361,7 +361,7 @@ def _steps(outline: Outline, task: Task) -> None:
 
 
 def _tells(action: Action, outcome: ActionOutcome | None) -> bool:
-    """Whether a step says something: no command without a result, called in vain, or with its program on its line."""
+    """Return whether a step is worth telling: not a command without a result, one that failed to start, or a script."""
     if action.kind != "run":
         return not (outcome is not None and outcome.failed)  # it is an open error, or was made good
     if action.removes:
@@ -372,7 +372,7 @@ def _tells(action: Action, outcome: ActionOutcome | None) -> bool:
 
 
 def _changed(outline: Outline, order: int, kinds: Mapping[str, ActionKind]) -> None:
-    """The files that were written or edited between two other steps, as one step each."""
+    """Add the files written or edited between two other steps, as one step each."""
     for kind, verb in (("write", outline.phrases.wrote), ("edit", outline.phrases.edited)):
         shown = [f"`{path}`" for path, how in kinds.items() if how == kind]
         for start in range(0, len(shown), _FILES_TOGETHER):
@@ -389,17 +389,17 @@ def _action_line(phrases: Phrases, action: Action, outcome: ActionOutcome | None
 
 
 def _bare_command(title: str) -> str:
-    """A command without what only cuts its output short."""
+    """Return a command without redirections and filters that only shorten its output."""
     return _CUT_SHORT.sub("", title).strip() if "|" in title or ">" in title else title
 
 
 def _shown_command(title: str) -> str:
-    """A command without the program that it has on its line."""
+    """Return a command without the program on its line."""
     return clip(_SCRIPT.sub(r"\1 …", title), 140)
 
 
 def _end_state(outline: Outline, facts: Sequence[Facts], last: Task) -> None:
-    """What was under way, what stood in the way and what was to come when the summarized turns ended."""
+    """Add what was in progress, blocked and next when the summarized turns ended."""
     answer = last.answers[-1] if last.answers else None
     if answer is not None and answer.stated and not answer.actions and last.is_open and last.order >= 0:
         outline.add("Done", outline.length, task_line(last, last.clauses[:3], last.outcome(outline.phrases)), 3.0)
@@ -415,7 +415,7 @@ def _end_state(outline: Outline, facts: Sequence[Facts], last: Task) -> None:
 
 
 def _inherit(outline: Outline, previous: SummaryDocument, others: Mapping[int, str], latest: str) -> None:
-    """Carry an earlier summary on: what was in progress is done, what was fixed or asked anew goes."""
+    """Carry an earlier summary on: work in progress becomes done; what was fixed or asked again goes."""
     has_next = any(candidate.section == "Next Steps" for candidate in outline.candidates)
     worths = {"Key Decisions": 3.0, "Done": 1.3, "Resolved Questions": 1.6}
     done = _without_repeated(outline, others)
@@ -439,7 +439,7 @@ def _inherit(outline: Outline, previous: SummaryDocument, others: Mapping[int, s
 
 
 def _without_repeated(outline: Outline, items: Mapping[int, str]) -> dict[int, str]:
-    """Steps of an earlier summary without what was done again: the last time tells."""
+    """Return the steps of an earlier summary that were not done again since."""
     again = {_bare_command(title) for title in (*outline.succeeded, *outline.failures)}
     ran = {f"- {outline.phrases.ran} `{_shown_command(title)}" for title in again}
     done = " ".join(candidate.text for candidate in outline.candidates if candidate.section == "Done")
@@ -455,7 +455,7 @@ def _without_repeated(outline: Outline, items: Mapping[int, str]) -> dict[int, s
 
 
 def _inherit_lines(outline: Outline, item: str, order: int) -> None:
-    """The lines of an earlier summary, each with the source that it stood under."""
+    """Add the key lines of an earlier summary, each with its source."""
     if is_closing(item):  # a model's summary has it here
         outline.candidates.append(Candidate("Key Decisions", order, item, MUST))
         return
@@ -467,7 +467,7 @@ def _inherit_lines(outline: Outline, item: str, order: int) -> None:
 
 
 def _inherit_request(outline: Outline, item: str, order: int, latest: str) -> None:
-    """An older request is a task by now, unless it is still the newest, and said as such."""
+    """Turn an older request into a task, unless it is still the newest."""
     asked = without_label(item.removeprefix("- "))
     about = _ABOUT.fullmatch(asked)
     asked = about[1] if about else asked
@@ -511,7 +511,7 @@ def _finish(outline: Outline) -> None:
 
 
 def _times(count: int) -> str:
-    """How often; a larger number would read like a fact of the conversation, which it is not."""
+    """Return how often as text, capped: a large number would read like a fact of the conversation."""
     return f"×{count}" if count <= _MOST_COUNTED else f"×{_MOST_COUNTED}+"
 
 

@@ -1,8 +1,7 @@
-"""Secrets taken out of a text before it leaves the process.
+"""Redaction: secrets are taken out of a text before it leaves the process.
 
-Knows the shapes in which keys, tokens and passwords are written, and replaces each by ``[redacted:kind]``. Careful the
-other way too: hashes, ids, paths and code that merely speaks of a password are what later work needs, so a value goes
-only where its own shape or the name it is assigned to gives it away. Knows nothing of messages or models.
+Keys, tokens and passwords are replaced by ``[redacted:kind]``. Hashes, ids, paths and code that mentions a password
+stay, because later work needs them: a value goes only if its own shape or the name it is assigned to gives it away.
 """
 
 from __future__ import annotations
@@ -59,11 +58,11 @@ _WORDS = frozenset(
         *("hidden", "bool", "varchar"),
     )
 )
-"""What is written where a password would stand, and is none."""
+"""Placeholders that stand where a password would."""
 
 
 def redacted(text: str) -> str:
-    """The text with every secret replaced by a mark that says what it was."""
+    """Return the text with every secret replaced by a mark that says what it was."""
     if "PRIVATE KEY" in text:
         text = _PRIVATE_KEY.sub("[redacted:private_key]", text)
     if "eyJ" in text:
@@ -116,5 +115,5 @@ _REFERENCE: Callable[[str], re.Match[str] | None] = re.compile(
 
 
 def _is_reference(value: str) -> bool:
-    """Whether a value names where the secret is, rather than being it."""
+    """Return whether a value names where the secret is, rather than being it."""
     return bool(_REFERENCE(value))

@@ -1,8 +1,7 @@
-"""Requests that the user took back or replaced, so that a summary never names them as open.
+"""Retractions: sentences in which people take back or replace what they asked for, in English and Chinese.
 
-Goes through the user's requests in their order and finds what each one gives up among those before it: clause by
-clause, so that a goal of several parts keeps the others. Each closing has the words that were closed and those that
-closed them. Compares words only; what a sentence means is not known here.
+Recognises phrases such as "forget the docs", "use Postgres instead", "not now". `closed_requests` finds the requests
+that they close.
 """
 
 from __future__ import annotations
@@ -16,24 +15,24 @@ from everlong.context.text import clip, one_line
 
 _SAID_LENGTH = 200
 _LOOK_AT = 12
-"""Sentences of a message that are read: people begin with a change of mind."""
+"""Sentences read of each message: people begin with a change of mind."""
 _LONGEST = 600
-"""Characters of a sentence that are read."""
+"""Characters read of each sentence."""
 
 
 class TakenBack(NamedTuple):
-    """Something given up."""
+    """One thing given up."""
 
     what: str
-    """The words that name it; empty for whatever was asked last."""
+    """The words that name it; empty for the latest request."""
     instead: str
-    """The words that replace it; empty where nothing does."""
+    """The words that replace it; empty if nothing does."""
     soft: bool = False
-    """Whether the phrase is common, so that every word of ``what`` must meet an earlier request."""
+    """True if the phrase is common, so that an earlier request must have every word of ``what``."""
     by_verb: str = ""
-    """Where only a verb tells what is replaced ("use Postgres instead"): the latest request with that verb."""
+    """The verb, if only that tells what is replaced ("use Postgres instead")."""
     put_off: bool = False
-    """Whether it is only put off ("do the docs first")."""
+    """True if it is only postponed ("do the docs first")."""
 
 
 _FENCE = re.compile(r"```.*?(?:```|\Z)|^\s*>.*$", re.DOTALL | re.MULTILINE)
@@ -129,11 +128,11 @@ _ENGLISH_TRIGGER = re.compile(
     r"|sorry|you know what)\b"
 )
 _CHINESE_TRIGGER = re.compile("[算改忘不别取撤先停换打暂等还]")
-"""Without one of these, in lower case, no phrase above of its language can match; most sentences have none."""
+"""Without one of these, no phrase of its language can match; most sentences have none."""
 
 
 def taken_back(text: str, found: Sequence[str]) -> tuple[TakenBack, ...]:
-    """Everything that a message takes back, in its order; its sentences are given, for whoever asks has them."""
+    """Return everything that a message takes back, in order; ``found`` are the sentences of ``text``."""
     if "```" in text or ">" in text:
         found = sentences(_FENCE.sub("\n", text))
     told = [sentence for sentence in found[:_LOOK_AT] if not sentence.endswith(("?", "？"))]
@@ -178,7 +177,7 @@ def _english(sentence: str, following: str) -> Iterator[TakenBack]:
 
 
 def _dropped(match: re.Match[str], following: str, *, soft: bool, put_off: bool) -> Iterator[TakenBack]:
-    """Something is dropped by its name, or by a word for what was said last."""
+    """Yield something dropped by its name, or by a pronoun for the latest request."""
     what, rest = _object(match["what"]), _rest(match["what"], match.string[match.end("what") :])
     if match.groupdict().get("booked") and what and len(_TELLING.findall(what)) == 1:
         return  # bookings, orders and flights are cancelled too: one word does not tell a request
@@ -189,7 +188,7 @@ def _dropped(match: re.Match[str], following: str, *, soft: bool, put_off: bool)
 
 
 def _another(sentence: str, *, put_off: bool) -> Iterator[TakenBack]:
-    """Something else is wanted, and only the verb tells in place of what."""
+    """Yield a replacement where only the verb tells what it replaces."""
     match = _ANOTHER.match(sentence)
     if match is None or _MORE.search(sentence):
         return
@@ -225,14 +224,14 @@ def _chinese(sentence: str, following: str) -> Iterator[TakenBack]:
 
 
 def _last(rest: str, following: str, *, put_off: bool) -> Iterator[TakenBack]:
-    """The latest request is given up; thanks alone ("never mind, thanks") decline an offer and give up nothing."""
+    """Yield the latest request as given up; thanks alone ("never mind, thanks") only decline an offer."""
     instead = _clean(rest) or _clean(following)
     if not _DECLINES.search(instead) or len(_DECLINES.sub("", instead).split()) > 2:
         yield TakenBack("", instead, put_off=put_off)
 
 
 def _object(words: str) -> str:
-    """The name of a thing without what only stands around it."""
+    """Return the name of a thing without the words around it."""
     named = _TAIL.sub("", one_line(words))
     while (shorter := _TAIL.sub("", named)) != named:
         named = shorter
@@ -245,7 +244,7 @@ def _object(words: str) -> str:
 
 
 def _rest(what: str, after: str) -> str:
-    """What follows the thing given up: the tail of its own clause, and the rest of the sentence."""
+    """Return the words after the thing given up: the tail of its clause, and the rest of the sentence."""
     tail = _TAIL.search(one_line(what))
     return f"{tail[0].strip()} {after}" if tail and tail[0].split()[0].lower() in ("and", "in") else after
 

@@ -1,8 +1,8 @@
-"""Choosing what a summary says: sections by their shares, then key lines by what they add, while there is room.
+"""The selection: candidates, tasks and key lines that make the most of a token budget.
 
-Key lines are a cover, not a list: a line is worth the entities on it that stand nowhere else yet, per token. They stand
-grouped under where they come from, and the first line of a source pays for naming it. Ties and orders are settled by
-position, so that the same input always gives the same summary.
+Sections are filled by their shares, then key lines by what they add. A key line is worth the entities on it that stand
+nowhere else yet, per character. Lines are grouped under their source, and the first line of a source pays for naming
+it. Ties are broken by position, so the same input always gives the same summary.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from everlong.context.summary.tasks import Chronicle
 from everlong.context.summary.trace import NO_TRACE, SummaryTrace
 
 _SIGHTINGS = (1.0, 0.3, 0.0)
-"""What an entity adds that is not yet said, said once, said more often."""
+"""The factor for an entity that is not said yet, said once, said more often."""
 _SPOKEN, _SPOKEN_AGAIN = 2.0, 0.1
-"""By lines of so much weight, which say what it was about, an entity that is said once adds so much more."""
+"""Lines of at least this weight say what an entity is about; there, an entity said once adds this much more."""
 _RECURRENCE = 0.6
 _COMPANY = 0.4
 
 Waiting = tuple[float, int, KeyLine]
-"""A line with its gain and its place, both negative, so that the best and newest comes first."""
+"""The negative gain of a line, its negative position, and the line: the best and newest sorts first."""
 
 
 class Gains:
-    """The gains of lines, as more and more entities are said."""
+    """The gain of each line, updated as entities get said."""
 
     def __init__(self, groups: Sequence[LineGroup], said: Mapping[str, int], length: int) -> None:
         self._size = max(1, length)
         self._said = said
         self._adds = _entity_worth(groups)
-        """What each entity adds now; what it was worth before it was said is kept apart, for those are few."""
+        """The current worth of each entity; the original worth is kept apart, for the few that were said."""
         self._worth: dict[str, float] = {}
         self._again: dict[str, float] = {}
-        """What an entity that is said once adds besides, where a person or the assistant says it again."""
+        """Extra worth of an entity said once, if a person or the assistant says it again."""
         self.cover(said)
 
     def cover(self, names: Iterable[str]) -> None:
-        """Take into account that these entities are said once more by now."""
+        """Update the worth of entities that have just been said."""
         for name in names:
             adds = self._adds.get(name)
             if adds is not None:
@@ -62,7 +62,7 @@ class Gains:
                 self._again[name] = worth * _SPOKEN_AGAIN if times == 1 else 0.0
 
     def of(self, key_line: KeyLine) -> float:
-        """What a line adds per character: first sightings count in full, second ones a little, more not at all."""
+        """Return a line's gain per character: first mentions count in full, second ones a little, more not at all."""
         order, (text, names, words, _), weight, _ = key_line
         added = sum(map(self._adds.__getitem__, names))
         if weight >= _SPOKEN:
@@ -70,7 +70,7 @@ class Gains:
         return self._gain(added, order, text, words)
 
     def best(self, groups: Sequence[LineGroup], most: int) -> list[Waiting]:
-        """The lines that add most, at most so many; of equal ones the newest."""
+        """Return the lines with the highest gains, at most ``most``; of equal ones the newest."""
         gains = array("d", self._all(groups))
         least = min(heapq.nlargest(most, gains), default=0.0)
         places = [place for place, gain in enumerate(gains) if gain >= least and gain > 0]
@@ -106,7 +106,7 @@ class Gains:
 
 
 def _entity_worth(groups: Sequence[LineGroup]) -> dict[str, float]:
-    """What each entity is worth: more if a person or the assistant wrote it, and if it recurs."""
+    """Return the worth of each entity: more if a person or the assistant wrote it, and if it recurs."""
     worth: dict[str, float] = {}
     for weight in sorted({group.weight for group in groups}):
         worth.update(zip(_names(group for group in groups if group.weight == weight), repeat(weight)))
@@ -120,7 +120,7 @@ def _names(groups: Iterable[LineGroup]) -> Iterator[str]:
 
 
 def _telling(name: str) -> float:
-    """How much a name says by itself: 43 may be anything, 8437 hardly."""
+    """Return how much a name says by itself: 43 may be anything, 8437 hardly."""
     return min(1.0, 0.15 * len(name) ** 1.5) if name.isdigit() else 1.0
 
 
@@ -128,15 +128,15 @@ _USERS_OWN = frozenset({"Goal", "Constraints & Preferences", "Pending User Asks"
 _PROSE_TOKENS = 600
 _USERS_TOKENS = 4_000
 _TALK_SHARE, _WORK_SHARE = 0.85, 0.2
-"""What the chronicle may take of a budget: of a talk it is nearly all there is to say, of work with tools a part."""
+"""The chronicle's share of the budget: nearly all of a talk, a part of work with tools."""
 _TIGHT_SHARE, _TIGHT_TOKENS = 0.5, 2_000
-"""Of work within a small budget it is half: files can be read again, what people said cannot."""
+"""In a small budget the chronicle of work takes half: files can be read again, a person's words cannot."""
 _OUTCOME_SHARE = 0.5
 _BEYOND = 0.15
-"""Up to so many tokens shares are of the whole budget; of what is beyond, sections claim little: lines say more."""
+"""Sections get their full share of a small budget. Of what lies beyond, they get this part: lines say more."""
 _FOCUS_SHARE = 0.65
 _MOST_CANDIDATES = 3_000
-"""Per section: what is worth less is not weighed, so that the choice stays linear in the conversation."""
+"""The most candidates weighed per section, so that the work stays linear in the conversation."""
 
 _WORD = re.compile(r"[A-Za-z0-9_]{3,}|[\u3400-\u9fff]")
 _LINE_NUMBER = re.compile(r"^\s*\d+\s*[→:|\t ]?")
@@ -149,7 +149,7 @@ _SHORTEST_LINE = 12
 _NO_REPEATS = frozenset({"Constraints & Preferences", "Key Decisions"})
 _REPEATED = 0.6
 _VARIANT, _PLAIN_VARIANT = 0.5, 0.7
-"""The share of its words that a variant of an item has in common with it; words alone must say more."""
+"""The share of words that make one item a variant of another: with figures, and without."""
 _MOST_FOLDED = 200
 _LETTERS = re.compile(r"[^\W\d_]{3,}")
 _FIGURE = re.compile(r"\d[\w.,:/%-]*\b|\d")
@@ -158,11 +158,11 @@ _TOOLS = re.compile(r"- (?:(?:I|We)(?:'m|'re| am| are) )(?:\w+ )?using (?=.*[A-Z
 _NAME = re.compile(r"[A-Z][^\W_]+")
 _USER_SAYS = tuple(f"{phrases.user_said}:" for phrases in ALL)
 _SENTENCE_SPACES = 4
-"""A line of a talk with fewer is a title or an item of a list."""
+"""A line of a talk with fewer spaces is a title or an item of a list."""
 _SELECT_SPOKEN = 3.0
-"""From this weight on a line is of what people and models say themselves."""
+"""From this weight on, a line was written by a person or a model."""
 _ESSENTIAL = 3.5
-"""What is worth this much is cut short rather than left out."""
+"""From this worth on, a candidate is cut short rather than left out."""
 
 
 def select(
@@ -173,9 +173,9 @@ def select(
     known: Iterable[str] = (),
     trace: SummaryTrace = NO_TRACE,
 ) -> SummaryDocument:
-    """The document that makes the most of a budget.
+    """Return the document that makes the most of a budget.
 
-    Entities that are known stand beside it already; the trace is told of every decision.
+    Entities in ``known`` already stand beside the summary. The trace is told of every decision.
     """
     selection = _Selection(budget, count, focus, trace)
     selection.know(known)
@@ -212,7 +212,7 @@ def _allowance(budget: int, share: float, *, is_own: bool) -> int:
 
 
 def _told_tokens(budget: int, *, at_work: bool) -> int:
-    """What the chronicle may take of a budget."""
+    """Return the chronicle's part of a budget, in tokens."""
     base = min(budget, _USERS_TOKENS) + max(0, budget - _USERS_TOKENS) * _BEYOND
     if not at_work:
         return int(base * _TALK_SHARE)
@@ -232,14 +232,14 @@ def _pools(candidates: Iterable[Candidate]) -> dict[str, list[Candidate]]:
 
 
 class _Content(NamedTuple):
-    """What an item says, for telling variants of it."""
+    """The figures and words of an item, for recognising variants."""
 
     figures: frozenset[str]
     words: frozenset[str]
 
     @staticmethod
     def of(text: str) -> _Content:
-        """Figures without the letter of a version; words in the singular; of tools in use only their names."""
+        """Return the content of an item; of a sentence on tools in use, only the names of the tools."""
         tools = _TOOLS.match(text)
         plain = text.lower()
         said = map(str.lower, _NAME.findall(text, tools.end())) if tools else _LETTERS.findall(plain)
@@ -247,14 +247,14 @@ class _Content(NamedTuple):
         return _Content(frozenset(_FIGURE.findall(plain)), frozenset(words))
 
     def is_in(self, other: _Content) -> bool:
-        """Whether the other says all figures of this one, and enough of its words."""
+        """Return whether another content has all figures of this one, and enough of its words."""
         shared = len(self.words & other.words)
         share = _VARIANT if self.figures else _PLAIN_VARIANT
         return self.figures <= other.figures and shared >= max(1, share * len(self.words))
 
 
 def _fold(pool: Sequence[Candidate]) -> list[Candidate]:
-    """Leave out variants of items that are worth more; one that says more figures takes the other's place."""
+    """Return the pool without variants of items worth more; a variant with more figures takes the item's place."""
     kept: list[Candidate] = []
     contents: list[_Content] = []
     for candidate in pool:
@@ -270,7 +270,7 @@ def _fold(pool: Sequence[Candidate]) -> list[Candidate]:
 
 
 class _Selection:
-    """What has been chosen so far, and what it costs."""
+    """The items chosen so far, and their cost."""
 
     def __init__(self, budget: int, count: Callable[[str], int], focus: str | None, trace: SummaryTrace) -> None:
         self.budget = budget
@@ -280,7 +280,7 @@ class _Selection:
         self._focus = set(_WORD.findall((focus or "").lower()))
         self._chosen: dict[str, list[tuple[bool, float, str]]] = {section: [] for section in SECTIONS}
         self._sources: dict[str, list[tuple[float, str]]] = {}
-        """Key lines by what they stand under."""
+        """The chosen key lines of each source."""
         self._texts: set[str] = set()
         self._covered: Counter[str] = Counter()
         self._waiting: list[tuple[float, int, KeyLine]] = []
@@ -289,11 +289,11 @@ class _Selection:
         self._preferred: list[set[str]] = []
 
     def know(self, names: Iterable[str]) -> None:
-        """Count these entities as said once."""
+        """Count entities as said once."""
         self._covered.update(set(names))
 
     def relates(self, text: str) -> bool:
-        """Whether a text speaks of the focus topic."""
+        """Return whether a text mentions the focus topic."""
         return bool(self._focus) and not self._focus.isdisjoint(_WORD.findall(text.lower()))
 
     def take(self, candidates: Iterable[Candidate], allowance: int) -> None:
@@ -321,7 +321,7 @@ class _Selection:
                 misses += cost > left
 
     def tell(self, outline: Outline) -> None:
-        """Tell the chronicle of the tasks, and of what room it leaves what came of the newest."""
+        """Choose the lines of the chronicle, and outcomes of the newest tasks within the room left."""
         self._at_work = outline.at_work
         allowance = min(_told_tokens(self.budget, at_work=outline.at_work), self.budget - self.spent)
         stands = (*self._chosen["Goal"], *self._chosen["Constraints & Preferences"])
@@ -336,7 +336,7 @@ class _Selection:
                 self._trace.told(candidate, text)
 
     def take_lines(self, groups: Sequence[LineGroup], length: int, allowance: int) -> None:
-        """Choose lines greedily by the worth of the entities that each adds per token."""
+        """Choose lines greedily by the worth of the entities that each adds."""
         left = min(allowance, self.budget - self.spent)
         if left < _SHORTEST_LINE:
             return
@@ -367,7 +367,7 @@ class _Selection:
             left -= cost
 
     def _is_worth_quoting(self, key_line: KeyLine) -> bool:
-        """Whether a line says something by itself, and in a talk is more than code that can be written again."""
+        """Return whether a line says something by itself; in a talk, code does not: it can be written again."""
         text = key_line.line.text
         if not _SAYS.search(_LINE_NUMBER.sub("", text)):
             return False
@@ -386,7 +386,7 @@ class _Selection:
         self._say(f"{key_line.source} {text}", text, cost)
 
     def use_up(self) -> None:
-        """Choose more lines for what is left: items cost a little less together than one by one."""
+        """Choose more lines for the room left: items cost a little less together than one by one."""
         for _ in range(2):
             left = self.budget - self._count(self.document().render())
             if left < _WORTH_USING:
@@ -394,7 +394,7 @@ class _Selection:
             self._take_waiting(left)
 
     def document(self) -> SummaryDocument:
-        """The chosen items in order of time, what relates to the focus first."""
+        """Return the chosen items as a document, those on the focus topic first, then by time."""
         document = SummaryDocument()
         for section, chosen in self._chosen.items():
             document.items[section] = [text for _, _, text in sorted(chosen, key=lambda entry: entry[:2])]
@@ -402,7 +402,7 @@ class _Selection:
         return document
 
     def _grouped_lines(self) -> list[str]:
-        """The key lines as items: each source with its lines in order of time, what relates to the focus first."""
+        """Return the key lines as items, one per source: those on the focus topic first, then by time."""
         groups: list[tuple[bool, float, str]] = []
         for source, entries in self._sources.items():
             lines = [text for _, text in sorted(entries)]
@@ -418,7 +418,7 @@ class _Selection:
         return self._count(text) + 1 + (0 if self._chosen[section] else _HEADING_TOKENS)
 
     def _repeats(self, text: str) -> bool:
-        """Whether all figures of an item are said, and nearly all of its words by one other item of its kind."""
+        """Return whether an item's entities are all said, and most of its words by one other item of its kind."""
         words = set(_WORD.findall(text.lower()))
         if any(name not in self._covered for name in entities(text)):
             return False
@@ -445,10 +445,10 @@ class _Selection:
 
 
 def _as_item(line: str) -> str:
-    """A line without a source as an item."""
+    """Return a line without a source as an item."""
     return line if line.startswith("- ") else f"- {line}"
 
 
 def _folded(text: str) -> str:
-    """A text in the form in which equal ones are known."""
+    """Return a text in a form that is the same for equal texts."""
     return text.removeprefix("- ").casefold()

@@ -1,9 +1,8 @@
-"""The chronicle: a conversation cut into tasks by what people asked, each told in a line or two.
+"""Tasks: a conversation cut by what people asked, and the chronicle that tells each task in a line.
 
-A task is a request in the user's words and what came of it: files, commands with their outcome, the sentence with
-which the answer concluded. Words that only say to go on belong to the task before them. What fits an allowance is
-chosen clause by clause: figures and names first, newer tasks rather than older, nothing twice; a clause stands whole or
-not at all.
+A task is a request in the user's words and its outcome: files, commands, the sentence that concludes the answer. Words
+that only say to go on belong to the task before them. The chronicle chooses clause by clause: figures and names first,
+newer before older, nothing twice. A clause stands whole or not at all.
 """
 
 from __future__ import annotations
@@ -23,31 +22,31 @@ from everlong.context.text import clip
 _LINE = re.compile(r'- "(?P<asked>.+?)"(?: → (?P<came>.+))?$', re.DOTALL)
 _WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
 _OF_IT = re.compile(r"\b(?:it|them)\b", re.IGNORECASE)
-"""What a figure is of, where it was named before."""
+"""Pronouns for something that was named before."""
 _FIGURES = re.compile(r"\d[\d.,]*\d|\d")
 _MOST_CLAUSES = 3_000
 _WORDY = 5
-"""So many words a clause without figures has that says something."""
+"""A clause without figures needs this many words for its full worth."""
 _FIRST, _LATER = 0.35, 0.2
-"""What the words of a request are worth, and those of what was said after it."""
+"""The base worth of a request's first clause, and of the clauses after it."""
 _FIGURE, _MOST_FIGURES = 0.8, 2.5
 _CHANGED = 1.8
-"""How much more a figure is worth that is said to be new."""
+"""The factor for a clause that gives a new value."""
 _OLDEST = 0.75
-"""What is left of the worth of what was said first: it still holds, unless something newer says otherwise."""
+"""The factor for the oldest task: it still holds unless something newer says otherwise."""
 _OVERHEAD = 24
-"""Characters that are added to the length of each clause, so that the shortest do not win by being short."""
+"""Characters added to the length of each clause, so that the shortest do not win by being short."""
 _HANGING = 0.5
-"""What is left of a clause's worth without the one that it hangs on."""
+"""The factor for a clause whose antecedent is not chosen."""
 _ASKED = 0.5
-"""What a figure in a question is worth beside one in a statement: it was asked about, and not laid down."""
+"""The factor for a question with figures: they were asked about, not laid down."""
 _SMALL_QUESTION = 0.4
-"""What a question without a name or figure is worth beside a request: its answer is given."""
+"""The factor for a question without names or figures: it has been answered."""
 _LEAST_SHARED = 2
 _UNNAMED = 0.15
-"""What is left of the worth of a figure that nothing says what it is of."""
+"""The factor for a figure whose subject is not named."""
 _LEAST_UNSAID = 0.3
-"""A clause without a figure, of whose words fewer are new, was said before."""
+"""The least share of new words in a clause without figures; below it, the clause repeats others."""
 _SAID_AGAIN = 0.5
 _LINE_TOKENS = 4
 _MOST_FILES, _MOST_CALLS = 6, 2
@@ -57,26 +56,26 @@ _ANSWER_LENGTH = 200
 
 @dataclass(slots=True)
 class Task:
-    """A request and what came of it."""
+    """A request and its outcome."""
 
     order: int
-    """The turn in which it was asked; negative for tasks of an earlier summary."""
+    """The turn of the request; negative for tasks of an earlier summary."""
     clauses: tuple[Clause, ...] = ()
     stated: tuple[Clause, ...] = ()
-    """What was said beside it about wishes and circumstances."""
+    """Preferences and circumstances that the request mentions."""
     came_of_it: str = ""
-    """What an earlier summary says that came of it."""
+    """The outcome as an earlier summary tells it."""
     actions: list[tuple[int, Action, ActionOutcome | None]] = field(default_factory=list)
     answers: list[Facts] = field(default_factory=list)
     is_open: bool = False
 
     @property
     def is_work(self) -> bool:
-        """Whether tools were used for it."""
+        """True if tools were used."""
         return bool(self.actions)
 
     def outcome(self, phrases: Phrases) -> str:
-        """What came of it in a few words: files, the last telling command, the answer's own conclusion."""
+        """Return the outcome in a few words: files, the last telling command, the answer's conclusion."""
         if self.came_of_it:
             return self.came_of_it
         parts = [*self._files(phrases), *self._command(phrases), *self._concluded()]
@@ -96,7 +95,7 @@ class Task:
         return [f"{phrases.wrote.lower()} {', '.join(names[:_MOST_FILES])}{more}"]
 
     def _command(self, phrases: Phrases) -> list[str]:
-        """The last command that tells something; of other calls, those that did something."""
+        """Return the last command that tells something, else the other calls that did something."""
         ran = next((step for step in reversed(self.actions) if step[1].kind == "run" and not step[1].looks), None)
         if ran is not None:
             _, action, outcome = ran
@@ -121,7 +120,7 @@ class Task:
         return []
 
     def _is_answer(self, said: str) -> bool:
-        """Whether a conclusion is on what was asked, rather than on an example for it."""
+        """Return whether a conclusion is about the request, rather than about an example."""
         asked = " ".join(clause.text for clause in self.clauses).lower()
         shared = sum(word.lower() in asked for word in set(_WORD.findall(said)) if len(word) > 3)
         figures, given = set(_FIGURES.findall(said)), set(_FIGURES.findall(asked))
@@ -132,9 +131,9 @@ class Task:
 def cut_into_tasks(
     facts: Sequence[Facts], outcomes: dict[tuple[int, str], ActionOutcome], *, at_work: bool = False
 ) -> list[Task]:
-    """The tasks of some turns; what was done before the first request has a task without words.
+    """Return the tasks of some turns; work before the first request is a task without words.
 
-    While someone is at work, short words after a question of theirs belong to the task that it was about.
+    With ``at_work``, a short reply to the assistant's question belongs to the task in question.
     """
     tasks = [Task(-1)]
     offered = False
@@ -155,12 +154,12 @@ def cut_into_tasks(
 
 
 def is_answer(fact: Facts) -> bool:
-    """Whether a person's words after a question are its answer: short, and no question themselves."""
+    """Return whether a person's words after a question answer it: short, and no question themselves."""
     return len(fact.said) <= _ANSWER_LENGTH and not any(clause.asks for clause in fact.clauses)
 
 
 def told_before(items: Sequence[str]) -> tuple[list[Task], dict[int, str]]:
-    """The tasks that an earlier summary tells of, and by their place in time its items that are none."""
+    """Return the tasks that an earlier summary tells of, and its other items by their order."""
     tasks: list[Task] = []
     others: dict[int, str] = {}
     for order, item in enumerate(items, -len(items)):
@@ -177,7 +176,7 @@ def told_before(items: Sequence[str]) -> tuple[list[Task], dict[int, str]]:
 
 
 def task_line(task: Task, chosen: Sequence[Clause], came: str) -> str:
-    """A task as an item of a summary."""
+    """Return a task as an item of a summary."""
     asked = joined(chosen, task.clauses)
     return f'- "{asked}"' + (f" → {came}" if came else "")
 
@@ -186,7 +185,7 @@ def task_line(task: Task, chosen: Sequence[Clause], came: str) -> str:
 
 
 class Chronicle:
-    """Chooses the clauses and outcomes of tasks that say most for their room."""
+    """A selection of the clauses and outcomes that say most for their room."""
 
     def __init__(
         self,
@@ -215,7 +214,7 @@ class Chronicle:
         self._units = units
 
     def choose(self, allowance: int, related: Callable[[str], bool]) -> int:
-        """Choose within an allowance; returns the tokens that were spent."""
+        """Choose clauses within an allowance and return the tokens spent."""
         left = allowance
         heap = [(-self._value(unit, related), -unit[0], unit[1], unit) for unit in self._units]
         heapq.heapify(heap)
@@ -241,7 +240,7 @@ class Chronicle:
         return allowance - left
 
     def add_outcomes(self, allowance: int) -> int:
-        """Tell what came of the chosen tasks, the newest first; returns the tokens that were spent."""
+        """Add outcomes to the chosen tasks, newest first, and return the tokens spent."""
         left = allowance
         for place in sorted(self._chosen, reverse=True):
             came = self._tasks[place].outcome(self._phrases)
@@ -252,7 +251,7 @@ class Chronicle:
         return allowance - left
 
     def lines(self) -> list[tuple[Task, str]]:
-        """The chosen tasks as items, oldest first."""
+        """Return the chosen tasks as items, oldest first."""
         found = []
         for place in sorted(self._chosen):
             task = self._tasks[place]
@@ -293,7 +292,7 @@ class Chronicle:
         return worth * recency * focus / (len(clause.text) + _OVERHEAD)
 
     def _subject(self, unit: tuple[int, int]) -> list[tuple[int, int]]:
-        """The clause that says what another one points to, where none of its task is chosen yet."""
+        """Return the clause that names what another one points to, unless the task already has one chosen."""
         task, place = unit
         if not (self._clause(unit).points or self._clause(unit).leans) or self._is_carried(task):
             return []
@@ -303,9 +302,9 @@ class Chronicle:
         return [(task, nearest)] if (task, nearest) in self._clause_words else []
 
     def _was_said(self, names: set[str], words: set[str]) -> bool:
-        """Whether a chosen clause has all of these names, and half of these words."""
+        """Return whether a chosen clause has all of these names and half of these words."""
         return any(names <= said and len(words & other) >= _SAID_AGAIN * len(words) for said, other in self._said)
 
     def _is_carried(self, task: int) -> bool:
-        """Whether a task has a chosen clause that says what it is about."""
+        """Return whether a task has a chosen clause that names its subject."""
         return any(self._tasks[task].clauses[place].stands for place in self._chosen.get(task, ()))
