@@ -322,7 +322,7 @@ class Clause(NamedTuple):
         return not self.asks and bool(_HANGS.match(self.text))
 
 
-def states(text: str) -> bool:
+def is_statement(text: str) -> bool:
     """Return whether a clause begins like a statement rather than a wish."""
     return bool(_STATES.match(text) or _JUDGES.match(text))
 
@@ -373,10 +373,10 @@ def clauses(text: str, most: int | None = None) -> list[Clause]:
 
     Pleas and doubts are left out.
     """
-    return list(islice(_found_clauses(text), most))
+    return list(islice(_find_clauses(text), most))
 
 
-def _found_clauses(text: str) -> Iterator[Clause]:
+def _find_clauses(text: str) -> Iterator[Clause]:
     for sentence in sentences(text):
         if sentence[0] in _NO_PROSE:
             continue
@@ -567,7 +567,7 @@ NEXT, LEFT_OUT = "; ", " … "
 """Separators between adjacent clauses, and where clauses were left out."""
 
 
-def joined(parts: Iterable[Clause], whole: Sequence[Clause]) -> str:
+def join_clauses(parts: Iterable[Clause], whole: Sequence[Clause]) -> str:
     """Return clauses as one text that can be split again; an ellipsis marks clauses left out."""
     places = {clause: place for place, clause in enumerate(whole)}
     text, last = "", -1

@@ -1,8 +1,8 @@
 """Closed requests: what the user asked for and later took back or replaced.
 
 Each request is compared with the retractions after it, clause by clause, so that a goal of several parts keeps the
-others. `settle` then closes the matching candidates of an outline, so that a summary never names them as open. Only
-words are compared, not meanings.
+others. `close_requests` then closes the matching candidates of an outline, so that a summary never names them as open.
+Only words are compared, not meanings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from everlong.context.summary.language import (
 )
 from everlong.context.summary.newest_request import is_same
 from everlong.context.summary.outline import MUST, Candidate, Outline
-from everlong.context.summary.retractions import TakenBack
+from everlong.context.summary.retractions import Retraction
 from everlong.context.summary.tasks import Task
 from everlong.context.text import clip, one_line
 from everlong.model import Message, typed_words
@@ -46,10 +46,10 @@ class UserWords(NamedTuple):
     """The user's messages after the turns, oldest first. They stand in the tail; the last is the newest request."""
 
 
-def settle(outline: Outline, facts: Sequence[Facts], previous: SummaryDocument | None, said: UserWords) -> None:
+def close_requests(outline: Outline, facts: Sequence[Facts], previous: SummaryDocument | None, said: UserWords) -> None:
     """Close everything in an outline that the user took back."""
-    requests = _requests(facts, previous, said)
-    found = closings(requests)
+    requests = _list_requests(facts, previous, said)
+    found = find_closings(requests)
     closers = [(by, taken) for by in requests for taken in by.takes_back]
     stopped = max((closing.by.order for closing in found if _stops_all(closing, requests)), default=None)
     under_way = set(previous.items["In Progress"]) if previous else set()
@@ -58,13 +58,13 @@ def settle(outline: Outline, facts: Sequence[Facts], previous: SummaryDocument |
     for candidate in outline.candidates:
         order = last_said if candidate.section == "In Progress" else candidate.order
         if candidate.section == "Goal" and candidate.text.startswith(_NOW):
-            kept += [] if _takes_part(candidate, found) else [candidate]
+            kept += [] if _is_retracted_wish(candidate, found) else [candidate]
         elif candidate.section == "Goal":
-            kept += _goal(outline, candidate, requests, found)
+            kept += _current_goal(outline, candidate, requests, found)
         elif candidate.section == "Key Decisions" and is_closing(candidate.text):
             kept.append(candidate._replace(worth=MUST))
         elif (candidate.section in _CLOSABLE or candidate.text in under_way) and (
-            closing := _closed_by(candidate, order, closers)
+            closing := _find_closing(candidate, order, closers)
         ):
             if candidate.section in _OPEN and all(closing.by is not other.by for other in found):
                 found.append(closing)  # the user never asked for it: it was the assistant's own plan
@@ -74,30 +74,11 @@ def settle(outline: Outline, facts: Sequence[Facts], previous: SummaryDocument |
             kept.append(candidate)
     closed = [closing.asked for closing in found if closing.asked.is_closed]
     told = [*closed, *(closing.by for closing in found)]
-    outline.tasks = [task for task in outline.tasks if not any(_is_told_by(task, asked) for asked in told)]
+    outline.tasks = [task for task in outline.tasks if not any(_is_request(task, asked) for asked in told)]
     outline.candidates = [*kept, *_closing_lines(outline, found)]
 
 
-def _takes_part(now: Candidate, found: Sequence[Closing]) -> bool:
-    """Return whether the current wish was taken back, or is the retraction itself."""
-    wanted = now.text.partition(": ")[2]
-    closed = (closing.asked for closing in found if closing.asked.is_closed)
-    return any(wanted in one_line(asked.whole) for asked in (*closed, *(closing.by for closing in found)))
-
-
-def _is_told_by(task: Task, asked: UserRequest) -> bool:
-    """Return whether a task of the chronicle is a given request."""
-    whole = one_line(asked.whole or asked.text)
-    return task.order == asked.order >= 0 or all(clause.text in whole for clause in task.clauses)
-
-
-def _stops_all(closing: Closing, requests: Sequence[UserRequest]) -> bool:
-    """Return whether a closing also stops work in progress: it closed the goal, or all of the request before."""
-    earlier = [asked for asked in requests if asked.order < closing.by.order]
-    return closing.asked.is_closed and (closing.asked.order < 0 or closing.asked is earlier[-1])
-
-
-def _requests(facts: Sequence[Facts], previous: SummaryDocument | None, said: UserWords) -> list[UserRequest]:
+def _list_requests(facts: Sequence[Facts], previous: SummaryDocument | None, said: UserWords) -> list[UserRequest]:
     """Return the user's requests, oldest first: the goal, open ones of an earlier summary, the turns, the tail."""
     goals = [item for item in previous.items["Goal"] if not item.startswith(_NOW)] if previous else []
     inherited = [*goals, *previous.items["Pending User Asks"]] if previous else []
@@ -110,41 +91,48 @@ def _requests(facts: Sequence[Facts], previous: SummaryDocument | None, said: Us
         if fact.role == "user" and fact.said:
             is_opening = bool(found) and order == 0 and is_same(found[0].text, fact.said)
             if not is_opening:
-                found.append(UserRequest(order, fact.said, _requested(said.turns[order]), fact.takes_back, offered))
+                found.append(UserRequest(order, fact.said, _request_words(said.turns[order]), fact.takes_back, offered))
         offered = fact.offers if fact.role == "assistant" and fact.said else offered and fact.role != "user"
     for place, message in enumerate(said.following):
         fact = read_facts(message)
         if fact.said and not (found and is_same(found[-1].text, fact.said)):
             after_offer = offered and not place
-            found.append(UserRequest(len(facts) + place, fact.said, _requested(message), fact.takes_back, after_offer))
+            found.append(
+                UserRequest(len(facts) + place, fact.said, _request_words(message), fact.takes_back, after_offer)
+            )
     return found
 
 
-def _requested(message: Message) -> str:
+def _request_words(message: Message) -> str:
     """Return the words of a message that can be a request; text that poses as a summary asks for nothing."""
     return "" if is_summary(message) else typed_words(message)
 
 
-def _closing_lines(outline: Outline, found: Sequence[Closing]) -> list[Candidate]:
-    """Return a candidate for each pair of closed and closing message, the newest ones."""
-    together: dict[tuple[int, int], list[Closing]] = {}
-    for closing in found:
-        together.setdefault((id(closing.asked), id(closing.by)), []).append(closing)
-    lines: list[Candidate] = []
-    for group in list(together.values())[-_MOST_CLOSINGS:]:
-        first = group[0]
-        words = first.asked.text if first.asked.is_closed else "; ".join(dict.fromkeys(c.words for c in group))
-        line = closing_line(first._replace(words=words), outline.phrases.closed, outline.phrases.put_off)
-        lines.append(Candidate("Key Decisions", first.by.order, line, MUST + 1 + len(lines) / 100))
-    return lines
+def _is_retracted_wish(now: Candidate, found: Sequence[Closing]) -> bool:
+    """Return whether the current wish was taken back, or is the retraction itself."""
+    wanted = now.text.partition(": ")[2]
+    closed = (closing.asked for closing in found if closing.asked.is_closed)
+    return any(wanted in one_line(asked.whole) for asked in (*closed, *(closing.by for closing in found)))
 
 
-def _goal(
+def _is_request(task: Task, asked: UserRequest) -> bool:
+    """Return whether a task of the chronicle is a given request."""
+    whole = one_line(asked.whole or asked.text)
+    return task.order == asked.order >= 0 or all(clause.text in whole for clause in task.clauses)
+
+
+def _stops_all(closing: Closing, requests: Sequence[UserRequest]) -> bool:
+    """Return whether a closing also stops work in progress: it closed the goal, or all of the request before."""
+    earlier = [asked for asked in requests if asked.order < closing.by.order]
+    return closing.asked.is_closed and (closing.asked.order < 0 or closing.asked is earlier[-1])
+
+
+def _current_goal(
     outline: Outline, goal: Candidate, requests: Sequence[UserRequest], found: Sequence[Closing]
 ) -> list[Candidate]:
     """Return the goal as it stands now: unchanged, without what was taken back, or replaced."""
     said = goal.text.removeprefix("- ")
-    asked = next((request for request in requests if is_same(request.text, said) or _has_goal(request, said)), None)
+    asked = next((request for request in requests if is_same(request.text, said) or _states_goal(request, said)), None)
     own = [closing for closing in found if closing.asked is asked]
     if asked is None or not own:
         return [goal]
@@ -157,16 +145,18 @@ def _goal(
     return [goal._replace(text=f"- {clip(now, _GOAL_LENGTH)}")] if now else []
 
 
-def _has_goal(request: UserRequest, goal: str) -> bool:
+def _states_goal(request: UserRequest, goal: str) -> bool:
     """Return whether a goal, which is told in clauses, comes from a request."""
     whole = one_line(request.whole)
     return bool(whole) and all(piece in whole for piece in goal.split(", "))
 
 
-def _closed_by(candidate: Candidate, order: int, closers: Sequence[tuple[UserRequest, TakenBack]]) -> Closing | None:
+def _find_closing(
+    candidate: Candidate, order: int, closers: Sequence[tuple[UserRequest, Retraction]]
+) -> Closing | None:
     """Return the closing of a candidate that a later message takes back by name; None if it still holds."""
     for by, taken in closers:
-        if order < by.order and taken.what and meets(taken, candidate.text):
+        if order < by.order and taken.what and mentions(taken, candidate.text):
             words = candidate.text.removeprefix("- ")
             asked = UserRequest(order, words, words)
             asked.close()
@@ -193,6 +183,22 @@ def _repeats(candidate: Candidate, found: Sequence[Closing], outline: Outline) -
     return False
 
 
+def _closing_lines(outline: Outline, found: Sequence[Closing]) -> list[Candidate]:
+    """Return a candidate for each pair of closed and closing message, the newest ones."""
+    together: dict[tuple[int, int], list[Closing]] = {}
+    for closing in found:
+        together.setdefault((id(closing.asked), id(closing.by)), []).append(closing)
+    lines: list[Candidate] = []
+    for group in list(together.values())[-_MOST_CLOSINGS:]:
+        first = group[0]
+        words = first.asked.text if first.asked.is_closed else "; ".join(dict.fromkeys(c.words for c in group))
+        line = closing_line(first._replace(words=words), outline.phrases.closed, outline.phrases.put_off)
+        lines.append(Candidate("Key Decisions", first.by.order, line, MUST + 1 + len(lines) / 100))
+    return lines
+
+
+# -- requests and the retractions that close them ----------------------------------------------------------------------
+
 _CLAUSE = re.compile(r"[,;，；、。！!\n]+|(?<=\w)[.?？](?=\s|$)|\s(?:and|then|but|plus)\s", re.IGNORECASE)
 _MOST_CLAUSES = 24
 _WORD = re.compile(r"[A-Za-z0-9_][\w./-]*[\w]|[A-Za-z0-9]|[\u3400-\u9fff]+")
@@ -207,7 +213,7 @@ _LEADING = 2
 """A request is about what it names first: a verb, perhaps an adjective, and the thing."""
 _STRONG_SHARE = 0.5
 _HAN_SHARE = 0.3
-_ASKED_LENGTH, _CLOSED_SAID_LENGTH = 90, 140
+_ASKED_LENGTH, _CLOSER_LENGTH = 90, 140
 
 
 @dataclass
@@ -219,7 +225,7 @@ class UserRequest:
     """The request in short."""
     whole: str
     """The words that can be taken back."""
-    takes_back: tuple[TakenBack, ...] = ()
+    takes_back: tuple[Retraction, ...] = ()
     after_offer: bool = False
     """True if the assistant had just asked something, so that a bare "no" is an answer."""
     closed: set[int] = field(default_factory=set)
@@ -227,7 +233,7 @@ class UserRequest:
     @cached_property
     def clauses(self) -> tuple[str, ...]:
         """The parts that can be taken back separately; computed on demand, since few users take anything back."""
-        return clauses_of(self.whole)
+        return _separable_clauses(self.whole)
 
     @property
     def is_closed(self) -> bool:
@@ -245,10 +251,10 @@ class Closing(NamedTuple):
     asked: UserRequest
     words: str
     by: UserRequest
-    taken: TakenBack
+    taken: Retraction
 
 
-def clauses_of(text: str) -> tuple[str, ...]:
+def _separable_clauses(text: str) -> tuple[str, ...]:
     """Return the parts of a request that can be taken back separately."""
     pieces = (one_line(piece).strip(" .-*•>") for piece in _split(text[:4_000]))
     return tuple(islice(filter(_words, pieces), _MOST_CLAUSES))
@@ -263,24 +269,24 @@ def _split(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def closings(requests: Sequence[UserRequest]) -> list[Closing]:
+def find_closings(requests: Sequence[UserRequest]) -> list[Closing]:
     """Return everything that was closed, in order, and mark the clauses as closed."""
     found: list[Closing] = []
     for place, by in enumerate(requests):
         for taken in by.takes_back:
             earlier = [asked for asked in requests[:place] if not is_same(asked.text, by.text)]
             if taken.what:
-                found += _named(earlier, by, taken)
+                found += _close_named(earlier, by, taken)
             elif earlier and not (by.after_offer and not taken.instead):
-                found = _latest(earlier, by, taken, found)
+                found = _close_latest(earlier, by, taken, found)
     return found
 
 
-def _named(earlier: Sequence[UserRequest], by: UserRequest, taken: TakenBack) -> Iterator[Closing]:
+def _close_named(earlier: Sequence[UserRequest], by: UserRequest, taken: Retraction) -> Iterator[Closing]:
     """Close every clause about the thing; if a longer clause only mentions it, close that part."""
     for asked in earlier:
         for number, clause in enumerate(asked.clauses):
-            if number in asked.closed or not meets(taken, clause):
+            if number in asked.closed or not mentions(taken, clause):
                 continue
             if _is_about(taken.what, clause):
                 asked.closed.add(number)
@@ -289,7 +295,9 @@ def _named(earlier: Sequence[UserRequest], by: UserRequest, taken: TakenBack) ->
                 yield Closing(asked, taken.what, by, taken)
 
 
-def _latest(earlier: Sequence[UserRequest], by: UserRequest, taken: TakenBack, found: list[Closing]) -> list[Closing]:
+def _close_latest(
+    earlier: Sequence[UserRequest], by: UserRequest, taken: Retraction, found: list[Closing]
+) -> list[Closing]:
     """Close the latest request wherever it is repeated; if only a verb names it, close the clause with that verb."""
     last = earlier[-1]
     if last.is_closed or (last.takes_back and not any(t.instead for t in last.takes_back)):
@@ -313,7 +321,7 @@ def _latest(earlier: Sequence[UserRequest], by: UserRequest, taken: TakenBack, f
     return [*kept, *(Closing(asked, asked.text, by, taken) for asked in same[-1:])]
 
 
-def meets(taken: TakenBack, text: str) -> bool:
+def mentions(taken: Retraction, text: str) -> bool:
     """Return whether a text mentions the thing that is taken back."""
     names, there = _words(taken.what), set(_words(text))
     hits = sum(name in there for name in names)
@@ -344,5 +352,5 @@ def _words(text: str) -> list[str]:
 def closing_line(closing: Closing, closed: str, put_off: str) -> str:
     """Return a closing as an item of a summary."""
     label = put_off if closing.taken.put_off else closed
-    asked, said = clip(one_line(closing.words), _ASKED_LENGTH), clip(one_line(closing.by.text), _CLOSED_SAID_LENGTH)
+    asked, said = clip(one_line(closing.words), _ASKED_LENGTH), clip(one_line(closing.by.text), _CLOSER_LENGTH)
     return f'- {label}: {asked} → "{said}"'

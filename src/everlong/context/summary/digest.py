@@ -156,7 +156,7 @@ def split(text: str, room: int, count: TextCount) -> Iterator[str]:
         start = cut
 
 
-def packed(pieces: Iterable[DigestPiece], room: int) -> Iterator[list[DigestPiece]]:
+def pack(pieces: Iterable[DigestPiece], room: int) -> Iterator[list[DigestPiece]]:
     """Yield groups of neighbouring pieces, as many as fit ``room`` tokens."""
     part: list[DigestPiece] = []
     spent = 0

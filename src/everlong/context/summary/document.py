@@ -42,7 +42,7 @@ _ALIASES = {
     "files": "Relevant Files",
     "decisions": "Key Decisions",
 }
-_BY_NAME = {section.lower(): section for section in SECTIONS} | _ALIASES
+_SECTION_OF_NAME = {section.lower(): section for section in SECTIONS} | _ALIASES
 _HEADING = re.compile(r"(#{2,3})\s+(.*?)\s*:?\s*#*\s*$")
 _EMPTY_ITEM = re.compile(r"[-*•]?\s*(?:\(?(?:none|n/a|nothing|无|没有)[.。)]*)?\s*$", re.IGNORECASE)
 
@@ -81,7 +81,7 @@ class SummaryDocument:
         for line in text.splitlines():
             heading = _HEADING.match(line)
             if heading:
-                section = _BY_NAME.get(heading[2].strip("*").lower(), "Critical Context")
+                section = _SECTION_OF_NAME.get(heading[2].strip("*").lower(), "Critical Context")
             elif _EMPTY_ITEM.match(line.strip()):
                 continue
             elif line[:1].isspace() and document.items[section]:

@@ -20,12 +20,12 @@ from everlong.context.summarize import SummaryRequest
 from everlong.context.summary.clauses import clauses, is_go_ahead, prose
 from everlong.context.summary.closed_requests import (
     UserWords,
-    settle,
+    close_requests,
 )
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.facts import read_facts, removed_by
-from everlong.context.summary.figures import out_of_date
-from everlong.context.summary.key_lines import MessageLine, few_lines, grouped, many_lines, names_in
+from everlong.context.summary.figures import find_outdated
+from everlong.context.summary.key_lines import MessageLine, few_lines, group_lines, many_lines, names_in
 from everlong.context.summary.language import (
     Phrases,
     newest_label,
@@ -37,41 +37,6 @@ from everlong.context.summary.outline import MUST, Around, Candidate, Outline, b
 from everlong.context.summary.selection import select
 from everlong.context.text import clip, one_line
 from everlong.model import Message, calls_of, text_of
-
-Read = TypeVar("Read")
-
-_MOST_REMEMBERED = 200_000
-
-
-class Remembering(Generic[Read]):
-    """A cache around a function that reads one message; when full, it forgets the older half."""
-
-    def __init__(self, read: Callable[[Message], Read]) -> None:
-        self._read = read
-        self._known: dict[int, Read] = {}
-
-    def read_all(self, messages: Sequence[Message], fingerprints: Sequence[int]) -> list[Read]:
-        """Return the result for each message, in order; read only messages that were never seen before."""
-        known = self._known.get
-        return [
-            self._learn(key, message) if (found := known(key)) is None else found
-            for key, message in zip(fingerprints, messages, strict=True)
-        ]
-
-    def _learn(self, key: int, message: Message) -> Read:
-        if len(self._known) >= _MOST_REMEMBERED:
-            for old in list(self._known)[: _MOST_REMEMBERED // 2]:
-                del self._known[old]
-        found = self._known[key] = self._read(message)
-        return found
-
-
-def fingerprint(message: Message) -> int:
-    """Return a number that is equal for messages with equal content."""
-    # A hash instead of the text itself, so that the memory keeps no conversation alive.
-    calls = tuple(calls_of(message)) if "tool_calls" in message else ()
-    return hash((message["role"], text_of(message), message.get("tool_call_id"), calls))
-
 
 _CHARACTERS_PER_TOKEN = 4
 _ROOMY = 0.02
@@ -90,9 +55,9 @@ class ExtractiveSummarizer:
     name = "extractive"
 
     def __init__(self) -> None:
-        self._facts = Remembering(read_facts)
-        self._few = Remembering(few_lines)
-        self._many = Remembering(many_lines)
+        self._facts = MessageCache(read_facts)
+        self._few = MessageCache(few_lines)
+        self._many = MessageCache(many_lines)
 
     def summarize(self, request: SummaryRequest) -> str:
         """Return a structured summary within the budget."""
@@ -106,7 +71,7 @@ class ExtractiveSummarizer:
         beside = Around(
             opening,
             latest,
-            _newest_item(request, phrases, latest),
+            _describe_newest(request, phrases, latest),
             opening_stands=any(message is request.opening for message in around),
         )
         outline = build_outline(facts, previous, phrases, beside)
@@ -114,13 +79,13 @@ class ExtractiveSummarizer:
         following = [message for message in request.after if message["role"] == "user"]
         following += [] if request.latest_user is None else [request.latest_user]
         last = outline.tasks[-1] if outline.tasks and is_go_ahead(latest) else None
-        settle(outline, facts, previous, UserWords(opening, request.turns, following))
+        close_requests(outline, facts, previous, UserWords(opening, request.turns, following))
         outline.name_continued(beside.newest_item, last)
         _leave_out_rules(outline, request.rules)
         if request.errors_stated:
             outline.leave_out_failures()
         outline.leave_out_files(path for message in request.after for path in removed_by(message))
-        outline.lines = grouped(facts, self._lines(request, fingerprints), phrases)
+        outline.lines = group_lines(facts, self._lines(request, fingerprints), phrases)
         _leave_out_stale(outline)
         if request.memory_context:
             wanted = f"- {clip(one_line(request.memory_context), 600)}"
@@ -136,6 +101,24 @@ class ExtractiveSummarizer:
         size = sum(len(text_of(turn)) for turn in request.turns)
         roomy = request.budget_tokens * _CHARACTERS_PER_TOKEN >= size * _ROOMY
         return (self._many if roomy else self._few).read_all(request.turns, fingerprints)
+
+
+def _describe_newest(request: SummaryRequest, phrases: Phrases, latest: str) -> str:
+    """Return the line on the newest request: whole if it stands nowhere beside the summary, else a few words."""
+    if not latest:
+        return ""
+    if request.newest_stands:
+        asking = [clause.text for clause in clauses(prose(latest)) if clause.wished or clause.asks]
+        is_tight = request.budget_tokens < _TIGHT and asking
+        return newest_line(phrases, asking[-1] if is_tight else latest)
+    return whole_newest_line(phrases, latest, request.budget_tokens, request.count)
+
+
+def _without_wrappers(previous: SummaryDocument) -> SummaryDocument:
+    """Return an earlier summary without items that quote what a client added to the user's words."""
+    return SummaryDocument(
+        {section: [item for item in items if not quotes_wrapper(item)] for section, items in previous.items.items()}
+    )
 
 
 def _leave_out_rules(outline: Outline, rules: Sequence[str]) -> None:
@@ -155,7 +138,7 @@ def _leave_out_stale(outline: Outline) -> None:
     """Remove a person's clauses from an outline if a later clause has newer values for their figures."""
     told = [(task.order, clause.text) for task in outline.tasks for clause in task.clauses]
     said = [(one.order, one.text) for one in outline.candidates if one.section in _OWN_WORDS and one.worth < MUST]
-    old = out_of_date([*told, *said])
+    old = find_outdated([*told, *said])
     gone = {text.removeprefix("- ") for place, (_, text) in enumerate([*told, *said]) if place in old}
     if not gone:
         return
@@ -192,19 +175,37 @@ def _letters(text: str) -> str:
     return "".join(filter(str.isalnum, text.casefold()))
 
 
-def _newest_item(request: SummaryRequest, phrases: Phrases, latest: str) -> str:
-    """Return the line on the newest request: whole if it stands nowhere beside the summary, else a few words."""
-    if not latest:
-        return ""
-    if request.newest_stands:
-        asking = [clause.text for clause in clauses(prose(latest)) if clause.wished or clause.asks]
-        is_tight = request.budget_tokens < _TIGHT and asking
-        return newest_line(phrases, asking[-1] if is_tight else latest)
-    return whole_newest_line(phrases, latest, request.budget_tokens, request.count)
+# -- cached readings of messages ---------------------------------------------------------------------------------------
+
+Read = TypeVar("Read")
+_CACHE_SIZE = 200_000
 
 
-def _without_wrappers(previous: SummaryDocument) -> SummaryDocument:
-    """Return an earlier summary without items that quote what a client added to the user's words."""
-    return SummaryDocument(
-        {section: [item for item in items if not quotes_wrapper(item)] for section, items in previous.items.items()}
-    )
+class MessageCache(Generic[Read]):
+    """A cache around a function that reads one message; when full, it forgets the older half."""
+
+    def __init__(self, read: Callable[[Message], Read]) -> None:
+        self._read = read
+        self._known: dict[int, Read] = {}
+
+    def read_all(self, messages: Sequence[Message], fingerprints: Sequence[int]) -> list[Read]:
+        """Return the result for each message, in order; read only messages that were never seen before."""
+        known = self._known.get
+        return [
+            self._learn(key, message) if (found := known(key)) is None else found
+            for key, message in zip(fingerprints, messages, strict=True)
+        ]
+
+    def _learn(self, key: int, message: Message) -> Read:
+        if len(self._known) >= _CACHE_SIZE:
+            for old in list(self._known)[: _CACHE_SIZE // 2]:
+                del self._known[old]
+        found = self._known[key] = self._read(message)
+        return found
+
+
+def fingerprint(message: Message) -> int:
+    """Return a number that is equal for messages with equal content."""
+    # A hash instead of the text itself, so that the memory keeps no conversation alive.
+    calls = tuple(calls_of(message)) if "tool_calls" in message else ()
+    return hash((message["role"], text_of(message), message.get("tool_call_id"), calls))

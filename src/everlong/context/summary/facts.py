@@ -25,15 +25,15 @@ from everlong.context.summary.clauses import (
     prose,
 )
 from everlong.context.summary.language import marks, sentences
-from everlong.context.summary.retractions import TakenBack, taken_back
+from everlong.context.summary.retractions import Retraction, taken_back
 from everlong.context.text import beginning, one_line
 from everlong.model import Message, calls_of, read_message, text_of
 
 SAID_LENGTH = 240
-_LOOK_AT = 16_000
+MOST_READ = 16_000
 """Characters read of a long text, from its beginning and its end."""
-_REQUEST_LOOK_AT = 4_000
-_ANSWER_LOOK_AT = 1_600
+_MOST_READ_OF_REQUEST = 4_000
+_MOST_READ_OF_ANSWER = 1_600
 """Characters of a person's and of an assistant's text that are cut into clauses; the rest tends to repeat them."""
 _LONGEST_SENTENCE = 300
 _MOST_CLAUSES = 24
@@ -60,30 +60,9 @@ _PREFERENCE_STARTS = (
     *("must", "prefer", "avoid", "don't ", "do not ", "only ", "no more", "no later", "no earlier", "no less"),
     *("not allowed", "stick to", "instead of", "rather than", "deadline", "due ", "budget ", "allergic", "under "),
     *("below ", "within ", "over ", "above ", "no longer", "require", "need", "should", "my goal", "my target"),
-    *(
-        "my limit",
-        "my aim",
-        "our goal",
-        "our target",
-        "our limit",
-        "our aim",
-        "my own",
-        "our own",
-        "my pref",
-        "our pref",
-    ),
-    *(
-        "my prio",
-        "our prio",
-        "my favo",
-        "our favo",
-        "i ",
-        "set a",
-        "set my",
-        "limit",
-        "i'm comfortable",
-        "i'm interested",
-    ),
+    *("my limit", "my aim", "our goal", "our target", "our limit", "our aim", "my own", "our own", "my pref"),
+    *("our pref", "my prio", "our prio", "my favo", "our favo", "i ", "set a", "set my", "limit"),
+    *("i'm comfortable", "i'm interested"),
 )
 """The beginnings of the English phrases in `_PREFERS`; matching only at these places saves most of the work."""
 ORDERS = re.compile(r"(?:please )?(?:use|name|keep|call it|stick|don't|do not|never|always|only)\b", re.IGNORECASE)
@@ -190,7 +169,7 @@ class Facts:
     goes_ahead: bool = False
     """True if a person only says to go on."""
     changes_mind: bool = False
-    takes_back: tuple[TakenBack, ...] = ()
+    takes_back: tuple[Retraction, ...] = ()
     offers: bool = False
     """True if an assistant's message ends with a question."""
     is_short: bool = False
@@ -211,13 +190,13 @@ def read_facts(message: Message) -> Facts:
     read = read_message(message)
     if role == "tool":
         call_id = str(message.get("tool_call_id") or "")
-        return Facts(role, outcome=outcome_of(_bounded(read.material)), call_id=call_id, rules=_rules(read.rules))
+        return Facts(role, outcome=outcome_of(bounded(read.material)), call_id=call_id, rules=_rules(read.rules))
     return _person_facts(role, read.typed, read.rules)
 
 
 def _person_facts(role: str, typed: str, rules: str) -> Facts:
-    text = _bounded(typed)
-    spoken = prose(_bounded(typed, _REQUEST_LOOK_AT))
+    text = bounded(typed)
+    spoken = prose(bounded(typed, _MOST_READ_OF_REQUEST))
     said = clauses(spoken, _MOST_CLAUSES)
     # Most messages decide nothing, which one look at all of it tells.
     lowered = spoken.replace("’", "'").lower()
@@ -278,7 +257,7 @@ def _rules(text: str) -> tuple[str, ...]:
     """Return the sentences of a project's instructions that demand something."""
     if not text:
         return ()
-    demands = (plain_line(sentence) for sentence in sentences(_bounded(text)) if marks("constraint", sentence))
+    demands = (plain_line(sentence) for sentence in sentences(bounded(text)) if marks("constraint", sentence))
     return tuple(islice((line for line in demands if 14 <= len(line) <= _LONGEST_SENTENCE), _MOST_RULES))
 
 
@@ -286,13 +265,13 @@ def _assistant_facts(message: Message, text: str) -> Facts:
     actions = tuple((call.id, call.name, action_of(call)) for call in calls_of(message))
     if not text:
         return Facts("assistant", actions=actions)
-    short = _bounded(text, _ANSWER_LOOK_AT)
+    short = bounded(text, _MOST_READ_OF_ANSWER)
     found = [line for sentence in sentences(prose(short)) if (line := plain_line(sentence))]
     return Facts(
         "assistant",
         said=beginning(text, SAID_LENGTH),
-        decisions=_first(found, _AGENT_DECIDES, 2) if _may_decide(short) else (),
-        next_steps=_first(found, _STEP, 2) if _may_plan(short) else (),
+        decisions=_first_matching(found, _AGENT_DECIDES, 2) if _may_have(_DECISION_WORDS, short) else (),
+        next_steps=_first_matching(found, _STEP, 2) if _may_have(_STEP_WORDS, short) else (),
         conclusion=conclude(found),
         stated=_stated(found),
         actions=actions,
@@ -307,18 +286,13 @@ def removed_by(message: Message) -> Iterator[str]:
         yield from action_of(call).removed
 
 
-def _may_decide(text: str) -> bool:
-    """Return whether a text has any word of a decision; a cheap check that most texts fail."""
+def _may_have(words: Iterable[str], text: str) -> bool:
+    """Return whether a text has any of some words; a cheap check that most texts fail."""
     lowered = text.lower()
-    return any(word in lowered for word in _DECISION_WORDS) or not text.isascii()
+    return any(word in lowered for word in words) or not text.isascii()
 
 
-def _may_plan(text: str) -> bool:
-    lowered = text.lower()
-    return any(word in lowered for word in _STEP_WORDS) or not text.isascii()
-
-
-def _first(found: Sequence[str], pattern: re.Pattern[str], most: int) -> tuple[str, ...]:
+def _first_matching(found: Sequence[str], pattern: re.Pattern[str], most: int) -> tuple[str, ...]:
     """Return the first whole sentences that match a pattern, skipping those that only weigh a possibility."""
     fitting = (
         sentence
@@ -341,5 +315,6 @@ def _stated(found: Iterable[str]) -> str:
     return one_line(text)
 
 
-def _bounded(text: str, most: int = _LOOK_AT) -> str:
+def bounded(text: str, most: int = MOST_READ) -> str:
+    """Return the beginning and the end of a text that is longer than ``most`` characters."""
     return text if len(text) <= most else f"{text[: most * 2 // 3]}\n{text[-most // 3 :]}"

@@ -35,7 +35,8 @@ _NUMERIC = re.compile(r"[\d.,:/$%-]+(?:st|nd|rd|th|%)?")
 _BARE = 0.35
 """The weight of a number without a unit."""
 _YEAR = re.compile(r"(?:19|20)\d\d")
-_WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
+WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
+"""A word of three letters or more, or two Chinese characters."""
 _CHANGES = re.compile(
     r"\b(?:now|new|newly|updated?|recent|recently|latest|improved|increased|decreased|reduced|raised|lowered|grew|grown"
     r"|climbed|dropped|reached|rescheduled|moved|extended|adjusted|changed|revised|postponed|pushed|shifted|upgraded"
@@ -65,7 +66,7 @@ _MOST_COMPARED = 400
 """The most clauses with figures that are compared with each other."""
 
 
-class Given(NamedTuple):
+class ClauseFigures(NamedTuple):
     """The figures of a clause, and the words that say what it is about."""
 
     values: Mapping[str, frozenset[str]]
@@ -78,7 +79,7 @@ class Given(NamedTuple):
 
 
 @lru_cache(maxsize=8_192)
-def given_in(text: str) -> Given:
+def read_figures(text: str) -> ClauseFigures:
     """Return the figures of a clause with their units, and the words that say what it is about."""
     values: dict[str, set[str]] = {}
     near: dict[str, set[str]] = {}
@@ -94,45 +95,49 @@ def given_in(text: str) -> Given:
                 continue
         values.setdefault(unit, set()).add(" ".join(value.lower().rstrip(".,").split()))
         before, after = text[max(0, found.start() - _BEFORE) : found.start()], text[found.end() : found.end() + _AFTER]
-        near.setdefault(unit, set()).update(_content(before.partition(" ")[2]), _content(after.rpartition(" ")[0]))
-    return Given(
+        near.setdefault(unit, set()).update(
+            _content_words(before.partition(" ")[2]), _content_words(after.rpartition(" ")[0])
+        )
+    return ClauseFigures(
         {unit: frozenset(found) for unit, found in values.items()},
-        _content(text),
+        _content_words(text),
         {unit: frozenset(words) for unit, words in near.items()},
         _CHANGES.search(text) is not None,
     )
 
 
-def _content(text: str) -> frozenset[str]:
-    words = map(str.lower, _WORD.findall(text.replace("’", "'")))
+def _content_words(text: str) -> frozenset[str]:
+    words = map(str.lower, WORD.findall(text.replace("’", "'")))
     return frozenset(_stem(word) for word in words if not _COMMON.fullmatch(word))
 
 
 def figures_and_names(text: str) -> dict[str, float]:
     """Return a text's figures with their units, and its names, each with its weight."""
-    given = given_in(text).values
+    given = read_figures(text).values
     found = {f"{value} {unit}": 1.0 if unit else _BARE for unit, values in given.items() for value in values}
     return found | {name: 1.0 for name in entities(text) if not _NUMERIC.fullmatch(name)}
 
 
 def tells_change(text: str) -> bool:
     """Return whether a clause gives a new value for something."""
-    given = given_in(text)
+    given = read_figures(text)
     return bool(given.values) and given.changes
 
 
-def out_of_date(clauses: Sequence[tuple[int, str]]) -> set[int]:
+def find_outdated(clauses: Sequence[tuple[int, str]]) -> set[int]:
     """Return the indices of clauses for which a later one gives another value.
 
     Each clause comes with the turn in which it was said.
     """
-    told = [(place, order, given) for place, (order, text) in enumerate(clauses) if (given := given_in(text)).values]
+    told = [
+        (place, order, given) for place, (order, text) in enumerate(clauses) if (given := read_figures(text)).values
+    ]
     told = sorted(told, key=lambda entry: entry[1])[-_MOST_COMPARED:]
     rarity = _Rarity([given.words for _, _, given in told])
     old: set[int] = set()
     for at, (place, order, given) in enumerate(told):
         for _, later_order, later in told[at + 1 :]:
-            if later_order > order and _replaces(later, given, rarity):
+            if later_order > order and _is_update(later, given, rarity):
                 old.add(place)
                 break
     return old
@@ -154,7 +159,7 @@ class _Rarity:
         return sum(self._seen[word] <= most for word in words)
 
 
-def _replaces(new: Given, old: Given, rarity: _Rarity) -> bool:
+def _is_update(new: ClauseFigures, old: ClauseFigures, rarity: _Rarity) -> bool:
     shared = new.words & old.words
     counted = [unit for unit in old.values if unit not in _WHEN]
     given_again = [unit for unit in counted if _gives_another(new, old.values[unit], unit)]
@@ -174,7 +179,7 @@ def _replaces(new: Given, old: Given, rarity: _Rarity) -> bool:
     return is_same and (new.changes or rarity.rare(shared) > 0)  # many things of a kind are not one that changes
 
 
-def _gives_another(new: Given, values: frozenset[str], unit: str) -> bool:
+def _gives_another(new: ClauseFigures, values: frozenset[str], unit: str) -> bool:
     """Return whether a clause has another value of a unit.
 
     After words of a change, a bare number may be of any unit that counts things.

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from everlong.context.summary.clauses import Clause, clauses, prose
+from everlong.context.summary.figures import WORD
 from everlong.context.summary.tasks import Task
 from everlong.context.text import clip
 
-_WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
 _MAKES = re.compile(
     r"\b(?:build|craft|creat|develop|writ|design|launch|plan|prepar|mak|start|updat|improv|learn|stud|master|understand)"
     r"\w{0,3}\b|\b(?:work(?:ing)? on|get(?:ting)? (?:an?|my|the|into)|find(?:ing)? (?:an?|my)|mov(?:e|ing) (?:to|into)|"
@@ -169,5 +169,5 @@ def _centrality(text: str, spread: Mapping[str, float]) -> float:
 
 def _words(text: str) -> set[str]:
     """Return the meaningful words of a text, in the singular."""
-    found = (word for word in map(str.lower, _WORD.findall(text)) if not _COMMON_WORDS.fullmatch(word))
+    found = (word for word in map(str.lower, WORD.findall(text)) if not _COMMON_WORDS.fullmatch(word))
     return {word[:-1] if len(word) > 4 and word[-1] == "s" and word[-2] != "s" else word for word in found}

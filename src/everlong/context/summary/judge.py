@@ -65,15 +65,15 @@ class Judged:
 
 def answer_document(answer: object) -> SummaryDocument:
     """Return an answer as a document, or raise an error that says why it is none."""
-    return _parsed(answer)[0]
+    return _parse(answer)[0]
 
 
 def judged(answer: object, yardstick: Yardstick, budget: int, count: Callable[[str], int]) -> Judged:
     """Return what can be used of an answer; raise if nothing can."""
-    document, preamble, body = _parsed(answer)
+    document, preamble, body = _parse(answer)
     if min(count(item) for items in document.items.values() for item in items) > budget:
         raise UnusableSummary(f"no part of the summary fits {budget} tokens")
-    problems = _without_faults(document, preamble, yardstick)
+    problems = _cut_faults(document, preamble, yardstick)
     hangs = str(answer).endswith((" ", "\t")) and not _FINISHED.search(body)
     if hangs or _breaks_off(body, yardstick, budget, count):
         problems.append("it breaks off before its end")
@@ -95,7 +95,7 @@ def judged(answer: object, yardstick: Yardstick, budget: int, count: Callable[[s
     return Judged(document, tuple(problems), invented)
 
 
-def _without_faults(document: SummaryDocument, preamble: str, yardstick: Yardstick) -> list[str]:
+def _cut_faults(document: SummaryDocument, preamble: str, yardstick: Yardstick) -> list[str]:
     """Cut lines that do not belong into a summary, and return the problems they were."""
     problems: list[str] = []
     replies = _cut(document, lambda line: bool(_REPLY.match(line)))
@@ -110,7 +110,7 @@ def _without_faults(document: SummaryDocument, preamble: str, yardstick: Yardsti
     return problems
 
 
-def _parsed(answer: object) -> tuple[SummaryDocument, str, str]:
+def _parse(answer: object) -> tuple[SummaryDocument, str, str]:
     """Return the document of an answer, the text before it, and its own text."""
     if not isinstance(answer, str) or not answer.strip():
         raise UnusableSummary("the summary is empty")

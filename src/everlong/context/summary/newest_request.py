@@ -11,24 +11,24 @@ from everlong.context.summary.language import Phrases, newest_label, quotes_wrap
 from everlong.context.text import TextCount, clip, one_line
 
 SECTION = "Pending User Asks"
-_LENGTH = 240
+_BRIEF_LENGTH = 240
 _WHOLE_LENGTH = 6_000
 _MOST_OF_BUDGET = 0.4
 """The largest share of a summary's budget for a newest request that is quoted whole."""
-_NEWEST_WORD = re.compile(r"[A-Za-z0-9_]{2,}|[\u3400-\u9fff]")
+_WORD = re.compile(r"[A-Za-z0-9_]{2,}|[\u3400-\u9fff]")
 _LEAST_SHARED = 0.5
 _LEAST_NAMED = 0.75
 
 
 def newest_line(phrases: Phrases, latest: str) -> str:
     """Return the item that names the newest request."""
-    return f"- {phrases.newest_request}: {cut_at_clause(latest, _LENGTH)}"
+    return f"- {phrases.newest_request}: {cut_at_clause(latest, _BRIEF_LENGTH)}"
 
 
 def whole_newest_line(phrases: Phrases, latest: str, budget: int, count: TextCount) -> str:
     """Return the item that quotes the newest request whole, shortened only if it is very long."""
     words, length = one_line(latest), _WHOLE_LENGTH
-    while length > _LENGTH and count(clip(words, length)) > budget * _MOST_OF_BUDGET:
+    while length > _BRIEF_LENGTH and count(clip(words, length)) > budget * _MOST_OF_BUDGET:
         length //= 2
     return f"- {phrases.newest_request}: {clip(words, length)}"
 
@@ -39,9 +39,10 @@ def inherited_newest(previous: str | None) -> str:
     return next((without_label(item) for item in items if newest_label(item) and not quotes_wrapper(item)), "")
 
 
-def is_restated(document: SummaryDocument, latest: str) -> bool:
-    """Return whether a summary names the newest request as such."""
-    return not latest.strip() or any(names_newest(item, latest) for item in document.items[SECTION])
+def is_same(one: str, other: str) -> bool:
+    """Return whether two texts are one request, perhaps cut short."""
+    first, second = (one_line(text).removesuffix(" ...").casefold() for text in (one, other))
+    return bool(first and second) and (first.startswith(second[:200]) or second.startswith(first[:200]))
 
 
 def names_newest(item: str, latest: str) -> bool:
@@ -51,26 +52,31 @@ def names_newest(item: str, latest: str) -> bool:
     said, asked = without_label(item), clip(one_line(latest), 2_000)
     if is_same(said, asked):
         return True
-    if len(asked) <= _LENGTH and not _names_most(said, asked):
+    if len(asked) <= _BRIEF_LENGTH and not _names_most(said, asked):
         return False
-    words = set(_NEWEST_WORD.findall(said.lower()))
-    return bool(words) and len(words & set(_NEWEST_WORD.findall(asked.lower()))) >= _LEAST_SHARED * len(words)
+    words = set(_WORD.findall(said.lower()))
+    return bool(words) and len(words & set(_WORD.findall(asked.lower()))) >= _LEAST_SHARED * len(words)
+
+
+def is_restated(document: SummaryDocument, latest: str) -> bool:
+    """Return whether a summary names the newest request as such."""
+    return not latest.strip() or any(names_newest(item, latest) for item in document.items[SECTION])
 
 
 def is_cut_short(item: str, latest: str) -> bool:
     """Return whether an item names only the beginning of a request short enough to be named whole."""
     asked = one_line(latest)
-    return len(asked) <= _LENGTH and not _names_most(without_label(item), asked)
-
-
-def _names_most(said: str, asked: str) -> bool:
-    telling = telling_words(asked)
-    return len(telling & telling_words(said)) >= _LEAST_NAMED * len(telling)
+    return len(asked) <= _BRIEF_LENGTH and not _names_most(without_label(item), asked)
 
 
 def is_stale(item: str, latest: str) -> bool:
     """Return whether an item calls another request the newest."""
     return bool(newest_label(item)) and not names_newest(item, latest)
+
+
+def _names_most(said: str, asked: str) -> bool:
+    telling = telling_words(asked)
+    return len(telling & telling_words(said)) >= _LEAST_NAMED * len(telling)
 
 
 def restated(
@@ -83,9 +89,3 @@ def restated(
     items[SECTION] = [item for item in items[SECTION] if not (newest_label(item) if quotes else is_stale(item, latest))]
     items[SECTION] = [*(item for item in extract.items[SECTION] if names_newest(item, latest)), *items[SECTION]]
     return SummaryDocument(items)
-
-
-def is_same(one: str, other: str) -> bool:
-    """Return whether two texts are one request, perhaps cut short."""
-    first, second = (one_line(text).removesuffix(" ...").casefold() for text in (one, other))
-    return bool(first and second) and (first.startswith(second[:200]) or second.startswith(first[:200]))

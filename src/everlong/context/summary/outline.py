@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from everlong.context.summary.actions import Action, ActionKind, ActionOutcome, is_looking
-from everlong.context.summary.clauses import Clause, clauses, conclude, is_go_ahead, joined, plain_line, prose, states
+from everlong.context.summary.clauses import (
+    Clause,
+    clauses,
+    conclude,
+    is_go_ahead,
+    is_statement,
+    join_clauses,
+    plain_line,
+    prose,
+)
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.facts import Facts
 from everlong.context.summary.goal import central_goal, goal_in
@@ -21,7 +30,7 @@ from everlong.context.summary.key_lines import KeyLine, LineGroup, MessageLine
 from everlong.context.summary.language import Phrases, is_closing, marks, without_label
 from everlong.context.summary.newest_request import is_same
 from everlong.context.summary.retractions import taken_back
-from everlong.context.summary.tasks import Task, cut_into_tasks, task_line, told_before
+from everlong.context.summary.tasks import Task, cut_into_tasks, task_line, tasks_in_summary
 from everlong.context.text import clip
 
 _COMMAND = re.compile(r"`([^`]+)`")
@@ -29,7 +38,7 @@ _FILE_ITEM = re.compile(r"- `?([^\s`]+)`?(?: — (.*))?$")
 _SCRIPT = re.compile(r"(\s-[ce]|\bsed -i)\s+(['\"]).*", re.DOTALL)
 """A program on the command line: code, which says nothing among sentences."""
 _CUT_SHORT = re.compile(r"\s*2>&1|\s*\|\s*(?:tail|head|grep)\b[^|]*")
-_WISHES = "Constraints & Preferences"
+_CONSTRAINTS = "Constraints & Preferences"
 _NEW_DEADLINE = re.compile(
     r"\bnew (?:\w+ ){0,2}deadline\b|\bdeadline (?:was |is )?(?:moved|extended|pushed)", re.IGNORECASE
 )
@@ -53,7 +62,7 @@ MUST = 50.0
 _GOAL = 20.0
 _NOW = 3.4
 """The current wish stands whole or not at all: the newest request says it as well."""
-_MOST_COUNTED = 9
+_LARGEST_COUNT = 9
 _INHERITED = 0.8
 """The factor for an item of the earlier summary beside an equal one of the new turns."""
 _FEW_TASKS, _MANY_TASKS = 1, 6
@@ -113,7 +122,7 @@ class Outline:
             return
         if any(marks("change_of_mind", clause.text) for clause in task.clauses):
             return
-        about = f'{newest} ("{joined(task.clauses[:2], task.clauses)}")'
+        about = f'{newest} ("{join_clauses(task.clauses[:2], task.clauses)}")'
         self.candidates = [one._replace(text=about) if one.text == newest else one for one in self.candidates]
 
     def leave_out_failures(self) -> None:
@@ -162,29 +171,29 @@ def build_outline(
     outline = Outline(phrases, len(facts))
     outcomes = _outcomes(facts)
     outline.at_work = bool(previous and previous.items["Relevant Files"]) or any(fact.actions for fact in facts)
-    told, others = told_before(previous.items["Done"]) if previous else ([], {})
+    told, others = tasks_in_summary(previous.items["Done"]) if previous else ([], {})
     mine = cut_into_tasks(facts, outcomes, at_work=outline.at_work)
     _mark_open(mine, facts, around.latest)
     outline.tasks = [*told, *(task for task in mine if task.clauses and not task.is_open)]
-    _goal(outline, mine, told, previous, around)
+    _add_goal(outline, mine, told, previous, around)
     for order, fact in enumerate(facts):
         outline.candidates += [_preference(order, f"- {rule}", 2) for rule in fact.rules]
         if fact.role == "user":
-            _user(outline, order, fact, around.latest)
+            _add_user(outline, order, fact, around.latest)
         elif fact.role == "assistant":
-            _assistant(outline, order, fact, outcomes)
+            _add_assistant(outline, order, fact, outcomes)
     for task in mine:
-        _answered(outline, task)
+        _add_answer(outline, task)
     for task in mine:
         if task.is_open or not task.clauses:
-            _steps(outline, task)
-    _end_state(outline, facts, mine[-1])
+            _add_steps(outline, task)
+    _add_end_state(outline, facts, mine[-1])
     if around.newest_item:
         outline.candidates.append(Candidate("Pending User Asks", outline.length, around.newest_item, 2 * MUST))
     if previous is not None:
         _inherit(outline, previous, others, around.latest)
     _retire_deadlines(outline)
-    _finish(outline)
+    _add_files(outline)
     return outline
 
 
@@ -208,7 +217,7 @@ def _mark_open(tasks: Sequence[Task], facts: Sequence[Facts], latest: str) -> No
         tasks[-1].is_open = tasks[-1].order >= 0
 
 
-def _goal(
+def _add_goal(
     outline: Outline, mine: Sequence[Task], told: Sequence[Task], previous: SummaryDocument | None, around: Around
 ) -> None:
     """Add the overall goal: the first request, or what most of a long talk is about."""
@@ -248,12 +257,12 @@ def _wanted_now(mine: Sequence[Task], latest: str, *, few: bool) -> str:
     if _CHOOSES.search(latest):
         return ""  # the newest request says it
     said = [] if is_go_ahead(latest) else clauses(prose(latest))
-    if any(clause.wished or clause.asks or (clause.stands and not states(clause.text)) for clause in said):
+    if any(clause.wished or clause.asks or (clause.stands and not is_statement(clause.text)) for clause in said):
         wishes = [clause for clause in said if clause.stands and _is_wish(clause)]
         if few or (wishes and all(clause.is_question for clause in wishes) and not _NEEDS.search(latest)):
             return ""
         brief = wishes[: 1 if wishes and len(wishes[0].text) > _BRIEF_WISH else 2]
-        return joined(brief, said) if brief else goal_in(latest, brief=True)
+        return join_clauses(brief, said) if brief else goal_in(latest, brief=True)
     for task in reversed(mine):
         for clause in task.clauses if not task.is_open else ():
             asks_for = _is_wish(clause) and clause.stands and not clause.is_question and not clause.points
@@ -264,10 +273,12 @@ def _wanted_now(mine: Sequence[Task], latest: str, *, few: bool) -> str:
 
 def _is_wish(clause: Clause) -> bool:
     """Return whether a clause asks for something, or says what is needed."""
-    return clause.wished or clause.text.endswith("?") or bool(_NEEDS.search(clause.text)) or not states(clause.text)
+    return (
+        clause.wished or clause.text.endswith("?") or bool(_NEEDS.search(clause.text)) or not is_statement(clause.text)
+    )
 
 
-def _user(outline: Outline, order: int, fact: Facts, latest: str) -> None:
+def _add_user(outline: Outline, order: int, fact: Facts, latest: str) -> None:
     if not fact.said:
         return
     if bool(latest) and is_same(fact.said, latest):
@@ -283,7 +294,7 @@ def _user(outline: Outline, order: int, fact: Facts, latest: str) -> None:
 
 def _retire_deadlines(outline: Outline) -> None:
     """Drop deadlines that a later clause has moved."""
-    wishes = [candidate for candidate in outline.candidates if candidate.section == _WISHES]
+    wishes = [candidate for candidate in outline.candidates if candidate.section == _CONSTRAINTS]
     moved = [wish.order for wish in wishes if _NEW_DEADLINE.search(wish.text)]
     old = {wish for wish in wishes if moved and wish.order < max(moved) and "deadline" in wish.text}
     if old:
@@ -293,19 +304,19 @@ def _retire_deadlines(outline: Outline) -> None:
 def _preference(order: int, text: str, figures: int) -> Candidate:
     """Return a preference as a candidate; it does not age, because it holds until it is taken back."""
     worth = 1.5 + 0.5 * min(3, figures)
-    return Candidate("Constraints & Preferences", order, text, worth * 60 / (60 + len(text)))
+    return Candidate(_CONSTRAINTS, order, text, worth * 60 / (60 + len(text)))
 
 
-def _assistant(outline: Outline, order: int, fact: Facts, outcomes: dict[tuple[int, str], ActionOutcome]) -> None:
+def _add_assistant(outline: Outline, order: int, fact: Facts, outcomes: dict[tuple[int, str], ActionOutcome]) -> None:
     if fact.actions or fact.is_short:  # at length, assistants explain what could be decided
         for sentence in fact.decisions:
             if not _PROCEDURE.search(sentence) and ", or " not in sentence:
                 outline.add("Key Decisions", order, f"- {sentence}", 1.6)
     for call_id, _, action in fact.actions:
-        _action(outline, order, action, outcomes.get((order, call_id)))
+        _add_action(outline, order, action, outcomes.get((order, call_id)))
 
 
-def _action(outline: Outline, order: int, action: Action, outcome: ActionOutcome | None) -> None:
+def _add_action(outline: Outline, order: int, action: Action, outcome: ActionOutcome | None) -> None:
     failed = outcome is not None and outcome.failed
     for gone in action.removed:
         for path in [path for path in outline.files if path == gone or path.startswith(f"{gone.rstrip('/')}/")]:
@@ -325,7 +336,7 @@ def _action(outline: Outline, order: int, action: Action, outcome: ActionOutcome
             outline.succeeded.add(action.title)
 
 
-def _answered(outline: Outline, task: Task) -> None:
+def _add_answer(outline: Outline, task: Task) -> None:
     """Add a plain question with its plain answer, and drop its task."""
     if len(task.clauses) == 1 and task.clauses[0].asks and task.answers:
         answer = task.answers[0]
@@ -336,7 +347,7 @@ def _answered(outline: Outline, task: Task) -> None:
                 outline.tasks = [other for other in outline.tasks if other is not task]
 
 
-def _steps(outline: Outline, task: Task) -> None:
+def _add_steps(outline: Outline, task: Task) -> None:
     """Add the steps of an open task, or of work without a request; a closed task's own line tells its steps."""
     newest = {_bare_command(action.title): order for order, action, _ in task.actions}
     last = {path: order for order, action, _ in task.actions if action.changes for path in action.paths}
@@ -349,18 +360,18 @@ def _steps(outline: Outline, task: Task) -> None:
         if (
             action.looks
             or action.prepares
-            or not _tells(action, outcome)
+            or not _is_worth_telling(action, outcome)
             or newest[_bare_command(action.title)] > order
         ):
             continue  # of a command that was run again, the last run tells
-        _changed(outline, order, changed)
+        _add_changes(outline, order, changed)
         changed = {}
         outline.add("Done", order, _action_line(outline.phrases, action, outcome), 1.4 if failed else 1.1)
     if task.actions:
-        _changed(outline, task.actions[-1][0], changed)
+        _add_changes(outline, task.actions[-1][0], changed)
 
 
-def _tells(action: Action, outcome: ActionOutcome | None) -> bool:
+def _is_worth_telling(action: Action, outcome: ActionOutcome | None) -> bool:
     """Return whether a step is worth telling: not a command without a result, one that failed to start, or a script."""
     if action.kind != "run":
         return not (outcome is not None and outcome.failed)  # it is an open error, or was made good
@@ -371,7 +382,7 @@ def _tells(action: Action, outcome: ActionOutcome | None) -> bool:
     return not _CALLED_IN_VAIN.search(outcome.told)
 
 
-def _changed(outline: Outline, order: int, kinds: Mapping[str, ActionKind]) -> None:
+def _add_changes(outline: Outline, order: int, kinds: Mapping[str, ActionKind]) -> None:
     """Add the files written or edited between two other steps, as one step each."""
     for kind, verb in (("write", outline.phrases.wrote), ("edit", outline.phrases.edited)):
         shown = [f"`{path}`" for path, how in kinds.items() if how == kind]
@@ -398,7 +409,7 @@ def _shown_command(title: str) -> str:
     return clip(_SCRIPT.sub(r"\1 …", title), 140)
 
 
-def _end_state(outline: Outline, facts: Sequence[Facts], last: Task) -> None:
+def _add_end_state(outline: Outline, facts: Sequence[Facts], last: Task) -> None:
     """Add what was in progress, blocked and next when the summarized turns ended."""
     answer = last.answers[-1] if last.answers else None
     if answer is not None and answer.stated and not answer.actions and last.is_open and last.order >= 0:
@@ -425,7 +436,7 @@ def _inherit(outline: Outline, previous: SummaryDocument, others: Mapping[int, s
                 _inherit_file(outline, item, order)
             elif section == "Critical Context":
                 _inherit_lines(outline, item, order)
-            elif section == "Constraints & Preferences":
+            elif section == _CONSTRAINTS:
                 outline.candidates.append(_preference(order, item, 1))
             elif section == "Blocked":
                 _inherit_obstacle(outline, item, order)
@@ -493,7 +504,7 @@ def _inherit_file(outline: Outline, item: str, order: int) -> None:
     entry.note = match[2] or ""
 
 
-def _finish(outline: Outline) -> None:
+def _add_files(outline: Outline) -> None:
     phrases = outline.phrases
     for path, entry in outline.files.items():
         done = [
@@ -512,7 +523,7 @@ def _finish(outline: Outline) -> None:
 
 def _times(count: int) -> str:
     """Return how often as text, capped: a large number would read like a fact of the conversation."""
-    return f"×{count}" if count <= _MOST_COUNTED else f"×{_MOST_COUNTED}+"
+    return f"×{count}" if count <= _LARGEST_COUNT else f"×{_LARGEST_COUNT}+"
 
 
 # -- lines -------------------------------------------------------------------------------------------------------------

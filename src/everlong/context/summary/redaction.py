@@ -73,17 +73,13 @@ def redacted(text: str) -> str:
         text = _WEBHOOK.sub(r"\1[redacted:webhook]", text)
     lowered = text.lower()
     if "authorization" in lowered or "bearer" in lowered:
-        text = _BEARER.sub(r"\1[redacted:bearer_token]", _AUTHORIZATION.sub(_unless_done, text))
+        text = _BEARER.sub(r"\1[redacted:bearer_token]", _AUTHORIZATION.sub(r"\1[redacted:bearer_token]", text))
     if any(word in lowered for word in ("key", "secret", "token", "passw", "passphrase", "pwd", "credential")):
-        text = _FLAG.sub(r"\1[redacted:secret]", _ASSIGNED.sub(_assignment, text))
+        text = _FLAG.sub(r"\1[redacted:secret]", _ASSIGNED.sub(_redact_assigned, text))
     return text
 
 
-def _unless_done(match: re.Match[str]) -> str:
-    return f"{match[1]}[redacted:bearer_token]"
-
-
-def _assignment(match: re.Match[str]) -> str:
+def _redact_assigned(match: re.Match[str]) -> str:
     value, quoted = match["value"], match["quote"] is not None
     kind = "password" if match["password"] else "secret"
     name = match["name"].lower()

@@ -20,7 +20,7 @@ _LONGEST = 600
 """Characters read of each sentence."""
 
 
-class TakenBack(NamedTuple):
+class Retraction(NamedTuple):
     """One thing given up."""
 
     what: str
@@ -131,7 +131,7 @@ _CHINESE_TRIGGER = re.compile("[算改忘不别取撤先停换打暂等还]")
 """Without one of these, no phrase of its language can match; most sentences have none."""
 
 
-def taken_back(text: str, found: Sequence[str]) -> tuple[TakenBack, ...]:
+def taken_back(text: str, found: Sequence[str]) -> tuple[Retraction, ...]:
     """Return everything that a message takes back, in order; ``found`` are the sentences of ``text``."""
     if "```" in text or ">" in text:
         found = sentences(_FENCE.sub("\n", text))
@@ -139,10 +139,10 @@ def taken_back(text: str, found: Sequence[str]) -> tuple[TakenBack, ...]:
     together = "\n".join(told).lower()
     if not (_ENGLISH_TRIGGER.search(together) or _CHINESE_TRIGGER.search(together)):
         return ()
-    return tuple(dict.fromkeys(_read(told)))
+    return tuple(dict.fromkeys(_read_sentences(told)))
 
 
-def _read(told: Sequence[str]) -> Iterator[TakenBack]:
+def _read_sentences(told: Sequence[str]) -> Iterator[Retraction]:
     for place, sentence in enumerate(told):
         looked_at = sentence[:_LONGEST]
         is_english, is_chinese = _ENGLISH_TRIGGER.search(looked_at.lower()), _CHINESE_TRIGGER.search(looked_at)
@@ -156,11 +156,13 @@ def _read(told: Sequence[str]) -> Iterator[TakenBack]:
             yield from _chinese(bare, following)
 
 
-def _english(sentence: str, following: str) -> Iterator[TakenBack]:
+def _english(sentence: str, following: str) -> Iterator[Retraction]:
     put_off = bool(_LATER.search(sentence))
     stopped = _STOP.match(sentence)
     if stopped:
-        yield from _last(sentence[stopped.end() :], following, put_off=bool(_LATER.search(f"{sentence} {following}")))
+        yield from _latest_request(
+            sentence[stopped.end() :], following, put_off=bool(_LATER.search(f"{sentence} {following}"))
+        )
         return
     for pattern in (_STRONG, _SOFT, _HOLD):
         match = pattern.search(sentence)
@@ -171,23 +173,23 @@ def _english(sentence: str, following: str) -> Iterator[TakenBack]:
     if replaced:
         what = _object(replaced["what"])
         if what and not _PRONOUN.fullmatch(what):
-            yield TakenBack(what, _clean(sentence[: replaced.start()]), soft=True)
+            yield Retraction(what, _clean(sentence[: replaced.start()]), soft=True)
         return
-    yield from _another(sentence, put_off=put_off)
+    yield from _replacement(sentence, put_off=put_off)
 
 
-def _dropped(match: re.Match[str], following: str, *, soft: bool, put_off: bool) -> Iterator[TakenBack]:
+def _dropped(match: re.Match[str], following: str, *, soft: bool, put_off: bool) -> Iterator[Retraction]:
     """Yield something dropped by its name, or by a pronoun for the latest request."""
     what, rest = _object(match["what"]), _rest(match["what"], match.string[match.end("what") :])
     if match.groupdict().get("booked") and what and len(_TELLING.findall(what)) == 1:
         return  # bookings, orders and flights are cancelled too: one word does not tell a request
     if what and not _PRONOUN.fullmatch(what):
-        yield TakenBack(what, _clean(rest) or _clean(following), soft=soft, put_off=put_off)
+        yield Retraction(what, _clean(rest) or _clean(following), soft=soft, put_off=put_off)
     elif what or not soft:
-        yield from _last(rest, following, put_off=put_off)
+        yield from _latest_request(rest, following, put_off=put_off)
 
 
-def _another(sentence: str, *, put_off: bool) -> Iterator[TakenBack]:
+def _replacement(sentence: str, *, put_off: bool) -> Iterator[Retraction]:
     """Yield a replacement where only the verb tells what it replaces."""
     match = _ANOTHER.match(sentence)
     if match is None or _MORE.search(sentence):
@@ -196,12 +198,12 @@ def _another(sentence: str, *, put_off: bool) -> Iterator[TakenBack]:
     wanted = sentence[match.start("verb") :]
     if " ".join(match["verb"].lower().split()) in _USING:
         if is_instead or _TURNING.search(match["turn"]):
-            yield TakenBack("", _clean(wanted), by_verb="use")
+            yield Retraction("", _clean(wanted), by_verb="use")
     elif is_instead:
-        yield from _last(wanted, "", put_off=put_off)
+        yield from _latest_request(wanted, "", put_off=put_off)
 
 
-def _chinese(sentence: str, following: str) -> Iterator[TakenBack]:
+def _chinese(sentence: str, following: str) -> Iterator[Retraction]:
     put_off = bool(_LATER.search(f"{sentence} {following}"))
     held = _ZH_HOLD.search(sentence)
     named = _ZH_NAMED.search(sentence)
@@ -209,25 +211,25 @@ def _chinese(sentence: str, following: str) -> Iterator[TakenBack]:
     if named and not is_held and not re.search(r"[别要]忘", sentence):
         what = next((value for value in named.groups() if value), "").strip()
         if what and not _ZH_PRONOUN.fullmatch(what):
-            yield TakenBack(what, _clean(sentence[named.end() :]) or _clean(following), soft=True)
+            yield Retraction(what, _clean(sentence[named.end() :]) or _clean(following), soft=True)
             return
     if held and held["what"]:
-        yield TakenBack(held["what"], _clean(sentence[held.end() :]) or _clean(following), soft=True, put_off=True)
+        yield Retraction(held["what"], _clean(sentence[held.end() :]) or _clean(following), soft=True, put_off=True)
         return
     another = _ZH_ANOTHER.search(sentence)
     stopped = _ZH_STOP.match(sentence)
     last = stopped or _ZH_LAST.search(sentence)
     if last:
-        yield from _last(sentence[last.end() :], following, put_off=bool(stopped and put_off))
+        yield from _latest_request(sentence[last.end() :], following, put_off=bool(stopped and put_off))
     elif another:
-        yield TakenBack("", _clean(another["verb"] + another["rest"]), by_verb="用")
+        yield Retraction("", _clean(another["verb"] + another["rest"]), by_verb="用")
 
 
-def _last(rest: str, following: str, *, put_off: bool) -> Iterator[TakenBack]:
+def _latest_request(rest: str, following: str, *, put_off: bool) -> Iterator[Retraction]:
     """Yield the latest request as given up; thanks alone ("never mind, thanks") only decline an offer."""
     instead = _clean(rest) or _clean(following)
     if not _DECLINES.search(instead) or len(_DECLINES.sub("", instead).split()) > 2:
-        yield TakenBack("", instead, put_off=put_off)
+        yield Retraction("", instead, put_off=put_off)
 
 
 def _object(words: str) -> str:

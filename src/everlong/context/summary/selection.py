@@ -27,103 +27,6 @@ from everlong.context.summary.outline import MUST, Candidate, Outline
 from everlong.context.summary.tasks import Chronicle
 from everlong.context.summary.trace import NO_TRACE, SummaryTrace
 
-_SIGHTINGS = (1.0, 0.3, 0.0)
-"""The factor for an entity that is not said yet, said once, said more often."""
-_SPOKEN, _SPOKEN_AGAIN = 2.0, 0.1
-"""Lines of at least this weight say what an entity is about; there, an entity said once adds this much more."""
-_RECURRENCE = 0.6
-_COMPANY = 0.4
-
-Waiting = tuple[float, int, KeyLine]
-"""The negative gain of a line, its negative position, and the line: the best and newest sorts first."""
-
-
-class Gains:
-    """The gain of each line, updated as entities get said."""
-
-    def __init__(self, groups: Sequence[LineGroup], said: Mapping[str, int], length: int) -> None:
-        self._size = max(1, length)
-        self._said = said
-        self._adds = _entity_worth(groups)
-        """The current worth of each entity; the original worth is kept apart, for the few that were said."""
-        self._worth: dict[str, float] = {}
-        self._again: dict[str, float] = {}
-        """Extra worth of an entity said once, if a person or the assistant says it again."""
-        self.cover(said)
-
-    def cover(self, names: Iterable[str]) -> None:
-        """Update the worth of entities that have just been said."""
-        for name in names:
-            adds = self._adds.get(name)
-            if adds is not None:
-                worth = self._worth.setdefault(name, adds)
-                times = self._said[name]
-                self._adds[name] = worth * _SIGHTINGS[min(times, 2)]
-                self._again[name] = worth * _SPOKEN_AGAIN if times == 1 else 0.0
-
-    def of(self, key_line: KeyLine) -> float:
-        """Return a line's gain per character: first mentions count in full, second ones a little, more not at all."""
-        order, (text, names, words, _), weight, _ = key_line
-        added = sum(map(self._adds.__getitem__, names))
-        if weight >= _SPOKEN:
-            added += self._added_again(names)
-        return self._gain(added, order, text, words)
-
-    def best(self, groups: Sequence[LineGroup], most: int) -> list[Waiting]:
-        """Return the lines with the highest gains, at most ``most``; of equal ones the newest."""
-        gains = array("d", self._all(groups))
-        least = min(heapq.nlargest(most, gains), default=0.0)
-        places = [place for place, gain in enumerate(gains) if gain >= least and gain > 0]
-        surplus = len(places) - most  # of equal ones the oldest are too many
-        ends = array("q", accumulate(len(group.lines) for group in groups))
-        found: list[Waiting] = []
-        for place in places:
-            if surplus > 0 and gains[place] == least:
-                surplus -= 1
-                continue
-            at = bisect_right(ends, place)
-            found.append((-gains[place], -place, groups[at].key_line(place - ends[at])))
-        return found
-
-    def _all(self, groups: Iterable[LineGroup]) -> Iterator[float]:
-        adds, gain = self._adds.__getitem__, self._gain
-        for order, weight, lines, _ in groups:
-            is_spoken = weight >= _SPOKEN
-            for place, (text, names, words, _) in enumerate(lines):
-                added = sum(map(adds, names))
-                if is_spoken:
-                    added += self._added_again(names)
-                yield gain(added, order + place / 1_000, text, words) if added else 0.0
-
-    def _added_again(self, names: Iterable[str]) -> float:
-        again = self._again
-        return sum([again[name] for name in names if name in again])
-
-    def _gain(self, added: float, order: float, text: str, words: int) -> float:
-        # Plain words around the names add to a gain, because a name is of no use without what it was about.
-        recency = 0.5 + 0.5 * max(0.0, order) / self._size
-        return added * recency * (1.0 + _COMPANY * words) / (len(text) + 16)
-
-
-def _entity_worth(groups: Sequence[LineGroup]) -> dict[str, float]:
-    """Return the worth of each entity: more if a person or the assistant wrote it, and if it recurs."""
-    worth: dict[str, float] = {}
-    for weight in sorted({group.weight for group in groups}):
-        worth.update(zip(_names(group for group in groups if group.weight == weight), repeat(weight)))
-    for name, count in Counter(_names(groups)).items():
-        worth[name] = worth[name] * (1.0 + _RECURRENCE * math.log2(count)) * _telling(name)
-    return worth
-
-
-def _names(groups: Iterable[LineGroup]) -> Iterator[str]:
-    return chain.from_iterable(line.entities for group in groups for line in group.lines)
-
-
-def _telling(name: str) -> float:
-    """Return how much a name says by itself: 43 may be anything, 8437 hardly."""
-    return min(1.0, 0.15 * len(name) ** 1.5) if name.isdigit() else 1.0
-
-
 _USERS_OWN = frozenset({"Goal", "Constraints & Preferences", "Pending User Asks"})
 _PROSE_TOKENS = 600
 _USERS_TOKENS = 4_000
@@ -137,7 +40,6 @@ _BEYOND = 0.15
 _FOCUS_SHARE = 0.65
 _MOST_CANDIDATES = 3_000
 """The most candidates weighed per section, so that the work stays linear in the conversation."""
-
 _WORD = re.compile(r"[A-Za-z0-9_]{3,}|[\u3400-\u9fff]")
 _LINE_NUMBER = re.compile(r"^\s*\d+\s*[→:|\t ]?")
 _SAYS = re.compile(r"[^\W_]{2}")
@@ -159,7 +61,7 @@ _NAME = re.compile(r"[A-Z][^\W_]+")
 _USER_SAYS = tuple(f"{phrases.user_said}:" for phrases in ALL)
 _SENTENCE_SPACES = 4
 """A line of a talk with fewer spaces is a title or an item of a list."""
-_SELECT_SPOKEN = 3.0
+_WRITTEN_WEIGHT = 3.0
 """From this weight on, a line was written by a person or a model."""
 _ESSENTIAL = 3.5
 """From this worth on, a candidate is cut short rather than left out."""
@@ -178,8 +80,8 @@ def select(
     Entities in ``known`` already stand beside the summary. The trace is told of every decision.
     """
     selection = _Selection(budget, count, focus, trace)
-    selection.know(known)
-    pools = _pools(outline.candidates)
+    selection.count_as_said(known)
+    pools = _candidates_by_section(outline.candidates)
     if focus:
         related = [c for pool in pools.values() for c in pool if selection.relates(c.text)]
         every = all_lines(outline.line_groups())
@@ -195,7 +97,7 @@ def select(
     own = _USERS_OWN if outline.at_work else _USERS_OWN | {"Key Decisions"}
     for section in sorted(SECTIONS, key=lambda section: section not in own):  # what people want and chose comes first
         if section == "Done":
-            selection.tell(outline)
+            selection.take_chronicle(outline)
         if section != "Critical Context":
             selection.take(pools.get(section, ()), _allowance(budget, SHARES[section], is_own=section in own))
     selection.take_lines(outline.line_groups(), outline.length, budget - selection.spent)
@@ -211,7 +113,7 @@ def _allowance(budget: int, share: float, *, is_own: bool) -> int:
     return max(least, int(claimed * share))
 
 
-def _told_tokens(budget: int, *, at_work: bool) -> int:
+def _chronicle_tokens(budget: int, *, at_work: bool) -> int:
     """Return the chronicle's part of a budget, in tokens."""
     base = min(budget, _USERS_TOKENS) + max(0, budget - _USERS_TOKENS) * _BEYOND
     if not at_work:
@@ -223,12 +125,12 @@ def _by_worth(candidate: Candidate) -> tuple[float, int]:
     return (-candidate.worth, -candidate.order)
 
 
-def _pools(candidates: Iterable[Candidate]) -> dict[str, list[Candidate]]:
+def _candidates_by_section(candidates: Iterable[Candidate]) -> dict[str, list[Candidate]]:
     by_section: dict[str, list[Candidate]] = {}
     for candidate in candidates:
         by_section.setdefault(candidate.section, []).append(candidate)
     pools = {section: heapq.nsmallest(_MOST_CANDIDATES, pool, key=_by_worth) for section, pool in by_section.items()}
-    return {section: _fold(pool) if section in _NO_REPEATS else pool for section, pool in pools.items()}
+    return {section: _fold_variants(pool) if section in _NO_REPEATS else pool for section, pool in pools.items()}
 
 
 class _Content(NamedTuple):
@@ -253,7 +155,7 @@ class _Content(NamedTuple):
         return self.figures <= other.figures and shared >= max(1, share * len(self.words))
 
 
-def _fold(pool: Sequence[Candidate]) -> list[Candidate]:
+def _fold_variants(pool: Sequence[Candidate]) -> list[Candidate]:
     """Return the pool without variants of items worth more; a variant with more figures takes the item's place."""
     kept: list[Candidate] = []
     contents: list[_Content] = []
@@ -286,9 +188,9 @@ class _Selection:
         self._waiting: list[tuple[float, int, KeyLine]] = []
         self._gains: Gains | None = None
         self._at_work = True
-        self._preferred: list[set[str]] = []
+        self._said_words: list[set[str]] = []
 
-    def know(self, names: Iterable[str]) -> None:
+    def count_as_said(self, names: Iterable[str]) -> None:
         """Count entities as said once."""
         self._covered.update(set(names))
 
@@ -305,7 +207,7 @@ class _Selection:
                 break
             text = candidate.text
             if candidate.section in _NO_REPEATS and candidate.worth < MUST and self._repeats(text):
-                self._trace.passed(candidate, 0, left)
+                self._trace.note_passed(candidate, 0, left)
                 continue
             cost = self._cost(candidate.section, text)
             if cost > left and candidate.worth >= _ESSENTIAL:
@@ -313,17 +215,17 @@ class _Selection:
                 cost = self._cost(candidate.section, text)
             if self._is_new(candidate.text) and self._is_new(text) and cost <= left:
                 self._add(candidate.section, candidate.order, text, cost)
-                self._texts.add(_folded(candidate.text))
-                self._trace.took(candidate, text, candidate.worth)
+                self._texts.add(_comparable(candidate.text))
+                self._trace.note_taken(candidate, text, candidate.worth)
                 left -= cost
             else:
-                self._trace.passed(candidate, cost, left)
+                self._trace.note_passed(candidate, cost, left)
                 misses += cost > left
 
-    def tell(self, outline: Outline) -> None:
+    def take_chronicle(self, outline: Outline) -> None:
         """Choose the lines of the chronicle, and outcomes of the newest tasks within the room left."""
         self._at_work = outline.at_work
-        allowance = min(_told_tokens(self.budget, at_work=outline.at_work), self.budget - self.spent)
+        allowance = min(_chronicle_tokens(self.budget, at_work=outline.at_work), self.budget - self.spent)
         stands = (*self._chosen["Goal"], *self._chosen["Constraints & Preferences"])
         told = (text.removeprefix("- ") for _, _, text in stands)
         chronicle = Chronicle(outline.tasks, outline.phrases, outline.length, self._count, self._covered, told)
@@ -333,7 +235,7 @@ class _Selection:
             candidate = Candidate("Done", task.order, text, 1.0)
             if self._is_new(text):
                 self._add("Done", task.order, text, self._cost("Done", text))
-                self._trace.told(candidate, text)
+                self._trace.note_task(candidate, text)
 
     def take_lines(self, groups: Sequence[LineGroup], length: int, allowance: int) -> None:
         """Choose lines greedily by the worth of the entities that each adds."""
@@ -343,7 +245,7 @@ class _Selection:
         self._gains = Gains(groups, self._covered, length)
         self._waiting = self._gains.best(groups, max(64, left))
         heapq.heapify(self._waiting)
-        self._trace.weighed(groups, self._gains.of, self._waiting)
+        self._trace.note_weighed(groups, self._gains.gain_of, self._waiting)
         self._take_waiting(left)
 
     def _take_waiting(self, left: int) -> None:
@@ -351,19 +253,19 @@ class _Selection:
         while gains and heap and left >= _SHORTEST_LINE:
             _, tie, key_line = heapq.heappop(heap)
             text, source = without_emphasis(key_line.line.text), key_line.source
-            gain = gains.of(key_line)
+            gain = gains.gain_of(key_line)
             if gain <= 0:
-                self._trace.passed(key_line, 0, left)
+                self._trace.note_passed(key_line, 0, left)
                 continue
             if heap and -gain > heap[0][0] + 1e-9:  # others add more by now: look at this one again later
                 heapq.heappush(heap, (-gain, tie, key_line))
                 continue
             cost = self._line_cost(text, source)
             if cost > left or text in source or not self._is_new(text) or not self._is_worth_quoting(key_line):
-                self._trace.passed(key_line, cost, left)
+                self._trace.note_passed(key_line, cost, left)
                 continue
             self._add_line(key_line, text, cost)
-            self._trace.took(key_line, text, gain)
+            self._trace.note_taken(key_line, text, gain)
             left -= cost
 
     def _is_worth_quoting(self, key_line: KeyLine) -> bool:
@@ -371,7 +273,7 @@ class _Selection:
         text = key_line.line.text
         if not _SAYS.search(_LINE_NUMBER.sub("", text)):
             return False
-        if self._at_work or key_line.weight < _SELECT_SPOKEN:
+        if self._at_work or key_line.weight < _WRITTEN_WEIGHT:
             return True
         if is_code(text):
             return is_failure(text) and key_line.source.startswith(_USER_SAYS)
@@ -383,7 +285,7 @@ class _Selection:
 
     def _add_line(self, key_line: KeyLine, text: str, cost: int) -> None:
         self._sources.setdefault(key_line.source, []).append((key_line.order, text))
-        self._say(f"{key_line.source} {text}", text, cost)
+        self._record(f"{key_line.source} {text}", text, cost)
 
     def use_up(self) -> None:
         """Choose more lines for the room left: items cost a little less together than one by one."""
@@ -418,25 +320,24 @@ class _Selection:
         return self._count(text) + 1 + (0 if self._chosen[section] else _HEADING_TOKENS)
 
     def _repeats(self, text: str) -> bool:
-        """Return whether an item's entities are all said, and most of its words by one other item of its kind."""
+        """Return whether an item's entities are all said, and most of its words by an item asked about before."""
         words = set(_WORD.findall(text.lower()))
         if any(name not in self._covered for name in entities(text)):
             return False
-        return any(len(words & said) >= _REPEATED * len(words) for said in self._preferred) or self._note_words(words)
-
-    def _note_words(self, words: set[str]) -> bool:
-        self._preferred.append(words)
+        if any(len(words & said) >= _REPEATED * len(words) for said in self._said_words):
+            return True
+        self._said_words.append(words)
         return False
 
     def _is_new(self, text: str) -> bool:
-        return _folded(text) not in self._texts
+        return _comparable(text) not in self._texts
 
     def _add(self, section: str, order: float, text: str, cost: int) -> None:
         self._chosen[section].append((not self.relates(text), order, text))
-        self._say(text, text, cost)
+        self._record(text, text, cost)
 
-    def _say(self, said: str, text: str, cost: int) -> None:
-        self._texts.add(_folded(text))
+    def _record(self, said: str, text: str, cost: int) -> None:
+        self._texts.add(_comparable(text))
         names = set(entities(said))
         self._covered.update(names)
         if self._gains:
@@ -449,6 +350,104 @@ def _as_item(line: str) -> str:
     return line if line.startswith("- ") else f"- {line}"
 
 
-def _folded(text: str) -> str:
+def _comparable(text: str) -> str:
     """Return a text in a form that is the same for equal texts."""
     return text.removeprefix("- ").casefold()
+
+
+# -- what a key line adds ----------------------------------------------------------------------------------------------
+
+_SIGHTINGS = (1.0, 0.3, 0.0)
+"""The factor for an entity that is not said yet, said once, said more often."""
+_SPOKEN_WEIGHT, _SPOKEN_AGAIN = 2.0, 0.1
+"""Lines of at least this weight say what an entity is about; there, an entity said once adds this much more."""
+_RECURRENCE = 0.6
+_COMPANY = 0.4
+Waiting = tuple[float, int, KeyLine]
+"""The negative gain of a line, its negative position, and the line: the best and newest sorts first."""
+
+
+class Gains:
+    """The gain of each line, updated as entities get said."""
+
+    def __init__(self, groups: Sequence[LineGroup], said: Mapping[str, int], length: int) -> None:
+        self._size = max(1, length)
+        self._said = said
+        self._adds = _entity_worth(groups)
+        """The current worth of each entity; the original worth is kept apart, for the few that were said."""
+        self._worth: dict[str, float] = {}
+        self._again: dict[str, float] = {}
+        """Extra worth of an entity said once, if a person or the assistant says it again."""
+        self.cover(said)
+
+    def cover(self, names: Iterable[str]) -> None:
+        """Update the worth of entities that have just been said."""
+        for name in names:
+            adds = self._adds.get(name)
+            if adds is not None:
+                worth = self._worth.setdefault(name, adds)
+                times = self._said[name]
+                self._adds[name] = worth * _SIGHTINGS[min(times, 2)]
+                self._again[name] = worth * _SPOKEN_AGAIN if times == 1 else 0.0
+
+    def gain_of(self, key_line: KeyLine) -> float:
+        """Return a line's gain per character: first mentions count in full, second ones a little, more not at all."""
+        order, (text, names, words, _), weight, _ = key_line
+        added = sum(map(self._adds.__getitem__, names))
+        if weight >= _SPOKEN_WEIGHT:
+            added += self._added_again(names)
+        return self._gain(added, order, text, words)
+
+    def best(self, groups: Sequence[LineGroup], most: int) -> list[Waiting]:
+        """Return the lines with the highest gains, at most ``most``; of equal ones the newest."""
+        gains = array("d", self._all(groups))
+        least = min(heapq.nlargest(most, gains), default=0.0)
+        places = [place for place, gain in enumerate(gains) if gain >= least and gain > 0]
+        surplus = len(places) - most  # of equal ones the oldest are too many
+        ends = array("q", accumulate(len(group.lines) for group in groups))
+        found: list[Waiting] = []
+        for place in places:
+            if surplus > 0 and gains[place] == least:
+                surplus -= 1
+                continue
+            at = bisect_right(ends, place)
+            found.append((-gains[place], -place, groups[at].key_line(place - ends[at])))
+        return found
+
+    def _all(self, groups: Iterable[LineGroup]) -> Iterator[float]:
+        adds, gain = self._adds.__getitem__, self._gain
+        for order, weight, lines, _ in groups:
+            is_spoken = weight >= _SPOKEN_WEIGHT
+            for place, (text, names, words, _) in enumerate(lines):
+                added = sum(map(adds, names))
+                if is_spoken:
+                    added += self._added_again(names)
+                yield gain(added, order + place / 1_000, text, words) if added else 0.0
+
+    def _added_again(self, names: Iterable[str]) -> float:
+        again = self._again
+        return sum([again[name] for name in names if name in again])
+
+    def _gain(self, added: float, order: float, text: str, words: int) -> float:
+        # Plain words around the names add to a gain, because a name is of no use without what it was about.
+        recency = 0.5 + 0.5 * max(0.0, order) / self._size
+        return added * recency * (1.0 + _COMPANY * words) / (len(text) + 16)
+
+
+def _entity_worth(groups: Sequence[LineGroup]) -> dict[str, float]:
+    """Return the worth of each entity: more if a person or the assistant wrote it, and if it recurs."""
+    worth: dict[str, float] = {}
+    for weight in sorted({group.weight for group in groups}):
+        worth.update(zip(_names(group for group in groups if group.weight == weight), repeat(weight)))
+    for name, count in Counter(_names(groups)).items():
+        worth[name] = worth[name] * (1.0 + _RECURRENCE * math.log2(count)) * _telling(name)
+    return worth
+
+
+def _names(groups: Iterable[LineGroup]) -> Iterator[str]:
+    return chain.from_iterable(line.entities for group in groups for line in group.lines)
+
+
+def _telling(name: str) -> float:
+    """Return how much a name says by itself: 43 may be anything, 8437 hardly."""
+    return min(1.0, 0.15 * len(name) ** 1.5) if name.isdigit() else 1.0

@@ -13,17 +13,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from everlong.context.summary.actions import Action, ActionOutcome
-from everlong.context.summary.clauses import LEFT_OUT, NEXT, Clause, figures_in, joined, states
+from everlong.context.summary.clauses import LEFT_OUT, NEXT, Clause, figures_in, is_statement, join_clauses
 from everlong.context.summary.facts import Facts
-from everlong.context.summary.figures import figures_and_names, tells_change
+from everlong.context.summary.figures import WORD, figures_and_names, tells_change
 from everlong.context.summary.language import Phrases
 from everlong.context.text import clip
 
 _LINE = re.compile(r'- "(?P<asked>.+?)"(?: → (?P<came>.+))?$', re.DOTALL)
-_WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
 _OF_IT = re.compile(r"\b(?:it|them)\b", re.IGNORECASE)
 """Pronouns for something that was named before."""
-_FIGURES = re.compile(r"\d[\d.,]*\d|\d")
+_NUMBER = re.compile(r"\d[\d.,]*\d|\d")
 _MOST_CLAUSES = 3_000
 _WORDY = 5
 """A clause without figures needs this many words for its full worth."""
@@ -34,7 +33,7 @@ _CHANGED = 1.8
 """The factor for a clause that gives a new value."""
 _OLDEST = 0.75
 """The factor for the oldest task: it still holds unless something newer says otherwise."""
-_OVERHEAD = 24
+_LENGTH_BIAS = 24
 """Characters added to the length of each clause, so that the shortest do not win by being short."""
 _HANGING = 0.5
 """The factor for a clause whose antecedent is not chosen."""
@@ -63,7 +62,7 @@ class Task:
     clauses: tuple[Clause, ...] = ()
     stated: tuple[Clause, ...] = ()
     """Preferences and circumstances that the request mentions."""
-    came_of_it: str = ""
+    told_outcome: str = ""
     """The outcome as an earlier summary tells it."""
     actions: list[tuple[int, Action, ActionOutcome | None]] = field(default_factory=list)
     answers: list[Facts] = field(default_factory=list)
@@ -76,12 +75,12 @@ class Task:
 
     def outcome(self, phrases: Phrases) -> str:
         """Return the outcome in a few words: files, the last telling command, the answer's conclusion."""
-        if self.came_of_it:
-            return self.came_of_it
-        parts = [*self._files(phrases), *self._command(phrases), *self._concluded()]
+        if self.told_outcome:
+            return self.told_outcome
+        parts = [*self._changed_files(phrases), *self._commands(phrases), *self._conclusion()]
         return "; ".join(dict.fromkeys(parts))
 
-    def _files(self, phrases: Phrases) -> list[str]:
+    def _changed_files(self, phrases: Phrases) -> list[str]:
         changed = [
             path
             for _, action, outcome in self.actions
@@ -94,7 +93,7 @@ class Task:
         more = f" +{len(names) - _MOST_FILES}" if len(names) > _MOST_FILES else ""
         return [f"{phrases.wrote.lower()} {', '.join(names[:_MOST_FILES])}{more}"]
 
-    def _command(self, phrases: Phrases) -> list[str]:
+    def _commands(self, phrases: Phrases) -> list[str]:
         """Return the last command that tells something, else the other calls that did something."""
         ran = next((step for step in reversed(self.actions) if step[1].kind == "run" and not step[1].looks), None)
         if ran is not None:
@@ -112,7 +111,7 @@ class Task:
             for title, outcome in list(calls.items())[-_MOST_CALLS:]
         ]
 
-    def _concluded(self) -> list[str]:
+    def _conclusion(self) -> list[str]:
         for answer in reversed(self.answers):
             said = answer.conclusion.reports if self.is_work else answer.conclusion.concludes
             if said and (self.is_work or self._is_answer(said)):
@@ -122,8 +121,8 @@ class Task:
     def _is_answer(self, said: str) -> bool:
         """Return whether a conclusion is about the request, rather than about an example."""
         asked = " ".join(clause.text for clause in self.clauses).lower()
-        shared = sum(word.lower() in asked for word in set(_WORD.findall(said)) if len(word) > 3)
-        figures, given = set(_FIGURES.findall(said)), set(_FIGURES.findall(asked))
+        shared = sum(word.lower() in asked for word in set(WORD.findall(said)) if len(word) > 3)
+        figures, given = set(_NUMBER.findall(said)), set(_NUMBER.findall(asked))
         is_on_it = bool(given) if len(figures) == 1 else not figures or bool(figures & given)
         return shared >= _LEAST_SHARED and is_on_it
 
@@ -158,7 +157,7 @@ def is_answer(fact: Facts) -> bool:
     return len(fact.said) <= _ANSWER_LENGTH and not any(clause.asks for clause in fact.clauses)
 
 
-def told_before(items: Sequence[str]) -> tuple[list[Task], dict[int, str]]:
+def tasks_in_summary(items: Sequence[str]) -> tuple[list[Task], dict[int, str]]:
     """Return the tasks that an earlier summary tells of, and its other items by their order."""
     tasks: list[Task] = []
     others: dict[int, str] = {}
@@ -169,15 +168,15 @@ def told_before(items: Sequence[str]) -> tuple[list[Task], dict[int, str]]:
             continue
         pieces = [piece for part in told["asked"].split(LEFT_OUT) for piece in part.split(NEXT) if piece]
         found = tuple(
-            Clause(piece, figures_in(piece), piece.endswith("?"), wished=not states(piece)) for piece in pieces
+            Clause(piece, figures_in(piece), piece.endswith("?"), wished=not is_statement(piece)) for piece in pieces
         )
-        tasks.append(Task(order, found, came_of_it=told["came"] or ""))
+        tasks.append(Task(order, found, told_outcome=told["came"] or ""))
     return tasks, others
 
 
 def task_line(task: Task, chosen: Sequence[Clause], came: str) -> str:
     """Return a task as an item of a summary."""
-    asked = joined(chosen, task.clauses)
+    asked = join_clauses(chosen, task.clauses)
     return f'- "{asked}"' + (f" → {came}" if came else "")
 
 
@@ -209,7 +208,7 @@ class Chronicle:
         self._with_outcome: set[int] = set()
         self._told: set[str] = set(told)
         units = [(t, c) for t, task in enumerate(tasks) for c in range(len(task.clauses))][-_MOST_CLAUSES:]
-        self._clause_words = {unit: set(map(str.lower, _WORD.findall(self._clause(unit).text))) for unit in units}
+        self._clause_words = {unit: set(map(str.lower, WORD.findall(self._clause(unit).text))) for unit in units}
         self._clause_names = {unit: figures_and_names(self._clause(unit).text) for unit in units}
         self._units = units
 
@@ -289,7 +288,7 @@ class Chronicle:
             worth *= _UNNAMED
         recency = _OLDEST + (1.0 - _OLDEST) * (self._tasks[task].order - self._first) / self._span
         focus = 3.0 if related(clause.text) else 1.0
-        return worth * recency * focus / (len(clause.text) + _OVERHEAD)
+        return worth * recency * focus / (len(clause.text) + _LENGTH_BIAS)
 
     def _subject(self, unit: tuple[int, int]) -> list[tuple[int, int]]:
         """Return the clause that names what another one points to, unless the task already has one chosen."""

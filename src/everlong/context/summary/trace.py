@@ -32,16 +32,16 @@ class SummaryTrace:
     def begin(self, turns: Sequence[Message], outline: Outline) -> None:
         """Begin a new choice, and forget the one before."""
 
-    def weighed(self, groups: Sequence[LineGroup], gain: Gain, waiting: Waiting) -> None:
+    def note_weighed(self, groups: Sequence[LineGroup], gain: Gain, waiting: Waiting) -> None:
         """Note the lines that are about to be chosen from, and what each adds at that moment."""
 
-    def took(self, item: Item, text: str, worth: float) -> None:
+    def note_taken(self, item: Item, text: str, worth: float) -> None:
         """Note that an item was chosen, and stands as ``text``."""
 
-    def told(self, item: Candidate, text: str) -> None:
+    def note_task(self, item: Candidate, text: str) -> None:
         """Note that a task of the chronicle was chosen, and stands as ``text``."""
 
-    def passed(self, item: Item, cost: int, left: int) -> None:
+    def note_passed(self, item: Item, cost: int, left: int) -> None:
         """Note that an item was looked at and not chosen: too long for the room left, or said already."""
 
 
@@ -110,7 +110,7 @@ class TraceRecording(SummaryTrace):
         self._lines = {_line_key(key_line): Note(key_line) for key_line in all_lines(outline.line_groups())}
         self._candidates = {candidate[:3]: Note(candidate) for candidate in outline.candidates}
 
-    def weighed(self, groups: Sequence[LineGroup], gain: Gain, waiting: Waiting) -> None:
+    def note_weighed(self, groups: Sequence[LineGroup], gain: Gain, waiting: Waiting) -> None:
         """Note each line's worth: lines without any say nothing new, and only the best are considered."""
         self._gain, self.looked_at = gain, len(waiting)
         looked_at = {_line_key(key_line) for _, _, key_line in waiting}
@@ -121,7 +121,7 @@ class TraceRecording(SummaryTrace):
                 note.worth = gain(key_line)
                 note.decision = "less" if key in looked_at else "outranked" if note.worth > 0 else "said"
 
-    def took(self, item: Item, text: str, worth: float) -> None:
+    def note_taken(self, item: Item, text: str, worth: float) -> None:
         """Note what the item adds, and that its names are said from now on."""
         note = self._note(item)
         names = tuple(dict.fromkeys(entities(text)))
@@ -133,12 +133,12 @@ class TraceRecording(SummaryTrace):
         if isinstance(item, KeyLine):
             self.last_worth = worth
 
-    def told(self, item: Candidate, text: str) -> None:
+    def note_task(self, item: Candidate, text: str) -> None:
         """Note what the line of a task adds."""
         self._candidates[item[:3]] = Note(item)
-        self.took(item, text, item.worth)
+        self.note_taken(item, text, item.worth)
 
-    def passed(self, item: Item, cost: int, left: int) -> None:
+    def note_passed(self, item: Item, cost: int, left: int) -> None:
         """Note why an item was passed over, unless it stands already."""
         note = self._note(item)
         if note.decision != "taken":
