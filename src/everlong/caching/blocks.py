@@ -1,9 +1,8 @@
-"""The wire blocks of a request: what a provider's cache counts, hashes and lets carry a marker.
+"""The blocks of a request: what a provider's cache counts, hashes and lets carry a marker.
 
 A request is a plain dict in one of four layouts. Its blocks are read in the order in which providers hash them: tools,
-system, messages. A block's digest is taken over what the model sees: markers, private keys and the difference between
-a text and a list with that one text are left out; the order of keys inside a call's input or a tool's schema counts,
-because it counts on the wire. This module places nothing and keeps no state.
+system, messages. A block's digest covers what the model sees: not markers, private keys, or whether a text stands in a
+list. The order of keys inside a call's input or a tool's schema counts, as it does on the wire.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Count: TypeAlias = Callable[[str], int]
 
 CACHE_POINT = "cachePoint"
 FRONTIER_STARTS = (*SUMMARY_STARTS, CLEARED_RESULT)
-"""How texts begin that stand where history was edited: a summary, or a result that was cleared."""
+"""Beginnings of texts that stand where history was edited: a summary, or a cleared result."""
 
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking_blocks", "reasoning_details")
 _UNSENT = frozenset({"cache_control", "_anthropic", "_openai", EPHEMERAL})
@@ -37,7 +36,7 @@ _MESSAGE_KEYS = frozenset({"role", "content", "tool_calls", *_REASONING_FIELDS, 
 
 
 class Block(NamedTuple):
-    """One block of a request and where it stands."""
+    """One block of a request, and its place."""
 
     tier: Tier
     kind: str
@@ -49,22 +48,22 @@ class Block(NamedTuple):
     """The index in the message's content; -1 for a plain text, a tool, or a whole ``tool`` message."""
     can_mark: bool
     marker: str | None
-    """The time to live of a marker that it carries already."""
+    """The time to live of the marker that it already carries."""
     is_ephemeral: bool = False
     is_frontier: bool = False
     ends_reply: bool = False
-    """Whether it is the last block of an assistant's message without calls."""
+    """True for the last block of an assistant's message without calls."""
     is_input: bool = False
-    """Whether it comes from the user's side: a message or a result."""
+    """True if it comes from the user's side: a message or a result."""
 
 
 def rough_count(text: str) -> int:
-    """Tokens by characters, four to a token."""
+    """Return a text's tokens by characters, four to a token."""
     return (len(text) + 3) // 4
 
 
 def layout_of(provider: str, body: Mapping[str, Any]) -> Layout:
-    """The layout of a request that is meant for a provider."""
+    """Return the layout of a request to a provider."""
     if provider == "openrouter":
         return "openrouter"
     if provider == "bedrock" and _is_converse(body):
@@ -96,7 +95,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def head_blocks(body: Mapping[str, Any], layout: Layout, count: Count) -> list[Block]:
-    """The blocks of the tools and of a system prompt that stands beside the messages."""
+    """Return the blocks of the tools, and of a system prompt beside the messages."""
     if layout == "bedrock":
         config = body.get("toolConfig")
         tools = _list(config.get("tools")) if isinstance(config, Mapping) else []
@@ -120,7 +119,7 @@ def _tool_block(at: int, tool: Any, layout: Layout, count: Count) -> Block:
 
 
 def message_blocks(at: int, message: Message, layout: Layout, count: Count, *, leads: bool = False) -> list[Block]:
-    """The blocks of one message; ``leads`` for a system message before all others."""
+    """Return the blocks of one message; ``leads`` marks a system message before all others."""
     if layout == "bedrock":
         return _points("messages", _list(message.get("content")), count, at, str(message.get("role")))
     if layout == "anthropic":
@@ -177,7 +176,7 @@ def _openai_blocks(at: int, message: Message, layout: Layout, count: Count, *, l
 
 
 def _result_block(at: int, message: Message, layout: Layout, count: Count) -> Block:
-    """A ``tool`` message is one block, whatever is nested in it."""
+    """Return a ``tool`` message as one block, whatever is nested in it."""
     content = message.get("content")
     parts = [_sent(part) for part in content] if isinstance(content, list) else content
     if isinstance(parts, list) and len(parts) == 1 and _is_plain_text(parts[0]):
@@ -206,7 +205,7 @@ def _result_block(at: int, message: Message, layout: Layout, count: Count) -> Bl
 
 
 def _part_block(tier: Tier, role: str, at: int, place: int, part: Any, count: Count) -> Block:
-    """The block of one content part, in the layouts that have parts."""
+    """Return the block of one content part, in the layouts that have parts."""
     if isinstance(part, str) or _is_plain_text(part):
         text = part if isinstance(part, str) else part["text"]
         is_ephemeral = isinstance(part, dict) and bool(part.get(EPHEMERAL))
@@ -226,7 +225,7 @@ def _part_block(tier: Tier, role: str, at: int, place: int, part: Any, count: Co
 
 
 def _tokens(part: Any, text: str, count: Count) -> int:
-    """The tokens of a block; pictures and files as a model sees them, not as the letters that carry them."""
+    """Return the tokens of a block; pictures and files count as a model sees them, not as base64."""
     if not isinstance(part, dict):
         return count(text)
     media = media_tokens(part)
@@ -248,7 +247,7 @@ def _can_carry(part: Any) -> bool:
 
 
 def _is_reminder(text: str) -> bool:
-    """Whether a text is one that clients put in for a while and take out again."""
+    """Return whether a text is a reminder that clients insert for a while and remove again."""
     stripped = text.strip()
     return stripped.startswith("<system-reminder>") and stripped.endswith("</system-reminder>")
 
@@ -321,7 +320,7 @@ def _is_plain_text(part: Any) -> bool:
 
 
 def _sent(value: Any) -> Any:
-    """A dict without markers and private keys, its own keys in one order; what is inside keeps its order."""
+    """Return a dict without markers and private keys, its own keys sorted; nested keys keep their order."""
     if not isinstance(value, dict):
         return value
     sent = {key: value[key] for key in sorted(value, key=str) if key not in _UNSENT}
@@ -354,7 +353,7 @@ def _hash(*texts: str) -> bytes:
 
 
 def system_count(messages: list[Message], layout: Layout) -> int:
-    """How many leading messages are the system prompt."""
+    """Count the leading messages that are the system prompt."""
     if layout in ("anthropic", "bedrock"):
         return 0
     found = 0

@@ -18,7 +18,7 @@ _COLOURS = ("#888888", "#c8553d", "#1b6ca8", "#588157", "#8e6c8a", "#b08900", "#
 
 
 def draw(results: Sequence[Replay]) -> str:
-    """The SVG of some sessions, two panels for each."""
+    """Return the SVG of some sessions, two panels for each."""
     lines: list[str] = []
     top = 40
     for result in results:
@@ -38,7 +38,7 @@ def draw(results: Sequence[Replay]) -> str:
 
 
 def panel(title: str, series: Mapping[str, Sequence[float]], top: int, form: str = ",.0f") -> list[str]:
-    """One panel with a line for each series; ``form`` is how the figures at its side are written."""
+    """Return the SVG lines of one panel, a curve for each series; ``form`` formats the figures at its side."""
     most = max((value for values in series.values() for value in values), default=1.0) or 1.0
     longest = max((len(values) for values in series.values()), default=1)
     lines = [f'<text x="{_LEFT}" y="{top - 10}" font-size="14">{escape(title)}</text>']
@@ -61,7 +61,7 @@ def panel(title: str, series: Mapping[str, Sequence[float]], top: int, form: str
 
 
 def picture(title: str, lines: Sequence[str], panels: int) -> str:
-    """The SVG of so many panels, one below the other; the first has its top at 40."""
+    """Return the SVG of several panels, one below the other; the first has its top at 40."""
     frame = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {panels * PANEL_HEIGHT + 20}" '
         f'font-family="sans-serif" font-size="12"><title>{escape(title)}</title>'
@@ -71,7 +71,7 @@ def picture(title: str, lines: Sequence[str], panels: int) -> str:
 
 
 def to_png(svg: str, path: str) -> None:
-    """Write the picture as PNG, if a converter is installed."""
+    """Write the picture as PNG; raise if no converter is installed."""
     try:
         converter = import_module("cairosvg")
     except ImportError as error:
@@ -82,7 +82,7 @@ def to_png(svg: str, path: str) -> None:
 
 
 def _with_pings(result: Replay) -> dict[str, list[float]]:
-    """Costs per request, with each ping's added to the request before it."""
+    """Return the costs per request, with the cost of each ping added to the request before it."""
     found: dict[str, list[float]] = {}
     for name, outcomes in result.outcomes.items():
         costs: list[float] = []

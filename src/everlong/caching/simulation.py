@@ -1,9 +1,8 @@
-"""A prompt cache that follows the published rules, to see what a series of requests would cost.
+"""A simulated prompt cache that follows the published rules, to price a series of requests.
 
-It is given requests as they are sent, markers and all, and reads those by itself; it does not know which strategy put
-them there. Costs are in units of one fresh input token. Beside each request's own cost stand two others: without any
-caching, and the oracle's, which reads every token that an earlier request of the session sent in the same position and
-writes each new one once.
+It reads the markers of each request as sent and does not know which strategy put them there. Costs are in units of one
+fresh input token. Two reference costs stand beside each request's own: without any caching, and the oracle's. The
+oracle reads every token that an earlier request of the session sent in the same position, and writes each new one once.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ __all__ = [
 ]
 
 Measure: TypeAlias = Callable[[Mapping[str, Any]], Sequence[int]]
-"""Gives the tokens of every block of a request in order: tools, system, messages."""
+"""A function that returns the tokens of every block of a request in order: tools, system, messages."""
 
 
 class Prompt(NamedTuple):
@@ -56,20 +55,20 @@ class Prompt(NamedTuple):
     chain: list[bytes]
     sizes: list[int]
     marks: list[tuple[int, str]]
-    """The marked blocks in order, and for how long each is to be kept."""
+    """The marked blocks in order, each with its time to live."""
 
     @property
     def tokens(self) -> int:
-        """The size of the whole."""
+        """The size of the whole prompt."""
         return self.sizes[-1] if self.sizes else 0
 
     def upto(self, at: int) -> int:
-        """The tokens of the prefix that a block ends; none before the first."""
+        """Return the tokens of the prefix that a block ends; 0 before the first."""
         return self.sizes[at] if at >= 0 else 0
 
 
 class PromptReader:
-    """Reads the requests of a session; what it read before costs a look. ``measure`` stands above ``count``."""
+    """A reader of a session's requests that reuses what it read before; ``measure`` takes precedence over ``count``."""
 
     def __init__(self, count: Count, measure: Measure | None = None) -> None:
         self._count = count
@@ -78,7 +77,7 @@ class PromptReader:
         self._last: tuple[tuple[Any, ...], list[bytes], list[bytes], list[int]] | None = None
 
     def read(self, body: Mapping[str, Any], layout: Layout, root: str) -> Prompt:
-        """One request; ``root`` names what its cache is not shared with others of, such as the model."""
+        """Return one request as a prompt; ``root`` separates caches that are not shared, such as a model's."""
         messages = list(body.get("messages") or ())
         leading = system_count(messages, layout)
         blocks = head_blocks(body, layout, self._count)
@@ -139,7 +138,7 @@ _ORACLE_WRITE = 1.25
 
 @dataclass(frozen=True, slots=True)
 class CacheOutcome:
-    """What one request cost; tokens read, written by time to live, and paid in full."""
+    """The cost of one request; tokens read, written by time to live, and paid in full."""
 
     at: float
     prompt: int
@@ -150,11 +149,11 @@ class CacheOutcome:
     oracle: float
     uncached: float
     reachable: float
-    """What the best placement could cost if nothing lived longer than five minutes."""
+    """The cost of the best placement if nothing lived longer than five minutes."""
     reason: str = ""
-    """Why less was read than an earlier request had sent; empty if nothing was missed."""
+    """The reason for reading less than an earlier request had sent; empty if nothing was missed."""
     missed: int = 0
-    """How many tokens of it were not read."""
+    """The tokens that could have been read and were not."""
     is_ping: bool = False
 
 
@@ -189,7 +188,7 @@ class Totals:
 
     @classmethod
     def of(cls, outcomes: Sequence[CacheOutcome]) -> Totals:
-        """The totals of some requests."""
+        """Return the totals of some requests."""
         reasons: dict[str, int] = {}
         for outcome in outcomes:
             if outcome.reason:
@@ -216,10 +215,9 @@ class _SimulatedPrefix(NamedTuple):
 class CacheSimulator:
     """One provider's cache, as one session sees it.
 
-    ``per_block`` counts the look-back in blocks also where newer rules collapse runs of calls and results.
-    ``strict`` lets a request refresh only the one entry that it reads, not every one that it marks.
-    ``measure`` gives the tokens of a request's blocks where the provider's own count is at hand; else each block's text
-    is given to ``count``.
+    ``per_block`` counts the look-back in blocks even if newer rules collapse runs of calls and results. ``strict`` lets
+    a request refresh only the one entry that it reads, not every one that it marks. ``measure`` gives the provider's
+    own token count of a request's blocks; without it, ``count`` counts each block's text.
     """
 
     model: str = "claude-sonnet-4-5"
@@ -243,15 +241,15 @@ class CacheSimulator:
 
     @property
     def totals(self) -> Totals:
-        """What all requests so far cost."""
+        """The costs of all requests so far."""
         return Totals.of(self.outcomes)
 
     def send(
         self, body: Mapping[str, Any], at: float, *, responds_after: float = 2.0, is_ping: bool = False
     ) -> CacheOutcome:
-        """One request at a time in seconds; what it writes can be read once its response has begun.
+        """Price one request at a time in seconds; what it writes can be read once its response has begun.
 
-        A ping that keeps the cache alive has a price, but no part in what the session would cost otherwise.
+        A ping has a cost, but no part in the reference costs of the session.
         """
         model = body.get("model")
         if isinstance(model, str) and model and model != self.model:
@@ -273,7 +271,7 @@ class CacheSimulator:
         return outcome
 
     def _sent_since(self, prompt: Prompt, when: float) -> int:
-        """The last block whose prefix an earlier request sent after a time; what leads up to it was sent then too."""
+        """Return the last block whose prefix, and so every shorter one, an earlier request sent after a time."""
         places = range(len(prompt.chain))
         return bisect_left(places, True, key=lambda place: self._seen.get(prompt.chain[place], -math.inf) <= when) - 1
 
@@ -373,7 +371,7 @@ class CacheSimulator:
         return CacheOutcome(at, prompt.tokens, read, written, fresh, paid * scale, ever, full, lately, reason, missed)
 
     def _reason(self, prompt: Prompt, at: float, hit: int, known: int) -> str:
-        """Why less was read than an earlier request had sent, or what changed since the last one."""
+        """Return why less was read than an earlier request had sent, or what changed since the last one."""
         if known <= hit:
             return self._change(prompt)
         if self.rules.style == "markers" and not prompt.marks:
@@ -413,7 +411,7 @@ _PAUSE = (360.0, 2_400.0)
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What one session cost under each strategy."""
+    """The costs of one session under each strategy."""
 
     name: str
     model: str
@@ -427,11 +425,11 @@ class Replay:
 
     @property
     def requests(self) -> int:
-        """How many requests the session has, pings not counted."""
+        """The number of requests in the session, without pings."""
         return next(iter(self.totals.values())).requests
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON-ready data."""
+        """Return everything as JSON-ready data."""
         strategies = {
             strategy: {
                 "cost": totals.cost,
@@ -463,7 +461,7 @@ def requests_of(
     pauses: float = 0.0,
     seed: int = 0,
 ) -> list[tuple[float, dict[str, Any]]]:
-    """The requests that led to a conversation, with made-up times."""
+    """Return the requests that led to a conversation, with made-up times."""
     ends = [at for at, message in enumerate(messages) if message.get("role") == "assistant" and at]
     if not ends or ends[-1] != len(messages) - 1:
         ends.append(len(messages))
@@ -489,7 +487,7 @@ def replay(
     per_block: bool = True,
     count: Count = rough_count,
 ) -> Replay:
-    """Play a session under every strategy that makes a difference at the provider."""
+    """Return what a session costs under every strategy that makes a difference at the provider."""
     found = provider_of(provider, model=model)
     rules = cache_rules(found, model)
     chosen = STRATEGIES if rules.style == "markers" else {"automatic": {"strategy": "auto"}}

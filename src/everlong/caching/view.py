@@ -1,9 +1,8 @@
-"""A session's request as blocks with prefix hashes, kept from one request to the next.
+"""A session's latest request as blocks with prefix hashes, kept from one request to the next.
 
-A request that only grew costs what it grew by. That the rest is unchanged is established cheaply and still safely: the
-list is compared with the one of the last request, which is a comparison of pointers where a host keeps its message
-objects, and a comparison of values where it does not; in-place changes of objects are found by comparing copies, of the
-newest messages each time and of the older ones in turn. Knows nothing of markers to come.
+A request that only grew costs what it grew by. The message list is compared with the last request's: by identity if a
+host keeps its message objects, else by value. Changes in place are found by comparing copies: of the newest messages
+each time, of the older ones in turn.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ __all__ = ["SWITCHES", "RequestView", "extend_chain", "link", "switches_of"]
 
 _RECENT = 128
 _IN_TURN = 256
-"""How many messages each request compares with their copies: the newest, and a share of the older ones."""
+"""Messages that each request compares with their copies: the newest, and a share of the older ones."""
 _CHUNK = 512
 
 _SYSTEM_SWITCHES = ("speed",)
@@ -40,7 +39,7 @@ SWITCHES = (*_SYSTEM_SWITCHES, *_MESSAGE_SWITCHES)
 
 
 class RequestView:
-    """The blocks of the latest request of one session, with the hash of every prefix and its size in tokens.
+    """The blocks of a session's latest request, with the hash of every prefix and its size in tokens.
 
     ``blocks[i]`` ends the prefix with the hash ``chain[i]`` and ``sizes[i]`` tokens.
     """
@@ -50,9 +49,9 @@ class RequestView:
         self.chain: list[bytes] = []
         self.sizes: list[int] = []
         self.kept = 0
-        """How many leading blocks are the same as in the request before."""
+        """The number of leading blocks that are the same as in the request before."""
         self.head = 0
-        """How many blocks come before the first message that is no system prompt."""
+        """The number of blocks before the first message that is no system prompt."""
         self.frontiers: list[int] = []
         """Blocks where history was edited: summaries and cleared results."""
         self.ephemerals: list[int] = []
@@ -74,7 +73,7 @@ class RequestView:
         self._turn = 0
 
     def update(self, body: Mapping[str, Any], layout: Layout) -> None:
-        """Take in the next request."""
+        """Read the next request."""
         messages = body.get("messages")
         messages = messages if isinstance(messages, list) else list(messages or ())
         before = len(self.blocks)
@@ -134,7 +133,7 @@ class RequestView:
         self.head = self._starts[leading] if leading < len(self._starts) else len(self.blocks)
 
     def _same_messages(self, messages: list[Message]) -> int:
-        """How many leading messages are those of the last request, as it was then."""
+        """Count the leading messages that are those of the last request, unchanged."""
         old = self._messages
         same = min(len(old), len(messages))
         if not _equal(old if len(old) == same else old[:same], messages[:same]):  # nearly always pointers only
@@ -177,7 +176,7 @@ def extend_chain(
     switches: tuple[str, str],
     has_images: bool,
 ) -> None:
-    """Append what is missing of the prefix hashes and sizes; switches count from the tier on that they invalidate."""
+    """Append the missing prefix hashes and sizes; a switch counts from the tier on that it invalidates."""
     last = chain[-1] if chain else root
     size = sizes[-1] if sizes else 0
     for at in range(len(chain), len(blocks)):
@@ -193,12 +192,12 @@ def extend_chain(
 
 
 def link(before: bytes, data: bytes) -> bytes:
-    """The hash of a prefix that is one piece longer."""
+    """Return the hash of a prefix that is one piece longer."""
     return blake2b(before + data, digest_size=16).digest()
 
 
 def switches_of(body: Mapping[str, Any]) -> tuple[str, str]:
-    """What of a request invalidates its system prompt, and what its messages, without being part of either."""
+    """Return the fields that invalidate a cached system prompt, and those that invalidate messages, as text."""
     return _chosen(body, _SYSTEM_SWITCHES), _chosen(body, _MESSAGE_SWITCHES)
 
 
@@ -230,7 +229,7 @@ def _common(left: list[Block], right: list[Block]) -> int:
 
 
 def _copied(message: Message) -> Message:
-    """A copy that in-place changes of the message do not reach; texts are shared."""
+    """Return a copy that changes of the message in place do not reach; texts are shared."""
     try:
         return {key: value if isinstance(value, str) else copy.deepcopy(value) for key, value in message.items()}
     except RecursionError:

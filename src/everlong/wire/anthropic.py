@@ -44,15 +44,15 @@ System: TypeAlias = str | list[Any] | None
 """The system prompt of an Anthropic body: text, blocks, or none."""
 
 _REMINDER = ("<system-reminder>\n", "\n</system-reminder>")
-"""What stands around instructions amid a conversation, for which older Anthropic models have no role."""
+"""Tags around instructions amid a conversation, for which older Anthropic models have no role."""
 
 
 def to_openai(
     body_or_messages: Mapping[str, Any] | Sequence[Any], system: System = None, *, before: Message | None = None
 ) -> list[Message]:
-    """The messages of an Anthropic body, or of its message list and system prompt, in the OpenAI format.
+    """Return the messages of an Anthropic body, or of its message list and system prompt, in the OpenAI format.
 
-    ``before`` is the OpenAI-format message that these follow, where only the end of a conversation is given.
+    ``before`` is the OpenAI-format message that these follow, if only the end of a conversation is given.
     """
     values: Any = body_or_messages
     if isinstance(body_or_messages, Mapping):
@@ -80,7 +80,7 @@ def to_openai(
 
 
 def to_anthropic(messages: Sequence[Message]) -> tuple[System, list[dict[str, Any]]]:
-    """The system prompt and the messages of an OpenAI-format conversation in the Anthropic format."""
+    """Return the system prompt and the messages of an OpenAI-format conversation in the Anthropic format."""
     try:
         checked = checked_messages(messages)
     except MessageError as error:
@@ -103,12 +103,12 @@ def to_anthropic(messages: Sequence[Message]) -> tuple[System, list[dict[str, An
 
 
 def sendable(messages: Sequence[Any]) -> list[Any]:
-    """Messages or blocks of either format without the private keys, which an API would refuse."""
+    """Return messages or blocks of either format without the private keys, which an API would refuse."""
     return [_without_notes(message, 2) for message in messages]
 
 
 def _without_notes(value: Any, depth: int) -> Any:
-    """A dict without notes, and those inside its content as deep as notes are made: a result inside of a message."""
+    """Return a dict without notes, its own and those in its content, as deep as notes are made."""
     if not isinstance(value, dict):
         return value
     result = rest_of(value, {ANTHROPIC, OPENAI, RESPONSES})
@@ -119,7 +119,7 @@ def _without_notes(value: Any, depth: int) -> Any:
 
 
 def _has_role(message: Message) -> bool:
-    """Whether a message had its role in the Anthropic format too."""
+    """Return whether a message had its role in the Anthropic format too."""
     return bool(notes_of(message, ANTHROPIC).get("role") == message["role"])
 
 
@@ -246,7 +246,7 @@ def _unwrapped(block: Any) -> Any:
 
 
 def _in_order(messages: Sequence[Message]) -> list[tuple[Message, str]]:
-    """The messages with each result directly after its call, and the id of the call that a result answers."""
+    """Return the messages with each result directly after its call, and the id of the call that a result answers."""
     answers: dict[int, list[tuple[int, str]]] = {}
     moved: set[int] = set()
     for group in find_groups(messages).groups:
@@ -285,7 +285,7 @@ def _own(message: Message, *names: str) -> dict[str, Any]:
 
 
 def _piece(message: Message, call_id: str) -> list[Any]:
-    """The blocks of a message that joins the one before it."""
+    """Return the blocks of a message that joins the one before it."""
     if message["role"] == "tool":
         return [result_from_tool(message, call_id)]
     return _blocks(message.get("content"))

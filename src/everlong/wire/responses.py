@@ -1,9 +1,8 @@
-"""Items of OpenAI's Responses API and messages of the OpenAI format, both ways.
+"""Items of OpenAI's Responses API as messages of the OpenAI format, and back.
 
-What a model says in one go (reasoning, texts, calls) is several items there and one message here, so that a step is
-kept or dropped whole. What the format of messages has no place for is kept under a private key that the way back reads,
-as in `everlong.wire.blocks`. Names and states of items (``id``, ``status``) are left out: an API that stores nothing
-does not know them.
+One step of a model (reasoning, texts, calls) is several items there and one message here, so that a step is kept or
+dropped whole. What messages have no place for is kept under a private key, as in `everlong.wire.blocks`. The ``id`` and
+``status`` of items are left out: an API that stores nothing does not know them.
 """
 
 from __future__ import annotations

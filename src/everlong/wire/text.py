@@ -1,7 +1,6 @@
-"""From the bytes of a file to JSON values and back: encodings, positions, JSON's dark corners.
+"""JSON text of files: encodings, error positions, layout, and JSON's dark corners.
 
-Whatever is wrong with the input becomes a `TranscriptError` that says where. This module does not know what a
-conversation is.
+Everything wrong with the input becomes a `TranscriptError` that says where.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ _EXPECTED = {
 
 
 _TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(?P<sign>[,:])(?P<gap>\s?)', re.DOTALL)
-"""Strings, which are passed over, and the commas and colons between them."""
+"""Strings, which are skipped, and the commas and colons between them."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class JsonLayout(NamedTuple):
-    """How a JSON text is laid out: ``indent`` as `json.dumps` takes it, its separators and its line ends."""
+    """The layout of a JSON text: ``indent`` as `json.dumps` takes it, separators and line ends."""
 
     indent: int | str | None = None
     comma: str = ", "
@@ -54,7 +53,7 @@ class JsonLayout(NamedTuple):
 
 
 def decoded(data: bytes | str) -> str:
-    """The text of a file, without byte order mark, in whichever Unicode encoding it is."""
+    """Return the text of a file in any Unicode encoding, without its byte order mark."""
     if isinstance(data, str):
         return data.removeprefix("\ufeff")
     encoding = next((name for mark, name in _MARKS if data.startswith(mark)), None) or _guessed(data)
@@ -78,7 +77,7 @@ def _guessed(data: bytes) -> str:
 
 
 def parse_json(text: str, what: str, line: int = 1) -> Any:
-    """A JSON value; ``what`` names it in errors, ``line`` is where it starts in its file."""
+    """Return a JSON value; ``what`` names it in errors, ``line`` is where it starts in its file."""
     try:
         return _DECODER.decode(text)
     except json.JSONDecodeError as error:
@@ -95,7 +94,7 @@ def parse_json(text: str, what: str, line: int = 1) -> Any:
 
 
 def layout_of(text: str) -> JsonLayout:
-    """How a JSON text is laid out, read off its first comma, colon and line break outside of strings."""
+    """Return the layout of a JSON text, read from its first comma, colon and line break outside of strings."""
     gaps: dict[str, str] = {}
     for token in _TOKENS.finditer(text):
         if token["sign"]:
@@ -112,7 +111,7 @@ def layout_of(text: str) -> JsonLayout:
 
 
 def rendered(value: Any, layout: JsonLayout) -> str:
-    """JSON text in a layout, with a line end; escaped only where UTF-8 has no form for a character."""
+    """Return JSON text in a layout, with a line end; only characters without a UTF-8 form are escaped."""
     try:
         text = _encoder(layout).encode(value)
     except RecursionError:
@@ -126,7 +125,7 @@ def rendered(value: Any, layout: JsonLayout) -> str:
 
 
 class _ContentError(Exception):
-    """The JSON is well-formed, but holds something that would not survive."""
+    """A value in well-formed JSON that would not survive reading and writing."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""Conversation files: which kind a file is, its messages, and the same file with other messages.
+"""Conversation files: the kind of a file, its messages, and the same file with other messages.
 
-Read are, in the OpenAI or the Anthropic format, a message list, a request body, and JSONL (or a JSON list) of messages
-or of objects that have messages; and session logs of Claude Code. Messages are always handed out in the OpenAI format;
-what surrounds them is kept as it is. This module does not know what happens to the messages between reading and
-writing.
+A file may be a message list, a request body, or JSONL (or a JSON list) of messages or of objects with messages, in the
+OpenAI or the Anthropic format; or a session log of Claude Code. Messages are always returned in the OpenAI format; what
+surrounds them is kept as it is.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _OPENAI_ROLES = frozenset({"tool", "function", "developer"})
 
 
 def format_of(messages: Sequence[Message], body: Mapping[str, Any], where: str) -> Format:
-    """The format of checked messages and the object around them, which ``where`` names in the error for a mixture."""
+    """Return the format of checked messages and their body; ``where`` names them in the error for a mixture."""
     anthropic = _body_sign(body)
     openai = carried = ""
     is_prompted = False
@@ -103,10 +102,10 @@ _OPENAI = {anthropic: openai for openai, anthropic in _ANTHROPIC.items()}
 
 @dataclass(frozen=True)
 class TranscriptConversation:
-    """One conversation of a file, in the OpenAI format; ``body`` is the object around its messages, if there is one.
+    """One conversation of a file, in the OpenAI format; ``body`` is the object around its messages, if any.
 
-    ``format`` is the one that the file has it in. ``times`` says of each message when it was written, in seconds since
-    1970 or None, where the file is a log that tells.
+    ``format`` is its format in the file. ``times`` has the time of each message in seconds since 1970, or None, if the
+    file is a log with times.
     """
 
     messages: list[Message]
@@ -116,18 +115,18 @@ class TranscriptConversation:
 
     @property
     def tools(self) -> list[dict[str, Any]]:
-        """The tool definitions sent along, or none."""
+        """The tool definitions sent along; empty if there are none."""
         tools = self._field("tools")
         return [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
 
     @property
     def model(self) -> str | None:
-        """The model that the conversation names, if it names one."""
+        """The model that the conversation names, if any."""
         return _text_or_none(self._field("model"))
 
     @property
     def id(self) -> str | None:
-        """What the conversation is called in its file, if it is called something."""
+        """The id of the conversation in its file, if it has one."""
         names = ("id", "conversation_id", "session_id")
         return next((found for name in names if (found := _text_or_none(self._field(name)))), None)
 
@@ -137,7 +136,7 @@ class TranscriptConversation:
 
 @dataclass(frozen=True)
 class Transcript:
-    """A file that was understood: its kind, its conversations, and how it was laid out."""
+    """A file that was understood: its kind, its conversations, and its layout."""
 
     kind: TranscriptKind
     conversations: list[TranscriptConversation]
@@ -145,7 +144,7 @@ class Transcript:
     remark: str = ""
 
     def describe(self) -> str:
-        """What the file was taken for, as a phrase for people."""
+        """Return a phrase for people on what the file was taken for."""
         count = len(self.conversations)
         messages = _counted(sum(len(conversation.messages) for conversation in self.conversations), "message")
         shape = _OPENAI.get(self.kind, self.kind)
@@ -164,10 +163,10 @@ class Transcript:
         return f"{file} of {_counted(count, f'{anthropic}conversation')} with {messages}"
 
     def render(self, conversations_messages: Sequence[Sequence[Message]]) -> str:
-        """The file in the format that came in, with these messages for each conversation.
+        """Return the file in the format that came in, with these messages for each conversation.
 
-        A log of Claude Code comes out as a list of messages in the Anthropic format, or, if sub-agents or several
-        sessions are in it, as a list of objects with ``id``, ``model`` and ``messages``.
+        A log of Claude Code becomes a list of messages in the Anthropic format; with sub-agents or several sessions, a
+        list of objects with ``id``, ``model`` and ``messages``.
         """
         if len(conversations_messages) != len(self.conversations):
             raise ValueError(
@@ -187,7 +186,7 @@ class Transcript:
 
 
 def _listed(conversation: TranscriptConversation, messages: Sequence[Message]) -> list[Message]:
-    """The messages in the format of a file that has nothing but messages."""
+    """Return the messages in the format of a file that has nothing but messages."""
     if conversation.format == "openai":
         return list(messages)
     system, listed = to_anthropic(messages)
@@ -208,7 +207,7 @@ def _body(conversation: TranscriptConversation, messages: Sequence[Message]) -> 
 
 
 def read_transcript(data: bytes | str) -> Transcript:
-    """Understand a conversation file, or raise a `TranscriptError` that says what is wrong and where."""
+    """Read a conversation file, or raise a `TranscriptError` that says what is wrong and where."""
     text = decoded(data)
     if not text.strip():
         raise TranscriptError(f"the input is empty. {ACCEPTED}")
@@ -218,7 +217,7 @@ def read_transcript(data: bytes | str) -> Transcript:
 
 
 def _is_jsonl(text: str) -> bool:
-    """Whether the first line with content is a whole JSON object and more lines follow."""
+    """Return whether the first line with content is a whole JSON object and more lines follow."""
     start = len(text) - len(text.lstrip())
     end = text.find("\n", start)
     # The cheap signs first: a pretty-printed file's first line is a lone bracket, a compact one has no second line.
@@ -319,7 +318,7 @@ def _conversation(body: Any, where: str) -> TranscriptConversation:
 
 
 def _bare(values: Sequence[Any], what: str, where: Callable[[int], str]) -> TranscriptConversation:
-    """A conversation of which a file has nothing but the messages."""
+    """Return a conversation of which a file has nothing but the messages."""
     messages = _checked(values, where)
     if format_of(messages, {}, what) == "openai":
         return TranscriptConversation(messages)

@@ -1,7 +1,7 @@
-"""What the Anthropic Messages API refuses, and in which words: fields, roles, content, tools, pairs of call and result.
+"""Refusals of the Anthropic Messages API: fields, roles, content, tools, thinking, pairs of call and result.
 
-Thinking, cache markers and the window are checked by modules of their own. This one takes a decoded body and returns
-nothing: a body that passes may be answered.
+The checks take a decoded body and raise a `Refusal` in the API's words. Cache markers and the window are checked
+elsewhere.
 """
 
 from __future__ import annotations
@@ -141,13 +141,13 @@ _CHANGED = (
 
 
 def signed(text: str, body: Mapping[str, Any], nonce: str) -> str:
-    """The signature of a thinking block in the answer to this request."""
+    """Return the signature of a thinking block in the answer to this request."""
     place = _prefix_hash(body, len(body["messages"]))
     return _token("s", nonce, place, text)
 
 
 def redacted(data: str, nonce: str) -> str:
-    """The data of a redacted block, sealed like a signature."""
+    """Return the data of a redacted block, sealed like a signature."""
     return _token("r", nonce, base64.urlsafe_b64encode(data.encode()).decode(), "")
 
 
@@ -198,7 +198,7 @@ def _check_block(block: Mapping[str, Any], path: str, place: str | None) -> None
 
 
 def _check_last_step(messages: Sequence[Mapping[str, Any]]) -> None:
-    """With thinking on, the step that tool results answer must have its thinking."""
+    """Refuse a last step without its thinking, if thinking is on and tool results answer the step."""
     if messages[-1]["role"] != "user" or not isinstance(messages[-1]["content"], list):
         return
     if not any(block["type"] == "tool_result" for block in messages[-1]["content"]):
@@ -301,7 +301,7 @@ def _check_scopes(body: Any, betas: str) -> None:
 
 
 def _scoped(value: Any, path: str = "") -> str:
-    """Return where the first cache marker with a scope stands; empty where there is none."""
+    """Return the path of the first cache marker with a scope; empty if there is none."""
     if isinstance(value, dict):
         marker = value.get("cache_control")
         if isinstance(marker, dict) and "scope" in marker:
@@ -453,7 +453,7 @@ def _check_pairs(messages: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _answered(blocks: Sequence[Mapping[str, Any]], at: int, waiting: Sequence[str]) -> list[str]:
-    """The calls that a message answers, with its results standing before all else."""
+    """Return the calls that a message answers; its results must stand before all else."""
     answered: list[str] = []
     after_text = False
     for index, block in enumerate(blocks):

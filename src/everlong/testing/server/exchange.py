@@ -7,22 +7,22 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Api = Literal["openai", "anthropic", "responses"]
-"""Whose rules a request is held to: chat completions, messages, responses."""
+"""The API whose rules a request must keep: chat completions, messages, responses."""
 
 
 @dataclass(slots=True)
 class Record:
-    """One request and what became of it."""
+    """One request, and its result."""
 
     number: int
-    """The how-many-th request for a completion this was, from 0."""
+    """The number of this request for a completion, from 0."""
     api: Api
     path: str
     headers: dict[str, str]
-    """With names in lower case."""
+    """The headers, with names in lower case."""
     body: dict[str, Any]
     status: int = 0
-    """The HTTP status that was sent; 0 where the connection was dropped before one was."""
+    """The HTTP status that was sent; 0 if the connection was dropped before."""
     error: str | None = None
     """The words of the refusal or the fault."""
     fault: str | None = None
@@ -33,12 +33,12 @@ class Record:
 
     @property
     def rejected(self) -> bool:
-        """Whether the server itself found fault with the request."""
+        """True if the server itself refused the request."""
         return self.error is not None and self.fault is None
 
 
 class Refusal(Exception):  # noqa: N818 - not an error of the server but an answer to the client
-    """An HTTP error: its status, the API's name for its kind, the words, and what else the API would send."""
+    """An HTTP error: its status, the API's name for its kind, the words, and further fields."""
 
     def __init__(
         self,

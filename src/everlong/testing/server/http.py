@@ -1,7 +1,7 @@
-"""The server itself: takes a request, has it checked, asks the script, and writes the answer or the fault.
+"""The HTTP server: it has a request checked, asks the script, and writes the answer or the fault.
 
-Standard library only, one thread per connection, on loopback. What a request must look like, what an answer looks like
-and what the cache does is known to the other modules of this package.
+Standard library only, one thread per connection, on loopback. The other modules of this package know the rules, the
+shapes of answers and the cache.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _APIS: dict[str, Api] = {
 
 @dataclass(slots=True)
 class ServerReply:
-    """What goes back: a whole body, or the pieces of a stream; and how it is damaged on its way."""
+    """A reply: a whole body or the pieces of a stream, and how it is damaged on its way."""
 
     status: int = 200
     body: Any = None
@@ -60,7 +60,7 @@ class ServerReply:
 def reply_to(
     server: ModelServer, path: str, raw: bytes, headers: Mapping[str, str], *, too_large: bool = False
 ) -> ServerReply:
-    """The reply to a request for a completion."""
+    """Return the reply to a request for a completion."""
     api = _APIS.get(path)
     if api is None or (path == COMPACT and not server.knows_compaction):
         return _error("openai", Refusal(f"Invalid URL (POST {path})", status=404), 0)
@@ -114,7 +114,7 @@ def _check_key(server: ModelServer, api: Api, headers: Mapping[str, str]) -> Non
 
 
 def _checked(server: ModelServer, api: Api, body: Any, record: Record) -> list[CacheBlock]:
-    """Hold a body against every rule; returns the blocks of its prompt."""
+    """Check a body against every rule, and return the blocks of its prompt."""
     if api == "anthropic":
         check_anthropic(body, betas=record.headers.get("anthropic-beta", ""), alternate_roles=server.alternate_roles)
         blocks = anthropic_blocks_of(body)
@@ -179,7 +179,7 @@ def _wants_compaction(record: Record) -> bool:
 
 
 def _compacted(ask: Ask, record: Record, charge: CacheCharge) -> ServerReply:
-    """Return a compaction item, for which no script is asked: it holds what was said, without what tools gave."""
+    """Return a compaction item without asking the script: it holds the spoken words, no tool results."""
     record.status = 200
     words = "\n".join(turn.text for turn in ask.turns if turn.role in {"user", "assistant"} and turn.text)
     if record.path == COMPACT:
@@ -240,7 +240,7 @@ def _data(data: Any) -> bytes:
 
 
 def count_reply(server: ModelServer, raw: bytes, headers: Mapping[str, str]) -> ServerReply:
-    """The reply to a request for a token count."""
+    """Return the reply to a request for a token count."""
     try:
         _check_key(server, "anthropic", headers)
         body, problem = _decoded(raw)
@@ -253,7 +253,7 @@ def count_reply(server: ModelServer, raw: bytes, headers: Mapping[str, str]) -> 
 
 
 def models_reply(server: ModelServer, path: str, headers: Mapping[str, str]) -> ServerReply:
-    """The reply to a request for the models, or for one of them."""
+    """Return the reply to a request for the models, or for one of them."""
     api: Api = "anthropic" if "anthropic-version" in headers else "openai"
     name = path.removeprefix("/v1/models").removeprefix("/")
     is_llama = server.dialect == "llama.cpp"  # which has one list for all clients, and no page for one model
@@ -279,17 +279,17 @@ class ModelServer:
     """A model API on loopback: ``with ModelServer(script) as server:``, then point a client at its address.
 
     Args:
-        script: what the model says: a function of the `Ask`, a list of answers, or one text for all.
-        window: tokens of a prompt together with the most that its answer may have.
-        dialect: whose words the OpenAI-format endpoint speaks.
-        faults: which request meets which fault.
-        clock: the time by which the cache forgets.
-        api_key: the key that clients must send; without one, any will do.
+        script: the answers: a function of the `Ask`, a list, or one text for all.
+        window: the most tokens of a prompt together with the limit of its answer.
+        dialect: the server that the OpenAI-format endpoint imitates.
+        faults: the fault that each request meets.
+        clock: the time by which cache entries expire.
+        api_key: the key that clients must send; None accepts any.
         counts_max_tokens: refuse a prompt that fits but leaves no room for its ``max_tokens``; the newest Claude
             models answer it.
         alternate_roles: refuse two Anthropic messages of one role in a row, as some hosts of the API do.
         models: the names that ``/v1/models`` lists.
-        remember: keep the bodies of so many requests only, the newest; all by default.
+        remember: the number of newest requests whose bodies are kept; all by default.
         knows_compaction: answer ``compaction_trigger`` and ``/v1/responses/compact`` with a compaction item.
         overflows_in_stream: refuse a streamed request of the Responses API that is too long inside of the stream.
     """
@@ -324,9 +324,9 @@ class ModelServer:
         self._remember = remember
         self.cache = ServerCache(clock)
         self.requests: list[Record] = []
-        """Every request for a completion, in the order they came."""
+        """Every request for a completion, in the order of arrival."""
         self.problems: list[str] = []
-        """What went wrong inside of the script; told again when the server is left."""
+        """Errors inside of the script; raised again when the server is closed."""
         self.closing = threading.Event()
         self._faults = faults
         self._next_faults: list[Fault] = []
@@ -352,7 +352,7 @@ class ModelServer:
             self._next_faults += faults
 
     def started(self, make: Callable[[int], Record]) -> tuple[Record, Fault | None]:
-        """Take a request into the books; returns its record and the fault that it meets."""
+        """Record a request, and return the record and the fault that it meets."""
         with self._lock:
             number = len(self.requests)
             record = make(number)
@@ -366,7 +366,7 @@ class ModelServer:
 
     @property
     def rejections(self) -> list[Record]:
-        """The requests that the server itself found fault with."""
+        """The requests that the server itself refused."""
         return [record for record in self.requests if record.rejected]
 
     def __enter__(self) -> Self:
@@ -395,7 +395,7 @@ class _HTTPServer(ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's
-        """Note what broke; a client that hangs up is no trouble of ours."""
+        """Record what broke; a client that hangs up is no problem of the server."""
         error = sys.exception()
         if not isinstance(error, ConnectionError):
             self.owner.problems.append(f"{type(error).__name__}: {error}")
@@ -418,7 +418,7 @@ class _Handler(BaseHTTPRequestHandler):
         return {name.lower(): value for name, value in self.headers.items()}
 
     def do_HEAD(self) -> None:
-        """Say that somebody is here."""
+        """Answer that the server is there."""
         self.send_response(200)
         self.send_header("content-length", "0")
         self.end_headers()

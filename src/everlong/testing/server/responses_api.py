@@ -37,7 +37,7 @@ def response(answer: Answer, body: Mapping[str, Any], charge: CacheCharge, numbe
 
 
 def compaction(words: str, body: Mapping[str, Any], charge: CacheCharge, number: int) -> dict[str, Any]:
-    """Return the answer to a ``compaction_trigger``: one compaction item, which holds the words of the input."""
+    """Return the answer to a ``compaction_trigger``: one compaction item that holds the words of the input."""
     return _frame(body, number, [_compaction_item(words, number)], _usage(charge, count_text(words) // 4, 0))
 
 
@@ -91,7 +91,7 @@ def _output(answer: Answer, body: Mapping[str, Any], number: int) -> list[dict[s
 
 
 def _namespaces(body: Mapping[str, Any]) -> dict[str, str]:
-    """Return the namespaces of the tools that stand in one, by their names."""
+    """Return the namespace of each tool that stands in one, by the tool's name."""
     spaces = [tool for tool in body.get("tools") or [] if tool.get("type") == "namespace"]
     return {str(one.get("name")): str(space.get("name")) for space in spaces for one in space.get("tools") or []}
 
@@ -134,7 +134,7 @@ def events(whole: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def failed_events(body: Mapping[str, Any], refusal: Refusal, number: int) -> Iterator[dict[str, Any]]:
-    """Return a stream that fails before any output, which is how this API may refuse what is too long."""
+    """Return a stream that fails before any output: one way in which this API refuses what is too long."""
     begun = {**_frame(body, number, [], None), "status": "in_progress"}
     error = {"code": refusal.code, "message": refusal.message}
     failed = {"type": "response.failed", "response": {**begun, "status": "failed", "error": error}}
