@@ -125,11 +125,11 @@ def place(
         take(live, lives.frontier if live == _frontier(view) else lives.tail, "R")
     if view.kept < view.head and view.kept:  # the system prompt changed: what of it stays is worth a marker
         take(last_markable(view, view.kept), lives.prefix, "spare")
-    for at, role in _others(view, known, live, last):
+    for at, role in _further_places(view, known, live, last):
         if len(chosen) >= slots:
             break
         take(at, lives.frontier if role == "F" else lives.tail, role)
-    return _ordered([*chosen, *own])
+    return _order_marks([*chosen, *own])
 
 
 def _stable_end(view: RequestView) -> int:
@@ -159,7 +159,7 @@ def _deepest_live(
     return None
 
 
-def _others(
+def _further_places(
     view: RequestView, known: Sequence[int], live: int | None, last: int | None
 ) -> Iterator[tuple[int | None, Role]]:
     """Yield places for further markers, the most useful first."""
@@ -198,7 +198,7 @@ def _way_back(view: RequestView, known: Sequence[int], live: int) -> int | None:
     return at if at is not None and at >= view.head and view.blocks[at].can_mark else None
 
 
-def _ordered(marks: list[CacheMark]) -> list[CacheMark]:
+def _order_marks(marks: list[CacheMark]) -> list[CacheMark]:
     """Return marks in the order of blocks, with no five-minute mark before a one-hour mark."""
     ordered = sorted(marks)
     short_seen = False

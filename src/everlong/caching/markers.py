@@ -49,7 +49,7 @@ def apply_anthropic_cache_control(
     Existing markers are removed first. Messages that cannot carry a marker are passed over.
     """
     marker = cache_marker(cache_ttl)
-    marked = [_without_marker(message) for message in copy.deepcopy(list(messages))]
+    marked = [_remove_markers(message) for message in copy.deepcopy(list(messages))]
     if marked and marked[0].get("role") == "system":
         _mark(marked[0], marker, native_anthropic=native_anthropic)
     left = _RECENT
@@ -79,7 +79,7 @@ def _mark(message: Message, marker: dict[str, str], *, native_anthropic: bool) -
     return True
 
 
-def _without_marker(message: Message) -> Message:
+def _remove_markers(message: Message) -> Message:
     """Remove the markers of a message in place and return it."""
     message.pop("cache_control", None)
     content = message.get("content")
@@ -123,7 +123,7 @@ def with_markers(
     wanted = {mark.at: mark.ttl for mark in marks}
     changed = sorted({*wanted, *touched})
     if layout == "bedrock":
-        return _with_points(result, blocks, wanted, changed)
+        return _with_bedrock_markers(result, blocks, wanted, changed)
     tools: dict[int, str | None] = {}
     system: dict[int, str | None] = {}
     messages: dict[int, dict[int, str | None]] = {}
@@ -143,11 +143,11 @@ def with_markers(
     if messages:
         listed = result["messages"] = list(body["messages"])
         for index, places in messages.items():
-            listed[index] = _message(listed[index], layout, places)
+            listed[index] = _marked_message(listed[index], layout, places)
     return result
 
 
-def _message(message: dict[str, Any], layout: Layout, places: Mapping[int, str | None]) -> dict[str, Any]:
+def _marked_message(message: dict[str, Any], layout: Layout, places: Mapping[int, str | None]) -> dict[str, Any]:
     bare: dict[str, Any] = _bare_message(message, texts=False)
     if message.get("role") == "tool" and layout in ("openai", "openrouter"):
         ttl = places.get(-1)
@@ -183,7 +183,7 @@ def _marked(value: Any, ttl: str | None) -> Any:
 # -- Bedrock ---------------------------------------------------------------------------------------------------------
 
 
-def _with_points(
+def _with_bedrock_markers(
     body: dict[str, Any], blocks: Sequence[Block], wanted: Mapping[int, str], changed: Iterable[int]
 ) -> dict[str, Any]:
     by_list: dict[tuple[str, int], dict[int, str]] = {}
@@ -197,17 +197,17 @@ def _with_points(
     for (tier, index), points in by_list.items():
         if tier == "tools":
             config = body["toolConfig"]
-            body["toolConfig"] = {**config, "tools": _pointed(config["tools"], points)}
+            body["toolConfig"] = {**config, "tools": _with_cache_points(config["tools"], points)}
         elif tier == "system":
-            body["system"] = _pointed(body["system"], points)
+            body["system"] = _with_cache_points(body["system"], points)
         else:
             message = body["messages"][index]
-            pointed = {**message, "content": _pointed(message["content"], points)}
+            pointed = {**message, "content": _with_cache_points(message["content"], points)}
             body["messages"] = [*body["messages"][:index], pointed, *body["messages"][index + 1 :]]
     return body
 
 
-def _pointed(parts: Sequence[Any], points: Mapping[int, str]) -> list[Any]:
+def _with_cache_points(parts: Sequence[Any], points: Mapping[int, str]) -> list[Any]:
     result: list[Any] = []
     for place, part in enumerate(parts):
         if _is_point(part):

@@ -24,9 +24,9 @@ REASONS: dict[Reason, str] = {
     "setting": "a setting changed that the cache depends on, such as thinking or tool_choice",
     "message": "an earlier message changed",
     "compaction": "the conversation was compacted",
-    "expired": "the request came after the provider had let go",
-    "no marker": "nothing was marked to be cached",
-    "look-back": "more was added at once than a read walks back over",
+    "expired": "the provider's cache had expired before the request came",
+    "no marker": "no part of the request was marked for caching",
+    "look-back": "more blocks were added at once than a read walks back over",
     "provider": "nothing changed, but the provider did not have it",
 }
 """The sentence that explains each reason to a person."""

@@ -68,11 +68,11 @@ Editor = Callable[[list[Message], list[dict[str, Any]], float], list[Message]]
 
 def make_session(shape: Shape, seed: int | str, edit: Editor | None = None) -> Iterator[MadeUpCall]:
     """Yield the requests of a session, one after the other."""
-    return _Maker(shape, random.Random(f"session {seed}"), edit).run()  # noqa: S311 - repeatable on purpose
+    return _SessionMaker(shape, random.Random(f"session {seed}"), edit).run()  # noqa: S311 - repeatable on purpose
 
 
 @dataclass
-class _Maker:
+class _SessionMaker:
     shape: Shape
     rng: random.Random
     edit: Editor | None
@@ -95,12 +95,12 @@ class _Maker:
                 if main is not None and branch_calls == 0:
                     messages, main = main, None
                 elif main is None and len(self.stops) > 3 and self.rng.random() < self.shape.forks:
-                    main, messages = messages, self._back(3)
+                    main, messages = messages, self._go_back(3)
                     branch_calls = self.rng.randint(2, 6)
                 elif len(self.stops) > 3 and self.rng.random() < self.shape.rewinds:
-                    messages = self._back(8)
+                    messages = self._go_back(8)
             branch_calls -= branch_calls > 0
-            messages = self._edited(messages, tools)
+            messages = self._edit_history(messages, tools)
             yield MadeUpCall(self.now, list(messages), tools)
             self.stops = [*self.stops[-20:], list(messages)]
             messages = [*messages, *self._reply()]
@@ -109,7 +109,7 @@ class _Maker:
         is_pause = self.rng.random() < self.shape.pause_share
         self.now += self.rng.uniform(*self.shape.pause) if is_pause else self.shape.gap
 
-    def _back(self, furthest: int) -> list[Message]:
+    def _go_back(self, furthest: int) -> list[Message]:
         """Return an earlier request's history, with another question at its end."""
         stop = self.stops[-1 - self.rng.randint(1, min(furthest, len(self.stops) - 1))]
         reply = {"role": "assistant", "content": self._text(self.rng.randint(50, 400))}
@@ -145,7 +145,7 @@ class _Maker:
 
     # -- compaction --------------------------------------------------------------------------------------------------
 
-    def _edited(self, messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]:
+    def _edit_history(self, messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]:
         if self.edit is not None:
             edited = self.edit(messages, tools, self.now)
         elif self.shape.compact_at and tokens_of(messages, tools) >= self.shape.compact_at:

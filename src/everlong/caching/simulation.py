@@ -46,93 +46,6 @@ __all__ = [
 
 Measure: TypeAlias = Callable[[Mapping[str, Any]], Sequence[int]]
 """A function that returns the tokens of every block of a request in order: tools, system, messages."""
-
-
-class Prompt(NamedTuple):
-    """One request: ``blocks[i]`` ends the prefix with the hash ``chain[i]`` and ``sizes[i]`` tokens."""
-
-    blocks: list[Block]
-    chain: list[bytes]
-    sizes: list[int]
-    marks: list[tuple[int, str]]
-    """The marked blocks in order, each with its time to live."""
-
-    @property
-    def tokens(self) -> int:
-        """The size of the whole prompt."""
-        return self.sizes[-1] if self.sizes else 0
-
-    def upto(self, at: int) -> int:
-        """Return the tokens of the prefix that a block ends; 0 before the first."""
-        return self.sizes[at] if at >= 0 else 0
-
-
-class PromptReader:
-    """A reader of a session's requests that reuses what it read before; ``measure`` takes precedence over ``count``."""
-
-    def __init__(self, count: Count, measure: Measure | None = None) -> None:
-        self._count = count
-        self._measure = measure
-        self._blocks: dict[tuple[int, Layout, bool], tuple[Message, list[Block]]] = {}
-        self._last: tuple[tuple[Any, ...], list[bytes], list[bytes], list[int]] | None = None
-
-    def read(self, body: Mapping[str, Any], layout: Layout, root: str) -> Prompt:
-        """Return one request as a prompt; ``root`` separates caches that are not shared, such as a model's."""
-        messages = list(body.get("messages") or ())
-        leading = system_count(messages, layout)
-        blocks = head_blocks(body, layout, self._count)
-        head = len(blocks) if not leading else -1
-        for at, message in enumerate(messages):
-            if at == leading:
-                head = len(blocks)
-            blocks += self._read(at, message, layout, leads=at < leading)
-        if head < 0:
-            head = len(blocks)
-        if self._measure is not None:
-            blocks = _measured(blocks, self._measure(body))
-        marks = [(at, block.marker) for at, block in enumerate(blocks) if block.marker]
-        automatic = body.get("cache_control") if layout == "anthropic" else None
-        if isinstance(automatic, Mapping):
-            last = next((at for at in range(len(blocks) - 1, -1, -1) if blocks[at].can_mark), None)
-            if last is not None and last not in dict(marks):
-                marks.append((last, "1h" if automatic.get("ttl") == "1h" else "5m"))
-        chain, sizes = self._chain(blocks, root, head, switches_of(body))
-        return Prompt(blocks, chain, sizes, marks)
-
-    def _read(self, at: int, message: Message, layout: Layout, *, leads: bool) -> list[Block]:
-        key = (id(message), layout, leads)
-        found = self._blocks.get(key)
-        if found is None or found[0] is not message:  # holding the message keeps its id from being given away
-            found = self._blocks[key] = (message, message_blocks(at, message, layout, self._count, leads=leads))
-        return found[1]
-
-    def _chain(
-        self, blocks: list[Block], root: str, head: int, switches: tuple[str, str]
-    ) -> tuple[list[bytes], list[int]]:
-        has_images = any(block.kind == "image" for block in blocks)
-        circumstances = (root, head, switches, has_images)
-        digests = [block.digest for block in blocks]
-        chain: list[bytes] = []
-        sizes: list[int] = []
-        if self._last is not None and self._last[0] == circumstances:
-            _, before, chain, sizes = self._last
-            pairs = zip(digests, before, strict=False)
-            same = next((at for at, (new, old) in enumerate(pairs) if new != old), min(len(before), len(digests)))
-            chain, sizes = chain[:same], sizes[:same]
-        extend_chain(chain, sizes, blocks, link(b"", root.encode()), head, switches, has_images)
-        self._last = (circumstances, digests, chain, sizes)
-        return chain, sizes
-
-
-def _measured(blocks: Sequence[Block], sizes: Sequence[int]) -> list[Block]:
-    if len(sizes) != len(blocks):
-        raise ValueError(
-            f"measure gave {len(sizes)} numbers for a request of {len(blocks)} blocks; give one for each tool, each "
-            "block of the system prompt and each block of a message"
-        )
-    return [block._replace(tokens=tokens) for block, tokens in zip(blocks, sizes, strict=True)]
-
-
 _ORACLE_WRITE = 1.25
 
 
@@ -205,12 +118,6 @@ class Totals:
         )
 
 
-class _SimulatedPrefix(NamedTuple):
-    expires: float
-    readable: float
-    ttl: str
-
-
 @dataclass
 class CacheSimulator:
     """One provider's cache, as one session sees it.
@@ -261,7 +168,7 @@ class CacheSimulator:
         hit = self._find_automatic(prompt, at) if is_automatic else self._find_marked(prompt, at)
         reason = self._reason(prompt, at, hit, known)
         write = self._write_automatic if is_automatic else self._write_marked
-        outcome = self._priced(prompt, at, hit, write(prompt, hit, at, responds_after), (known, recent), reason)
+        outcome = self._price(prompt, at, hit, write(prompt, hit, at, responds_after), (known, recent), reason)
         if is_ping:
             outcome = replace(outcome, oracle=0.0, uncached=0.0, reachable=0.0, is_ping=True)
         else:
@@ -354,7 +261,7 @@ class CacheSimulator:
 
     # -- prices and reasons ------------------------------------------------------------------------------------------
 
-    def _priced(
+    def _price(
         self, prompt: Prompt, at: float, hit: int, written: dict[str, int], known: tuple[int, int], reason: str
     ) -> CacheOutcome:
         prices, scale = self.prices, self.prices.scale(prompt.tokens)
@@ -396,6 +303,102 @@ class CacheSimulator:
             return ""
         return f"{prompt.blocks[same].tier} changed" if same < len(prompt.blocks) else "history cut short"
 
+
+class _SimulatedPrefix(NamedTuple):
+    expires: float
+    readable: float
+    ttl: str
+
+
+# -- requests as the cache reads them ----------------------------------------------------------------------------------
+
+
+class Prompt(NamedTuple):
+    """One request: ``blocks[i]`` ends the prefix with the hash ``chain[i]`` and ``sizes[i]`` tokens."""
+
+    blocks: list[Block]
+    chain: list[bytes]
+    sizes: list[int]
+    marks: list[tuple[int, str]]
+    """The marked blocks in order, each with its time to live."""
+
+    @property
+    def tokens(self) -> int:
+        """The size of the whole prompt."""
+        return self.sizes[-1] if self.sizes else 0
+
+    def upto(self, at: int) -> int:
+        """Return the tokens of the prefix that a block ends; 0 before the first."""
+        return self.sizes[at] if at >= 0 else 0
+
+
+class PromptReader:
+    """A reader of a session's requests that reuses what it read before; ``measure`` takes precedence over ``count``."""
+
+    def __init__(self, count: Count, measure: Measure | None = None) -> None:
+        self._count = count
+        self._measure = measure
+        self._blocks: dict[tuple[int, Layout, bool], tuple[Message, list[Block]]] = {}
+        self._last: tuple[tuple[Any, ...], list[bytes], list[bytes], list[int]] | None = None
+
+    def read(self, body: Mapping[str, Any], layout: Layout, root: str) -> Prompt:
+        """Return one request as a prompt; ``root`` separates caches that are not shared, such as a model's."""
+        messages = list(body.get("messages") or ())
+        leading = system_count(messages, layout)
+        blocks = head_blocks(body, layout, self._count)
+        head = len(blocks) if not leading else -1
+        for at, message in enumerate(messages):
+            if at == leading:
+                head = len(blocks)
+            blocks += self._message_blocks(at, message, layout, leads=at < leading)
+        if head < 0:
+            head = len(blocks)
+        if self._measure is not None:
+            blocks = _replace_sizes(blocks, self._measure(body))
+        marks = [(at, block.marker) for at, block in enumerate(blocks) if block.marker]
+        automatic = body.get("cache_control") if layout == "anthropic" else None
+        if isinstance(automatic, Mapping):
+            last = next((at for at in range(len(blocks) - 1, -1, -1) if blocks[at].can_mark), None)
+            if last is not None and last not in dict(marks):
+                marks.append((last, "1h" if automatic.get("ttl") == "1h" else "5m"))
+        chain, sizes = self._extend_chain(blocks, root, head, switches_of(body))
+        return Prompt(blocks, chain, sizes, marks)
+
+    def _message_blocks(self, at: int, message: Message, layout: Layout, *, leads: bool) -> list[Block]:
+        key = (id(message), layout, leads)
+        found = self._blocks.get(key)
+        if found is None or found[0] is not message:  # holding the message keeps its id from being given away
+            found = self._blocks[key] = (message, message_blocks(at, message, layout, self._count, leads=leads))
+        return found[1]
+
+    def _extend_chain(
+        self, blocks: list[Block], root: str, head: int, switches: tuple[str, str]
+    ) -> tuple[list[bytes], list[int]]:
+        has_images = any(block.kind == "image" for block in blocks)
+        circumstances = (root, head, switches, has_images)
+        digests = [block.digest for block in blocks]
+        chain: list[bytes] = []
+        sizes: list[int] = []
+        if self._last is not None and self._last[0] == circumstances:
+            _, before, chain, sizes = self._last
+            pairs = zip(digests, before, strict=False)
+            same = next((at for at, (new, old) in enumerate(pairs) if new != old), min(len(before), len(digests)))
+            chain, sizes = chain[:same], sizes[:same]
+        extend_chain(chain, sizes, blocks, link(b"", root.encode()), head, switches, has_images)
+        self._last = (circumstances, digests, chain, sizes)
+        return chain, sizes
+
+
+def _replace_sizes(blocks: Sequence[Block], sizes: Sequence[int]) -> list[Block]:
+    if len(sizes) != len(blocks):
+        raise ValueError(
+            f"measure gave {len(sizes)} numbers for a request of {len(blocks)} blocks; give one for each tool, each "
+            "block of the system prompt and each block of a message"
+        )
+    return [block._replace(tokens=tokens) for block, tokens in zip(blocks, sizes, strict=True)]
+
+
+# -- a session under every strategy ------------------------------------------------------------------------------------
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "off": {"strategy": "off"},

@@ -32,84 +32,7 @@ from everlong.config import CachingValues, caching_values
 
 __all__ = ["Choice", "PauseLengths", "Placement", "PromptCache", "SessionPace", "choose_strategy"]
 
-_BREAK_EVEN = (2.0 - 1.25) / (1.25 - 0.1)
-"""Pauses per write above which an hour's higher price pays."""
-
-
-_LEAST_SPELLS = 3
-"""The least spells of other sessions from which anything is concluded."""
-
-
-@dataclass
-class PauseLengths:
-    """The pauses of many sessions, by which a new session is judged before it has had any.
-
-    A spell is the time that an hour's cache, written once, would last: it begins with a session, and again after a gap
-    of more than an hour.
-    """
-
-    pauses: int = 0
-    spells: int = 0
-
-    @property
-    def per_spell(self) -> float:
-        """Pauses that an hour's cache would have bridged, per write."""
-        return self.pauses / self.spells if self.spells >= _LEAST_SPELLS else 0.0
-
-
-@dataclass
-class SessionPace:
-    """The pauses and edits of one session so far."""
-
-    requests: int = 0
-    pauses: int = 0
-    """Gaps of five minutes to an hour."""
-    lost: int = 0
-    """Gaps of more than an hour."""
-    edits: int = 0
-    shared: PauseLengths | None = None
-    """The pauses of all sessions, to which this one's are added."""
-    _last: float | None = None
-    _frontier: bytes | None = None
-
-    def note(self, now: float, frontier: bytes | None) -> None:
-        """Record a request: its time, and the prefix up to where history was last edited."""
-        gap = 0.0 if self._last is None else now - self._last
-        self.requests += 1
-        is_pause, is_lost = SECONDS["5m"] <= gap < SECONDS["1h"], gap >= SECONDS["1h"]
-        self.pauses += is_pause
-        self.lost += is_lost
-        if self.shared is not None:
-            self.shared.pauses += is_pause
-            self.shared.spells += is_lost or self._last is None
-        if frontier is not None and frontier != self._frontier:
-            self.edits += 1
-            self._frontier = frontier
-        self._last = now
-
-    @property
-    def cold_share(self) -> float:
-        """The share of requests that find a five-minute cache gone."""
-        return (self.pauses + self.lost) / (self.requests - 1) if self.requests > 1 else 0.0
-
-    def pays_for_hour(self, rules: ModelRules) -> bool:
-        """Return whether a prefix that is written now should be held for an hour.
-
-        Holding it costs ``write[1h] - write[5m]`` more for each write, and saves ``write[5m] - read`` with each pause
-        that it bridges. So it pays if pauses per write exceed the quotient. The pauses are those of this session once
-        it has had a long gap, else those of the others.
-        """
-        is_known = bool(self.pauses or self.lost)
-        per_write = self.pauses / (1 + self.lost) if is_known or self.shared is None else self.shared.per_spell
-        return per_write * (rules.write["5m"] - rules.read) > rules.write["1h"] - rules.write["5m"]
-
-    def is_hour_worth_it(self) -> bool:
-        """Return whether a summary will be read after a pause often enough, by the pauses between earlier edits."""
-        return self.pauses / max(1, self.edits) > _BREAK_EVEN
-
-
 Strategy: TypeAlias = Literal["ledger", "system_and_3", "automatic", "off"]
-
 _NAMES: dict[Provider, str] = {
     "anthropic": "Anthropic",
     "openrouter": "OpenRouter",
@@ -168,16 +91,16 @@ def choose_strategy(
     if values.strategy == "off":
         strategy, reason = "off", "prompt_caching.strategy is off"
     elif rules.style == "automatic":
-        strategy, reason = _automatic(found, model, rules)
+        strategy, reason = _choose_automatic(found, model, rules)
     elif not is_claude(model):
         strategy, reason = "off", f"{model or 'no model'} is not a Claude model, and {name} marks only those"
     else:
         strategy = "system_and_3" if values.strategy == "system_and_3" else "ledger"
-        reason = f"Claude via {name}, {_life(values)} TTL"
+        reason = f"Claude via {name}, {_describe_ttl(values)} TTL"
     return Choice(strategy, found, rules, model_rules(model), reason)
 
 
-def _automatic(provider: Provider, model: str, rules: CacheRules) -> tuple[Strategy, str]:
+def _choose_automatic(provider: Provider, model: str, rules: CacheRules) -> tuple[Strategy, str]:
     if is_claude(model):
         return "off", f"{_NAMES[provider]} is not known to take cache markers"
     if provider == "unknown":
@@ -185,37 +108,10 @@ def _automatic(provider: Provider, model: str, rules: CacheRules) -> tuple[Strat
     return "automatic", f"automatic at {_NAMES[provider]}, {rules.ttl_seconds // 60}m TTL"
 
 
-def _life(values: CachingValues) -> str:
+def _describe_ttl(values: CachingValues) -> str:
     if values.prefix_ttl in {"1h", "auto"} and values.cache_ttl == "5m":
         return f"5m, prefix {values.prefix_ttl}"
     return values.cache_ttl
-
-
-class _SentRequest(NamedTuple):
-    """The last request: the hash of all of it, the client's own marks, and the placement."""
-
-    end: bytes
-    marked: tuple[int, ...]
-    placement: Placement
-    prefixes: tuple[bytes, ...]
-    """The hashes of the prefixes that end with its markers."""
-
-    def is_repeated(self, end: bytes, marked: Sequence[int]) -> bool:
-        """Return whether a request is this one again, as it came or as it was sent."""
-        sent = {mark.at for mark in self.placement.marks}
-        return end == self.end and (tuple(marked) == self.marked or (bool(marked) and sent == set(marked)))
-
-
-@dataclass
-class _CacheSession:
-    """The state of a conversation with one model of one provider."""
-
-    view: RequestView
-    ledger: Ledger = field(default_factory=Ledger)
-    known: list[int] = field(default_factory=list)
-    has_begun: bool = False
-    last: _SentRequest | None = None
-    pace: SessionPace = field(default_factory=SessionPace)
 
 
 class PromptCache:
@@ -289,14 +185,14 @@ class PromptCache:
         self._session().has_begun = True
         strategy = self.choice.strategy
         if strategy == "ledger":
-            return self._routed(self._place(request, now))
+            return self._route(self._place(request, now))
         session, layout = self._session(), layout_of(self.choice.provider, request)
         session.view.update(request, layout)
         tokens = session.view.sizes[-1] if session.view.sizes else 0
         self.last = Placement(strategy, prompt_tokens=tokens, kept_blocks=session.view.kept)
         if strategy == "system_and_3":
-            return self._routed(self._plain(request, layout))
-        return self._routed(dict(request)) if strategy == "automatic" else dict(request)
+            return self._route(self._apply_plain(request, layout))
+        return self._route(dict(request)) if strategy == "automatic" else dict(request)
 
     def apply_to_messages(
         self, messages: list[dict[str, Any]], *, now: float | None = None, **request: Any
@@ -390,7 +286,7 @@ class PromptCache:
                 "until it is that long, it is paid in full"
             )
 
-    def _plain(self, request: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    def _apply_plain(self, request: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         """Apply the plain strategy to a request of any layout but Bedrock's."""
         ttl = self.settings.cache_ttl
         if layout != "anthropic":
@@ -403,7 +299,7 @@ class PromptCache:
         prompt = {"system": marked[0]["content"]} if listed else {}
         return {**body, **prompt, "messages": marked[len(listed) :]}
 
-    def _routed(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _route(self, body: dict[str, Any]) -> dict[str, Any]:
         """Add the field that keeps the session on the machine with its cache."""
         key = self.choice.rules.routing_key
         if key and self.session_id and "-" not in key and key not in body:
@@ -466,3 +362,109 @@ class PromptCache:
 
 def _ttl(value: str | None) -> Ttl:
     return "1h" if value == "1h" else "5m"
+
+
+class _SentRequest(NamedTuple):
+    """The last request: the hash of all of it, the client's own marks, and the placement."""
+
+    end: bytes
+    marked: tuple[int, ...]
+    placement: Placement
+    prefixes: tuple[bytes, ...]
+    """The hashes of the prefixes that end with its markers."""
+
+    def is_repeated(self, end: bytes, marked: Sequence[int]) -> bool:
+        """Return whether a request is this one again, as it came or as it was sent."""
+        sent = {mark.at for mark in self.placement.marks}
+        return end == self.end and (tuple(marked) == self.marked or (bool(marked) and sent == set(marked)))
+
+
+# -- the pace of sessions ----------------------------------------------------------------------------------------------
+
+_BREAK_EVEN = (2.0 - 1.25) / (1.25 - 0.1)
+"""Pauses per write above which an hour's higher price pays."""
+_LEAST_SPELLS = 3
+"""The least spells of other sessions from which anything is concluded."""
+
+
+@dataclass
+class PauseLengths:
+    """The pauses of many sessions, by which a new session is judged before it has had any.
+
+    A spell is the time that an hour's cache, written once, would last: it begins with a session, and again after a gap
+    of more than an hour.
+    """
+
+    pauses: int = 0
+    spells: int = 0
+
+    @property
+    def per_spell(self) -> float:
+        """Pauses that an hour's cache would have bridged, per write."""
+        return self.pauses / self.spells if self.spells >= _LEAST_SPELLS else 0.0
+
+
+@dataclass
+class SessionPace:
+    """The pauses and edits of one session so far."""
+
+    requests: int = 0
+    pauses: int = 0
+    """Gaps of five minutes to an hour."""
+    lost: int = 0
+    """Gaps of more than an hour."""
+    edits: int = 0
+    shared: PauseLengths | None = None
+    """The pauses of all sessions, to which this one's are added."""
+    _last: float | None = None
+    _frontier: bytes | None = None
+
+    def note(self, now: float, frontier: bytes | None) -> None:
+        """Record a request: its time, and the prefix up to where history was last edited."""
+        gap = 0.0 if self._last is None else now - self._last
+        self.requests += 1
+        is_pause, is_lost = SECONDS["5m"] <= gap < SECONDS["1h"], gap >= SECONDS["1h"]
+        self.pauses += is_pause
+        self.lost += is_lost
+        if self.shared is not None:
+            self.shared.pauses += is_pause
+            self.shared.spells += is_lost or self._last is None
+        if frontier is not None and frontier != self._frontier:
+            self.edits += 1
+            self._frontier = frontier
+        self._last = now
+
+    @property
+    def cold_share(self) -> float:
+        """The share of requests that find a five-minute cache gone."""
+        return (self.pauses + self.lost) / (self.requests - 1) if self.requests > 1 else 0.0
+
+    def pays_for_hour(self, rules: ModelRules) -> bool:
+        """Return whether a prefix that is written now should be held for an hour.
+
+        Holding it costs ``write[1h] - write[5m]`` more for each write, and saves ``write[5m] - read`` with each pause
+        that it bridges. So it pays if pauses per write exceed the quotient. The pauses are those of this session once
+        it has had a long gap, else those of the others.
+        """
+        is_known = bool(self.pauses or self.lost)
+        per_write = self.pauses / (1 + self.lost) if is_known or self.shared is None else self.shared.per_spell
+        return per_write * (rules.write["5m"] - rules.read) > rules.write["1h"] - rules.write["5m"]
+
+    def is_hour_worth_it(self) -> bool:
+        """Return whether a summary will be read after a pause often enough, by the pauses between earlier edits."""
+        return self.pauses / max(1, self.edits) > _BREAK_EVEN
+
+
+# -- the state of a session --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _CacheSession:
+    """The state of a conversation with one model of one provider."""
+
+    view: RequestView
+    ledger: Ledger = field(default_factory=Ledger)
+    known: list[int] = field(default_factory=list)
+    has_begun: bool = False
+    last: _SentRequest | None = None
+    pace: SessionPace = field(default_factory=SessionPace)

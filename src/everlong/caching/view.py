@@ -99,7 +99,7 @@ class RequestView:
         self.frontiers, self.ephemerals = [], []
         self.marked = [at for at, block in enumerate(self.blocks) if block.marker]
         self._extend(messages, layout, leading)
-        self.kept = _common(old, self.blocks)
+        self.kept = _common_length(old, self.blocks)
 
     def _grow(self, messages: list[Message], layout: Layout, leading: int) -> None:
         same = self._same_messages(messages)
@@ -118,7 +118,7 @@ class RequestView:
             at = len(self._messages)
             self._messages.append(message)
             if not self._immutable:
-                self._copies.append(_copied(message))
+                self._copies.append(_copy_message(message))
             self._starts.append(len(self.blocks))
             added = message_blocks(at, message, layout, self._count, leads=at < leading)
             for place, block in enumerate(added, len(self.blocks)):
@@ -198,10 +198,10 @@ def link(before: bytes, data: bytes) -> bytes:
 
 def switches_of(body: Mapping[str, Any]) -> tuple[str, str]:
     """Return the fields that invalidate a cached system prompt, and those that invalidate messages, as text."""
-    return _chosen(body, _SYSTEM_SWITCHES), _chosen(body, _MESSAGE_SWITCHES)
+    return _fields_as_text(body, _SYSTEM_SWITCHES), _fields_as_text(body, _MESSAGE_SWITCHES)
 
 
-def _chosen(body: Mapping[str, Any], names: Sequence[str]) -> str:
+def _fields_as_text(body: Mapping[str, Any], names: Sequence[str]) -> str:
     found = {name: body[name] for name in names if body.get(name) is not None}
     return json.dumps(found, sort_keys=True, default=str) if found else ""
 
@@ -221,14 +221,14 @@ def _first_difference(left: list[Any], right: list[Any], length: int) -> int:
     return length
 
 
-def _common(left: list[Block], right: list[Block]) -> int:
+def _common_length(left: list[Block], right: list[Block]) -> int:
     for at, (one, other) in enumerate(zip(left, right, strict=False)):
         if one.digest != other.digest or one.tier != other.tier:
             return at
     return min(len(left), len(right))
 
 
-def _copied(message: Message) -> Message:
+def _copy_message(message: Message) -> Message:
     """Return a copy that changes of the message in place do not reach; texts are shared."""
     try:
         return {key: value if isinstance(value, str) else copy.deepcopy(value) for key, value in message.items()}

@@ -370,12 +370,12 @@ _OF_ROLE: dict[str, dict[str, Callable[[Message], list[Message]]]] = {
 }
 
 
-def _changed(message: Message, change: str) -> list[Message]:
+def _retell(message: Message, change: str) -> list[Message]:
     """Return one message told again, as one or more."""
     return _OF_ROLE.get(message["role"], _ANY).get(change, _ANY["same"])(message)
 
 
-def _merged(messages: list[Message]) -> list[Message]:
+def _merge_user_messages(messages: list[Message]) -> list[Message]:
     """Return the messages with neighbouring plain user messages merged."""
     result: list[Message] = []
     for message in messages:
@@ -391,5 +391,5 @@ def retellings(draw: st.DrawFn, conversation: list[Message]) -> list[Message]:
     """Generate the same conversation as another client, or the same one later, would send it."""
     told: list[Message] = []
     for message in conversation:
-        told += _changed(message, draw(st.sampled_from(_CHANGES)))
-    return _merged(told) if draw(st.booleans()) else told
+        told += _retell(message, draw(st.sampled_from(_CHANGES)))
+    return _merge_user_messages(told) if draw(st.booleans()) else told

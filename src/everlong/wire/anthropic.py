@@ -26,16 +26,16 @@ from everlong.wire.blocks import (
     OPENAI,
     RESPONSES,
     content_form,
-    formed_content,
-    noted,
     notes_of,
     rest_of,
+    restore_form,
     result_from_tool,
     to_block,
     to_call,
     to_part,
     tool_from_result,
     use_from_call,
+    with_notes,
 )
 
 __all__ = ["System", "sendable", "to_anthropic", "to_openai"]
@@ -90,12 +90,12 @@ def to_anthropic(messages: Sequence[Message]) -> tuple[System, list[dict[str, An
         prompts += 1
     result: list[dict[str, Any]] = []
     before = ""
-    for message, call_id in _in_order(checked[prompts:]):
+    for message, call_id in _order_results(checked[prompts:]):
         joins = notes_of(message, ANTHROPIC).get("joined") is True or before == message["role"] == "tool"
         if joins and before in ("tool", "user") and not notes_of(message, ANTHROPIC).get("apart"):
             if isinstance(result[-1]["content"], str):
                 result[-1]["content"] = _blocks(result[-1]["content"])
-            result[-1]["content"] += _piece(message, call_id)
+            result[-1]["content"] += _joined_blocks(message, call_id)
         else:
             result.append(_to_message(message, call_id))
         before = "" if _has_role(message) else message["role"]
@@ -149,7 +149,7 @@ def _system_messages(system: System) -> list[Message]:
     if not found:
         return [{"role": "system", "content": []}]
     return [
-        formed_content({"role": notes.get("role", "system"), "content": parts, **_extra(notes)}, notes.get("content"))
+        restore_form({"role": notes.get("role", "system"), "content": parts, **_extra(notes)}, notes.get("content"))
         for notes, parts in found
     ]
 
@@ -197,8 +197,8 @@ def _from_assistant(message: dict[str, Any]) -> Message:
                 call if at == len(parts) else {**call, ANTHROPIC: {**notes_of(call, ANTHROPIC), "after": at}}
                 for at, call in calls
             ]
-    result = {**formed_content(result, notes.get("content")), **_extra(notes)}
-    return noted(result, ANTHROPIC, {"extra": rest_of(message, {"role", "content", OPENAI})})
+    result = {**restore_form(result, notes.get("content")), **_extra(notes)}
+    return with_notes(result, ANTHROPIC, {"extra": rest_of(message, {"role", "content", OPENAI})})
 
 
 def _from_user(message: dict[str, Any], before: Message | None) -> list[Message]:
@@ -207,8 +207,8 @@ def _from_user(message: dict[str, Any], before: Message | None) -> list[Message]
     extra = rest_of(message, {"role", "content", OPENAI})
     role = notes.get("role")
     if isinstance(role, str) and role and isinstance(content, list):
-        plain: Message = {"role": role, "content": [_unwrapped(block) for block in content], **_extra(notes)}
-        return [formed_content(plain, notes.get("content"))]
+        plain: Message = {"role": role, "content": [_unwrap_reminder(block) for block in content], **_extra(notes)}
+        return [restore_form(plain, notes.get("content"))]
     pieces: list[Message] = []
     for block in content if isinstance(content, list) else ():
         result = tool_from_result(block)
@@ -222,19 +222,19 @@ def _from_user(message: dict[str, Any], before: Message | None) -> list[Message]
         pieces = [{"role": "user", "content": content}]
     for at in range(1, len(pieces)):
         if not pieces[at - 1]["role"] == pieces[at]["role"] == "tool":
-            pieces[at] = _more_noted(pieces[at], {"joined": True})
+            pieces[at] = _with_more_notes(pieces[at], {"joined": True})
     is_apart = pieces[0]["role"] == "tool" and before is not None and before["role"] == "tool"
-    pieces[0] = _more_noted(pieces[0], {"extra": extra, "apart": True if is_apart else None})
+    pieces[0] = _with_more_notes(pieces[0], {"extra": extra, "apart": True if is_apart else None})
     if len(pieces) == 1 and pieces[0]["role"] == "user":
-        pieces[0] = formed_content({**pieces[0], **_extra(notes)}, notes.get("content"))
+        pieces[0] = restore_form({**pieces[0], **_extra(notes)}, notes.get("content"))
     return pieces
 
 
-def _more_noted(message: Message, notes: dict[str, Any]) -> Message:
-    return noted(message, ANTHROPIC, {**notes_of(message, ANTHROPIC), **notes})
+def _with_more_notes(message: Message, notes: dict[str, Any]) -> Message:
+    return with_notes(message, ANTHROPIC, {**notes_of(message, ANTHROPIC), **notes})
 
 
-def _unwrapped(block: Any) -> Any:
+def _unwrap_reminder(block: Any) -> Any:
     before, after = _REMINDER
     text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
     if isinstance(text, str) and text.startswith(before) and text.endswith(after):
@@ -245,7 +245,7 @@ def _unwrapped(block: Any) -> Any:
 # -- to Anthropic -----------------------------------------------------------------------------------------------------
 
 
-def _in_order(messages: Sequence[Message]) -> list[tuple[Message, str]]:
+def _order_results(messages: Sequence[Message]) -> list[tuple[Message, str]]:
     """Return the messages with each result directly after its call, and the id of the call that a result answers."""
     answers: dict[int, list[tuple[int, str]]] = {}
     moved: set[int] = set()
@@ -276,15 +276,15 @@ def _to_message(message: Message, call_id: str) -> dict[str, Any]:
         return message
     content = message.get("content")
     result = {"role": "user", "content": content if isinstance(content, str) else _blocks(content), **extra}
-    own = {"content": content_form(message) if content is None else None, "extra": _own(message)}
-    return noted(result, OPENAI, own)
+    own = {"content": content_form(message) if content is None else None, "extra": _own_fields(message)}
+    return with_notes(result, OPENAI, own)
 
 
-def _own(message: Message, *names: str) -> dict[str, Any]:
+def _own_fields(message: Message, *names: str) -> dict[str, Any]:
     return rest_of(message, {"role", "content", ANTHROPIC, *names})
 
 
-def _piece(message: Message, call_id: str) -> list[Any]:
+def _joined_blocks(message: Message, call_id: str) -> list[Any]:
     """Return the blocks of a message that joins the one before it."""
     if message["role"] == "tool":
         return [result_from_tool(message, call_id)]
@@ -298,7 +298,7 @@ def _to_assistant(message: Message) -> dict[str, Any]:
     if not entries:
         result = {"role": "assistant", "content": content if isinstance(content, str) else _blocks(content)}
         form = content_form(message) if content is None else None
-        return noted(result, OPENAI, {"content": form, "extra": _own(message)})
+        return with_notes(result, OPENAI, {"content": form, "extra": _own_fields(message)})
     parts = _blocks(content)
     blocks: list[Any] = []
     taken = 0
@@ -308,8 +308,8 @@ def _to_assistant(message: Message) -> dict[str, Any]:
         blocks += [*parts[taken:until], use_from_call(entry)]
         taken = until
     form = content_form(message)
-    own = {"content": None if form == "null" else form, "extra": _own(message, "tool_calls")}
-    return noted({"role": "assistant", "content": [*blocks, *parts[taken:]]}, OPENAI, own)
+    own = {"content": None if form == "null" else form, "extra": _own_fields(message, "tool_calls")}
+    return with_notes({"role": "assistant", "content": [*blocks, *parts[taken:]]}, OPENAI, own)
 
 
 def _to_reminder(message: Message) -> dict[str, Any]:
@@ -320,5 +320,5 @@ def _to_reminder(message: Message) -> dict[str, Any]:
         else block
         for block in _blocks(message.get("content"))
     ]
-    notes = {"role": message["role"], "content": content_form(message), "extra": _own(message)}
-    return noted({"role": "user", "content": blocks}, OPENAI, notes)
+    notes = {"role": message["role"], "content": content_form(message), "extra": _own_fields(message)}
+    return with_notes({"role": "user", "content": blocks}, OPENAI, notes)

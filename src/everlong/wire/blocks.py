@@ -23,16 +23,16 @@ __all__ = [
     "OPENAI",
     "RESPONSES",
     "content_form",
-    "formed_content",
-    "noted",
     "notes_of",
     "rest_of",
+    "restore_form",
     "result_from_tool",
     "to_block",
     "to_call",
     "to_part",
     "tool_from_result",
     "use_from_call",
+    "with_notes",
 ]
 
 ANTHROPIC = "_anthropic"
@@ -58,7 +58,7 @@ def notes_of(value: dict[str, Any], key: str) -> dict[str, Any]:
     return notes if isinstance(notes, dict) else {}
 
 
-def noted(value: dict[str, Any], key: str, notes: dict[str, Any]) -> dict[str, Any]:
+def with_notes(value: dict[str, Any], key: str, notes: dict[str, Any]) -> dict[str, Any]:
     """Return the dict with the notes that say something, or unchanged if none does."""
     notes = {name: note for name, note in notes.items() if note is not None and note != {}}
     return {**value, key: notes} if notes else value
@@ -85,7 +85,7 @@ def content_form(message: Message) -> str | None:
     return "null" if content is None else "string" if isinstance(content, str) else "list" if not content else None
 
 
-def formed_content(message: Message, form: object) -> Message:
+def restore_form(message: Message, form: object) -> Message:
     """Return a message with its content written in that form, if the content is still the same."""
     content = message.get("content")
     if not content:
@@ -130,7 +130,7 @@ def to_block(part: Any) -> Any:
         source = _source_of(picture.get("url"))
         if source is not None:
             block = {"type": "image", "source": source, **rest_of(part, {"type", "image_url"})}
-            return noted(block, OPENAI, {"image_url": rest_of(picture, {"url"})})
+            return with_notes(block, OPENAI, {"image_url": rest_of(picture, {"url"})})
     return part
 
 
@@ -170,7 +170,7 @@ def to_call(block: Any) -> dict[str, Any] | None:
         call["cache_control"] = block["cache_control"]
     extra = rest_of(block, {"type", "id", "name", "input", "cache_control", OPENAI})
     bare = None if isinstance(block["input"], dict) else True
-    return noted({**call, **_extra(notes)}, ANTHROPIC, {"extra": extra, "bare_input": bare})
+    return with_notes({**call, **_extra(notes)}, ANTHROPIC, {"extra": extra, "bare_input": bare})
 
 
 def use_from_call(entry: dict[str, Any]) -> dict[str, Any]:
@@ -180,13 +180,13 @@ def use_from_call(entry: dict[str, Any]) -> dict[str, Any]:
     value = _input(call.arguments, bare=bool(notes.get("bare_input")))
     block = {"type": "tool_use", "id": call.id, "name": call.name, "input": value}
     if not _is_usual(entry):
-        return noted(block, OPENAI, {"call": entry})
+        return with_notes(block, OPENAI, {"call": entry})
     if "cache_control" in entry:
         block["cache_control"] = entry["cache_control"]
     block.update(rest_of(_extra(notes), block.keys()))
     written = None if _arguments(value) == call.arguments else call.arguments
     extra = rest_of(entry, {"id", "type", "function", "cache_control", ANTHROPIC})
-    return noted(block, OPENAI, {"arguments": written, "extra": extra})
+    return with_notes(block, OPENAI, {"arguments": written, "extra": extra})
 
 
 def _is_usual(entry: dict[str, Any]) -> bool:
@@ -249,8 +249,8 @@ def tool_from_result(block: Any) -> Message | None:
     message["content"] = [to_part(part) for part in content] if isinstance(content, list) else content or ""
     message.update({name: block[name] for name in ("is_error", "cache_control") if name in block})
     empty = None if content is not None or "content" in notes else "null" if "content" in block else "absent"
-    message = formed_content({**message, **_extra(notes)}, notes.get("content"))
-    return noted(message, ANTHROPIC, {"block": rest_of(block, _RESULT_KEYS), "content": empty})
+    message = restore_form({**message, **_extra(notes)}, notes.get("content"))
+    return with_notes(message, ANTHROPIC, {"block": rest_of(block, _RESULT_KEYS), "content": empty})
 
 
 def result_from_tool(message: Message, call_id: str = "") -> dict[str, Any]:
@@ -267,4 +267,4 @@ def result_from_tool(message: Message, call_id: str = "") -> dict[str, Any]:
     form = content_form(message) if content is None else None
     block.update({name: message[name] for name in ("is_error", "cache_control") if name in message})
     block.update(rest_of(_extra(notes, "block"), block.keys()))
-    return noted(block, OPENAI, {"extra": rest_of(message, _TOOL_KEYS), "content": form})
+    return with_notes(block, OPENAI, {"extra": rest_of(message, _TOOL_KEYS), "content": form})

@@ -114,7 +114,7 @@ def is_log(entries: Iterable[dict[str, Any]]) -> bool:
 def read_log(entries: Sequence[dict[str, Any]]) -> ClaudeCodeLog:
     """Return the conversations of a session log, given its lines in order."""
     left_out = LeftOut()
-    lines = _linked(entries, left_out)
+    lines = _link_lines(entries, left_out)
     threads: dict[_Thread, list[_LogLine]] = {}
     for line in lines:
         if line.content is not None:
@@ -144,7 +144,7 @@ def _text_field(entry: dict[str, Any], *names: str) -> str | None:
 # -- the tree ---------------------------------------------------------------------------------------------------------
 
 
-def _linked(entries: Sequence[dict[str, Any]], left_out: LeftOut) -> list[_LogLine]:
+def _link_lines(entries: Sequence[dict[str, Any]], left_out: LeftOut) -> list[_LogLine]:
     """Return the lines without replays, each with its parent."""
     lines: list[_LogLine] = []
     by_uuid: dict[str, _LogLine] = {}
@@ -169,7 +169,7 @@ def _linked(entries: Sequence[dict[str, Any]], left_out: LeftOut) -> list[_LogLi
     seen: dict[Any, _LogLine] = {}
     first: list[_LogLine] = []
     for line in lines:
-        keys = [] if line.content is None else _keys(line)
+        keys = [] if line.content is None else _replay_keys(line)
         line.original = next((seen[key] for key in keys if key in seen), None)
         if line.original is None:
             seen.update(dict.fromkeys(keys, line))
@@ -194,9 +194,9 @@ def _parent(line: _LogLine, by_uuid: dict[str, _LogLine], before: _LogLine | Non
     return None if "parentUuid" in entry else before
 
 
-def _keys(line: _LogLine) -> list[Any]:
+def _replay_keys(line: _LogLine) -> list[Any]:
     """Return keys that a line shares with a copy of it written under another uuid."""
-    said = _said(line.content)
+    said = _canonical_json(line.content)
     side = _is_side(line)
     if line.is_assistant:
         return [(side, line.reply_id, said)]
@@ -207,7 +207,7 @@ def _keys(line: _LogLine) -> list[Any]:
     return keys if written is None else [*keys, (side, "written", written, said)]
 
 
-def _said(value: Any) -> str:
+def _canonical_json(value: Any) -> str:
     try:
         return json.dumps(value, sort_keys=True, default=str)
     except RecursionError:
@@ -328,7 +328,7 @@ def _reply(lines: Sequence[_LogLine]) -> dict[str, Any]:
     if len(lines) == 1:
         return {"role": "assistant", "content": lines[0].content}
     # Some versions write all blocks so far on each line.
-    blocks = {_said(block): block for line in lines for block in line.blocks}
+    blocks = {_canonical_json(block): block for line in lines for block in line.blocks}
     return {"role": "assistant", "content": list(blocks.values())}
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from everlong.errors import TranscriptError
 
-__all__ = ["JsonLayout", "decoded", "layout_of", "parse_json", "rendered"]
+__all__ = ["JsonLayout", "decode_text", "layout_of", "parse_json", "render_json"]
 
 _MARKS = (
     # UTF-32 first: its little-endian mark begins with the one of UTF-16.
@@ -52,11 +52,11 @@ class JsonLayout(NamedTuple):
     newline: str = "\n"
 
 
-def decoded(data: bytes | str) -> str:
+def decode_text(data: bytes | str) -> str:
     """Return the text of a file in any Unicode encoding, without its byte order mark."""
     if isinstance(data, str):
         return data.removeprefix("\ufeff")
-    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), None) or _guessed(data)
+    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), None) or _guess_encoding(data)
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
@@ -67,7 +67,7 @@ def decoded(data: bytes | str) -> str:
         ) from error
 
 
-def _guessed(data: bytes) -> str:
+def _guess_encoding(data: bytes) -> str:
     # JSON begins with ASCII, so a zero byte beside the first or second character gives UTF-16 away.
     if data[1:2] == b"\0" and data[:1] != b"\0":
         return "utf-16-le"
@@ -110,7 +110,7 @@ def layout_of(text: str) -> JsonLayout:
     return JsonLayout(None, ", " if gaps.get(",", " ") else ",", colon, newline)
 
 
-def rendered(value: Any, layout: JsonLayout) -> str:
+def render_json(value: Any, layout: JsonLayout) -> str:
     """Return JSON text in a layout, with a line end; only characters without a UTF-8 form are escaped."""
     try:
         text = _encoder(layout).encode(value)

@@ -16,7 +16,7 @@ from everlong.errors import MessageError, TranscriptError
 from everlong.model.message import Message, checked_messages
 from everlong.wire.anthropic import sendable, to_anthropic, to_openai
 from everlong.wire.claude_code import is_log, read_log
-from everlong.wire.text import JsonLayout, decoded, layout_of, parse_json, rendered
+from everlong.wire.text import JsonLayout, decode_text, layout_of, parse_json, render_json
 
 __all__ = ["Format", "Transcript", "TranscriptConversation", "TranscriptKind", "format_of", "read_transcript"]
 
@@ -146,11 +146,13 @@ class Transcript:
     def describe(self) -> str:
         """Return a phrase for people on what the file was taken for."""
         count = len(self.conversations)
-        messages = _counted(sum(len(conversation.messages) for conversation in self.conversations), "message")
+        messages = _count_phrase(sum(len(conversation.messages) for conversation in self.conversations), "message")
         shape = _OPENAI.get(self.kind, self.kind)
         anthropic = "Anthropic-format " if shape != self.kind else ""
         if shape == "claude-code":
-            return f"a Claude Code session log of {_counted(count, 'conversation')} with {messages} ({self.remark})"
+            return (
+                f"a Claude Code session log of {_count_phrase(count, 'conversation')} with {messages} ({self.remark})"
+            )
         if shape == "messages":
             return f"an {'Anthropic' if anthropic else 'OpenAI'} message list of {messages}"
         if shape == "request":
@@ -160,7 +162,7 @@ class Transcript:
         if shape == "jsonl-messages":
             return f"a JSONL file of {messages}{' in the Anthropic format' if anthropic else ''}"
         file = "a JSONL file" if shape == "jsonl-conversations" else "a JSON list"
-        return f"{file} of {_counted(count, f'{anthropic}conversation')} with {messages}"
+        return f"{file} of {_count_phrase(count, f'{anthropic}conversation')} with {messages}"
 
     def render(self, conversations_messages: Sequence[Sequence[Message]]) -> str:
         """Return the file in the format that came in, with these messages for each conversation.
@@ -177,12 +179,12 @@ class Transcript:
         if shape in ("messages", "jsonl-messages") or (shape == "claude-code" and len(self.conversations) == 1):
             messages = [message for pair in pairs for message in _listed(*pair)]
             if shape == "jsonl-messages":
-                return "".join(rendered(message, self.layout) for message in messages)
-            return rendered(messages, self.layout)
+                return "".join(render_json(message, self.layout) for message in messages)
+            return render_json(messages, self.layout)
         bodies = [_body(*pair) for pair in pairs]
         if shape == "jsonl-conversations":
-            return "".join(rendered(body, self.layout) for body in bodies)
-        return rendered(bodies[0] if shape == "request" else bodies, self.layout)
+            return "".join(render_json(body, self.layout) for body in bodies)
+        return render_json(bodies[0] if shape == "request" else bodies, self.layout)
 
 
 def _listed(conversation: TranscriptConversation, messages: Sequence[Message]) -> list[Message]:
@@ -208,12 +210,12 @@ def _body(conversation: TranscriptConversation, messages: Sequence[Message]) -> 
 
 def read_transcript(data: bytes | str) -> Transcript:
     """Read a conversation file, or raise a `TranscriptError` that says what is wrong and where."""
-    text = decoded(data)
+    text = decode_text(data)
     if not text.strip():
         raise TranscriptError(f"the input is empty. {ACCEPTED}")
     if _is_jsonl(text):
         return _read_lines(text)
-    return _classified(parse_json(text, "the input"), layout_of(text))
+    return _classify(parse_json(text, "the input"), layout_of(text))
 
 
 def _is_jsonl(text: str) -> bool:
@@ -242,7 +244,9 @@ def _read_lines(text: str) -> Transcript:
         return _transcript("jsonl-conversations", conversations, layout)
     numbers = list(values)
     return _transcript(
-        "jsonl-messages", [_bare(list(values.values()), "the file", lambda index: f"line {numbers[index]}")], layout
+        "jsonl-messages",
+        [_bare_conversation(list(values.values()), "the file", lambda index: f"line {numbers[index]}")],
+        layout,
     )
 
 
@@ -258,7 +262,7 @@ def _read_log(entries: Sequence[dict[str, Any]]) -> Transcript:
         conversations.append(TranscriptConversation(to_openai(messages), known, "anthropic", times))
     agents = sum(conversation.agent is not None for conversation in log.conversations)
     remarks = [
-        f"{_counted(agents, 'conversation')} of sub-agents" if agents else "",
+        f"{_count_phrase(agents, 'conversation')} of sub-agents" if agents else "",
         log.left_out.describe(),
         "what is written is no log, as a log's links cannot be made up, but Anthropic-format messages as JSON",
     ]
@@ -281,51 +285,55 @@ def _line_value(line: str, number: int, is_last: bool) -> dict[str, Any]:
             f"to go on without it: head -n {number - 1} FILE > NEW_FILE"
         ) from error
     if not isinstance(value, dict):
-        raise TranscriptError(f"line {number} is {_kind(value)}, but each line of JSONL must be an object. {ACCEPTED}")
+        raise TranscriptError(
+            f"line {number} is {_describe_kind(value)}, but each line of JSONL must be an object. {ACCEPTED}"
+        )
     return value
 
 
-def _classified(value: Any, layout: JsonLayout) -> Transcript:
+def _classify(value: Any, layout: JsonLayout) -> Transcript:
     if isinstance(value, dict):
         if "messages" in value:
             return _transcript("request", [_conversation(value, "the request")], layout)
         if "role" in value:  # JSONL that happens to have one line
-            conversation = _bare([value], "the message", lambda _: "the message")
+            conversation = _bare_conversation([value], "the message", lambda _: "the message")
             return _transcript("jsonl-messages", [conversation], layout._replace(indent=None))
         if is_log([value]):
             return _read_log([value])
-        raise TranscriptError(f"found an object {_keys(value)} and without 'messages'. {ACCEPTED}")
+        raise TranscriptError(f"found an object {_describe_keys(value)} and without 'messages'. {ACCEPTED}")
     if not isinstance(value, list):
-        raise TranscriptError(f"found {_kind(value)}. {ACCEPTED}")
+        raise TranscriptError(f"found {_describe_kind(value)}. {ACCEPTED}")
     if any(isinstance(entry, dict) and "messages" in entry and "role" not in entry for entry in value):
         conversations = [_conversation(body, f"conversation {index}") for index, body in enumerate(value)]
         return _transcript("conversations", conversations, layout)
     if value and not isinstance(value[0], dict):
-        raise TranscriptError(f"found a list whose first entry is {_kind(value[0])}. {ACCEPTED}")
-    return _transcript("messages", [_bare(value, "the list", lambda index: f"message {index}")], layout)
+        raise TranscriptError(f"found a list whose first entry is {_describe_kind(value[0])}. {ACCEPTED}")
+    return _transcript("messages", [_bare_conversation(value, "the list", lambda index: f"message {index}")], layout)
 
 
 def _conversation(body: Any, where: str) -> TranscriptConversation:
     if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
-        found = f"an object {_keys(body)}" if isinstance(body, dict) else _kind(body)
+        found = f"an object {_describe_keys(body)}" if isinstance(body, dict) else _describe_kind(body)
         raise TranscriptError(f"{where} is {found} and has no list of 'messages'. {ACCEPTED}")
-    messages = _checked(body["messages"], lambda index: f"{where}, message {index}")
+    messages = _check_messages(body["messages"], lambda index: f"{where}, message {index}")
     if format_of(messages, body, where) == "openai":
         return TranscriptConversation(messages, body)
     if not isinstance(body.get("system"), str | list | None):
-        raise TranscriptError(f"{where} has a 'system' that is {_kind(body['system'])}; it must be text or blocks")
+        raise TranscriptError(
+            f"{where} has a 'system' that is {_describe_kind(body['system'])}; it must be text or blocks"
+        )
     return TranscriptConversation(to_openai(body), body, "anthropic")
 
 
-def _bare(values: Sequence[Any], what: str, where: Callable[[int], str]) -> TranscriptConversation:
+def _bare_conversation(values: Sequence[Any], what: str, where: Callable[[int], str]) -> TranscriptConversation:
     """Return a conversation of which a file has nothing but the messages."""
-    messages = _checked(values, where)
+    messages = _check_messages(values, where)
     if format_of(messages, {}, what) == "openai":
         return TranscriptConversation(messages)
     return TranscriptConversation(to_openai(messages), None, "anthropic")
 
 
-def _checked(values: Iterable[Any], where: Callable[[int], str]) -> list[Message]:
+def _check_messages(values: Iterable[Any], where: Callable[[int], str]) -> list[Message]:
     try:
         return checked_messages(values)
     except MessageError as error:
@@ -333,7 +341,7 @@ def _checked(values: Iterable[Any], where: Callable[[int], str]) -> list[Message
         raise TranscriptError(f"{where(error.index or 0)}: {problem}. {ACCEPTED}") from error
 
 
-def _keys(value: dict[str, Any]) -> str:
+def _describe_keys(value: dict[str, Any]) -> str:
     names = [repr(name[:40]) for name in list(value)[:6]]
     if not names:
         return "without any keys"
@@ -341,14 +349,14 @@ def _keys(value: dict[str, Any]) -> str:
     return f"with the keys {', '.join(names)}{more}"
 
 
-def _kind(value: object) -> str:
+def _describe_kind(value: object) -> str:
     if value is None:
         return "null"
     names = {str: "text", bool: "true or false", list: "a list", dict: "an object"}
     return names.get(type(value), "a number")
 
 
-def _counted(count: int, noun: str) -> str:
+def _count_phrase(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

@@ -121,7 +121,9 @@ class CompletionSummarizer:
         fixed = _count_tokens(transcript_prompt(request, [], budget, previous="-", fold=True), request)
         room = self._window - fixed - budget - self._window // 16
         if room < _LEAST_ROOM:
-            raise SummarizerError(f"a window of {self._window} tokens leaves no room to read the conversation")
+            raise SummarizerError(
+                f"a window of {self._window} tokens leaves no room to read the conversation; use a larger window"
+            )
         return room
 
     def _summarize_parts(
@@ -197,7 +199,9 @@ class WarmPrefixSummarizer:
 
     def _ask(self, request: SummaryRequest, prompt: list[Message]) -> str:
         if not request.prefix:
-            raise SummarizerError("there is no conversation as sent to ride on; give the request a prefix")
+            raise SummarizerError(
+                "the request has no prefix, the conversation as it was sent; set SummaryRequest.prefix"
+            )
         sent = request.prefix_tokens or sum(request.count(text_of(message)) + 8 for message in request.prefix)
         needed = sent + request.count(text_of(prompt[-1])[-20_000:]) + request.budget_tokens
         if needed > self._window:
@@ -227,7 +231,7 @@ class SummarizerChain:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not members:
-            raise ConfigError("a chain of summarizers needs at least one", key="members")
+            raise ConfigError("members is empty; give the chain at least one summarizer", key="members")
         if choose not in ("first_good", "best"):
             raise ConfigError(f'choose must be "first_good" or "best", got {choose!r}', key="choose")
         self._members = list(members)

@@ -56,18 +56,18 @@ class Subject:
 
     def get(self, attribute: str) -> Any:
         """Return an attribute, which a host may read at any time."""
-        return _guarded(f"reading {attribute}", "", getattr, self.engine, attribute)
+        return _guard(f"reading {attribute}", "", getattr, self.engine, attribute)
 
     def call(self, method: str, *args: Any, advice: str = "", **kwargs: Any) -> Any:
         """Call a method and return its result."""
         require(self.has(method), f"the engine has no method {method}()")
-        return _guarded(_spelled(method, args, kwargs), advice, getattr(self.engine, method), *args, **kwargs)
+        return _guard(_spell_call(method, args, kwargs), advice, getattr(self.engine, method), *args, **kwargs)
 
     def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
         """Return a compacted list, of which only the outer shape has been checked."""
-        told = _spelled("compress", (..., *args), kwargs).replace("Ellipsis", "messages")
+        told = _spell_call("compress", (..., *args), kwargs).replace("Ellipsis", "messages")
         advice = f"a host may hand in any conversation{case(messages)}"
-        result = _guarded(told, advice, self.engine.compress, messages, *args, **kwargs)
+        result = _guard(told, advice, self.engine.compress, messages, *args, **kwargs)
         require(isinstance(result, list), f"{told} returned {_kind(result)}; return a list of messages{case(messages)}")
         try:
             return checked_messages(result)
@@ -88,7 +88,7 @@ class Workbench:
         with_length = takes(self.make, "context_length")
         told = f"making an engine with {f'context_length={self.context_length}' if with_length else 'no argument'}"
         arguments = {"context_length": self.context_length} if with_length else {}
-        return Subject(_guarded(told, "", self.make, **arguments))
+        return Subject(_guard(told, "", self.make, **arguments))
 
     def fresh(self, context_length: int | None = None) -> Subject:
         """Return a new engine that knows its window, as a host sets it before a conversation."""
@@ -143,7 +143,7 @@ def _kind(value: object) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
 
 
-def _spelled(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _spell_call(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     words = [*map(_argument, args), *(f"{name}={_argument(value)}" for name, value in kwargs.items())]
     return f"{method}({', '.join(words)})"
 
@@ -153,14 +153,14 @@ def _argument(value: Any) -> str:
     return text if len(text) <= 120 else f"{text[:100]}…"
 
 
-def _guarded(told: str, advice: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _guard(told: str, advice: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         return function(*args, **kwargs)
     except Exception as error:  # whatever an engine raises is what its author must be told
-        raise ContractBroken(f"{told} raised {_told(error)}{f'; {advice}' if advice else ''}") from error
+        raise ContractBroken(f"{told} raised {_describe_error(error)}{f'; {advice}' if advice else ''}") from error
 
 
-def _told(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)[1:]
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{where}" if str(error) else f"{type(error).__name__}{where}"

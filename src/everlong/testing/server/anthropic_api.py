@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from everlong.testing.server.anthropic_rules import redacted, signed
+from everlong.testing.server.anthropic_rules import seal, sign
 from everlong.testing.server.cache import CacheCharge
 from everlong.testing.server.exchange import Refusal
 from everlong.testing.server.script import Answer
@@ -63,9 +63,9 @@ def _content(answer: Answer, body: Mapping[str, Any], number: int) -> list[dict[
     if answer.thinking is not None:
         omitted = (body.get("thinking") or {}).get("display") == "omitted"
         text = "" if omitted else answer.thinking
-        content.append({"type": "thinking", "thinking": text, "signature": signed(text, body, f"t{number}")})
+        content.append({"type": "thinking", "thinking": text, "signature": sign(text, body, f"t{number}")})
     if answer.redacted_thinking is not None:
-        content.append({"type": "redacted_thinking", "data": redacted(answer.redacted_thinking, f"d{number}")})
+        content.append({"type": "redacted_thinking", "data": seal(answer.redacted_thinking, f"d{number}")})
     if answer.text:
         content.append({"type": "text", "text": answer.text})
     for index, call in enumerate(answer.calls):

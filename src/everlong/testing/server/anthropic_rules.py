@@ -17,7 +17,7 @@ from typing import Any
 
 from everlong.testing.server.exchange import Refusal
 
-__all__ = ["THINKING", "check_anthropic", "check_block", "check_marker", "check_thinking", "redacted", "signed"]
+__all__ = ["THINKING", "check_anthropic", "check_block", "check_marker", "check_thinking", "seal", "sign"]
 
 _FIELDS: dict[str, str] = {
     "text": "type text cache_control citations",
@@ -140,13 +140,13 @@ _CHANGED = (
 )
 
 
-def signed(text: str, body: Mapping[str, Any], nonce: str) -> str:
+def sign(text: str, body: Mapping[str, Any], nonce: str) -> str:
     """Return the signature of a thinking block in the answer to this request."""
     place = _prefix_hash(body, len(body["messages"]))
     return _token("s", nonce, place, text)
 
 
-def redacted(data: str, nonce: str) -> str:
+def seal(data: str, nonce: str) -> str:
     """Return the data of a redacted block, sealed like a signature."""
     return _token("r", nonce, base64.urlsafe_b64encode(data.encode()).decode(), "")
 
@@ -296,11 +296,11 @@ _SCOPE_BETA = "prompt-caching-scope-2026-01-05"
 
 
 def _check_scopes(body: Any, betas: str) -> None:
-    if _SCOPE_BETA not in betas and (path := _scoped(body)):
+    if _SCOPE_BETA not in betas and (path := _find_scope(body)):
         raise Refusal(f"{path}.ephemeral.scope: Extra inputs are not permitted")
 
 
-def _scoped(value: Any, path: str = "") -> str:
+def _find_scope(value: Any, path: str = "") -> str:
     """Return the path of the first cache marker with a scope; empty if there is none."""
     if isinstance(value, dict):
         marker = value.get("cache_control")
@@ -309,7 +309,7 @@ def _scoped(value: Any, path: str = "") -> str:
     if not isinstance(value, dict | list):
         return ""
     inner = value.items() if isinstance(value, dict) else enumerate(value)
-    return next((found for name, one in inner if (found := _scoped(one, f"{path}{name}."))), "")
+    return next((found for name, one in inner if (found := _find_scope(one, f"{path}{name}."))), "")
 
 
 def _check_max_tokens(body: Mapping[str, Any]) -> None:
@@ -436,10 +436,10 @@ def _check_pairs(messages: Sequence[Mapping[str, Any]]) -> None:
     waits_at = 0
     for at, message in enumerate(messages):
         blocks = message["content"] if isinstance(message["content"], list) else []
-        answered = _answered(blocks, at, waiting)
+        answered = _answered_calls(blocks, at, waiting)
         missing = [call for call in waiting if call not in answered]
         if missing:
-            raise Refusal(_unanswered(waits_at, missing))
+            raise Refusal(_describe_unanswered(waits_at, missing))
         waiting = []
         for block in blocks:
             if block["type"] == "tool_use":
@@ -449,10 +449,10 @@ def _check_pairs(messages: Sequence[Mapping[str, Any]]) -> None:
                 waiting.append(block["id"])
         waits_at = at
     if waiting:
-        raise Refusal(_unanswered(waits_at, waiting))
+        raise Refusal(_describe_unanswered(waits_at, waiting))
 
 
-def _answered(blocks: Sequence[Mapping[str, Any]], at: int, waiting: Sequence[str]) -> list[str]:
+def _answered_calls(blocks: Sequence[Mapping[str, Any]], at: int, waiting: Sequence[str]) -> list[str]:
     """Return the calls that a message answers; its results must stand before all else."""
     answered: list[str] = []
     after_text = False
@@ -472,12 +472,12 @@ def _answered(blocks: Sequence[Mapping[str, Any]], at: int, waiting: Sequence[st
                 f"`tool_result` blocks with id: {call}"
             )
         if after_text:
-            raise Refusal(_unanswered(at - 1, [call]))
+            raise Refusal(_describe_unanswered(at - 1, [call]))
         answered.append(call)
     return answered
 
 
-def _unanswered(at: int, calls: Sequence[str]) -> str:
+def _describe_unanswered(at: int, calls: Sequence[str]) -> str:
     return (
         f"messages.{at}: `tool_use` ids were found without `tool_result` blocks immediately after: {', '.join(calls)}. "
         "Each `tool_use` block must have a corresponding `tool_result` block in the next message."

@@ -93,14 +93,14 @@ class ServerCache:
             markers = [at for at, block in enumerate(blocks) if block.ttl is not None]
             hit = -1
             for marker in markers:
-                found = self._found(blocks, marker, now)
+                found = self._find_hit(blocks, marker, now)
                 if found is not None:
                     entry = self._entries[blocks[found].prefix]
                     entry.expires = now + entry.seconds
                     hit = max(hit, found)
-            return self._written(blocks, ends, [at for at in markers if ends[at] >= minimum(model)], hit, now)
+            return self._write(blocks, ends, [at for at in markers if ends[at] >= minimum(model)], hit, now)
 
-    def _found(self, blocks: list[CacheBlock], marker: int, now: float) -> int | None:
+    def _find_hit(self, blocks: list[CacheBlock], marker: int, now: float) -> int | None:
         for at in range(marker, -1, -1):
             if blocks[marker].position - blocks[at].position >= LOOK_BACK:
                 return None
@@ -109,7 +109,7 @@ class ServerCache:
                 return at
         return None
 
-    def _written(
+    def _write(
         self, blocks: list[CacheBlock], ends: list[int], markers: list[int], hit: int, now: float
     ) -> CacheCharge:
         read = ends[hit] if hit >= 0 else 0

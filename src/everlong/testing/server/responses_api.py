@@ -130,7 +130,7 @@ def _usage(charge: CacheCharge, output: int, reasoning: int) -> dict[str, Any]:
 
 def events(whole: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Return the events of a stream that adds up to an answer, numbered."""
-    return _numbered(_events(whole))
+    return _number_events(_events(whole))
 
 
 def failed_events(body: Mapping[str, Any], refusal: Refusal, number: int) -> Iterator[dict[str, Any]]:
@@ -139,10 +139,10 @@ def failed_events(body: Mapping[str, Any], refusal: Refusal, number: int) -> Ite
     error = {"code": refusal.code, "message": refusal.message}
     failed = {"type": "response.failed", "response": {**begun, "status": "failed", "error": error}}
     started = ({"type": f"response.{name}", "response": begun} for name in ("created", "in_progress"))
-    return _numbered(iter([*started, failed]))
+    return _number_events(iter([*started, failed]))
 
 
-def _numbered(told: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _number_events(told: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for number, event in enumerate(told):
         yield {**event, "sequence_number": number}
 
@@ -153,19 +153,19 @@ def _events(whole: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"type": f"response.{name}", "response": begun}
     for index, item in enumerate(whole["output"]):
         place = {"output_index": index, "item_id": item["id"]}
-        yield {"type": "response.output_item.added", "output_index": index, "item": _begun(item)}
-        yield from _inside(item, place)
+        yield {"type": "response.output_item.added", "output_index": index, "item": _unfinished(item)}
+        yield from _item_events(item, place)
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
     yield {"type": f"response.{whole['status']}", "response": whole}
 
 
-def _begun(item: Mapping[str, Any]) -> dict[str, Any]:
+def _unfinished(item: Mapping[str, Any]) -> dict[str, Any]:
     empties: dict[str, dict[str, Any]] = {"message": {"content": []}, "function_call": {"arguments": ""}}
     empty = empties.get(item["type"], {})
     return {**item, **empty, **({"status": "in_progress"} if "status" in item else {})}
 
 
-def _inside(item: Mapping[str, Any], place: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _item_events(item: Mapping[str, Any], place: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if item["type"] == "message":
         for index, part in enumerate(item["content"]):
             name = "refusal" if part["type"] == "refusal" else "text"

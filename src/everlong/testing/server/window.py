@@ -93,13 +93,13 @@ def count_value(value: Any) -> int:
     if isinstance(value, Mapping):
         if str(value.get("type")) in _PICTURES:  # a property of a schema may have this name, and any value
             return IMAGE_TOKENS
-        return sum(_named(name, item) for name, item in value.items() if name not in _FRAME)
+        return sum(_count_entry(name, item) for name, item in value.items() if name not in _FRAME)
     if isinstance(value, list | tuple):
         return sum(count_value(item) for item in value)
     return 1 if isinstance(value, int | float) and not isinstance(value, bool) else 0
 
 
-def _named(name: str, value: Any) -> int:
+def _count_entry(name: str, value: Any) -> int:
     # In the schema of a tool and the input of a call the names are words that the model reads.
     known = {"text", "content", "thinking", "data", "id", "tool_use_id", "tool_call_id", "input", "arguments"}
     known |= {"call_id", "output", "summary", "encrypted_content"}
