@@ -129,7 +129,7 @@ def message_blocks(at: int, message: Message, layout: Layout, count: Count, *, l
         role, own = str(message.get("role")), _ttl(message)
         blocks = [_part_block("messages", role, at, place, part, count) for place, part in _contents(message)]
         blocks = blocks or [Block("messages", "empty", _hash(role, "empty"), 0, at, -1, False, None)]
-        if own:  # a marker that has no business there, but that clients send
+        if own:  # a misplaced marker, which some clients send
             blocks[-1] = blocks[-1]._replace(marker=blocks[-1].marker or own)
     else:
         blocks = list(_openai_blocks(at, message, layout, count, leads=leads))
@@ -166,7 +166,7 @@ def _openai_blocks(at: int, message: Message, layout: Layout, count: Count, *, l
         block = _part_block(tier, role, at, place, part, count)
         if place in (-1, 0) and extra != "{}":
             block = block._replace(digest=_hash(block.digest.hex(), extra))
-        if own and place == contents[-1][0]:  # how the plain strategy marks what has no part to mark
+        if own and place == contents[-1][0]:  # the plain strategy marks messages without parts this way
             block = block._replace(marker=block.marker or own)
         yield block
     calls = _as_list(message.get("tool_calls"))
@@ -188,7 +188,7 @@ def _result_block(at: int, message: Message, layout: Layout, count: Count) -> Bl
     text = parts if isinstance(parts, str) else _json(parts)
     marker = _ttl(message) or next((ttl for part in _as_list(content) if (ttl := _ttl(part))), None)
     can_mark = True
-    if layout == "openrouter":  # there the last part carries it, so there must be one
+    if layout == "openrouter":  # the last part carries the marker, so there must be one
         can_mark = (
             _can_carry_marker(content[-1])
             if isinstance(content, list) and content
@@ -214,7 +214,7 @@ def _part_block(tier: Tier, role: str, at: int, place: int, part: Any, count: Co
     if isinstance(part, str) or _is_plain_text(part):
         text = part if isinstance(part, str) else part["text"]
         is_ephemeral = isinstance(part, dict) and bool(part.get(EPHEMERAL))
-        is_loose = isinstance(part, str) and place >= 0  # a bare text in a list is no part of any API
+        is_loose = isinstance(part, str) and place >= 0  # no API takes a bare text in a list
         can_mark = bool(text.strip()) and not (is_ephemeral or is_loose or _is_reminder(text))
         frontier = text.startswith(FRONTIER_STARTS)
         found = _hash(role, "text", text)
@@ -248,7 +248,7 @@ def _can_carry_marker(part: Any) -> bool:
     kind = part.get("type")
     if kind == "text":
         return bool(str(part.get("text") or "").strip())
-    return takes_marker(kind) or _ttl(part) is not None  # a client that marks what nobody knows does know it
+    return takes_marker(kind) or _ttl(part) is not None  # trust a client that marks an unknown type
 
 
 def _is_reminder(text: str) -> bool:
@@ -330,7 +330,7 @@ def _as_sent(value: Any) -> Any:
         return value
     sent = {key: value[key] for key in sorted(value, key=str) if key not in _UNSENT}
     content = sent.get("content")
-    if isinstance(content, list):  # a marker on a nested part is no part of what the model sees either
+    if isinstance(content, list):  # the model does not see markers on nested parts either
         sent["content"] = [_as_sent(part) for part in content]
     return sent
 

@@ -123,7 +123,7 @@ def place(
     take(static_end(view), lives.prefix, "S")
     if live is not None:
         take(live, lives.frontier if live == _frontier(view) else lives.tail, "R")
-    if view.kept < view.head and view.kept:  # the system prompt changed: what of it stays is worth a marker
+    if view.kept < view.head and view.kept:  # the system prompt changed: mark the part that stays
         take(last_markable(view, view.kept), lives.prefix, "spare")
     for at, role in _further_places(view, known, live, last):
         if len(chosen) >= slots:
@@ -166,7 +166,7 @@ def _further_places(
     if last is None:
         return
     if live is None or live < view.head:
-        # Nothing of the conversation is known to be held. If it is held after all, markers at a distance reach it.
+        # No part of the conversation is known to be held. If one is, markers at a distance may reach it.
         yield _frontier(view), "F"
         earlier = bisect_right(known, last - 1)
         yield (known[earlier - 1] if earlier and known[earlier - 1] >= view.head else None), "spare"

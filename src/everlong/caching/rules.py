@@ -73,7 +73,7 @@ _MARKED_KINDS = frozenset(
         "container_upload",
         "compaction",
         "browser_state",
-        # Pictures and documents, as messages in OpenAI's format have them on their way there:
+        # Pictures and documents of messages in OpenAI's format:
         "image_url",
         "file",
     }
@@ -265,7 +265,7 @@ def _claude_rules(name: str) -> ModelRules:
     if family is None:
         return ModelRules(4_096, 0.1)
     kind = family[1]
-    # New names have the version behind the family, old ones (claude-3-5-sonnet) before it; a date is no version.
+    # New names have the version after the family, old ones (claude-3-5-sonnet) before it; a date is no version.
     found = _VERSION.search(name, family.end()) or _VERSION.search(name[: family.start()])
     version = 0.0 if found is None else float(f"{found[1]}.{found[2] or 0}")
     minimum = next(tokens for least, tokens in _MINIMUM[kind] if version >= least)

@@ -204,7 +204,7 @@ class CacheSimulator:
         for place, ttl in marks:
             entry = self._live(prompt.chain[place], at)
             if entry is None:
-                # What lies inside of a prefix that was read is not paid for again, so it lives no longer than that.
+                # A mark inside of a prefix that was read costs nothing, so it lives no longer than that prefix.
                 life = ttl if place > hit or held is None else min(ttl, held.ttl, key=SECONDS.__getitem__)
                 self._entries[prompt.chain[place]] = _SimulatedPrefix(at + SECONDS[life], at + delay, life)
             elif not self.strict:
@@ -367,7 +367,7 @@ class PromptReader:
     def _message_blocks(self, at: int, message: Message, layout: Layout, *, leads: bool) -> list[Block]:
         key = (id(message), layout, leads)
         found = self._blocks.get(key)
-        if found is None or found[0] is not message:  # holding the message keeps its id from being given away
+        if found is None or found[0] is not message:  # holding the message keeps its id from being reused
             found = self._blocks[key] = (message, message_blocks(at, message, layout, self._count, leads=leads))
         return found[1]
 
@@ -514,7 +514,7 @@ def _play(
     cache = PromptCache(model, provider, settings=settings, count=count, clock=lambda: 0.0)
     before: tuple[float, dict[str, Any]] | None = None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a short prompt shows in the figures
+        warnings.simplefilter("ignore")  # the figures show that a prompt is too short
         for at, body in calls:
             if before is not None and cache.settings.keep_alive and cache.last is not None:
                 ping = ping_request(before[1])

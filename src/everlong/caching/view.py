@@ -136,7 +136,9 @@ class RequestView:
         """Count the leading messages that are those of the last request, unchanged."""
         old = self._messages
         same = min(len(old), len(messages))
-        if not _equal(old if len(old) == same else old[:same], messages[:same]):  # nearly always pointers only
+        if not _equal(
+            old if len(old) == same else old[:same], messages[:same]
+        ):  # nearly always a comparison by identity
             same = _first_difference(old, messages, same)
         for start, stop in () if self._immutable else self._to_compare(same):
             if not _equal(self._copies[start:stop], messages[start:stop]):

@@ -192,7 +192,7 @@ def _from_assistant(message: dict[str, Any]) -> Message:
                 calls.append((len(parts), call))
         result["content"] = parts if parts or not calls else None
         if calls:
-            # In the OpenAI format all content stands before the calls, so another order has to be noted.
+            # In the OpenAI format all content stands before the calls, so another order needs a note.
             result["tool_calls"] = [
                 call if at == len(parts) else {**call, ANTHROPIC: {**notes_of(call, ANTHROPIC), "after": at}}
                 for at, call in calls
@@ -272,7 +272,7 @@ def _to_message(message: Message, call_id: str) -> dict[str, Any]:
         return {"role": "user", "content": [result_from_tool(message, call_id)], **extra}
     if is_system(message):
         return _to_reminder(message)
-    if role != "user":  # of a time before tools had a role, or made up
+    if role != "user":  # the former role of tool results, or an unknown one
         return message
     content = message.get("content")
     result = {"role": "user", "content": content if isinstance(content, str) else _blocks(content), **extra}

@@ -186,7 +186,7 @@ def _parent(line: _LogLine, by_uuid: dict[str, _LogLine], before: _LogLine | Non
     entry = line.entry
     named = _text_field(entry, "parentUuid")
     if named is not None:
-        # A parent that was never written (some are not) leaves the order of the lines as the only link.
+        # Some parents are never written; then the order of the lines is the only link.
         return by_uuid.get(named, before)
     if entry.get("subtype") == "compact_boundary" or entry.get("isCompactSummary"):
         logical = _text_field(entry, "logicalParentUuid")
@@ -224,7 +224,7 @@ def _message_above(line: _LogLine) -> int:
     if above is not None:
         above = None if above.content is None else above.original or above
     for link in between.values():
-        link.parent = above  # so that no chain of links is walked twice, and no circle again
+        link.parent = above  # so that no chain or circle is walked twice
     return -1 if above is None else above.at
 
 
@@ -285,7 +285,7 @@ def _conversation(thread: _Thread, lines: Sequence[_LogLine], left_out: LeftOut)
             answers = {results[call].at: results[call] for part in reply for call in part.calls if call in results}
             messages += _answers([answers[at] for at in sorted(answers) if at not in told])
             told.update(answers)
-            # What Claude Code itself added to a result (a skill's text) may hang on a branch that nothing follows.
+            # Text that Claude Code added to a result (a skill's) may hang on a branch that ends there.
             more = [line for at in answers if at not in on_path for line in added.get(at, ()) if line.at not in told]
             messages += [{"role": "user", "content": line.content} for line in more]
             told.update(line.at for line in more)

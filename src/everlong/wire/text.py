@@ -120,7 +120,7 @@ def render_json(value: Any, layout: JsonLayout) -> str:
         # Half of a surrogate pair, as truncated logs contain.
         text = _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
     if layout.newline != "\n":
-        text = text.replace("\n", layout.newline)  # breaks inside of strings are escaped, so these are the layout's
+        text = text.replace("\n", layout.newline)  # line breaks inside of strings are escaped
     return text + layout.newline
 
 
@@ -147,7 +147,7 @@ def _finite(text: str) -> float:
     return number
 
 
-# Made once: json.loads makes a new decoder for every call that has hooks, which JSONL of many lines would feel.
+# Made once: json.loads makes a new decoder for every call with hooks, which is slow for JSONL of many lines.
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
 
 

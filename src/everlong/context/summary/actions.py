@@ -37,7 +37,7 @@ _FAILURE = re.compile(
     r"|exit(?:ed)?(?: with)?(?: code)?:? [1-9]\d*|<returncode>[1-9])\b|错误|失败|异常|无法|找不到|超时",
     re.IGNORECASE,
 )
-# Looking for plain words first spares most results the slow expression.
+# Searching for plain words first spares most results the slow expression.
 _FAILURE_WORDS = (
     *("error", "exception", "traceback", "fail", "fatal", "panicked", "denied", "refused", "not found"),
     *("no such file", "no module", "cannot", "can't", "unable", "timed out", "exit", "<returncode>"),

@@ -39,7 +39,7 @@ _LONGEST_CLAUSE = 320
 _SHORTEST_CLAUSE = 2
 """The least plain words, or Chinese characters, of a clause that names nothing."""
 
-# Where a clause ends and another begins. Commas inside of a list of things do not part anything.
+# The end of one clause and the beginning of another. Commas inside of a list do not count.
 _FIRST_PERSON = r"(?:i|i'm|i've|i'd|i'll|we|we're|we've|we'll|my|our)\b"
 _OWN_THING = r"(?:my|our)(?: [\w'-]+){1,4} (?:is|are|was|were|has|have|had|will|would|needs?|wants?|seems?)\b"
 _BEGINS = rf"(?:(?:i|i'm|i've|i'd|i'll|we|we're|we've|we'll)\b|{_OWN_THING})"
@@ -292,7 +292,7 @@ class Clause(NamedTuple):
         found = _LONG_WORD.findall(self.text)
         words = sum(word.lower() not in _SAYS_LITTLE for word in found)
         if self.figures:
-            first = self.text.split(" ", 1)[0]  # a sentence begins with a capital; otherwise a month is of a date
+            first = self.text.split(" ", 1)[0]  # capitalised words are names or months, except the first of a sentence
             plain = sum(word not in _SAYS_LITTLE and (word == first or not word.istitle()) for word in found)
             return plain + self.figures >= _LEAST_WORDS or words >= _TELLING
         if self.leans:
@@ -385,8 +385,8 @@ def _find_clauses(text: str) -> Iterator[Clause]:
         if sentence.endswith(("?", "？")):
             turn = next((at for at, piece in enumerate(pieces) if _turns_to_ask(piece)), -1)
         for at, piece in enumerate(pieces):
-            # A question comes with what it is about: "I prefer tabs, what do you think?" states the one and asks the
-            # other. Where no clause is a question by its shape, all of the sentence asks.
+            # A question may come with a statement: "I prefer tabs, what do you think?" states the one and asks the
+            # other. If no clause has the shape of a question, the whole sentence asks.
             is_own = turn >= 0 and at > turn and _OWN.match(piece.lstrip().replace("’", "'")) is not None
             clause = _clause(piece, in_question=at >= turn and not is_own, is_own=is_own)
             if clause is not None:
@@ -408,7 +408,7 @@ def _clause(piece: str, *, in_question: bool, is_own: bool) -> Clause | None:
     bare = one_line(piece).strip(" ,;:-–—*•>\"'").rstrip(".。")
     if bare.count('"') % 2 and piece.rstrip(" .,;").endswith('"'):
         bare += '"'
-    plain = bare.replace("’", "'")  # people's keyboards differ; what they wrote stays
+    plain = bare.replace("’", "'")  # only for matching: the clause keeps the person's own apostrophes
     if (
         not bare
         or _FORMULA.search(bare)

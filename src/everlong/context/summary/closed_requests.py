@@ -17,11 +17,7 @@ from typing import NamedTuple
 from everlong.context.literals import is_summary
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.facts import ORDERS, Facts, read_facts
-from everlong.context.summary.language import (
-    ALL,
-    is_closing,
-    without_label,
-)
+from everlong.context.summary.language import ALL, is_closing, without_label
 from everlong.context.summary.newest_request import is_same
 from everlong.context.summary.outline import MUST, Candidate, Outline
 from everlong.context.summary.retractions import Retraction
@@ -301,7 +297,7 @@ def _close_latest(
     """Close the latest request wherever it is repeated; if only a verb names it, close the clause with that verb."""
     last = earlier[-1]
     if last.is_closed or (last.takes_back and not any(t.instead for t in last.takes_back)):
-        return found  # said twice, it is still one request that was given up
+        return found  # a second "never mind" does not close the request before
     if taken.by_verb:
         using = [n for n, clause in enumerate(last.clauses) if _USES.search(clause) and n not in last.closed]
         if not using:

@@ -34,7 +34,7 @@ _HEADING = re.compile(r"^([ \t>*-]*)(#{1,6})(?=[ \t])", re.MULTILINE)
 _LINE_ENDS = re.compile("\r\n?|[\u2028\u2029\x85\x0b\x0c\x1c-\x1e]")
 # Zero-width characters, direction marks and tag characters: what a person cannot see, a model should not read.
 _INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]")
-# The words with which chat templates begin and end a turn, and those that announce a summary of ours.
+# Control words of chat templates, and the words that announce a summary of ours.
 _SPECIAL = re.compile(r"<\|(?=\w)|(?<=\w)\|(?=>)")
 _ANNOUNCING = re.compile(r"\[(?=CONTEXT (?:COMPACTION|SUMMARY))")
 _TROUBLE = re.compile(

@@ -118,7 +118,7 @@ class SummaryDocument:
         heading = 6
         text = self.render()
         while count(text) > budget and not self.is_empty():
-            # Drop about as much as is too much before rendering again, so that the work stays linear.
+            # Drop about the surplus before rendering again, so that the work stays linear.
             over = max(1, count(text) - budget)
             while over > 0 and not self.is_empty():
                 over -= self._drop_one(costs, budget, keep)
@@ -136,7 +136,7 @@ class SummaryDocument:
         places = places or list(range(len(self.items[fullest])))
         place = places[0 if fullest in _OLDEST_FIRST else -1]
         above, line_break, line = self.items[fullest][place].rpartition("\n")
-        if "\n" in above:  # of lines under one source the last goes first; a source with nothing under it says nothing
+        if "\n" in above:  # drop the last line under a source; the source alone says nothing
             share = max(1, costs[fullest][place] * len(line) // len(above + line_break + line))
             self.items[fullest][place] = above
             costs[fullest][place] -= share

@@ -45,7 +45,7 @@ class _Remembered(dict[bytes, tuple[str, ...]]):
     """The entities of each run of token characters, cached: runs recur."""
 
     def __missing__(self, chunk: bytes) -> tuple[str, ...]:
-        # Most of what is new is a plain word, which names nothing; neither do marks alone.
+        # Most new runs are plain words or punctuation, which name nothing.
         is_plain = chunk.isalpha() if chunk.islower() else not chunk[:1].isalnum() and not chunk.strip(_MARKS_ALONE)
         found = () if is_plain else _named_in(chunk.decode("ascii"))
         if len(chunk) <= _LONGEST_REMEMBERED:
@@ -60,7 +60,7 @@ _remembered = _Remembered()
 
 def entities(text: str) -> list[str]:
     """Return the entities of a text in order, with repeats; of a path or dotted name also its parts."""
-    # Tokens are ASCII and never go beyond a run of their characters: splitting bytes is the quickest way to find those.
+    # Tokens are ASCII and stay within a run of token characters; splitting bytes is the fastest way to find runs.
     data = text.encode() if text.isascii() else text.encode("utf-8", "surrogatepass")
     return [name for chunk in data.translate(_CHUNK_BYTES).split() for name in _remembered[chunk]]
 
@@ -69,7 +69,7 @@ def _named_in(run: str) -> tuple[str, ...]:
     if run.isalnum():
         return (run,) if _entity(run) else ()
     named: list[str] = []
-    for token in _tokens(run):  # itself, where it is an entity, and those of its parts that are
+    for token in _tokens(run):  # the token itself and its parts, as far as they are entities
         whole, parts = _entity(token), _JOINTS.split(token)
         if whole:
             named.append(whole)
@@ -80,8 +80,8 @@ def _named_in(run: str) -> tuple[str, ...]:
 
 
 def _tokens(run: str) -> list[str]:
-    # Cut where only a new token can start, and without the marks at its end, a piece is one token to its very end: so
-    # no marks are gone through again and again in search of one.
+    # Cut where only a new token can start and strip trailing marks: then each piece is one token to its end, and the
+    # expression never backtracks over long runs of marks.
     if not _ONLY_STARTS.search(run):
         if run[0] in _STARTS and run[-1] in _ENDS:
             return [run]

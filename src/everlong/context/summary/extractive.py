@@ -18,20 +18,12 @@ from typing import Generic, TypeVar
 
 from everlong.context.summarize import SummaryRequest
 from everlong.context.summary.clauses import clauses, is_go_ahead, prose
-from everlong.context.summary.closed_requests import (
-    UserWords,
-    close_requests,
-)
+from everlong.context.summary.closed_requests import UserWords, close_requests
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.facts import read_facts, removed_by
 from everlong.context.summary.figures import find_outdated
 from everlong.context.summary.key_lines import MessageLine, few_lines, group_lines, many_lines, names_in
-from everlong.context.summary.language import (
-    Phrases,
-    newest_label,
-    phrases_for,
-    quotes_wrapper,
-)
+from everlong.context.summary.language import Phrases, newest_label, phrases_for, quotes_wrapper
 from everlong.context.summary.newest_request import newest_line, whole_newest_line
 from everlong.context.summary.outline import MUST, Around, Candidate, Outline, build_outline
 from everlong.context.summary.selection import select
@@ -89,7 +81,7 @@ class ExtractiveSummarizer:
         _leave_out_stale(outline)
         if request.memory_context:
             wanted = f"- {clip(one_line(request.memory_context), 600)}"
-            # Worth the most and counted as the newest, or key lines would crowd it out.
+            # The highest worth and the newest order, or key lines would crowd it out.
             outline.candidates.append(Candidate("Critical Context", outline.length, wanted, MUST))
         request.trace.begin(request.turns, outline)
         known = (name for message in around for name in names_in(message))
@@ -206,6 +198,6 @@ class MessageCache(Generic[Read]):
 
 def fingerprint(message: Message) -> int:
     """Return a number that is equal for messages with equal content."""
-    # A hash instead of the text itself, so that the memory keeps no conversation alive.
+    # A hash instead of the text, so that the cache keeps no conversation in memory.
     calls = tuple(calls_of(message)) if "tool_calls" in message else ()
     return hash((message["role"], text_of(message), message.get("tool_call_id"), calls))

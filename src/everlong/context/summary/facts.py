@@ -185,7 +185,7 @@ def read_facts(message: Message) -> Facts:
     role = message["role"]
     if role == "assistant":
         return _assistant_facts(message, text_of(message))
-    if is_summary(message):  # it poses as a summary: said by the user, but no source of rules and requests
+    if is_summary(message):  # a text that poses as a summary is no source of rules and requests
         return Facts(role, said=beginning(text_of(message), SAID_LENGTH))
     read = read_message(message)
     if role == "tool":
@@ -198,7 +198,7 @@ def _person_facts(role: str, typed: str, rules: str) -> Facts:
     text = bounded(typed)
     spoken = prose(bounded(typed, _MOST_READ_OF_REQUEST))
     said = clauses(spoken, _MOST_CLAUSES)
-    # Most messages decide nothing, which one look at all of it tells.
+    # A cheap check first: most messages decide nothing.
     lowered = spoken.replace("’", "'").lower()
     may_decide = not spoken.isascii() or any(word in lowered for word in _CHOICE_WORDS)
     decided = [clause for clause in said if may_decide and _is_decision(clause)]

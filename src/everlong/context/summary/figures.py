@@ -164,19 +164,20 @@ def _is_update(new: ClauseFigures, old: ClauseFigures, rarity: _Rarity) -> bool:
     counted = [unit for unit in old.values if unit not in _WHEN]
     given_again = [unit for unit in counted if _gives_another(new, old.values[unit], unit)]
     if any(rarity.rare(new.near.get(unit, _NONE) & old.near[unit]) >= _LEAST_NEAR for unit in given_again if unit):
-        return True  # the very words around it
+        return True  # rare words around the figure are the same
     if len(shared) < (_LEAST_SHARED_CHANGED if new.changes else _LEAST_SHARED):
         return False
     if counted and len(given_again) * 2 < len(counted) + (not new.changes):
-        return False  # what the older one gives besides stays told
+        return False  # most figures of the older clause still hold
     if not counted and not (new.changes and any(_gives_another(new, old.values[unit], unit) for unit in old.values)):
-        return False  # many things have a date; another is given where one is said to be moved
+        return False  # many things have a date: only a change replaces one
     less, more = sorted((rarity.weight(new.words), rarity.weight(old.words)))
     weight = rarity.weight(shared)
     if new.changes and counted:
         return weight >= _ENOUGH_CHANGED * less
     is_same = weight >= _ENOUGH * less and weight >= _ENOUGH_OF_LONGER * more
-    return is_same and (new.changes or rarity.rare(shared) > 0)  # many things of a kind are not one that changes
+    # Without rare words in common, they are two things of a kind.
+    return is_same and (new.changes or rarity.rare(shared) > 0)
 
 
 def _gives_another(new: ClauseFigures, values: frozenset[str], unit: str) -> bool:

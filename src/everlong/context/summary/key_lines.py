@@ -107,7 +107,7 @@ def _choose_lines(message: Message, most: int, characters_per_line: int) -> tupl
     """Return the lines with the most entities for their length, in their order."""
     scored: list[tuple[float, int, str, tuple[str, ...]]] = []
     texts, values, sources = _read_pieces(message)
-    # Of equal lines the first counts; where a line is its own value, that needs no care.
+    # The first of equal lines counts; if lines are their own values, any order gives that.
     told = dict(zip(texts, values, strict=True)) if values is texts else _first_of_equal(texts, values)
     for place, (raw, value) in enumerate(told.items()):
         if len(raw) >= 4 and (found := entities(value)):
@@ -165,7 +165,7 @@ def structured(message: Message) -> list[KeyedLine]:
 def cut_lines(pieces: Iterable[str]) -> list[str]:
     """Return lines of bounded length, cut between words, without indentation."""
     lines = list(filter(None, map(str.strip, pieces)))
-    # One look at all of them together tells that most need no look at each.
+    # Search all lines at once: most messages have none to change.
     together = "\n".join(lines)
     if "\t" in together or "   " in together:
         lines = [_INDENTATION.sub(" ", line) if "   " in line or "\t" in line else line for line in lines]
@@ -217,7 +217,7 @@ def _count_plain_words(text: str) -> int:
     """Count the plain words of a text; parts of names and words before a parenthesis do not count."""
     if not text.isascii():
         return len(_PLAIN_WORD.findall(text))
-    # The same as the expression finds, by the quickest way to look at runs of characters.
+    # The same count as the expression gives, but faster.
     runs = text.encode().replace(b"(", b"_ ").translate(_WORD_BYTES).split()
     return len([run for run in runs if run.isalpha() and len(run) > 2])
 
@@ -295,7 +295,7 @@ def _short_value(value: Any, depth: int) -> KeyedLine | None:
         if told is None:
             return None
         pieces.append(KeyedLine(f"{key} {told.text}", told.values) if isinstance(value, dict) else told)
-    # Where objects follow each other, it must be seen where the next begins.
+    # A semicolon shows where the next object begins.
     inside = _join("", pieces, "; " if isinstance(value, list) and any(isinstance(v, dict) for v in value) else ", ")
     return inside if len(inside.text) <= _LONGEST_NESTED else None
 

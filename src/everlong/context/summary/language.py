@@ -23,7 +23,6 @@ class Phrases:
 
     constraint: re.Pattern[str]
     decision: re.Pattern[str]
-    next_step: re.Pattern[str]
     change_of_mind: re.Pattern[str]
     user_said: str
     wrote: str
@@ -57,9 +56,6 @@ ENGLISH = Phrases(
         r"\b(?:decid\w+|going with|go with|we(?:'ll| will) use|i(?:'ll| will) use|chose|choose|switch(?:ed|ing)? to"
         r"|because|root cause|turns out|the (?:problem|issue|cause|bug|fix) (?:is|was)|instead of|rather than)\b"
     ),
-    next_step=re.compile(
-        r"\b(?:next|remaining|todo|to do|still (?:need|have|to)|left to|then i(?:'ll| will)|after that|follow-?up)\b"
-    ),
     change_of_mind=re.compile(
         r"\b(?:actually|instead|forget (?:about|the|that|it)|scrap|never ?mind|changed my mind|no longer"
         r"|drop (?:the|that|it)|on second thought|cancel (?:the|that)|undo|revert|any ?more|rather than)\b"
@@ -85,7 +81,6 @@ CHINESE = Phrases(
         r"必须|不要|不能|不得|务必|禁止|只能|只用|请用|始终|一律|统一|优先|最多|最少|至少|保持|别(?!的|人)|避免|确保|不许"
     ),
     decision=re.compile(r"决定|采用|选择|改为|改用|因为|由于|原因是|根本原因|问题在于|问题是|于是|所以"),
-    next_step=re.compile(r"接下来|下一步|待办|还需要|剩下|然后我|之后|后续"),
     change_of_mind=re.compile(r"算了|不用了|改成|换成|取消|改主意|不需要.*了|还是用|撤销|别做|先不"),
     user_said="用户",
     wrote="写入",
@@ -170,7 +165,7 @@ _AROUND = " \t\r-*•>"
 """Characters around a sentence that are no part of it."""
 _WIDE_ENDS = "。！？；"
 _AFTER_WIDE = re.compile(rf"\s(?<=[{_WIDE_ENDS}]\s)\s*")
-# White space first, so that the search goes from one to the next and only there looks back at what stood before.
+# White space first: the search jumps from one to the next, and looks back only there.
 _SENTENCE_END = re.compile(r"\s(?:(?<=[.!?]\s)\s*(?=[A-Z\"'`(\[*_#-]|\d)|(?<=\n)\n*)")
 
 
@@ -181,7 +176,7 @@ def sentences(text: str) -> list[str]:
 
 @lru_cache(maxsize=4)
 def _sentences(text: str) -> tuple[str, ...]:
-    # Remembered for a moment, as several readers of a message ask for the same.
+    # Cached briefly, as several readers ask for the sentences of the same message.
     return tuple(
         [
             piece

@@ -130,7 +130,7 @@ class CompletionSummarizer:
         self, request: SummaryRequest, parts: Sequence[Sequence[DigestPiece]], previous: str, budget: int, room: int
     ) -> str:
         """Summarize each part, then fold neighbours level by level until one summary is left; return it."""
-        # Three summaries at least fit one fold, so that each level is at most half as long as the one before.
+        # At least three summaries fit one fold, so each level is at most half as long as the one before.
         share = min(budget, room // 4)
         tasks = [CompletionTask(transcript_prompt(request, part, share), share) for part in parts]
         texts = [_fit(text, share, request) for text in self._runner.run(tasks, 0)]
@@ -269,7 +269,7 @@ class SummarizerChain:
                 continue
             written = draft.document.render()
             score, problems = yardstick.score(written), draft.problems + yardstick.draft_faults(written)
-            # The text itself goes on, so that whoever asked the chain sees what was wrong with it.
+            # Keep the original text, so that the caller of the chain sees its problems too.
             if best is None or score - 0.1 * len(problems) > best[0]:
                 best = (score - 0.1 * len(problems), text, member)
             if self._choose == "first_good" and not problems:
@@ -305,7 +305,7 @@ class SummarizerChain:
         if self._winner is None or len(self._members) < 2:
             return None
         place = next(place for place, member in enumerate(self._members) if member is self._winner)
-        # Who rests is known by place, so the order is kept apart from the places.
+        # Cooldowns are stored by place, so the order must not change the places.
         self._order = [*(other for other in self._order if other != place), place]
         self._winner = None
         return self._members[self._order[0]].name
@@ -415,7 +415,7 @@ def warm_prompt(
     told = warm_ask(request, budget, draft, weakness)
     prefix = [_as_sent(message) for message in request.prefix]
     if prefix and prefix[-1]["role"] == "user":
-        # A block of its own after the last message keeps roles alternating and what was cached before it valid.
+        # A block of its own keeps roles alternating, and leaves everything cached before it valid.
         return [*prefix[:-1], with_part_appended(prefix[-1], told)]
     return [*prefix, {"role": "user", "content": told}]
 

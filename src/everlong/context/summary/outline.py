@@ -282,7 +282,7 @@ def _add_user(outline: Outline, order: int, fact: Facts, latest: str) -> None:
     if not fact.said:
         return
     if bool(latest) and is_same(fact.said, latest):
-        return  # it stands word for word anyway
+        return  # the newest request has an item of its own
     for clause in fact.preferences:
         outline.candidates.append(_preference(order, f"- {clause.text}", clause.figures))
     decided = [f"- {clause}" for clause in fact.decisions]
@@ -308,7 +308,7 @@ def _preference(order: int, text: str, figures: int) -> Candidate:
 
 
 def _add_assistant(outline: Outline, order: int, fact: Facts, outcomes: dict[tuple[int, str], ActionOutcome]) -> None:
-    if fact.actions or fact.is_short:  # at length, assistants explain what could be decided
+    if fact.actions or fact.is_short:  # long answers explain possible decisions; they make none
         for sentence in fact.decisions:
             if not _PROCEDURE.search(sentence) and ", or " not in sentence:
                 outline.add("Key Decisions", order, f"- {sentence}", 1.6)
@@ -354,7 +354,7 @@ def _add_steps(outline: Outline, task: Task) -> None:
     changed: dict[str, ActionKind] = {}
     for order, action, outcome in task.actions:
         failed = outcome is not None and outcome.failed
-        if action.changes and action.paths and not failed:  # how it was edited is code
+        if action.changes and action.paths and not failed:  # the name of the file says enough: the edit itself is code
             changed |= {path: changed.get(path, action.kind) for path in action.paths if last[path] == order}
             continue  # a file is named once, where it was changed last
         if (
@@ -363,7 +363,7 @@ def _add_steps(outline: Outline, task: Task) -> None:
             or not _is_worth_telling(action, outcome)
             or newest[_bare_command(action.title)] > order
         ):
-            continue  # of a command that was run again, the last run tells
+            continue  # only the last run of a repeated command counts
         _add_changes(outline, order, changed)
         changed = {}
         outline.add("Done", order, _action_line(outline.phrases, action, outcome), 1.4 if failed else 1.1)
@@ -374,7 +374,7 @@ def _add_steps(outline: Outline, task: Task) -> None:
 def _is_worth_telling(action: Action, outcome: ActionOutcome | None) -> bool:
     """Return whether a step is worth telling: not a command without a result, one that failed to start, or a script."""
     if action.kind != "run":
-        return not (outcome is not None and outcome.failed)  # it is an open error, or was made good
+        return not (outcome is not None and outcome.failed)  # a failure is told as an open error, or was fixed since
     if action.removes:
         return True
     if outcome is None or not outcome.told or _SCRIPT.search(action.title):
@@ -443,7 +443,7 @@ def _inherit(outline: Outline, previous: SummaryDocument, others: Mapping[int, s
             elif section == "Pending User Asks":
                 _inherit_request(outline, item, order, latest)
             elif section == "In Progress" and not conclude([plain_line(item)]).reports:
-                continue  # what was about to be looked at is no progress by now
+                continue  # an announcement is no progress once the turn is over
             elif section != "Goal" and (section != "Next Steps" or not has_next):
                 kept = "Done" if section == "In Progress" else section
                 outline.candidates.append(Candidate(kept, order, item, worths.get(kept, 1.5) * _INHERITED))
@@ -467,7 +467,7 @@ def _without_repeated(outline: Outline, items: Mapping[int, str]) -> dict[int, s
 
 def _inherit_lines(outline: Outline, item: str, order: int) -> None:
     """Add the key lines of an earlier summary, each with its source."""
-    if is_closing(item):  # a model's summary has it here
+    if is_closing(item):  # model summaries put closings into this section
         outline.candidates.append(Candidate("Key Decisions", order, item, MUST))
         return
     first, *rest = item.split("\n")

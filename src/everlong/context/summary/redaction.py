@@ -37,7 +37,7 @@ _AUTHORIZATION = re.compile(
 _BEARER = re.compile(r"(\bbearer\s+)(?=[A-Za-z._~+/=-]*\d)[A-Za-z0-9._~+/=-]{16,}", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@\"'<>]{0,80}:)[^\s/@\"'<>]{1,200}(?=@)")
 
-# The name's ending is enough: what stands before it stays as it is.
+# Only the end of a name is matched; the text before it stays.
 _ASSIGNED = re.compile(
     r"(?P<name>key(?:[_-]?id)?|secret|token|credentials?|(?P<password>password|passwd|passphrase|pwd))"
     r"(?P<sign>\\?[\"']?(?:=|\s{0,3}:\s{0,3}|\s{1,3}=\s{1,3}|\s{0,3}=>\s{0,3}))"
@@ -85,7 +85,7 @@ def _redact_assigned(match: re.Match[str]) -> str:
     name = match["name"].lower()
     if name.startswith("key") and not _KEY_NAME.search(match.string, max(0, match.start() - 12), match.start()):
         return match[0]  # a primary key, a key of a mapping
-    # What is called or indexed is code; what stands unquoted after " = " or ": " in code is a name, not a value.
+    # A called or indexed value is code. An unquoted value after " = " or ": " in code is a name, no secret.
     looks_secret = _is_password if match["password"] else _is_token
     in_code = not quoted and match["sign"] != "=" and not _has_letter_and_digit(value)
     if match["after"] or in_code or not looks_secret(value):

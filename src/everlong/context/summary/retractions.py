@@ -182,7 +182,7 @@ def _dropped(match: re.Match[str], following: str, *, soft: bool, put_off: bool)
     """Yield something dropped by its name, or by a pronoun for the latest request."""
     what, rest = _object(match["what"]), _rest(match["what"], match.string[match.end("what") :])
     if match.groupdict().get("booked") and what and len(_TELLING.findall(what)) == 1:
-        return  # bookings, orders and flights are cancelled too: one word does not tell a request
+        return  # "cancel the flight" is a task, not a retraction: one word does not name a request
     if what and not _PRONOUN.fullmatch(what):
         yield Retraction(what, _clean(rest) or _clean(following), soft=soft, put_off=put_off)
     elif what or not soft:

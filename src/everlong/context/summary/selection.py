@@ -95,7 +95,7 @@ def select(
     selection.take(musts[:1], max(_LEAST_ALLOWANCE, int(budget * newest_share)))
     selection.take(musts[1:], budget // 4)
     own = _USERS_OWN if outline.at_work else _USERS_OWN | {"Key Decisions"}
-    for section in sorted(SECTIONS, key=lambda section: section not in own):  # what people want and chose comes first
+    for section in sorted(SECTIONS, key=lambda section: section not in own):  # the person's own sections first
         if section == "Done":
             selection.take_chronicle(outline)
         if section != "Critical Context":
@@ -257,7 +257,7 @@ class _Selection:
             if gain <= 0:
                 self._trace.note_passed(key_line, 0, left)
                 continue
-            if heap and -gain > heap[0][0] + 1e-9:  # others add more by now: look at this one again later
+            if heap and -gain > heap[0][0] + 1e-9:  # its gain has fallen below another's: put it back
                 heapq.heappush(heap, (-gain, tie, key_line))
                 continue
             cost = self._line_cost(text, source)
@@ -403,7 +403,7 @@ class Gains:
         gains = array("d", self._all(groups))
         least = min(heapq.nlargest(most, gains), default=0.0)
         places = [place for place, gain in enumerate(gains) if gain >= least and gain > 0]
-        surplus = len(places) - most  # of equal ones the oldest are too many
+        surplus = len(places) - most  # the oldest of equal lines are dropped
         ends = array("q", accumulate(len(group.lines) for group in groups))
         found: list[Waiting] = []
         for place in places:
@@ -429,7 +429,7 @@ class Gains:
         return sum([again[name] for name in names if name in again])
 
     def _gain(self, added: float, order: float, text: str, words: int) -> float:
-        # Plain words around the names add to a gain, because a name is of no use without what it was about.
+        # Plain words add to a gain, because a name is of no use without its subject.
         recency = 0.5 + 0.5 * max(0.0, order) / self._size
         return added * recency * (1.0 + _COMPANY * words) / (len(text) + 16)
 

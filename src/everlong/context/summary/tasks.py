@@ -138,7 +138,7 @@ def cut_into_tasks(
     offered = False
     for order, fact in enumerate(facts):
         if fact.role == "user" and fact.clauses and not fact.goes_ahead:
-            goes_on = order > 0 and facts[order - 1].role == "user"  # said in two messages, it is one request
+            goes_on = order > 0 and facts[order - 1].role == "user"  # one request in two messages
             if at_work and tasks[-1].clauses and (goes_on or (offered and is_answer(fact))):
                 tasks[-1].clauses += fact.clauses
             else:

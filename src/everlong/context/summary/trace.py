@@ -150,7 +150,7 @@ class TraceRecording(SummaryTrace):
         """Return the note on a line of a turn; None if it was not among the lines to choose from."""
         note = self._lines.get((turn, text))
         if note is not None and note.decision == "less" and self._gain and isinstance(note.item, KeyLine):
-            note.worth = self._gain(note.item)  # others have said some of its names since
+            note.worth = self._gain(note.item)  # lines chosen since may have said some of its names
             note.decision = "less" if note.worth > 0 else "said"
         return note
 

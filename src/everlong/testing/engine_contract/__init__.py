@@ -68,7 +68,7 @@ class EngineContract:
     examples: ClassVar[int] = EXAMPLES
 
     def _check(self, clause: str) -> None:
-        __tracebackhide__ = True  # an author is told what the engine did, not where the kit saw it
+        __tracebackhide__ = True  # show the author what the engine did, not where the kit noticed it
         make = self.make_engine
         if make is None:
             raise AssertionError(f"{type(self).__name__} has no make_engine; set it to the class of your engine")

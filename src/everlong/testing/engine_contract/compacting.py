@@ -155,14 +155,7 @@ def on_generated(held: Property, *, damaged: bool = False) -> Callable[[Workbenc
 
     def check(bench: Workbench) -> None:
         try:
-            from hypothesis import (  # noqa: PLC0415 - an extra
-                HealthCheck,
-                Phase,
-                Verbosity,
-                given,
-                settings,
-                strategies as st,
-            )
+            from hypothesis import HealthCheck, Phase, Verbosity, given, settings, strategies as st  # noqa: PLC0415 - an extra
             from hypothesis.errors import Flaky  # noqa: PLC0415 - as above
         except ImportError as error:
             raise ImportError("the engine contract needs Hypothesis: pip install 'everlong[testing]'") from error
@@ -197,10 +190,7 @@ def on_generated(held: Property, *, damaged: bool = False) -> Callable[[Workbenc
 
         try:
             holds()
-        except (
-            ContractBroken,
-            Flaky,
-        ):  # flaky: it broke by chance, or enough smaller ones were tried; a finding all the same
+        except (ContractBroken, Flaky):  # a flaky or unshrunk example is a finding all the same
             raise min(found, key=lambda one: one[0])[1] from None
 
     check.__doc__ = f"{held.__doc__} (generated conversations)"
@@ -215,7 +205,7 @@ def brings_it_inside(bench: Workbench) -> None:
     window, subject = bench.context_length, bench.fresh()
     for messages in (long_conversation(window), long_errand(window), ODD["an old tool result of a million characters"]):
         result = messages
-        for _ in range(3):  # an engine may do a part at a time
+        for _ in range(3):  # an engine may compact in several steps
             result = subject.compress(result)
         size = tokens(result)
         told = f"three calls of compress() left about {size} tokens of {tokens(messages)} in a window of {window}"

@@ -156,7 +156,7 @@ def _argument(value: Any) -> str:
 def _guard(told: str, advice: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         return function(*args, **kwargs)
-    except Exception as error:  # whatever an engine raises is what its author must be told
+    except Exception as error:  # the author must learn of whatever the engine raises
         raise ContractBroken(f"{told} raised {_describe_error(error)}{f'; {advice}' if advice else ''}") from error
 
 

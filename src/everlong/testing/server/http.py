@@ -201,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer a request."""
         length = int(self.headers.get("content-length") or 0)
         raw = self.rfile.read(length)
-        if len(raw) < length:  # whoever sent it is gone, and was refused nothing
+        if len(raw) < length:  # the client hung up
             self.close_connection = True
             return
         owner = self.server.owner
@@ -467,7 +467,7 @@ def models_reply(server: ModelServer, path: str, headers: Mapping[str, str]) -> 
     """Return the reply to a request for the models, or for one of them."""
     api: Api = "anthropic" if "anthropic-version" in headers else "openai"
     name = path.removeprefix("/v1/models").removeprefix("/")
-    is_llama = server.dialect == "llama.cpp"  # which has one list for all clients, and no page for one model
+    is_llama = server.dialect == "llama.cpp"  # llama.cpp has one list for all clients, and no page for one model
     listed = (
         anthropic_api.models(server.models, server.window)
         if api == "anthropic" and not is_llama
