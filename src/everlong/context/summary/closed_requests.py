@@ -15,7 +15,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from everlong.context.literals import is_summary
-from everlong.context.summary.document import SummaryDocument
+from everlong.context.summary.document import CONSTRAINTS, SummaryDocument
 from everlong.context.summary.facts import ORDERS, Facts, read_facts
 from everlong.context.summary.language import ALL, is_closing, without_label
 from everlong.context.summary.newest_request import is_same
@@ -26,7 +26,7 @@ from everlong.context.text import clip, one_line
 from everlong.model import Message, typed_words
 
 _OPEN = ("In Progress", "Next Steps")
-_CLOSABLE = (*_OPEN, "Constraints & Preferences")
+_CLOSABLE = (*_OPEN, CONSTRAINTS)
 _NOW = tuple(f"- {phrases.now}: " for phrases in ALL)
 """Beginnings of the item that names the current wish; each compaction finds it anew."""
 _GOAL_LENGTH = 320
@@ -46,7 +46,7 @@ def close_requests(outline: Outline, facts: Sequence[Facts], previous: SummaryDo
     """Close everything in an outline that the user took back."""
     requests = _list_requests(facts, previous, said)
     found = find_closings(requests)
-    closers = [(by, taken) for by in requests for taken in by.takes_back]
+    closers = [(by, taken) for by in requests for taken in by.retractions]
     stopped = max((closing.by.order for closing in found if _stops_all(closing, requests)), default=None)
     under_way = set(previous.items["In Progress"]) if previous else set()
     last_said = max((order for order, fact in enumerate(facts) if fact.role == "assistant" and fact.said), default=-1)
@@ -87,14 +87,16 @@ def _list_requests(facts: Sequence[Facts], previous: SummaryDocument | None, sai
         if fact.role == "user" and fact.said:
             is_opening = bool(found) and order == 0 and is_same(found[0].text, fact.said)
             if not is_opening:
-                found.append(UserRequest(order, fact.said, _request_words(said.turns[order]), fact.takes_back, offered))
+                found.append(
+                    UserRequest(order, fact.said, _request_words(said.turns[order]), fact.retractions, offered)
+                )
         offered = fact.offers if fact.role == "assistant" and fact.said else offered and fact.role != "user"
     for place, message in enumerate(said.following):
         fact = read_facts(message)
         if fact.said and not (found and is_same(found[-1].text, fact.said)):
             after_offer = offered and not place
             found.append(
-                UserRequest(len(facts) + place, fact.said, _request_words(message), fact.takes_back, after_offer)
+                UserRequest(len(facts) + place, fact.said, _request_words(message), fact.retractions, after_offer)
             )
     return found
 
@@ -136,7 +138,7 @@ def _current_goal(
         words = "; ".join(dict.fromkeys(closing.words for closing in own))
         return [goal._replace(text=f"{goal.text} ({outline.phrases.closed}: {clip(words, _GOAL_LENGTH)})")]
     later = requests[requests.index(own[-1].by) + 1 :]
-    waiting = [request.text for request in later if not request.is_closed and not request.takes_back]
+    waiting = [request.text for request in later if not request.is_closed and not request.retractions]
     now = own[-1].taken.instead or next(iter(waiting), "")
     return [goal._replace(text=f"- {clip(now, _GOAL_LENGTH)}")] if now else []
 
@@ -221,7 +223,7 @@ class UserRequest:
     """The request in short."""
     whole: str
     """The words that can be taken back."""
-    takes_back: tuple[Retraction, ...] = ()
+    retractions: tuple[Retraction, ...] = ()
     after_offer: bool = False
     """True if the assistant had just asked something, so that a bare "no" is an answer."""
     closed: set[int] = field(default_factory=set)
@@ -269,7 +271,7 @@ def find_closings(requests: Sequence[UserRequest]) -> list[Closing]:
     """Return everything that was closed, in order, and mark the clauses as closed."""
     found: list[Closing] = []
     for place, by in enumerate(requests):
-        for taken in by.takes_back:
+        for taken in by.retractions:
             earlier = [asked for asked in requests[:place] if not is_same(asked.text, by.text)]
             if taken.what:
                 found += _close_named(earlier, by, taken)
@@ -296,7 +298,7 @@ def _close_latest(
 ) -> list[Closing]:
     """Close the latest request wherever it is repeated; if only a verb names it, close the clause with that verb."""
     last = earlier[-1]
-    if last.is_closed or (last.takes_back and not any(t.instead for t in last.takes_back)):
+    if last.is_closed or (last.retractions and not any(t.instead for t in last.retractions)):
         return found  # a second "never mind" does not close the request before
     if taken.by_verb:
         using = [n for n, clause in enumerate(last.clauses) if _USES.search(clause) and n not in last.closed]

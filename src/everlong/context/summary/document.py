@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+CONSTRAINTS = "Constraints & Preferences"
 PROGRESS = "Progress"
 PROGRESS_PARTS = ("Done", "In Progress", "Blocked")
 
 SECTIONS = (
     "Goal",
-    "Constraints & Preferences",
+    CONSTRAINTS,
     *PROGRESS_PARTS,
     "Key Decisions",
     "Resolved Questions",
@@ -29,9 +30,9 @@ SECTIONS = (
 
 _ALIASES = {
     "remaining work": "Next Steps",
-    "constraints": "Constraints & Preferences",
-    "preferences": "Constraints & Preferences",
-    "constraints and preferences": "Constraints & Preferences",
+    "constraints": CONSTRAINTS,
+    "preferences": CONSTRAINTS,
+    "constraints and preferences": CONSTRAINTS,
     "tools and patterns": "Tools & Patterns",
     "completed": "Done",
     "completed actions": "Done",
@@ -51,7 +52,7 @@ _OLDEST_FIRST = frozenset({"Done", "Resolved Questions", "Key Decisions", "Criti
 
 SHARES = {
     "Goal": 0.10,
-    "Constraints & Preferences": 0.25,
+    CONSTRAINTS: 0.25,
     "Done": 0.35,
     "In Progress": 0.06,
     "Blocked": 0.05,

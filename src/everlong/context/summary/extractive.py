@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 from everlong.context.summarize import SummaryRequest
 from everlong.context.summary.clauses import clauses, is_go_ahead, prose
 from everlong.context.summary.closed_requests import UserWords, close_requests
-from everlong.context.summary.document import SummaryDocument
+from everlong.context.summary.document import CONSTRAINTS, SummaryDocument
 from everlong.context.summary.facts import read_facts, removed_by
 from everlong.context.summary.figures import find_outdated
 from everlong.context.summary.key_lines import MessageLine, few_lines, group_lines, many_lines, names_in
@@ -35,8 +35,7 @@ _ROOMY = 0.02
 """If a summary can hold this share of the turns, nearly every line becomes a candidate."""
 _TIGHT = 120
 """Below this many tokens, a summary names the newest request only by the clause that asks."""
-_CONSTRAINTS = "Constraints & Preferences"
-_OWN_WORDS = frozenset({_CONSTRAINTS, "Key Decisions"})
+_OWN_WORDS = frozenset({CONSTRAINTS, "Key Decisions"})
 _NUMBER = re.compile(r"- (?:\d+[.)、]\s*)?")
 _NOTHING = "## Critical Context\n- …"
 
@@ -121,7 +120,7 @@ def _leave_out_rules(outline: Outline, rules: Sequence[str]) -> None:
         words = _letters(_NUMBER.sub("", text))
         return bool(words) and any(words in rule for rule in said)
 
-    outline.candidates = [one for one in outline.candidates if one.section != _CONSTRAINTS or not is_rule(one.text)]
+    outline.candidates = [one for one in outline.candidates if one.section != CONSTRAINTS or not is_rule(one.text)]
     for task in outline.tasks:
         task.clauses = tuple(clause for clause in task.clauses if not is_rule(clause.text))
 

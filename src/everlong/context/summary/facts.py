@@ -169,7 +169,7 @@ class Facts:
     goes_ahead: bool = False
     """True if a person only says to go on."""
     changes_mind: bool = False
-    takes_back: tuple[Retraction, ...] = ()
+    retractions: tuple[Retraction, ...] = ()
     offers: bool = False
     """True if an assistant's message ends with a question."""
     is_short: bool = False
@@ -213,7 +213,7 @@ def _person_facts(role: str, typed: str, rules: str) -> Facts:
         rules=_rules(rules),
         goes_ahead=is_go_ahead(typed) or not said,
         changes_mind=any(marks("change_of_mind", sentence) for sentence in found[:12]),
-        takes_back=taken_back(text, found),
+        retractions=taken_back(text, found),
     )
 
 

@@ -58,8 +58,8 @@ _INDENTATION = re.compile(r"\t\s*|\s{3,}")
 _MOST_PASSED = 4 * MOST_READ
 """Characters read of a call's arguments."""
 _FEW = {"user": (12, 140), "assistant": (8, 140), "tool": (5, 900)}
-"""By role: the most lines of a message, and the characters that entitle it to one more."""
-_MANY = {"user": (80, 60), "assistant": (80, 60), "tool": (80, 60)}
+"""The most lines of a message by role, and the characters that entitle it to one more."""
+_MANY = (80, 60)
 
 
 class MessageLine(NamedTuple):
@@ -84,12 +84,12 @@ class MessageLine(NamedTuple):
 
 def few_lines(message: Message) -> tuple[MessageLine, ...]:
     """Return the lines of a message that say most, for a tight summary."""
-    return _choose_lines(message, *_FEW.get(message["role"], (5, 900)))
+    return _choose_lines(message, *_FEW.get(message["role"], _FEW["tool"]))
 
 
 def many_lines(message: Message) -> tuple[MessageLine, ...]:
     """Return nearly all lines of a message that name anything, for a roomy summary."""
-    return _choose_lines(message, *_MANY.get(message["role"], (80, 60)))
+    return _choose_lines(message, *_MANY)
 
 
 def names_in(message: Message) -> Iterator[str]:

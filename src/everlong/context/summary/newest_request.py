@@ -10,7 +10,7 @@ from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.language import Phrases, newest_label, quotes_wrapper, without_label
 from everlong.context.text import TextCount, clip, one_line
 
-SECTION = "Pending User Asks"
+_SECTION = "Pending User Asks"
 _BRIEF_LENGTH = 240
 _WHOLE_LENGTH = 6_000
 _MOST_OF_BUDGET = 0.4
@@ -35,7 +35,7 @@ def whole_newest_line(phrases: Phrases, latest: str, budget: int, count: TextCou
 
 def inherited_newest(previous: str | None) -> str:
     """Return the newest request that an earlier summary names; empty if it names none."""
-    items = SummaryDocument.parse(previous).items[SECTION] if previous else []
+    items = SummaryDocument.parse(previous).items[_SECTION] if previous else []
     return next((without_label(item) for item in items if newest_label(item) and not quotes_wrapper(item)), "")
 
 
@@ -60,7 +60,7 @@ def names_newest(item: str, latest: str) -> bool:
 
 def is_restated(document: SummaryDocument, latest: str) -> bool:
     """Return whether a summary names the newest request as such."""
-    return not latest.strip() or any(names_newest(item, latest) for item in document.items[SECTION])
+    return not latest.strip() or any(names_newest(item, latest) for item in document.items[_SECTION])
 
 
 def is_cut_short(item: str, latest: str) -> bool:
@@ -86,6 +86,8 @@ def restated(
     if is_restated(document, latest) and not (quotes and is_restated(extract, latest)):
         return document
     items = {section: list(entries) for section, entries in document.items.items()}
-    items[SECTION] = [item for item in items[SECTION] if not (newest_label(item) if quotes else is_stale(item, latest))]
-    items[SECTION] = [*(item for item in extract.items[SECTION] if names_newest(item, latest)), *items[SECTION]]
+    items[_SECTION] = [
+        item for item in items[_SECTION] if not (newest_label(item) if quotes else is_stale(item, latest))
+    ]
+    items[_SECTION] = [*(item for item in extract.items[_SECTION] if names_newest(item, latest)), *items[_SECTION]]
     return SummaryDocument(items)

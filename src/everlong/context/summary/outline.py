@@ -23,7 +23,7 @@ from everlong.context.summary.clauses import (
     plain_line,
     prose,
 )
-from everlong.context.summary.document import SummaryDocument
+from everlong.context.summary.document import CONSTRAINTS, SummaryDocument
 from everlong.context.summary.facts import Facts
 from everlong.context.summary.goal import central_goal, goal_in
 from everlong.context.summary.key_lines import KeyLine, LineGroup, MessageLine
@@ -38,7 +38,6 @@ _FILE_ITEM = re.compile(r"- `?([^\s`]+)`?(?: — (.*))?$")
 _SCRIPT = re.compile(r"(\s-[ce]|\bsed -i)\s+(['\"]).*", re.DOTALL)
 """A program on the command line: code, which says nothing among sentences."""
 _CUT_SHORT = re.compile(r"\s*2>&1|\s*\|\s*(?:tail|head|grep)\b[^|]*")
-_CONSTRAINTS = "Constraints & Preferences"
 _NEW_DEADLINE = re.compile(
     r"\bnew (?:\w+ ){0,2}deadline\b|\bdeadline (?:was |is )?(?:moved|extended|pushed)", re.IGNORECASE
 )
@@ -286,7 +285,7 @@ def _add_user(outline: Outline, order: int, fact: Facts, latest: str) -> None:
     for clause in fact.preferences:
         outline.candidates.append(_preference(order, f"- {clause.text}", clause.figures))
     decided = [f"- {clause}" for clause in fact.decisions]
-    if fact.changes_mind and fact.takes_back and not decided and not fact.said.endswith("..."):
+    if fact.changes_mind and fact.retractions and not decided and not fact.said.endswith("..."):
         decided = [f'- {outline.phrases.user_said}: "{fact.said}"']
     for text in decided:
         outline.add("Key Decisions", order, text, 3.0)
@@ -294,7 +293,7 @@ def _add_user(outline: Outline, order: int, fact: Facts, latest: str) -> None:
 
 def _retire_deadlines(outline: Outline) -> None:
     """Drop deadlines that a later clause has moved."""
-    wishes = [candidate for candidate in outline.candidates if candidate.section == _CONSTRAINTS]
+    wishes = [candidate for candidate in outline.candidates if candidate.section == CONSTRAINTS]
     moved = [wish.order for wish in wishes if _NEW_DEADLINE.search(wish.text)]
     old = {wish for wish in wishes if moved and wish.order < max(moved) and "deadline" in wish.text}
     if old:
@@ -304,7 +303,7 @@ def _retire_deadlines(outline: Outline) -> None:
 def _preference(order: int, text: str, figures: int) -> Candidate:
     """Return a preference as a candidate; it does not age, because it holds until it is taken back."""
     worth = 1.5 + 0.5 * min(3, figures)
-    return Candidate(_CONSTRAINTS, order, text, worth * 60 / (60 + len(text)))
+    return Candidate(CONSTRAINTS, order, text, worth * 60 / (60 + len(text)))
 
 
 def _add_assistant(outline: Outline, order: int, fact: Facts, outcomes: dict[tuple[int, str], ActionOutcome]) -> None:
@@ -436,7 +435,7 @@ def _inherit(outline: Outline, previous: SummaryDocument, others: Mapping[int, s
                 _inherit_file(outline, item, order)
             elif section == "Critical Context":
                 _inherit_lines(outline, item, order)
-            elif section == _CONSTRAINTS:
+            elif section == CONSTRAINTS:
                 outline.candidates.append(_preference(order, item, 1))
             elif section == "Blocked":
                 _inherit_obstacle(outline, item, order)

@@ -19,15 +19,15 @@ from typing import NamedTuple
 
 from everlong.context.summary.actions import is_failure
 from everlong.context.summary.clauses import cut_at_clause, is_code, without_emphasis
-from everlong.context.summary.document import SECTIONS, SHARES, SummaryDocument
+from everlong.context.summary.document import CONSTRAINTS, SECTIONS, SHARES, SummaryDocument
 from everlong.context.summary.entities import entities
 from everlong.context.summary.key_lines import KeyLine, LineGroup, all_lines
 from everlong.context.summary.language import ALL
 from everlong.context.summary.outline import MUST, Candidate, Outline
 from everlong.context.summary.tasks import Chronicle
-from everlong.context.summary.trace import NO_TRACE, SummaryTrace
+from everlong.context.summary.trace import NO_TRACE, SummaryTrace, Waiting
 
-_USERS_OWN = frozenset({"Goal", "Constraints & Preferences", "Pending User Asks"})
+_USERS_OWN = frozenset({"Goal", CONSTRAINTS, "Pending User Asks"})
 _PROSE_TOKENS = 600
 _USERS_TOKENS = 4_000
 _TALK_SHARE, _WORK_SHARE = 0.85, 0.2
@@ -48,7 +48,7 @@ _LEAST_ALLOWANCE = 24
 _SMALL_SHARE = 0.03
 _WORTH_USING = 16
 _SHORTEST_LINE = 12
-_NO_REPEATS = frozenset({"Constraints & Preferences", "Key Decisions"})
+_NO_REPEATS = frozenset({CONSTRAINTS, "Key Decisions"})
 _REPEATED = 0.6
 _VARIANT, _PLAIN_VARIANT = 0.5, 0.7
 """The share of words that make one item a variant of another: with figures, and without."""
@@ -185,7 +185,7 @@ class _Selection:
         """The chosen key lines of each source."""
         self._texts: set[str] = set()
         self._covered: Counter[str] = Counter()
-        self._waiting: list[tuple[float, int, KeyLine]] = []
+        self._waiting: list[Waiting] = []
         self._gains: Gains | None = None
         self._at_work = True
         self._said_words: list[set[str]] = []
@@ -226,7 +226,7 @@ class _Selection:
         """Choose the lines of the chronicle, and outcomes of the newest tasks within the room left."""
         self._at_work = outline.at_work
         allowance = min(_chronicle_tokens(self.budget, at_work=outline.at_work), self.budget - self.spent)
-        stands = (*self._chosen["Goal"], *self._chosen["Constraints & Preferences"])
+        stands = (*self._chosen["Goal"], *self._chosen[CONSTRAINTS])
         told = (text.removeprefix("- ") for _, _, text in stands)
         chronicle = Chronicle(outline.tasks, outline.phrases, outline.length, self._count, self._covered, told)
         spent = chronicle.choose(allowance, self.relates)
@@ -363,8 +363,6 @@ _SPOKEN_WEIGHT, _SPOKEN_AGAIN = 2.0, 0.1
 """Lines of at least this weight say what an entity is about; there, an entity said once adds this much more."""
 _RECURRENCE = 0.6
 _COMPANY = 0.4
-Waiting = tuple[float, int, KeyLine]
-"""The negative gain of a line, its negative position, and the line: the best and newest sorts first."""
 
 
 class Gains:

@@ -17,7 +17,8 @@ from everlong.model import Message
 Item: TypeAlias = Candidate | KeyLine
 Decision = Literal["taken", "said", "too_long", "less", "outranked", "unreached"]
 Gain: TypeAlias = Callable[[KeyLine], float]
-Waiting: TypeAlias = Sequence[tuple[float, int, KeyLine]]
+Waiting: TypeAlias = tuple[float, int, KeyLine]
+"""The negative gain of a line, its negative position, and the line: the best and newest sorts first."""
 
 LINES_SECTION = "Critical Context"
 EARLIER = -1
@@ -32,7 +33,7 @@ class SummaryTrace:
     def begin(self, turns: Sequence[Message], outline: Outline) -> None:
         """Begin a new choice, and forget the one before."""
 
-    def note_weighed(self, groups: Sequence[LineGroup], gain: Gain, waiting: Waiting) -> None:
+    def note_weighed(self, groups: Sequence[LineGroup], gain: Gain, waiting: Sequence[Waiting]) -> None:
         """Note the lines that are about to be chosen from, and what each adds at that moment."""
 
     def note_taken(self, item: Item, text: str, worth: float) -> None:
@@ -110,7 +111,7 @@ class TraceRecording(SummaryTrace):
         self._lines = {_line_key(key_line): Note(key_line) for key_line in all_lines(outline.line_groups())}
         self._candidates = {candidate[:3]: Note(candidate) for candidate in outline.candidates}
 
-    def note_weighed(self, groups: Sequence[LineGroup], gain: Gain, waiting: Waiting) -> None:
+    def note_weighed(self, groups: Sequence[LineGroup], gain: Gain, waiting: Sequence[Waiting]) -> None:
         """Note each line's worth: lines without any say nothing new, and only the best are considered."""
         self._gain, self.looked_at = gain, len(waiting)
         looked_at = {_line_key(key_line) for _, _, key_line in waiting}
