@@ -56,22 +56,22 @@ class ExtractiveSummarizer:
         facts = self._facts.read_all(request.turns, fingerprints)
         spoken = [fact.said for fact in facts if fact.said]
         previous = _without_wrappers(SummaryDocument.parse(request.previous)) if request.previous else None
-        around = (*request.before, *request.after)
+        unchanged = (*request.before, *request.after)
         phrases = phrases_for(spoken or [request.previous or ""])
         opening, latest = request.opening_words, request.newest_words
-        beside = Around(
+        around = Around(
             opening,
             latest,
             _describe_newest(request, phrases, latest),
-            opening_stands=any(message is request.opening for message in around),
+            opening_stands=any(message is request.opening for message in unchanged),
         )
-        outline = build_outline(facts, previous, phrases, beside)
+        outline = build_outline(facts, previous, phrases, around)
         outline.quotes_newest = not request.newest_stands
         following = [message for message in request.after if message["role"] == "user"]
         following += [] if request.latest_user is None else [request.latest_user]
         last = outline.tasks[-1] if outline.tasks and is_go_ahead(latest) else None
         close_requests(outline, facts, previous, UserWords(opening, request.turns, following))
-        outline.name_continued(beside.newest_item, last)
+        outline.name_continued(around.newest_item, last)
         _leave_out_rules(outline, request.rules)
         if request.errors_stated:
             outline.leave_out_failures()
@@ -83,7 +83,7 @@ class ExtractiveSummarizer:
             # The highest worth and the newest order, or key lines would crowd it out.
             outline.candidates.append(Candidate("Critical Context", outline.length, wanted, MUST))
         request.trace.begin(request.turns, outline)
-        known = (name for message in around for name in names_in(message))
+        known = (name for message in unchanged for name in names_in(message))
         document = select(outline, request.budget_tokens, request.count, request.focus_topic, known, request.trace)
         return document.fit(request.budget_tokens, request.count, newest_label) or _NOTHING
 
