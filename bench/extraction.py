@@ -18,7 +18,7 @@ from typing import Any
 from bench.measure import best_cpu, exponent, verdict
 from everlong import Message
 from everlong.context.summary.facts import read_facts
-from everlong.context.summary.lines import many_lines
+from everlong.context.summary.key_lines import many_lines
 from everlong.context.verify import Yardstick
 from everlong.model import calls_of, text_of
 

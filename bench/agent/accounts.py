@@ -29,7 +29,7 @@ from bench.measure import verdict
 from everlong.agent import AgentEvent, AgentOptions, CompactionFinished, Notice, approve_everything, open_agent
 from everlong.store import Store
 from everlong.testing import ManualClock, ModelServer, random_faults
-from everlong.testing.server.record import Record
+from everlong.testing.server.exchange import Record
 
 __all__ = ["Compared", "play"]
 

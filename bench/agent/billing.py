@@ -22,7 +22,7 @@ from everlong.providers import AnthropicProvider, Done, Reply, Retrying, RetryPo
 from everlong.providers.anthropic_api import anthropic_usage
 from everlong.testing import Answer, Ask, Call, ManualClock, ModelServer, random_faults
 from everlong.testing.server.cache import anthropic_blocks_of
-from everlong.testing.server.record import Record
+from everlong.testing.server.exchange import Record
 
 MODEL = "claude-sonnet-5"
 WINDOW = 40_000

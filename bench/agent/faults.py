@@ -31,8 +31,8 @@ from bench.agent.session import APIS, own_folder
 from bench.agent.worker import MEMORY_SECONDS, Errand
 from everlong.store import Store
 from everlong.testing import Ask, Fault, ModelServer, random_faults
+from everlong.testing.server.exchange import Api
 from everlong.testing.server.faults import KINDS
-from everlong.testing.server.record import Api
 
 __all__ = ["Run", "play"]
 

@@ -41,7 +41,7 @@ from everlong.model import text_of
 from everlong.providers import Connection, RetryPolicy, connect
 from everlong.store import Store
 from everlong.testing import ModelServer
-from everlong.testing.server.record import Api
+from everlong.testing.server.exchange import Api
 
 __all__ = ["APIS", "MODELS", "Played", "connected", "own_folder", "play", "settings_for"]
 

@@ -31,7 +31,7 @@ from everlong.agent import (
 from everlong.errors import NotStored, ProviderError
 from everlong.model import Message, calls_of, text_of
 from everlong.store import Store
-from everlong.testing.server.record import Api
+from everlong.testing.server.exchange import Api
 
 __all__ = ["MEMORY_SECONDS", "Errand", "main"]
 

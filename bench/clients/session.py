@@ -21,7 +21,7 @@ from bench.gateway.serving import gateway
 from everlong.store import Store
 from everlong.testing import Ask, ModelServer
 from everlong.testing.server.cache import anthropic_blocks_of, openai_blocks_of, responses_blocks_of
-from everlong.testing.server.record import Record
+from everlong.testing.server.exchange import Record
 
 __all__ = ["Bill", "Desk", "Played", "open_desk", "play"]
 

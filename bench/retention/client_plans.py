@@ -21,7 +21,7 @@ from everlong.context.frontier import Frontier, inherited_frontier, read_frontie
 from everlong.context.literals import is_summary, summary_body
 from everlong.model import Message
 from everlong.testing import Ask
-from everlong.testing.server.record import Record
+from everlong.testing.server.exchange import Record
 from everlong.wire.anthropic import to_openai
 from everlong.wire.responses import from_items
 

@@ -7,7 +7,7 @@ from bench.agent.facts import FACTS
 from bench.agent.requests import jobs, ticket_of_fact
 from bench.agent.session import APIS, PARAPHRASED, play
 
-from everlong.testing.server.record import Api
+from everlong.testing.server.exchange import Api
 from tests.examples import length
 
 

@@ -14,9 +14,8 @@ from everlong import Message
 from everlong.context.summary.actions import ActionOutcome, action_of, outcome_of
 from everlong.context.summary.entities import _TOKEN, _named_in, entities
 from everlong.context.summary.facts import read_facts
+from everlong.context.summary.key_lines import LineGroup, MessageLine, few_lines, many_lines
 from everlong.context.summary.language import marks, sentences
-from everlong.context.summary.lines import MessageLine, few_lines, many_lines
-from everlong.context.summary.outline import LineGroup
 from everlong.context.summary.selection import Gains
 from everlong.context.text import beginning, clip, one_line
 from everlong.model import ToolCall
@@ -154,11 +153,11 @@ def test_what_is_said_adds_less_and_what_a_person_wrote_adds_more() -> None:
     groups = [group(0, 1.0, "see port_8443 here"), group(0, 4.0, "see port_9000 here")]
     said: Counter[str] = Counter()
     gains = Gains(groups, said, 10)
-    first, second = (gains.of(one.key_line(0)) for one in groups)
+    first, second = (gains.gain_of(one.key_line(0)) for one in groups)
     assert second == pytest.approx(4 * first)
     for spoken, by_tool in ((0.4, 0.3), (0.0, 0.0)):  # a person who says it again also says what it is about
         said.update(["port_9000", "port_8443"])
         gains.cover(["port_9000", "port_8443", "port_1"])
-        assert gains.of(groups[1].key_line(0)) == pytest.approx(second * spoken)
-        assert gains.of(groups[0].key_line(0)) == pytest.approx(first * by_tool)
-    assert Gains(groups, said, 10).of(groups[1].key_line(0)) == 0.0
+        assert gains.gain_of(groups[1].key_line(0)) == pytest.approx(second * spoken)
+        assert gains.gain_of(groups[0].key_line(0)) == pytest.approx(first * by_tool)
+    assert Gains(groups, said, 10).gain_of(groups[1].key_line(0)) == 0.0

@@ -6,15 +6,16 @@ import pytest
 
 from everlong import ContextCompressor, Message
 from everlong.context.literals import is_summary
-from everlong.context.summary.facts import given_in, out_of_date, read_facts
-from everlong.context.summary.wording import clauses
+from everlong.context.summary.clauses import clauses
+from everlong.context.summary.facts import read_facts
+from everlong.context.summary.figures import find_outdated, read_figures
 from everlong.model import text_of
 from tests.context.builders import assistant, system, user
 
 
 def replaced(*said: str) -> list[str]:
     """What a conversation says that holds no longer."""
-    found = out_of_date(list(enumerate(said)))
+    found = find_outdated(list(enumerate(said)))
     return [text for place, text in enumerate(said) if place in found]
 
 
@@ -62,7 +63,7 @@ def test_the_same_figures_of_many_things_of_a_kind_all_hold() -> None:
 
 
 def test_a_value_that_held_before_the_clause_was_said_is_none_of_its_figures() -> None:
-    assert given_in("it fell from 300 ms to 180 ms").values == {"ms": {"180"}}
+    assert read_figures("it fell from 300 ms to 180 ms").values == {"ms": {"180"}}
 
 
 def chat_of(*said: str) -> list[Message]:

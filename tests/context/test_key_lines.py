@@ -9,7 +9,7 @@ import pytest
 from everlong.context.summarize import SummaryRequest
 from everlong.context.summary.actions import outcome_of
 from everlong.context.summary.extractive import ExtractiveSummarizer
-from everlong.context.summary.lines import many_lines, records
+from everlong.context.summary.key_lines import many_lines, records
 from everlong.model import Message
 from tests.context.builders import user
 from tests.context.scripted import COUNT

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from everlong.context.rules.detection import found_rules
+from everlong.context.summary.clauses import clauses, prose
 from everlong.context.summary.facts import read_facts
 from everlong.context.summary.language import phrases_for, sentences
 from everlong.context.summary.outline import Candidate, Outline
 from everlong.context.summary.retractions import taken_back
 from everlong.context.summary.selection import select
-from everlong.context.summary.wording import clauses, prose
 from everlong.tokens import EstimatingCounter
 from tests.context.builders import assistant, step, user
 from tests.context.test_extractive import sections, summarize

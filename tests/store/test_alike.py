@@ -17,8 +17,7 @@ from everlong.store.database import Database
 from everlong.store.forget import contents_with
 from everlong.store.schema import content
 from everlong.store.tombstones import PLACEHOLDER
-from everlong.testing.retelling import retellings
-from everlong.testing.strategies import conversations
+from everlong.testing.strategies import conversations, retellings
 from tests.examples import examples
 from tests.store.engines import ScriptedEngine, summarizing
 

@@ -23,8 +23,7 @@ from everlong.store.recognition import is_echo
 from everlong.store.schema import reply_name
 from everlong.store.turns import Past
 from everlong.store.upgrade import open_database
-from everlong.testing.retelling import retellings
-from everlong.testing.strategies import conversations, messages
+from everlong.testing.strategies import conversations, messages, retellings
 from tests.examples import examples
 from tests.store.engines import ScriptedEngine, summarizing
 

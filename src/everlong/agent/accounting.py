@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
 from everlong.caching.misses import REASONS
-from everlong.caching.simulation import PANEL_HEIGHT, panel, picture
+from everlong.caching.plot import PANEL_HEIGHT, panel, picture
 from everlong.errors import ConfigError
 from everlong.providers.base import Usage
 from everlong.providers.catalogue import Catalogue

@@ -1,7 +1,6 @@
 """Prompt caching: where cache markers go, what that costs, and whether an edit of history is worth its price.
 
-Synchronous, without network. Knows requests and providers' published rules; knows neither how history is compacted nor
-how requests are sent.
+Synchronous, without network. It knows requests and providers' published rules, but neither compaction nor transport.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The wire blocks of a request: what a provider's cache counts, hashes and lets carry a marker.
+"""The blocks of a request: what a provider's cache counts, hashes and lets carry a marker.
 
 A request is a plain dict in one of four layouts. Its blocks are read in the order in which providers hash them: tools,
-system, messages. A block's digest is taken over what the model sees: markers, private keys and the difference between
-a text and a list with that one text are left out; the order of keys inside a call's input or a tool's schema counts,
-because it counts on the wire. This module places nothing and keeps no state.
+system, messages. A block's digest covers what the model sees: not markers, private keys, or whether a text stands in a
+list. The order of keys inside a call's input or a tool's schema counts, as it does on the wire.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Count: TypeAlias = Callable[[str], int]
 
 CACHE_POINT = "cachePoint"
 FRONTIER_STARTS = (*SUMMARY_STARTS, CLEARED_RESULT)
-"""How texts begin that stand where history was edited: a summary, or a result that was cleared."""
+"""Beginnings of texts that stand where history was edited: a summary, or a cleared result."""
 
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking_blocks", "reasoning_details")
 _UNSENT = frozenset({"cache_control", "_anthropic", "_openai", EPHEMERAL})
@@ -38,7 +37,7 @@ _MESSAGE_KEYS = frozenset({"role", "content", "tool_calls", *_REASONING_FIELDS, 
 
 
 class Block(NamedTuple):
-    """One block of a request and where it stands."""
+    """One block of a request, and its place."""
 
     tier: Tier
     kind: str
@@ -50,22 +49,22 @@ class Block(NamedTuple):
     """The index in the message's content; -1 for a plain text, a tool, or a whole ``tool`` message."""
     can_mark: bool
     marker: str | None
-    """The time to live of a marker that it carries already."""
+    """The time to live of the marker that it already carries."""
     is_ephemeral: bool = False
     is_frontier: bool = False
     ends_reply: bool = False
-    """Whether it is the last block of an assistant's message without calls."""
+    """True for the last block of an assistant's message without calls."""
     is_input: bool = False
-    """Whether it comes from the user's side: a message or a result."""
+    """True if it comes from the user's side: a message or a result."""
 
 
 def rough_count(text: str) -> int:
-    """Tokens by characters, four to a token."""
+    """Return a text's tokens by characters, four to a token."""
     return rough_tokens(len(text))
 
 
 def layout_of(provider: str, body: Mapping[str, Any]) -> Layout:
-    """The layout of a request that is meant for a provider."""
+    """Return the layout of a request to a provider."""
     if provider == "openrouter":
         return "openrouter"
     if provider == "bedrock" and _is_converse(body):
@@ -76,20 +75,20 @@ def layout_of(provider: str, body: Mapping[str, Any]) -> Layout:
 def _is_converse(body: Mapping[str, Any]) -> bool:
     if "toolConfig" in body or "inferenceConfig" in body:
         return True
-    parts = [part for message in body.get("messages") or () for part in _list(message.get("content"))]
+    parts = [part for message in body.get("messages") or () for part in _as_list(message.get("content"))]
     return bool(parts) and not any("type" in part for part in parts if isinstance(part, dict))
 
 
 def _is_openai(body: Mapping[str, Any]) -> bool:
     if body.get("system") is not None:
         return False
-    if any(isinstance(tool, dict) and "function" in tool for tool in _list(body.get("tools"))):
+    if any(isinstance(tool, dict) and "function" in tool for tool in _as_list(body.get("tools"))):
         return True
     messages = body.get("messages") or ()
     return any(m.get("role") in ("system", "developer", "tool", "function") or "tool_calls" in m for m in messages)
 
 
-def _list(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
@@ -97,22 +96,25 @@ def _list(value: Any) -> list[Any]:
 
 
 def head_blocks(body: Mapping[str, Any], layout: Layout, count: Count) -> list[Block]:
-    """The blocks of the tools and of a system prompt that stands beside the messages."""
+    """Return the blocks of the tools, and of a system prompt beside the messages."""
     if layout == "bedrock":
         config = body.get("toolConfig")
-        tools = _list(config.get("tools")) if isinstance(config, Mapping) else []
-        return [*_points("tools", tools, count), *_points("system", _list(body.get("system")), count)]
-    blocks = [_tool_block(at, tool, layout, count) for at, tool in enumerate(_list(body.get("tools")))]
+        tools = _as_list(config.get("tools")) if isinstance(config, Mapping) else []
+        return [
+            *_bedrock_blocks("tools", tools, count),
+            *_bedrock_blocks("system", _as_list(body.get("system")), count),
+        ]
+    blocks = [_tool_block(at, tool, layout, count) for at, tool in enumerate(_as_list(body.get("tools")))]
     if layout == "anthropic":
         system = body.get("system")
-        content = [(-1, system)] if isinstance(system, str) else list(enumerate(_list(system)))
+        content = [(-1, system)] if isinstance(system, str) else list(enumerate(_as_list(system)))
         blocks += [_part_block("system", "system", 0, at, part, count) for at, part in content]
     return blocks
 
 
 def _tool_block(at: int, tool: Any, layout: Layout, count: Count) -> Block:
     is_dict = isinstance(tool, dict)
-    text = _json(_sent(tool))
+    text = _json(_as_sent(tool))
     can_mark = layout in ("anthropic", "openai") and is_dict and not tool.get("defer_loading")
     return Block("tools", "tool", _hash("tool", text), count(text), at, -1, can_mark, _ttl(tool))
 
@@ -121,14 +123,14 @@ def _tool_block(at: int, tool: Any, layout: Layout, count: Count) -> Block:
 
 
 def message_blocks(at: int, message: Message, layout: Layout, count: Count, *, leads: bool = False) -> list[Block]:
-    """The blocks of one message; ``leads`` for a system message before all others."""
+    """Return the blocks of one message; ``leads`` marks a system message before all others."""
     if layout == "bedrock":
-        return _points("messages", _list(message.get("content")), count, at, str(message.get("role")))
+        return _bedrock_blocks("messages", _as_list(message.get("content")), count, at, str(message.get("role")))
     if layout == "anthropic":
         role, own = str(message.get("role")), _ttl(message)
         blocks = [_part_block("messages", role, at, place, part, count) for place, part in _contents(message)]
         blocks = blocks or [Block("messages", "empty", _hash(role, "empty"), 0, at, -1, False, None)]
-        if own:  # a marker that has no business there, but that clients send
+        if own:  # a misplaced marker, which some clients send
             blocks[-1] = blocks[-1]._replace(marker=blocks[-1].marker or own)
     else:
         blocks = list(_openai_blocks(at, message, layout, count, leads=leads))
@@ -145,7 +147,7 @@ def _contents(message: Message) -> list[tuple[int, Any]]:
     content = message.get("content")
     if isinstance(content, str):
         return [(-1, content)]
-    return list(enumerate(_list(content)))
+    return list(enumerate(_as_list(content)))
 
 
 def _openai_blocks(at: int, message: Message, layout: Layout, count: Count, *, leads: bool) -> Iterator[Block]:
@@ -165,12 +167,12 @@ def _openai_blocks(at: int, message: Message, layout: Layout, count: Count, *, l
         block = _part_block(tier, role, at, place, part, count)
         if place in (-1, 0) and extra != "{}":
             block = block._replace(digest=_hash(block.digest.hex(), extra))
-        if own and place == contents[-1][0]:  # how the plain strategy marks what has no part to mark
+        if own and place == contents[-1][0]:  # the plain strategy marks messages without parts this way
             block = block._replace(marker=block.marker or own)
         yield block
-    calls = _list(message.get("tool_calls"))
+    calls = _as_list(message.get("tool_calls"))
     for place, call in enumerate(calls):
-        text = _json(_sent(call))
+        text = _json(_as_sent(call))
         marker = _ttl(call) or (own if not contents and place == len(calls) - 1 else None)
         yield Block(tier, "tool_use", _hash(role, "call", text), count(text), at, place, False, marker)
     if not contents and not calls:
@@ -178,18 +180,20 @@ def _openai_blocks(at: int, message: Message, layout: Layout, count: Count, *, l
 
 
 def _result_block(at: int, message: Message, layout: Layout, count: Count) -> Block:
-    """A ``tool`` message is one block, whatever is nested in it."""
+    """Return a ``tool`` message as one block, whatever is nested in it."""
     content = message.get("content")
-    parts = [_sent(part) for part in content] if isinstance(content, list) else content
+    parts = [_as_sent(part) for part in content] if isinstance(content, list) else content
     if isinstance(parts, list) and len(parts) == 1 and _is_plain_text(parts[0]):
         parts = parts[0]["text"]
     rest = {key: value for key, value in message.items() if key != "content" and key not in _UNSENT}
     text = parts if isinstance(parts, str) else _json(parts)
-    marker = _ttl(message) or next((ttl for part in _list(content) if (ttl := _ttl(part))), None)
+    marker = _ttl(message) or next((ttl for part in _as_list(content) if (ttl := _ttl(part))), None)
     can_mark = True
-    if layout == "openrouter":  # there the last part carries it, so there must be one
+    if layout == "openrouter":  # the last part carries the marker, so there must be one
         can_mark = (
-            _can_carry(content[-1]) if isinstance(content, list) and content else bool(str(content or "").strip())
+            _can_carry_marker(content[-1])
+            if isinstance(content, list) and content
+            else bool(str(content or "").strip())
         )
     return Block(
         "messages",
@@ -207,19 +211,19 @@ def _result_block(at: int, message: Message, layout: Layout, count: Count) -> Bl
 
 
 def _part_block(tier: Tier, role: str, at: int, place: int, part: Any, count: Count) -> Block:
-    """The block of one content part, in the layouts that have parts."""
+    """Return the block of one content part, in the layouts that have parts."""
     if isinstance(part, str) or _is_plain_text(part):
         text = part if isinstance(part, str) else part["text"]
         is_ephemeral = isinstance(part, dict) and bool(part.get(EPHEMERAL))
-        is_loose = isinstance(part, str) and place >= 0  # a bare text in a list is no part of any API
+        is_loose = isinstance(part, str) and place >= 0  # no API takes a bare text in a list
         can_mark = bool(text.strip()) and not (is_ephemeral or is_loose or _is_reminder(text))
         frontier = text.startswith(FRONTIER_STARTS)
         found = _hash(role, "text", text)
         return Block(tier, "text", found, count(text), at, place, can_mark, _ttl(part), is_ephemeral, frontier)
     kind = str(part.get("type", "text")) if isinstance(part, dict) else "text"
     is_ephemeral = isinstance(part, dict) and bool(part.get(EPHEMERAL))
-    can_mark = _can_carry(part) and not is_ephemeral
-    text = _json(_sent(part))
+    can_mark = _can_carry_marker(part) and not is_ephemeral
+    text = _json(_as_sent(part))
     shown = "image" if isinstance(part, dict) and _has_image(part) else kind
     frontier = kind == "tool_result" and _result_text(part).startswith(FRONTIER_STARTS)
     size = _tokens(part, text, count)
@@ -227,35 +231,35 @@ def _part_block(tier: Tier, role: str, at: int, place: int, part: Any, count: Co
 
 
 def _tokens(part: Any, text: str, count: Count) -> int:
-    """The tokens of a block; pictures and files as a model sees them, not as the letters that carry them."""
+    """Return the tokens of a block; pictures and files count as a model sees them, not as base64."""
     if not isinstance(part, dict):
         return count(text)
     media = media_tokens(part)
     if media is not None:
         return media
-    inner = _list(part.get("content"))
+    inner = _as_list(part.get("content"))
     if not any(isinstance(nested, dict) and media_tokens(nested) is not None for nested in inner):
         return count(text)
-    return sum(_tokens(nested, _json(_sent(nested)), count) for nested in inner)
+    return sum(_tokens(nested, _json(_as_sent(nested)), count) for nested in inner)
 
 
-def _can_carry(part: Any) -> bool:
+def _can_carry_marker(part: Any) -> bool:
     if not isinstance(part, dict) or is_reasoning(part):
         return False
     kind = part.get("type")
     if kind == "text":
         return bool(str(part.get("text") or "").strip())
-    return takes_marker(kind) or _ttl(part) is not None  # a client that marks what nobody knows does know it
+    return takes_marker(kind) or _ttl(part) is not None  # trust a client that marks an unknown type
 
 
 def _is_reminder(text: str) -> bool:
-    """Whether a text is one that clients put in for a while and take out again."""
+    """Return whether a text is a reminder that clients insert for a while and remove again."""
     stripped = text.strip()
     return stripped.startswith("<system-reminder>") and stripped.endswith("</system-reminder>")
 
 
 def _has_image(part: dict[str, Any]) -> bool:
-    return is_image(part) or any(isinstance(inner, dict) and is_image(inner) for inner in _list(part.get("content")))
+    return is_image(part) or any(isinstance(inner, dict) and is_image(inner) for inner in _as_list(part.get("content")))
 
 
 def _result_text(part: dict[str, Any]) -> str:
@@ -269,7 +273,7 @@ def _result_text(part: dict[str, Any]) -> str:
 # -- Bedrock: cache points stand behind what they mark ---------------------------------------------------------------
 
 
-def _points(tier: Tier, parts: list[Any], count: Count, at: int = 0, role: str = "") -> list[Block]:
+def _bedrock_blocks(tier: Tier, parts: list[Any], count: Count, at: int = 0, role: str = "") -> list[Block]:
     blocks: list[Block] = []
     for place, part in enumerate(parts):
         point = part.get(CACHE_POINT) if isinstance(part, dict) else None
@@ -278,7 +282,7 @@ def _points(tier: Tier, parts: list[Any], count: Count, at: int = 0, role: str =
                 ttl = point.get("ttl") if isinstance(point, dict) else None
                 blocks[-1] = blocks[-1]._replace(marker="1h" if ttl == "1h" else "5m")
             continue
-        text = _json(_sent(part))
+        text = _json(_as_sent(part))
         kind = next((name for key, name in _BEDROCK_KINDS if isinstance(part, dict) and key in part), "text")
         words = part.get("text") if isinstance(part, dict) else None
         can_mark = isinstance(part, dict) and kind != "thinking" and (words is None or bool(str(words).strip()))
@@ -321,14 +325,14 @@ def _is_plain_text(part: Any) -> bool:
     )
 
 
-def _sent(value: Any) -> Any:
-    """A dict without markers and private keys, its own keys in one order; what is inside keeps its order."""
+def _as_sent(value: Any) -> Any:
+    """Return a dict without markers and private keys, its own keys sorted; nested keys keep their order."""
     if not isinstance(value, dict):
         return value
     sent = {key: value[key] for key in sorted(value, key=str) if key not in _UNSENT}
     content = sent.get("content")
-    if isinstance(content, list):  # a marker on a nested part is no part of what the model sees either
-        sent["content"] = [_sent(part) for part in content]
+    if isinstance(content, list):  # the model does not see markers on nested parts either
+        sent["content"] = [_as_sent(part) for part in content]
     return sent
 
 
@@ -337,7 +341,7 @@ def _ttl(value: Any) -> str | None:
         return None
     marker = value.get("cache_control")
     if marker is None and value.get("type") == "tool_result":
-        return next((ttl for part in _list(value.get("content")) if (ttl := _ttl(part))), None)
+        return next((ttl for part in _as_list(value.get("content")) if (ttl := _ttl(part))), None)
     if not isinstance(marker, dict):
         return None
     return "1h" if marker.get("ttl") == "1h" else "5m"
@@ -355,7 +359,7 @@ def _hash(*texts: str) -> bytes:
 
 
 def system_count(messages: list[Message], layout: Layout) -> int:
-    """How many leading messages are the system prompt."""
+    """Count the leading messages that are the system prompt."""
     if layout in ("anthropic", "bedrock"):
         return 0
     found = 0

@@ -1,8 +1,8 @@
-"""Is it worth changing history now? One decision, with its arithmetic.
+"""The decision whether an edit of history is worth its price now, with its arithmetic.
 
-An edit of history (clearing old results, compacting) makes every later request shorter, but a provider that holds the
-prompt has to write again what stands behind the edit. So edits wait until the prompt is not held anyway, until they
-free enough, or until a threshold is due. Nothing here edits; it knows sizes and prices.
+An edit (clearing old results, compacting) makes every later request shorter, but a provider that holds the prompt must
+write again what stands behind the edit. So edits wait until the prompt is not held anyway, until they free enough, or
+until a threshold is due.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ Grounds: TypeAlias = Literal["due", "cold", "gain", "held back", "nothing to gai
 
 @dataclass(frozen=True, slots=True)
 class EditDecision:
-    """Whether to change history before the next request, why, and the figures; costs in fresh input tokens."""
+    """The decision on an edit of history, its grounds, and the figures; costs in fresh input tokens."""
 
     is_worth_it: bool
     grounds: Grounds
     gain_tokens: int
-    """What every later request is shorter by."""
+    """Tokens that every later request saves."""
     rewrite_tokens: int
-    """What stands behind the edit and must be written again."""
+    """Tokens behind the edit that must be written again."""
     rewrite_cost: float
-    """What that costs more than reading it; nothing if the provider does not hold it."""
+    """The extra cost of writing them instead of reading; 0 if the provider does not hold them."""
     saving_per_call: float
-    """What a later request costs less."""
+    """The saving of each later request."""
     break_even_calls: float
-    """After so many requests the edit has paid for itself."""
+    """The number of requests after which the edit has paid for itself."""
 
     def explain(self) -> str:
-        """The decision and its arithmetic in one sentence."""
+        """Return the decision and its arithmetic in one sentence."""
         sums = (
             f"frees {self.gain_tokens:,} tokens, rewrites {self.rewrite_tokens:,} for {self.rewrite_cost:,.0f}, "
             f"then saves {self.saving_per_call:,.0f} per request (pays after {self.break_even_calls:.1f})"
@@ -52,7 +52,7 @@ class EditDecision:
         return f"{reasons[self.grounds]}; {sums}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The decision as JSON-ready data, for a compaction's history."""
+        """Return the decision as JSON-ready data, for a compaction's history."""
         return {**asdict(self), "explanation": self.explain()}
 
 
@@ -66,16 +66,16 @@ def worth_editing(
     model: str = "",
     settings: CachingValues | None = None,
 ) -> EditDecision:
-    """Whether to change history now.
+    """Return whether to change history now, and why.
 
     Args:
-        gain_tokens: what the edit frees.
-        rewrite_tokens: what stands behind the edit's first change and stays.
+        gain_tokens: tokens that the edit frees.
+        rewrite_tokens: tokens behind the edit's first change that stay.
         is_cold: whether the provider has forgotten the prompt (`PromptCache.is_cold`).
-        is_due: whether a threshold asks for the edit whatever it costs.
-        prices: what tokens cost; by default those of the model.
-        model: its name, for its prices.
-        settings: those of ``prompt_caching``; ``edit_min_gain`` is what an edit must free while the prompt is held.
+        is_due: whether a threshold requires the edit, whatever it costs.
+        prices: the prices of tokens; by default those of the model.
+        model: the model's name, for its prices.
+        settings: the ``prompt_caching`` settings; an edit must free ``edit_min_gain`` while the prompt is held.
     """
     if prices is None:
         rules = model_rules(model)

@@ -1,7 +1,7 @@
-"""Bridging a pause: small requests that keep a cached prompt alive, as long as that is cheaper than losing it.
+"""Pings that keep a cached prompt alive through a pause, as long as that is cheaper than losing it.
 
-A ping is the last request once more with no reply asked for: it reads the whole prompt from the cache, which refreshes
-it, and writes nothing. Somebody else has to send it; this module says what to send, when, and when to stop.
+A ping is the last request again, without a reply: it reads the whole prompt from the cache, which refreshes it, and
+writes nothing. The caller sends it; this module says what to send, when, and when to stop.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from everlong.caching.rules import SECONDS, ModelRules
 __all__ = ["KeepAlive", "keep_alive", "ping_request"]
 
 _MARGIN = 10.0
-"""Seconds before the end at which a ping is sent, for clocks and networks."""
+"""Seconds between a ping and the end of the cache's life, for clocks and networks."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
-    """How a pause after a request is bridged, with the arithmetic behind it; prices in fresh input tokens."""
+    """The plan for bridging a pause, with its arithmetic; prices in fresh input tokens."""
 
     interval: float
     """Seconds from one request to the next ping."""
     pings: int
-    """So many are worth it; one more would cost as much as writing the prompt again. 0 if none is."""
+    """The most pings that are worth it, 0 if none is. One more would cost as much as writing the prompt again."""
     ping_cost: float
     rewrite_cost: float
-    """What a request after a lost cache costs more than one that finds it."""
+    """The extra cost of a request after the cache was lost."""
     reason: str
 
     @property
     def reach(self) -> float:
-        """The longest pause in seconds that is bridged."""
+        """The longest pause that is bridged, in seconds."""
         return self.interval * (self.pings + 1) if self.pings else 0.0
 
     def times(self, since: float, until: float) -> list[float]:
-        """When pings are sent in a pause between two requests."""
+        """Return the times of the pings in a pause between two requests."""
         found: list[float] = []
         while len(found) < self.pings and since + self.interval * (len(found) + 1) < until:
             found.append(since + self.interval * (len(found) + 1))
@@ -45,7 +45,7 @@ class KeepAlive:
 
 
 def keep_alive(request: Mapping[str, Any], tokens: int, rules: ModelRules, ttl: str = "5m") -> KeepAlive:
-    """Whether and how long a prompt of so many tokens is worth being kept alive after a request."""
+    """Return whether and how long a prompt of ``tokens`` is worth keeping alive after a request."""
     scale = rules.scale(tokens)
     ping, rewrite = rules.read * tokens * scale, (rules.write[ttl] - rules.read) * tokens * scale
     interval = SECONDS[ttl] - _MARGIN
@@ -59,7 +59,7 @@ def keep_alive(request: Mapping[str, Any], tokens: int, rules: ModelRules, ttl: 
 
 
 def ping_request(request: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The request that keeps another one's prompt alive, or None where the provider would refuse it."""
+    """Return the request that keeps another's prompt alive; None if the provider would refuse it."""
     if _obstacle(request):
         return None
     return {
@@ -69,7 +69,7 @@ def ping_request(request: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _obstacle(request: Mapping[str, Any]) -> str:
-    """What of a request rules out a ping: switching it off for the ping would miss the cache."""
+    """Return what rules out a ping; switching it off for the ping would miss the cache."""
     thinking = request.get("thinking")
     if isinstance(thinking, Mapping) and thinking.get("type") != "disabled":
         return "thinking is on, and a request without a reply cannot think"

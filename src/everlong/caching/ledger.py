@@ -1,13 +1,12 @@
-"""The ledger: which prefixes a provider should still hold, and the four markers that make the most of it.
+"""The ledger: the prefixes that a provider should still hold, and the four markers that make the most of them.
 
     S  the last block of the system prompt, which covers the tools as well
     R  the deepest block whose prefix is known to be held: a sure hit, whatever was appended since
     F  the frontier: the last block of a summary, or of a region whose results were cleared
     W  the last block that can carry a marker, so that the next request finds all of this one
 
-What is left of the four goes where it widens the reach of a read, or keeps an earlier point of the conversation alive
-for those who go back to it. `place` is a pure function of a request's blocks and a ledger; it sends and records
-nothing.
+Markers left over go where they widen the reach of a read, or keep an earlier point of the conversation alive for those
+who go back to it. `place` is a pure function of a request's blocks and a ledger; it sends and records nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _CLIENTS = frozenset({"client", "automatic"})
 
 
 class CacheMark(NamedTuple):
-    """A marker to be sent: on which block, for how long, and what for."""
+    """A marker to send: its block, its time to live, and its role."""
 
     at: int
     ttl: Ttl
@@ -38,14 +37,14 @@ class CacheMark(NamedTuple):
 
 
 class LedgerEntry(NamedTuple):
-    """What the provider should hold of a prefix."""
+    """The expiry of a prefix that the provider should hold."""
 
     expires: float
     ttl: Ttl
 
 
 class Lives(NamedTuple):
-    """How long what is marked is to be kept: the conversation, the system prompt, and a summary."""
+    """The times to live of the conversation, the system prompt, and a summary."""
 
     tail: Ttl
     prefix: Ttl
@@ -57,21 +56,21 @@ _SHORT = Lives("5m", "5m", "5m")
 
 @dataclass
 class Ledger:
-    """The prefixes that were marked in requests to one model of one provider, by hash, and when they expire."""
+    """The prefixes marked in requests to one model of one provider, by hash, with their expiry."""
 
     entries: dict[bytes, LedgerEntry] = field(default_factory=dict)
 
     def is_known(self, prefix: bytes) -> bool:
-        """Whether a prefix was marked before."""
+        """Return whether a prefix was marked before."""
         return prefix in self.entries
 
     def is_live(self, prefix: bytes, now: float) -> bool:
-        """Whether the provider should still hold a prefix."""
+        """Return whether the provider should still hold a prefix."""
         entry = self.entries.get(prefix)
         return entry is not None and now < entry.expires
 
     def record(self, prefix: bytes, ttl: Ttl, now: float) -> None:
-        """Note a marker that was sent; a prefix that is still held keeps its longer life."""
+        """Record a marker that was sent; a prefix that is still held keeps its longer life."""
         entry = self.entries.get(prefix)
         if entry is not None and now < entry.expires:
             ttl = entry.ttl
@@ -82,12 +81,12 @@ class Ledger:
                 del self.entries[known]
 
     def to_dict(self) -> dict[str, list[float | str]]:
-        """The ledger as JSON-ready data, for a host that goes on in another process."""
+        """Return the ledger as JSON-ready data, for a host that continues in another process."""
         return {prefix.hex(): [entry.expires, entry.ttl] for prefix, entry in self.entries.items()}
 
     @classmethod
     def from_dict(cls, data: dict[str, list[float | str]]) -> Ledger:
-        """A ledger from what `to_dict` gave."""
+        """Return a ledger from what `to_dict` gave."""
         return cls(
             {
                 bytes.fromhex(prefix): LedgerEntry(float(expires), "1h" if ttl == "1h" else "5m")
@@ -105,7 +104,7 @@ def place(
     slots: int = 4,
     lives: Lives = _SHORT,
 ) -> list[CacheMark]:
-    """The markers for a request, the client's ``own`` among them, in the order of their blocks.
+    """Return the markers for a request, including the client's ``own``, in the order of their blocks.
 
     ``known`` are the blocks, in order, whose prefix stands in the ledger.
     """
@@ -124,22 +123,22 @@ def place(
     take(static_end(view), lives.prefix, "S")
     if live is not None:
         take(live, lives.frontier if live == _frontier(view) else lives.tail, "R")
-    if view.kept < view.head and view.kept:  # the system prompt changed: what of it stays is worth a marker
+    if view.kept < view.head and view.kept:  # the system prompt changed: mark the part that stays
         take(last_markable(view, view.kept), lives.prefix, "spare")
-    for at, role in _others(view, known, live, last):
+    for at, role in _further_places(view, known, live, last):
         if len(chosen) >= slots:
             break
         take(at, lives.frontier if role == "F" else lives.tail, role)
-    return _ordered([*chosen, *own])
+    return _order_marks([*chosen, *own])
 
 
 def _stable_end(view: RequestView) -> int:
-    """The blocks before the first one that only this request has."""
+    """Count the blocks before the first one that only this request has."""
     return view.ephemerals[0] if view.ephemerals else len(view.blocks)
 
 
 def last_markable(view: RequestView, end: int, start: int = 0) -> int | None:
-    """The last block between two places that can carry a marker."""
+    """Return the last block between two places that can carry a marker."""
     for at in range(min(end, len(view.blocks)) - 1, start - 1, -1):
         if view.blocks[at].can_mark:
             return at
@@ -147,7 +146,7 @@ def last_markable(view: RequestView, end: int, start: int = 0) -> int | None:
 
 
 def static_end(view: RequestView) -> int | None:
-    """The last block of tools and system prompt that can carry a marker."""
+    """Return the last block of tools and system prompt that can carry a marker."""
     return last_markable(view, view.head)
 
 
@@ -160,14 +159,14 @@ def _deepest_live(
     return None
 
 
-def _others(
+def _further_places(
     view: RequestView, known: Sequence[int], live: int | None, last: int | None
 ) -> Iterator[tuple[int | None, Role]]:
-    """Where further markers go, the most useful first."""
+    """Yield places for further markers, the most useful first."""
     if last is None:
         return
     if live is None or live < view.head:
-        # Nothing of the conversation is known to be held. If it is held after all, markers at a distance reach it.
+        # No part of the conversation is known to be held. If one is, markers at a distance may reach it.
         yield _frontier(view), "F"
         earlier = bisect_right(known, last - 1)
         yield (known[earlier - 1] if earlier and known[earlier - 1] >= view.head else None), "spare"
@@ -184,7 +183,7 @@ def _frontier(view: RequestView) -> int | None:
 
 
 def _reply_end(view: RequestView, start: int, last: int) -> int | None:
-    """The end of the assistant's latest reply among the new blocks: where people fork a conversation."""
+    """Return the end of the latest reply among the new blocks: where people fork a conversation."""
     for at in range(last - 1, start, -1):
         if view.blocks[at].ends_reply and view.blocks[at].can_mark:
             return at
@@ -192,15 +191,15 @@ def _reply_end(view: RequestView, start: int, last: int) -> int | None:
 
 
 def _way_back(view: RequestView, known: Sequence[int], live: int) -> int | None:
-    """An earlier point, about half-way, that is kept alive for those who go far back."""
+    """Return an earlier block, about half-way, to keep alive for those who go far back."""
     middle = view.head + (live - view.head) // 2
     place = bisect_right(known, middle)
     at = known[place - 1] if place else None
     return at if at is not None and at >= view.head and view.blocks[at].can_mark else None
 
 
-def _ordered(marks: list[CacheMark]) -> list[CacheMark]:
-    """In the order of blocks, and so that no five minutes stand before an hour."""
+def _order_marks(marks: list[CacheMark]) -> list[CacheMark]:
+    """Return marks in the order of blocks, with no five-minute mark before a one-hour mark."""
     ordered = sorted(marks)
     short_seen = False
     fixed: list[CacheMark] = []

@@ -1,7 +1,6 @@
-"""Putting cache markers on a request and taking them off again, in each layout; copies only what it changes.
+"""Cache markers on a request: put on and taken off, in each layout; copies only what changes.
 
-Which blocks are marked is decided elsewhere. A text that must carry a marker becomes a list with that one text; nothing
-else about a request changes.
+A text that must carry a marker becomes a list with that one text. Nothing else about a request changes.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ __all__ = [
 
 _RECENT = 3
 _IMAGE_CHARS = 6_000
-"""A picture counts as so many characters, whatever its data weighs."""
+"""The characters that a picture counts as, whatever the size of its data."""
 
 
 def cache_marker(ttl: str = "5m") -> dict[str, str]:
-    """The marker in its literal form; five minutes are not spelled out."""
+    """Return the literal marker; five minutes are the default and not spelled out."""
     if ttl not in ("5m", "1h"):
         raise ConfigError(
             f"prompt_caching.cache_ttl is {ttl!r}, but must be 5m or 1h; providers keep a prompt for no other time",
@@ -45,12 +44,12 @@ def apply_anthropic_cache_control(
     cache_ttl: Literal["5m", "1h"] | str = "5m",
     native_anthropic: bool = False,
 ) -> list[Message]:
-    """A deep copy of the messages with at most four markers: the system prompt and the last three that can carry one.
+    """Return a deep copy of the messages with up to four markers: system prompt and last three messages.
 
-    Markers that were there before are taken off first, so that there are never more than four.
+    Existing markers are removed first. Messages that cannot carry a marker are passed over.
     """
     marker = cache_marker(cache_ttl)
-    marked = [_without_marker(message) for message in copy.deepcopy(list(messages))]
+    marked = [_remove_markers(message) for message in copy.deepcopy(list(messages))]
     if marked and marked[0].get("role") == "system":
         _mark(marked[0], marker, native_anthropic=native_anthropic)
     left = _RECENT
@@ -63,7 +62,7 @@ def apply_anthropic_cache_control(
 
 
 def _mark(message: Message, marker: dict[str, str], *, native_anthropic: bool) -> bool:
-    """Put the marker where it goes; False for a message that cannot carry one."""
+    """Mark a message; return False if it cannot carry a marker."""
     content = message.get("content")
     if message.get("role") == "tool":
         if native_anthropic:
@@ -80,8 +79,8 @@ def _mark(message: Message, marker: dict[str, str], *, native_anthropic: bool) -
     return True
 
 
-def _without_marker(message: Message) -> Message:
-    """The copied message with its own markers taken off; the copy is ours to change."""
+def _remove_markers(message: Message) -> Message:
+    """Remove the markers of a message in place and return it."""
     message.pop("cache_control", None)
     content = message.get("content")
     for part in content if isinstance(content, list) else ():
@@ -91,7 +90,7 @@ def _without_marker(message: Message) -> Message:
 
 
 def estimate_messages_tokens_rough(messages: Sequence[Message]) -> int:
-    """A rough count of tokens by characters, four to a token; for a better one there is `MessageCounter`."""
+    """Return a rough token count, four characters to a token; `MessageCounter` is more exact."""
     characters = sum(_characters(message) for message in messages)
     return rough_tokens(characters)
 
@@ -105,7 +104,7 @@ def _characters(message: Any) -> int:
 
 
 CALLS = 1_000_000
-"""Calls of an OpenAI-format message are told from its parts by this."""
+"""Offset that tells the calls of an OpenAI-format message from its parts."""
 _PRIVATE = frozenset({"cache_control", EPHEMERAL})
 
 
@@ -116,15 +115,15 @@ def with_markers(
     marks: Sequence[CacheMark],
     touched: Iterable[int] = (),
 ) -> dict[str, Any]:
-    """A request with these markers; blocks in ``touched`` lose the markers and private keys that they have.
+    """Return a request with these markers; ``touched`` blocks lose theirs, and their private keys.
 
-    Whatever is neither marked nor touched is the very same object.
+    Everything neither marked nor touched is the very same object.
     """
     result = dict(body)
     wanted = {mark.at: mark.ttl for mark in marks}
     changed = sorted({*wanted, *touched})
     if layout == "bedrock":
-        return _with_points(result, blocks, wanted, changed)
+        return _with_bedrock_markers(result, blocks, wanted, changed)
     tools: dict[int, str | None] = {}
     system: dict[int, str | None] = {}
     messages: dict[int, dict[int, str | None]] = {}
@@ -144,11 +143,11 @@ def with_markers(
     if messages:
         listed = result["messages"] = list(body["messages"])
         for index, places in messages.items():
-            listed[index] = _message(listed[index], layout, places)
+            listed[index] = _marked_message(listed[index], layout, places)
     return result
 
 
-def _message(message: dict[str, Any], layout: Layout, places: Mapping[int, str | None]) -> dict[str, Any]:
+def _marked_message(message: dict[str, Any], layout: Layout, places: Mapping[int, str | None]) -> dict[str, Any]:
     bare: dict[str, Any] = _bare_message(message, texts=False)
     if message.get("role") == "tool" and layout in ("openai", "openrouter"):
         ttl = places.get(-1)
@@ -164,7 +163,7 @@ def _message(message: dict[str, Any], layout: Layout, places: Mapping[int, str |
 
 
 def _with_parts(content: Any, places: Mapping[int, str | None]) -> Any:
-    """Content with some parts marked; a text becomes a list for it."""
+    """Return content with some parts marked; a text becomes a list for it."""
     if isinstance(content, str):
         ttl = places.get(-1)
         return content if ttl is None else [_marked(content, ttl)]
@@ -174,7 +173,7 @@ def _with_parts(content: Any, places: Mapping[int, str | None]) -> Any:
 
 
 def _marked(value: Any, ttl: str | None) -> Any:
-    """One tool or part with a marker of its own, or with none."""
+    """Return one tool or part with its own marker, or with none."""
     if isinstance(value, str):
         value = {"type": "text", "text": value}
     bare = _bare(value)
@@ -184,7 +183,7 @@ def _marked(value: Any, ttl: str | None) -> Any:
 # -- Bedrock ---------------------------------------------------------------------------------------------------------
 
 
-def _with_points(
+def _with_bedrock_markers(
     body: dict[str, Any], blocks: Sequence[Block], wanted: Mapping[int, str], changed: Iterable[int]
 ) -> dict[str, Any]:
     by_list: dict[tuple[str, int], dict[int, str]] = {}
@@ -198,17 +197,17 @@ def _with_points(
     for (tier, index), points in by_list.items():
         if tier == "tools":
             config = body["toolConfig"]
-            body["toolConfig"] = {**config, "tools": _pointed(config["tools"], points)}
+            body["toolConfig"] = {**config, "tools": _with_cache_points(config["tools"], points)}
         elif tier == "system":
-            body["system"] = _pointed(body["system"], points)
+            body["system"] = _with_cache_points(body["system"], points)
         else:
             message = body["messages"][index]
-            pointed = {**message, "content": _pointed(message["content"], points)}
+            pointed = {**message, "content": _with_cache_points(message["content"], points)}
             body["messages"] = [*body["messages"][:index], pointed, *body["messages"][index + 1 :]]
     return body
 
 
-def _pointed(parts: Sequence[Any], points: Mapping[int, str]) -> list[Any]:
+def _with_cache_points(parts: Sequence[Any], points: Mapping[int, str]) -> list[Any]:
     result: list[Any] = []
     for place, part in enumerate(parts):
         if _is_point(part):
@@ -228,7 +227,10 @@ def _is_point(part: Any) -> bool:
 
 
 def strip_markers(body: Mapping[str, Any], *, texts: bool = True) -> dict[str, Any]:
-    """The request without markers and private keys; with ``texts``, a list with one plain text is that text again."""
+    """Return the request without markers and private keys.
+
+    With ``texts``, a list with one plain text becomes that text again.
+    """
     result = {key: value for key, value in body.items() if key != "cache_control"}
     if isinstance(result.get("tools"), list):
         result["tools"] = [_bare(tool) for tool in result["tools"]]
@@ -263,7 +265,7 @@ def _bare_content(content: Any, *, texts: bool) -> Any:
 
 
 def _bare(value: Any) -> Any:
-    """A dict without its marker, its private key, and the markers of what is nested in a result."""
+    """Return a dict without its marker, its private key, and the markers nested in a result."""
     if not isinstance(value, dict):
         return value
     if value.get("type") == "tool_result" and isinstance(value.get("content"), list):

@@ -1,8 +1,7 @@
-"""Why a provider did not read from its cache what a request repeats of the one before it.
+"""Cache misses: why a provider did not read from its cache what a request repeats of the one before.
 
-Two requests of a conversation are compared by digests of their parts: model, tools, system prompt, settings and each
-message. Where nothing differs, time, markers and the provider itself are left as reasons. Keeps nothing and knows no
-wire format.
+Two requests are compared by digests of their parts: model, tools, system prompt, settings and each message. If nothing
+differs, the reasons left are time, markers and the provider itself.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ REASONS: dict[Reason, str] = {
     "setting": "a setting changed that the cache depends on, such as thinking or tool_choice",
     "message": "an earlier message changed",
     "compaction": "the conversation was compacted",
-    "expired": "the request came after the provider had let go",
-    "no marker": "nothing was marked to be cached",
-    "look-back": "more was added at once than a read walks back over",
+    "expired": "the provider's cache had expired before the request came",
+    "no marker": "no part of the request was marked for caching",
+    "look-back": "more blocks were added at once than a read walks back over",
     "provider": "nothing changed, but the provider did not have it",
 }
 """The sentence that explains each reason to a person."""
 
 _SLACK = 0.01
-"""The share of what was expected that may be missing without a word."""
+"""The share of the expected tokens that may be missing without a report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Parts:
     """A request as digests of what a provider's cache depends on."""
 
     at: float
-    """When it was sent, in seconds."""
+    """The time it was sent, in seconds."""
     model: str
     tools: Sequence[int]
     system: Sequence[int]
@@ -77,7 +76,7 @@ class Miss:
     """The provider's own reason, where it was asked for one."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-ready data."""
+        """Return the miss as JSON-ready data."""
         return {
             name: value
             for name in ("reason", "tokens", "detail", "diagnosis")
@@ -88,13 +87,13 @@ class Miss:
 def find_miss(
     before: tuple[Parts, CacheTokens], now: tuple[Parts, CacheTokens], rules: CacheRules, model: ModelRules
 ) -> Miss | None:
-    """Return why a request did not read what the one before it had left in the cache; None where it did.
+    """Return why a request did not read what the one before it had left in the cache; None if it did.
 
     Args:
         before: the request before, and its tokens as the provider reported them.
-        now: the request.
-        rules: those of the provider's cache.
-        model: those of the model that is asked now.
+        now: this request, and its tokens.
+        rules: the rules of the provider's cache.
+        model: the rules of the model that is asked now.
     """
     (old, left), (new, got) = before, now
     missed = min(_expected(left, rules, model), got.prompt) - got.read

@@ -1,8 +1,7 @@
-"""What providers publish about their prompt caches, as data: each fact with its date and where it is written.
+"""The published rules of providers' prompt caches, as data: each with its date and document.
 
-Prices are in units of one fresh input token of the same model. Nothing here decides anything: strategies read it to
-place markers, the simulator reads it to say what a placement costs. A model or provider that is not listed gets the
-most careful values.
+Prices are in units of one fresh input token of the same model. Strategies read the rules to place markers, the
+simulator to price a placement. A model or provider that is not listed gets the most careful values.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ SECONDS: dict[str, int] = {"5m": 300, "30m": 1_800, "1h": 3_600}
 
 
 class Source(NamedTuple):
-    """Where a rule was read and when it was last looked at."""
+    """The document of a rule, and the date it was last checked."""
 
     document: str
     date: str
@@ -74,58 +73,58 @@ _MARKED_KINDS = frozenset(
         "container_upload",
         "compaction",
         "browser_state",
-        # Pictures and documents, as messages in OpenAI's format have them on their way there:
+        # Pictures and documents of messages in OpenAI's format:
         "image_url",
         "file",
     }
 )
-"""Content that takes a marker (Anthropic documentation, API reference: Messages, 2026-10); on other content, one could
-be refused."""
+"""Content types that take a marker (Anthropic documentation, API reference: Messages, 2026-10); a marker on other
+content could be refused."""
 
 
 def takes_marker(kind: object) -> bool:
-    """Whether content of a type may carry a marker, as far as is known."""
+    """Return whether content of a type is known to take a marker."""
     return isinstance(kind, str) and kind in _MARKED_KINDS
 
 
 @dataclass(frozen=True, slots=True)
 class CacheRules:
-    """How one provider's cache works."""
+    """The workings of one provider's cache."""
 
     provider: Provider
     style: Literal["markers", "automatic"]
-    """Whether the request says what is kept, or the provider keeps every prefix by itself."""
+    """``markers`` if the request says what is kept, ``automatic`` if the provider keeps every prefix."""
     source: Source
     breakpoints: int = 4
     look_back: int = 20
     """Positions that a read walks back from a marker, the marker's own included."""
     collapses_tool_runs: bool = False
-    """Whether a run of calls counts as one position of the look-back, and a run of results likewise."""
+    """True if a run of calls counts as one position of the look-back, and a run of results likewise."""
     ttl_seconds: int = 300
-    """How long an automatic cache keeps an unused prefix."""
+    """Seconds for which an automatic cache keeps an unused prefix."""
     step_tokens: int = 1
-    """An automatic cache reads in steps of so many tokens."""
+    """Tokens per step of a read from an automatic cache."""
     implicit_breakpoint: bool = False
-    """Whether the provider writes where the latest user message or tool result ends, instead of everywhere."""
+    """True if the provider writes only where the latest user message or tool result ends."""
     routing_key: str | None = None
-    """The request field, or header where it has a dash, that keeps a session on the machine with its cache."""
+    """The request field (or header, if it has a dash) that keeps a session on the machine with its cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRules:
-    """What one model's cache costs and from which size on it works."""
+    """The prices of one model's cache, and the least prompt it caches."""
 
     minimum_tokens: int
     read: float
     write: dict[str, float] = field(default_factory=lambda: {"5m": 1.25, "1h": 2.0})
     step: tuple[int, float] | None = None
-    """Above so many prompt tokens, all rates are multiplied by this."""
+    """A prompt size, and the factor for all rates above it."""
     binds_thinking: bool = False
-    """Whether thinking blocks are bound to the exact prefix, so that an edit before one is refused."""
+    """True if thinking blocks are bound to the exact prefix, so that an edit before one is refused."""
     source: Source = _CLAUDE
 
     def scale(self, prompt_tokens: int) -> float:
-        """What all rates are multiplied with for a prompt of this size."""
+        """Return the factor for all rates at a prompt of this size."""
         return self.step[1] if self.step is not None and prompt_tokens > self.step[0] else 1.0
 
 
@@ -170,12 +169,12 @@ _CAREFUL = ModelRules(4_096, 0.1)
 
 
 def is_claude(model: str) -> bool:
-    """Whether a model is one of Anthropic's, by its name."""
+    """Return whether a model is one of Anthropic's, by its name."""
     return "claude" in model.lower()
 
 
 def provider_of(name: str = "", base_url: str = "", model: str = "") -> Provider:
-    """The provider meant by a name, an address or, where neither says, a model's name."""
+    """Return the provider meant by a name or an address, or else by a model's name."""
     for text in (name.lower(), base_url.lower()):
         for sign, provider in _SIGNS:
             if sign in text:
@@ -225,12 +224,12 @@ _MODEL_SIGNS: tuple[tuple[str, Provider], ...] = (
 
 
 def cache_rules(provider: Provider, model: str = "") -> CacheRules:
-    """How the cache of a provider works for a model."""
+    """Return the rules of a provider's cache for a model."""
     return _OPENAI_MARKED if provider == "openai" and _gpt_version(model) >= (5, 6) else _RULES[provider]
 
 
 def model_rules(model: str) -> ModelRules:
-    """What caching costs with a model, by its name in any provider's spelling."""
+    """Return a model's cache prices, by its name in any provider's spelling."""
     name = model.lower()
     if is_claude(name):
         return _claude_rules(name)
@@ -250,7 +249,7 @@ def model_rules(model: str) -> ModelRules:
 
 
 def prices_for(model: str, *, cold_share: float = 0.0) -> Prices:
-    """A model's cache prices in the form that the compressor's automatic threshold works with."""
+    """Return a model's cache prices in the form that the compressor's automatic threshold uses."""
     rules = model_rules(model)
     return Prices(
         cache_read=rules.read,
@@ -266,7 +265,7 @@ def _claude_rules(name: str) -> ModelRules:
     if family is None:
         return ModelRules(4_096, 0.1)
     kind = family[1]
-    # New names have the version behind the family, old ones (claude-3-5-sonnet) before it; a date is no version.
+    # New names have the version after the family, old ones (claude-3-5-sonnet) before it; a date is no version.
     found = _VERSION.search(name, family.end()) or _VERSION.search(name[: family.start()])
     version = 0.0 if found is None else float(f"{found[1]}.{found[2] or 0}")
     minimum = next(tokens for least, tokens in _MINIMUM[kind] if version >= least)

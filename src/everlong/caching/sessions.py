@@ -1,8 +1,7 @@
 """Made-up agent sessions for the cache simulator: the same seed always gives the same session.
 
-A session is a series of requests in the OpenAI format with the times at which they are sent: a system prompt and tools,
-tool calls one by one or many at once, people who ask and pause, compactions, forks and rewinds. Texts are filler of a
-known size, four characters to a token; nothing here is about what they say.
+A session is a series of timed requests in the OpenAI format: a system prompt and tools, tool calls one by one or many
+at once, people who ask and pause, compactions, forks and rewinds. Texts are filler of a known size.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class MadeUpCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a session looks like; sizes in tokens, times in seconds."""
+    """The parameters of a session; sizes in tokens, times in seconds."""
 
     calls: int = 200
     system: int = 8_000
@@ -43,7 +42,7 @@ class Shape:
     tool_count: int = 20
     results: tuple[int, int] = (500, 3_000)
     fan_out: tuple[tuple[float, int, int], ...] = ((1.0, 1, 1),)
-    """How many tools are called at once: chances, each with a least and a most."""
+    """Chances for the number of tools called at once, each with a least and a most."""
     asks: float = 0.1
     """The share of calls after which the assistant replies and the person asks again."""
     gap: float = 30.0
@@ -65,23 +64,23 @@ PROFILES: dict[str, Shape] = {
 }
 
 Editor = Callable[[list[Message], list[dict[str, Any]], float], list[Message]]
-"""Changes history before a request: is given the messages, the tools and the time, and returns the messages."""
+"""A function that edits history before a request: it takes the messages, the tools and the time."""
 
 
 def make_session(shape: Shape, seed: int | str, edit: Editor | None = None) -> Iterator[MadeUpCall]:
-    """The requests of a session, one after the other."""
-    return _Maker(shape, random.Random(f"session {seed}"), edit).run()  # noqa: S311 - repeatable on purpose
+    """Yield the requests of a session, one after the other."""
+    return _SessionMaker(shape, random.Random(f"session {seed}"), edit).run()  # noqa: S311 - repeatable on purpose
 
 
 @dataclass
-class _Maker:
+class _SessionMaker:
     shape: Shape
     rng: random.Random
     edit: Editor | None
     number: int = 0
     now: float = 0.0
     stops: list[list[Message]] = field(default_factory=list)
-    """The histories of earlier requests, as far as one can go back to them."""
+    """The histories of earlier requests that one can go back to."""
 
     def run(self) -> Iterator[MadeUpCall]:
         tools = self._tools()
@@ -97,12 +96,12 @@ class _Maker:
                 if main is not None and branch_calls == 0:
                     messages, main = main, None
                 elif main is None and len(self.stops) > 3 and self.rng.random() < self.shape.forks:
-                    main, messages = messages, self._back(3)
+                    main, messages = messages, self._go_back(3)
                     branch_calls = self.rng.randint(2, 6)
                 elif len(self.stops) > 3 and self.rng.random() < self.shape.rewinds:
-                    messages = self._back(8)
+                    messages = self._go_back(8)
             branch_calls -= branch_calls > 0
-            messages = self._edited(messages, tools)
+            messages = self._edit_history(messages, tools)
             yield MadeUpCall(self.now, list(messages), tools)
             self.stops = [*self.stops[-20:], list(messages)]
             messages = [*messages, *self._reply()]
@@ -111,8 +110,8 @@ class _Maker:
         is_pause = self.rng.random() < self.shape.pause_share
         self.now += self.rng.uniform(*self.shape.pause) if is_pause else self.shape.gap
 
-    def _back(self, furthest: int) -> list[Message]:
-        """An earlier request's history, with another question at its end."""
+    def _go_back(self, furthest: int) -> list[Message]:
+        """Return an earlier request's history, with another question at its end."""
         stop = self.stops[-1 - self.rng.randint(1, min(furthest, len(self.stops) - 1))]
         reply = {"role": "assistant", "content": self._text(self.rng.randint(50, 400))}
         return [*stop, reply, {"role": "user", "content": self._text(self.rng.randint(30, 300))}]
@@ -147,20 +146,16 @@ class _Maker:
 
     # -- compaction --------------------------------------------------------------------------------------------------
 
-    def _edited(self, messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]:
+    def _edit_history(self, messages: list[Message], tools: list[dict[str, Any]]) -> list[Message]:
         if self.edit is not None:
             edited = self.edit(messages, tools, self.now)
         elif self.shape.compact_at and tokens_of(messages, tools) >= self.shape.compact_at:
-            edited = self.compacted(messages)
+            edited = compacted(messages, self._text, self.shape.summary, self.shape.tail)
         else:
             return messages
         if edited is not messages:
             self.stops = []  # nobody goes back behind an edit
         return edited
-
-    def compacted(self, messages: list[Message]) -> list[Message]:
-        """System prompt, first request, a summary of the middle, and the newest groups that fit the tail."""
-        return compacted(messages, self._text, self.shape.summary, self.shape.tail)
 
     # -- texts -------------------------------------------------------------------------------------------------------
 
@@ -181,7 +176,7 @@ class _Maker:
 
 
 def filler(number: int, tokens: int) -> str:
-    """A text of so many tokens that begins unlike any other number's."""
+    """Return a text of ``tokens`` tokens whose beginning is unique to its number."""
     text = f"[{number}] "
     chars = CHARS_PER_TOKEN * tokens
     while len(text) < chars:
@@ -190,7 +185,7 @@ def filler(number: int, tokens: int) -> str:
 
 
 def tokens_of(messages: list[Message], tools: list[dict[str, Any]]) -> int:
-    """The size of a request by its texts."""
+    """Return the size of a request in tokens, by its texts."""
     characters = sum(len(tool["function"]["description"]) + 100 for tool in tools)
     for message in messages:
         characters += message_size(message)
@@ -198,7 +193,7 @@ def tokens_of(messages: list[Message], tools: list[dict[str, Any]]) -> int:
 
 
 def message_size(message: Message) -> int:
-    """The characters of one message."""
+    """Return the characters of one message."""
     content = message.get("content")
     calls = message.get("tool_calls") or ()
     said = sum(len(part["text"]) for part in content) if isinstance(content, list) else len(content or "")
@@ -208,7 +203,7 @@ def message_size(message: Message) -> int:
 def compacted(
     messages: list[Message], text: Callable[[int], str], summary_tokens: int, tail_tokens: int
 ) -> list[Message]:
-    """A compaction in outline: system prompt, first request, a summary, and the newest groups that fit the tail."""
+    """Return a compaction in outline: the system prompt, a summary, and the newest groups that fit the tail."""
     start = len(messages)
     size = 0
     for at in range(len(messages) - 1, 2, -1):
@@ -223,7 +218,10 @@ def compacted(
 
 
 def cleared(messages: list[Message], keep_tokens: int, min_characters: int = 200) -> list[Message]:
-    """The messages with old tool results cleared, up to the newest that fit what is kept; the same list if none is."""
+    """Return the messages with old tool results cleared, up to the newest that fit ``keep_tokens``.
+
+    Return the same list if there is nothing to clear.
+    """
     size, until = 0, len(messages)
     while until > 0 and size <= 4 * keep_tokens:
         until -= 1

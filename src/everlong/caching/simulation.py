@@ -1,9 +1,8 @@
-"""A prompt cache that follows the published rules, to see what a series of requests would cost.
+"""A simulated prompt cache that follows the published rules, to price a series of requests.
 
-It is given requests as they are sent, markers and all, and reads those by itself; it does not know which strategy put
-them there. Costs are in units of one fresh input token. Beside each request's own cost stand two others: without any
-caching, and the oracle's, which reads every token that an earlier request of the session sent in the same position and
-writes each new one once.
+It reads the markers of each request as sent and does not know which strategy put them there. Costs are in units of one
+fresh input token. Two reference costs stand beside each request's own: without any caching, and the oracle's. The
+oracle reads every token that an earlier request of the session sent in the same position, and writes each new one once.
 """
 
 from __future__ import annotations
@@ -14,9 +13,6 @@ import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from html import escape
-from importlib import import_module
-from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
 from everlong.caching.blocks import (
@@ -33,11 +29,9 @@ from everlong.caching.keepalive import keep_alive, ping_request
 from everlong.caching.rules import SECONDS, CacheRules, ModelRules, Provider, cache_rules, model_rules, provider_of
 from everlong.caching.strategy import PromptCache
 from everlong.caching.view import extend_chain, link, switches_of
-from everlong.errors import EverlongError
 from everlong.model import Message
 
 __all__ = [
-    "PANEL_HEIGHT",
     "STRATEGIES",
     "CacheOutcome",
     "CacheSimulator",
@@ -46,109 +40,18 @@ __all__ = [
     "PromptReader",
     "Replay",
     "Totals",
-    "draw",
-    "panel",
-    "picture",
     "replay",
     "requests_of",
-    "to_png",
 ]
 
 Measure: TypeAlias = Callable[[Mapping[str, Any]], Sequence[int]]
-"""Gives the tokens of every block of a request in order: tools, system, messages."""
-
-
-class Prompt(NamedTuple):
-    """One request: ``blocks[i]`` ends the prefix with the hash ``chain[i]`` and ``sizes[i]`` tokens."""
-
-    blocks: list[Block]
-    chain: list[bytes]
-    sizes: list[int]
-    marks: list[tuple[int, str]]
-    """The marked blocks in order, and for how long each is to be kept."""
-
-    @property
-    def tokens(self) -> int:
-        """The size of the whole."""
-        return self.sizes[-1] if self.sizes else 0
-
-    def upto(self, at: int) -> int:
-        """The tokens of the prefix that a block ends; none before the first."""
-        return self.sizes[at] if at >= 0 else 0
-
-
-class PromptReader:
-    """Reads the requests of a session; what it read before costs a look. ``measure`` stands above ``count``."""
-
-    def __init__(self, count: Count, measure: Measure | None = None) -> None:
-        self._count = count
-        self._measure = measure
-        self._blocks: dict[tuple[int, Layout, bool], tuple[Message, list[Block]]] = {}
-        self._last: tuple[tuple[Any, ...], list[bytes], list[bytes], list[int]] | None = None
-
-    def read(self, body: Mapping[str, Any], layout: Layout, root: str) -> Prompt:
-        """One request; ``root`` names what its cache is not shared with others of, such as the model."""
-        messages = list(body.get("messages") or ())
-        leading = system_count(messages, layout)
-        blocks = head_blocks(body, layout, self._count)
-        head = len(blocks) if not leading else -1
-        for at, message in enumerate(messages):
-            if at == leading:
-                head = len(blocks)
-            blocks += self._read(at, message, layout, leads=at < leading)
-        if head < 0:
-            head = len(blocks)
-        if self._measure is not None:
-            blocks = _measured(blocks, self._measure(body))
-        marks = [(at, block.marker) for at, block in enumerate(blocks) if block.marker]
-        automatic = body.get("cache_control") if layout == "anthropic" else None
-        if isinstance(automatic, Mapping):
-            last = next((at for at in range(len(blocks) - 1, -1, -1) if blocks[at].can_mark), None)
-            if last is not None and last not in dict(marks):
-                marks.append((last, "1h" if automatic.get("ttl") == "1h" else "5m"))
-        chain, sizes = self._chain(blocks, root, head, switches_of(body))
-        return Prompt(blocks, chain, sizes, marks)
-
-    def _read(self, at: int, message: Message, layout: Layout, *, leads: bool) -> list[Block]:
-        key = (id(message), layout, leads)
-        found = self._blocks.get(key)
-        if found is None or found[0] is not message:  # holding the message keeps its id from being given away
-            found = self._blocks[key] = (message, message_blocks(at, message, layout, self._count, leads=leads))
-        return found[1]
-
-    def _chain(
-        self, blocks: list[Block], root: str, head: int, switches: tuple[str, str]
-    ) -> tuple[list[bytes], list[int]]:
-        has_images = any(block.kind == "image" for block in blocks)
-        circumstances = (root, head, switches, has_images)
-        digests = [block.digest for block in blocks]
-        chain: list[bytes] = []
-        sizes: list[int] = []
-        if self._last is not None and self._last[0] == circumstances:
-            _, before, chain, sizes = self._last
-            pairs = zip(digests, before, strict=False)
-            same = next((at for at, (new, old) in enumerate(pairs) if new != old), min(len(before), len(digests)))
-            chain, sizes = chain[:same], sizes[:same]
-        extend_chain(chain, sizes, blocks, link(b"", root.encode()), head, switches, has_images)
-        self._last = (circumstances, digests, chain, sizes)
-        return chain, sizes
-
-
-def _measured(blocks: Sequence[Block], sizes: Sequence[int]) -> list[Block]:
-    if len(sizes) != len(blocks):
-        raise ValueError(
-            f"measure gave {len(sizes)} numbers for a request of {len(blocks)} blocks; give one for each tool, each "
-            "block of the system prompt and each block of a message"
-        )
-    return [block._replace(tokens=tokens) for block, tokens in zip(blocks, sizes, strict=True)]
-
-
+"""A function that returns the tokens of every block of a request in order: tools, system, messages."""
 _ORACLE_WRITE = 1.25
 
 
 @dataclass(frozen=True, slots=True)
 class CacheOutcome:
-    """What one request cost; tokens read, written by time to live, and paid in full."""
+    """The cost of one request; tokens read, written by time to live, and paid in full."""
 
     at: float
     prompt: int
@@ -159,11 +62,11 @@ class CacheOutcome:
     oracle: float
     uncached: float
     reachable: float
-    """What the best placement could cost if nothing lived longer than five minutes."""
+    """The cost of the best placement if nothing lived longer than five minutes."""
     reason: str = ""
-    """Why less was read than an earlier request had sent; empty if nothing was missed."""
+    """The reason for reading less than an earlier request had sent; empty if nothing was missed."""
     missed: int = 0
-    """How many tokens of it were not read."""
+    """The tokens that could have been read and were not."""
     is_ping: bool = False
 
 
@@ -198,7 +101,7 @@ class Totals:
 
     @classmethod
     def of(cls, outcomes: Sequence[CacheOutcome]) -> Totals:
-        """The totals of some requests."""
+        """Return the totals of some requests."""
         reasons: dict[str, int] = {}
         for outcome in outcomes:
             if outcome.reason:
@@ -215,20 +118,13 @@ class Totals:
         )
 
 
-class _SimulatedPrefix(NamedTuple):
-    expires: float
-    readable: float
-    ttl: str
-
-
 @dataclass
 class CacheSimulator:
     """One provider's cache, as one session sees it.
 
-    ``per_block`` counts the look-back in blocks also where newer rules collapse runs of calls and results.
-    ``strict`` lets a request refresh only the one entry that it reads, not every one that it marks.
-    ``measure`` gives the tokens of a request's blocks where the provider's own count is at hand; else each block's text
-    is given to ``count``.
+    ``per_block`` counts the look-back in blocks even if newer rules collapse runs of calls and results. ``strict`` lets
+    a request refresh only the one entry that it reads, not every one that it marks. ``measure`` gives the provider's
+    own token count of a request's blocks; without it, ``count`` counts each block's text.
     """
 
     model: str = "claude-sonnet-4-5"
@@ -252,15 +148,15 @@ class CacheSimulator:
 
     @property
     def totals(self) -> Totals:
-        """What all requests so far cost."""
+        """The costs of all requests so far."""
         return Totals.of(self.outcomes)
 
     def send(
         self, body: Mapping[str, Any], at: float, *, responds_after: float = 2.0, is_ping: bool = False
     ) -> CacheOutcome:
-        """One request at a time in seconds; what it writes can be read once its response has begun.
+        """Price one request at a time in seconds; what it writes can be read once its response has begun.
 
-        A ping that keeps the cache alive has a price, but no part in what the session would cost otherwise.
+        A ping has a cost, but no part in the reference costs of the session.
         """
         model = body.get("model")
         if isinstance(model, str) and model and model != self.model:
@@ -272,7 +168,7 @@ class CacheSimulator:
         hit = self._find_automatic(prompt, at) if is_automatic else self._find_marked(prompt, at)
         reason = self._reason(prompt, at, hit, known)
         write = self._write_automatic if is_automatic else self._write_marked
-        outcome = self._priced(prompt, at, hit, write(prompt, hit, at, responds_after), (known, recent), reason)
+        outcome = self._price(prompt, at, hit, write(prompt, hit, at, responds_after), (known, recent), reason)
         if is_ping:
             outcome = replace(outcome, oracle=0.0, uncached=0.0, reachable=0.0, is_ping=True)
         else:
@@ -282,7 +178,7 @@ class CacheSimulator:
         return outcome
 
     def _sent_since(self, prompt: Prompt, when: float) -> int:
-        """The last block whose prefix an earlier request sent after a time; what leads up to it was sent then too."""
+        """Return the last block whose prefix, and so every shorter one, an earlier request sent after a time."""
         places = range(len(prompt.chain))
         return bisect_left(places, True, key=lambda place: self._seen.get(prompt.chain[place], -math.inf) <= when) - 1
 
@@ -308,7 +204,7 @@ class CacheSimulator:
         for place, ttl in marks:
             entry = self._live(prompt.chain[place], at)
             if entry is None:
-                # What lies inside of a prefix that was read is not paid for again, so it lives no longer than that.
+                # A mark inside of a prefix that was read costs nothing, so it lives no longer than that prefix.
                 life = ttl if place > hit or held is None else min(ttl, held.ttl, key=SECONDS.__getitem__)
                 self._entries[prompt.chain[place]] = _SimulatedPrefix(at + SECONDS[life], at + delay, life)
             elif not self.strict:
@@ -365,7 +261,7 @@ class CacheSimulator:
 
     # -- prices and reasons ------------------------------------------------------------------------------------------
 
-    def _priced(
+    def _price(
         self, prompt: Prompt, at: float, hit: int, written: dict[str, int], known: tuple[int, int], reason: str
     ) -> CacheOutcome:
         prices, scale = self.prices, self.prices.scale(prompt.tokens)
@@ -382,7 +278,7 @@ class CacheSimulator:
         return CacheOutcome(at, prompt.tokens, read, written, fresh, paid * scale, ever, full, lately, reason, missed)
 
     def _reason(self, prompt: Prompt, at: float, hit: int, known: int) -> str:
-        """Why less was read than an earlier request had sent, or what changed since the last one."""
+        """Return why less was read than an earlier request had sent, or what changed since the last one."""
         if known <= hit:
             return self._change(prompt)
         if self.rules.style == "markers" and not prompt.marks:
@@ -408,6 +304,102 @@ class CacheSimulator:
         return f"{prompt.blocks[same].tier} changed" if same < len(prompt.blocks) else "history cut short"
 
 
+class _SimulatedPrefix(NamedTuple):
+    expires: float
+    readable: float
+    ttl: str
+
+
+# -- requests as the cache reads them ----------------------------------------------------------------------------------
+
+
+class Prompt(NamedTuple):
+    """One request: ``blocks[i]`` ends the prefix with the hash ``chain[i]`` and ``sizes[i]`` tokens."""
+
+    blocks: list[Block]
+    chain: list[bytes]
+    sizes: list[int]
+    marks: list[tuple[int, str]]
+    """The marked blocks in order, each with its time to live."""
+
+    @property
+    def tokens(self) -> int:
+        """The size of the whole prompt."""
+        return self.sizes[-1] if self.sizes else 0
+
+    def upto(self, at: int) -> int:
+        """Return the tokens of the prefix that a block ends; 0 before the first."""
+        return self.sizes[at] if at >= 0 else 0
+
+
+class PromptReader:
+    """A reader of a session's requests that reuses what it read before; ``measure`` takes precedence over ``count``."""
+
+    def __init__(self, count: Count, measure: Measure | None = None) -> None:
+        self._count = count
+        self._measure = measure
+        self._blocks: dict[tuple[int, Layout, bool], tuple[Message, list[Block]]] = {}
+        self._last: tuple[tuple[Any, ...], list[bytes], list[bytes], list[int]] | None = None
+
+    def read(self, body: Mapping[str, Any], layout: Layout, root: str) -> Prompt:
+        """Return one request as a prompt; ``root`` separates caches that are not shared, such as a model's."""
+        messages = list(body.get("messages") or ())
+        leading = system_count(messages, layout)
+        blocks = head_blocks(body, layout, self._count)
+        head = len(blocks) if not leading else -1
+        for at, message in enumerate(messages):
+            if at == leading:
+                head = len(blocks)
+            blocks += self._message_blocks(at, message, layout, leads=at < leading)
+        if head < 0:
+            head = len(blocks)
+        if self._measure is not None:
+            blocks = _replace_sizes(blocks, self._measure(body))
+        marks = [(at, block.marker) for at, block in enumerate(blocks) if block.marker]
+        automatic = body.get("cache_control") if layout == "anthropic" else None
+        if isinstance(automatic, Mapping):
+            last = next((at for at in range(len(blocks) - 1, -1, -1) if blocks[at].can_mark), None)
+            if last is not None and last not in dict(marks):
+                marks.append((last, "1h" if automatic.get("ttl") == "1h" else "5m"))
+        chain, sizes = self._extend_chain(blocks, root, head, switches_of(body))
+        return Prompt(blocks, chain, sizes, marks)
+
+    def _message_blocks(self, at: int, message: Message, layout: Layout, *, leads: bool) -> list[Block]:
+        key = (id(message), layout, leads)
+        found = self._blocks.get(key)
+        if found is None or found[0] is not message:  # holding the message keeps its id from being reused
+            found = self._blocks[key] = (message, message_blocks(at, message, layout, self._count, leads=leads))
+        return found[1]
+
+    def _extend_chain(
+        self, blocks: list[Block], root: str, head: int, switches: tuple[str, str]
+    ) -> tuple[list[bytes], list[int]]:
+        has_images = any(block.kind == "image" for block in blocks)
+        circumstances = (root, head, switches, has_images)
+        digests = [block.digest for block in blocks]
+        chain: list[bytes] = []
+        sizes: list[int] = []
+        if self._last is not None and self._last[0] == circumstances:
+            _, before, chain, sizes = self._last
+            pairs = zip(digests, before, strict=False)
+            same = next((at for at, (new, old) in enumerate(pairs) if new != old), min(len(before), len(digests)))
+            chain, sizes = chain[:same], sizes[:same]
+        extend_chain(chain, sizes, blocks, link(b"", root.encode()), head, switches, has_images)
+        self._last = (circumstances, digests, chain, sizes)
+        return chain, sizes
+
+
+def _replace_sizes(blocks: Sequence[Block], sizes: Sequence[int]) -> list[Block]:
+    if len(sizes) != len(blocks):
+        raise ValueError(
+            f"measure gave {len(sizes)} numbers for a request of {len(blocks)} blocks; give one for each tool, each "
+            "block of the system prompt and each block of a message"
+        )
+    return [block._replace(tokens=tokens) for block, tokens in zip(blocks, sizes, strict=True)]
+
+
+# -- a session under every strategy ------------------------------------------------------------------------------------
+
 STRATEGIES: dict[str, dict[str, Any]] = {
     "off": {"strategy": "off"},
     "system_and_3": {"strategy": "system_and_3"},
@@ -422,7 +414,7 @@ _PAUSE = (360.0, 2_400.0)
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What one session cost under each strategy."""
+    """The costs of one session under each strategy."""
 
     name: str
     model: str
@@ -436,11 +428,11 @@ class Replay:
 
     @property
     def requests(self) -> int:
-        """How many requests the session has, pings not counted."""
+        """The number of requests in the session, without pings."""
         return next(iter(self.totals.values())).requests
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON-ready data."""
+        """Return everything as JSON-ready data."""
         strategies = {
             strategy: {
                 "cost": totals.cost,
@@ -472,7 +464,7 @@ def requests_of(
     pauses: float = 0.0,
     seed: int = 0,
 ) -> list[tuple[float, dict[str, Any]]]:
-    """The requests that led to a conversation, with made-up times."""
+    """Return the requests that led to a conversation, with made-up times."""
     ends = [at for at, message in enumerate(messages) if message.get("role") == "assistant" and at]
     if not ends or ends[-1] != len(messages) - 1:
         ends.append(len(messages))
@@ -498,7 +490,7 @@ def replay(
     per_block: bool = True,
     count: Count = rough_count,
 ) -> Replay:
-    """Play a session under every strategy that makes a difference at the provider."""
+    """Return what a session costs under every strategy that makes a difference at the provider."""
     found = provider_of(provider, model=model)
     rules = cache_rules(found, model)
     chosen = STRATEGIES if rules.style == "markers" else {"automatic": {"strategy": "auto"}}
@@ -522,7 +514,7 @@ def _play(
     cache = PromptCache(model, provider, settings=settings, count=count, clock=lambda: 0.0)
     before: tuple[float, dict[str, Any]] | None = None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a short prompt shows in the figures
+        warnings.simplefilter("ignore")  # the figures show that a prompt is too short
         for at, body in calls:
             if before is not None and cache.settings.keep_alive and cache.last is not None:
                 ping = ping_request(before[1])
@@ -533,86 +525,3 @@ def _play(
             simulator.send(sent, at)
             before = (at, sent)
     return simulator.outcomes
-
-
-_WIDTH, _PANEL, _LEFT, _RIGHT, _GAP = 860, 220, 80, 190, 60
-PANEL_HEIGHT = _PANEL + _GAP
-_COLOURS = ("#888888", "#c8553d", "#1b6ca8", "#588157", "#8e6c8a", "#b08900", "#2f4858", "#5b8c8a")
-
-
-def draw(results: Sequence[Replay]) -> str:
-    """The SVG of some sessions, two panels for each."""
-    lines: list[str] = []
-    top = 40
-    for result in results:
-        series = {
-            name: [outcome.cost for outcome in outcomes if not outcome.is_ping]
-            for name, outcomes in result.outcomes.items()
-        }
-        any_outcomes = next(iter(result.outcomes.values()))
-        series["oracle"] = [outcome.oracle for outcome in any_outcomes if not outcome.is_ping]
-        totals = {name: list(accumulate(costs)) for name, costs in _with_pings(result).items()}
-        totals["oracle"] = list(accumulate(series["oracle"]))
-        title = f"{result.name or 'session'}: {result.requests} requests to {result.model}"
-        lines += panel(f"{title}; cost per request", series, top)
-        lines += panel("cost in total", totals, top + PANEL_HEIGHT)
-        top += 2 * PANEL_HEIGHT
-    return picture("Cost of prompt caching strategies", lines, 2 * len(results))
-
-
-def picture(title: str, lines: Sequence[str], panels: int) -> str:
-    """The SVG of so many panels, one below the other; the first has its top at 40."""
-    frame = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {panels * PANEL_HEIGHT + 20}" '
-        f'font-family="sans-serif" font-size="12"><title>{escape(title)}</title>'
-        '<rect width="100%" height="100%" fill="#fff"/>'
-    )
-    return "\n".join([frame, *lines, "</svg>", ""])
-
-
-def to_png(svg: str, path: str) -> None:
-    """Write the picture as PNG, if a converter is installed."""
-    try:
-        converter = import_module("cairosvg")
-    except ImportError as error:
-        raise EverlongError(
-            f"cannot write {path}: PNG needs the package cairosvg (pip install 'everlong[png]'); or write an .svg"
-        ) from error
-    converter.svg2png(bytestring=svg.encode(), write_to=path)
-
-
-def _with_pings(result: Replay) -> dict[str, list[float]]:
-    """Costs per request, with each ping's added to the request before it."""
-    found: dict[str, list[float]] = {}
-    for name, outcomes in result.outcomes.items():
-        costs: list[float] = []
-        for outcome in outcomes:
-            if outcome.is_ping and costs:
-                costs[-1] += outcome.cost
-            else:
-                costs.append(outcome.cost)
-        found[name] = costs
-    return found
-
-
-def panel(title: str, series: Mapping[str, Sequence[float]], top: int, form: str = ",.0f") -> list[str]:
-    """One panel with a line for each series; ``form`` is how the figures at its side are written."""
-    most = max((value for values in series.values() for value in values), default=1.0) or 1.0
-    longest = max((len(values) for values in series.values()), default=1)
-    lines = [f'<text x="{_LEFT}" y="{top - 10}" font-size="14">{escape(title)}</text>']
-    for quarter in range(5):
-        y = round(top + _PANEL * (1 - quarter / 4), 1)
-        lines.append(f'<line x1="{_LEFT}" y1="{y}" x2="{_WIDTH - _RIGHT}" y2="{y}" stroke="#ddd"/>')
-        lines.append(f'<text x="{_LEFT - 8}" y="{y + 4}" text-anchor="end">{most * quarter / 4:{form}}</text>')
-    for place, (name, values) in enumerate(series.items()):
-        colour = _COLOURS[place % len(_COLOURS)]
-        room = _WIDTH - _LEFT - _RIGHT
-        points = " ".join(
-            f"{round(_LEFT + room * at / max(1, longest - 1), 1)},{round(top + _PANEL * (1 - value / most), 1)}"
-            for at, value in enumerate(values)
-        )
-        dash = ' stroke-dasharray="5 4"' if name == "oracle" else ""
-        lines.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.5"{dash} points="{points}"/>')
-        legend = top + 14 + 18 * place
-        lines.append(f'<text x="{_WIDTH - _RIGHT + 14}" y="{legend}" fill="{colour}">{escape(name)}</text>')
-    return lines

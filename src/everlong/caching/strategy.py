@@ -1,7 +1,7 @@
-"""Choosing a caching strategy and applying it, request by request; the one object that a host talks to.
+"""Caching strategies, chosen and applied request by request; `PromptCache` is the object that a host uses.
 
-`PromptCache` belongs to one session. It turns a request into the one to be sent: with markers where the provider takes
-them, with a routing key where the provider caches by itself. It makes no call and keeps no text, only hashes.
+A `PromptCache` belongs to one session. It turns a request into the one to send: with markers if the provider takes
+them, with a routing key if the provider caches by itself. It makes no call and keeps hashes, no text.
 """
 
 from __future__ import annotations
@@ -32,84 +32,7 @@ from everlong.config import CachingValues, caching_values
 
 __all__ = ["Choice", "PauseLengths", "Placement", "PromptCache", "SessionPace", "choose_strategy"]
 
-_BREAK_EVEN = (2.0 - 1.25) / (1.25 - 0.1)
-"""Pauses per write from which on an hour's higher price is earned back."""
-
-
-_LEAST_SPELLS = 3
-"""Spells of other sessions from which on something is concluded from them."""
-
-
-@dataclass
-class PauseLengths:
-    """The pauses of many sessions together, by which a new one is judged before it has had any.
-
-    A spell is the time for which an hour's cache, written once, would last: it begins with a session, and again after
-    a gap that even an hour does not bridge.
-    """
-
-    pauses: int = 0
-    spells: int = 0
-
-    @property
-    def per_spell(self) -> float:
-        """Pauses that an hour's cache would have bridged, for each time that it had to be written."""
-        return self.pauses / self.spells if self.spells >= _LEAST_SPELLS else 0.0
-
-
-@dataclass
-class SessionPace:
-    """The pauses and edits of one session so far."""
-
-    requests: int = 0
-    pauses: int = 0
-    """Gaps that five minutes do not bridge and an hour does."""
-    lost: int = 0
-    """Gaps that even an hour does not bridge."""
-    edits: int = 0
-    shared: PauseLengths | None = None
-    """Where the pauses of further sessions are counted with those of this one."""
-    _last: float | None = None
-    _frontier: bytes | None = None
-
-    def note(self, now: float, frontier: bytes | None) -> None:
-        """Take in a request: its time, and the prefix up to where history was last edited."""
-        gap = 0.0 if self._last is None else now - self._last
-        self.requests += 1
-        is_pause, is_lost = SECONDS["5m"] <= gap < SECONDS["1h"], gap >= SECONDS["1h"]
-        self.pauses += is_pause
-        self.lost += is_lost
-        if self.shared is not None:
-            self.shared.pauses += is_pause
-            self.shared.spells += is_lost or self._last is None
-        if frontier is not None and frontier != self._frontier:
-            self.edits += 1
-            self._frontier = frontier
-        self._last = now
-
-    @property
-    def cold_share(self) -> float:
-        """The share of requests that find a five-minute cache gone."""
-        return (self.pauses + self.lost) / (self.requests - 1) if self.requests > 1 else 0.0
-
-    def pays_for_hour(self, rules: ModelRules) -> bool:
-        """Return whether a prefix that is written now should be held for an hour.
-
-        Holding it costs ``write[1h] - write[5m]`` more for each write, and saves ``write[5m] - read`` with each pause
-        that it bridges. So it pays where pauses per write exceed the quotient. They are those of this session, once it
-        has had a long gap; before, those of the others.
-        """
-        is_known = bool(self.pauses or self.lost)
-        per_write = self.pauses / (1 + self.lost) if is_known or self.shared is None else self.shared.per_spell
-        return per_write * (rules.write["5m"] - rules.read) > rules.write["1h"] - rules.write["5m"]
-
-    def is_hour_worth_it(self) -> bool:
-        """Whether a summary, by the pauses between earlier edits, will be read after a pause often enough."""
-        return self.pauses / max(1, self.edits) > _BREAK_EVEN
-
-
 Strategy: TypeAlias = Literal["ledger", "system_and_3", "automatic", "off"]
-
 _NAMES: dict[Provider, str] = {
     "anthropic": "Anthropic",
     "openrouter": "OpenRouter",
@@ -126,7 +49,7 @@ _NAMES: dict[Provider, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which strategy is in force for a model at a provider, and why."""
+    """The strategy in force for a model at a provider, and the reason."""
 
     strategy: Strategy
     provider: Provider
@@ -136,14 +59,14 @@ class Choice:
 
     @property
     def line(self) -> str:
-        """What the command line says at start."""
+        """The line that the command line prints at start."""
         state = "DISABLED" if self.strategy == "off" else "ENABLED"
         return f"💾 Prompt caching: {state} ({self.reason})"
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What was decided for one request: its markers, and what they should read and write."""
+    """The markers of one request, and what they should read and write."""
 
     strategy: Strategy
     marks: tuple[CacheMark, ...] = ()
@@ -151,15 +74,15 @@ class Placement:
     """The tokens of the deepest prefix that the provider should still hold."""
     prompt_tokens: int = 0
     is_cold: bool = True
-    """Whether nothing of the conversation is expected to be held."""
+    """True if the provider should hold nothing of the conversation."""
     kept_blocks: int = 0
-    """How many leading blocks are those of the request before."""
+    """The number of leading blocks that are those of the request before."""
 
 
 def choose_strategy(
     model: str, provider: str = "", base_url: str = "", settings: CachingValues | Mapping[str, Any] | None = None
 ) -> Choice:
-    """The strategy for a model at a provider, by the settings of ``prompt_caching``."""
+    """Return the strategy for a model at a provider, by the settings of ``prompt_caching``."""
     values = caching_values(settings)
     found = provider_of(provider, base_url, model)
     rules = cache_rules(found, model)
@@ -168,16 +91,16 @@ def choose_strategy(
     if values.strategy == "off":
         strategy, reason = "off", "prompt_caching.strategy is off"
     elif rules.style == "automatic":
-        strategy, reason = _automatic(found, model, rules)
+        strategy, reason = _choose_automatic(found, model, rules)
     elif not is_claude(model):
         strategy, reason = "off", f"{model or 'no model'} is not a Claude model, and {name} marks only those"
     else:
         strategy = "system_and_3" if values.strategy == "system_and_3" else "ledger"
-        reason = f"Claude via {name}, {_life(values)} TTL"
+        reason = f"Claude via {name}, {_describe_ttl(values)} TTL"
     return Choice(strategy, found, rules, model_rules(model), reason)
 
 
-def _automatic(provider: Provider, model: str, rules: CacheRules) -> tuple[Strategy, str]:
+def _choose_automatic(provider: Provider, model: str, rules: CacheRules) -> tuple[Strategy, str]:
     if is_claude(model):
         return "off", f"{_NAMES[provider]} is not known to take cache markers"
     if provider == "unknown":
@@ -185,54 +108,27 @@ def _automatic(provider: Provider, model: str, rules: CacheRules) -> tuple[Strat
     return "automatic", f"automatic at {_NAMES[provider]}, {rules.ttl_seconds // 60}m TTL"
 
 
-def _life(values: CachingValues) -> str:
+def _describe_ttl(values: CachingValues) -> str:
     if values.prefix_ttl in {"1h", "auto"} and values.cache_ttl == "5m":
         return f"5m, prefix {values.prefix_ttl}"
     return values.cache_ttl
 
 
-class _SentRequest(NamedTuple):
-    """The last request: the hash of all of it, what the client had marked, and what was decided."""
-
-    end: bytes
-    marked: tuple[int, ...]
-    placement: Placement
-    prefixes: tuple[bytes, ...]
-    """The hashes of the prefixes that end with its markers."""
-
-    def is_repeated(self, end: bytes, marked: Sequence[int]) -> bool:
-        """Whether a request is this one once more, as it came or as it was sent."""
-        sent = {mark.at for mark in self.placement.marks}
-        return end == self.end and (tuple(marked) == self.marked or (bool(marked) and sent == set(marked)))
-
-
-@dataclass
-class _CacheSession:
-    """What is remembered of a conversation with one model of one provider."""
-
-    view: RequestView
-    ledger: Ledger = field(default_factory=Ledger)
-    known: list[int] = field(default_factory=list)
-    has_begun: bool = False
-    last: _SentRequest | None = None
-    pace: SessionPace = field(default_factory=SessionPace)
-
-
 class PromptCache:
-    """Places cache markers for the requests of one session.
+    """The cache markers of one session, placed request by request.
 
     Args:
-        model: the model's name; a request that names another one is placed by that one's rules.
-        provider: ``anthropic``, ``openrouter``, ``bedrock``, ``vertex``, ``openai`` …; by default told by the model's
-            name or by ``base_url``.
-        base_url: the address that requests go to, where there is one.
-        settings: those of the ``prompt_caching`` section, as a mapping or as `PromptCachingSettings`.
-        session_id: names the session to providers that route by it.
-        count: counts a text's tokens; only the least size of a cached prompt depends on it.
-        clock: seconds; any clock that all requests share.
-        warn: told once about prompts that are too short to be cached; a Python warning by default.
-        immutable: say that nobody changes a request after it was given, so that no copies of it are kept.
-        pauses: those of other sessions, where ``prefix_ttl`` is ``auto``; this one's are counted there too.
+        model: the model's name; a request that names another model follows that model's rules.
+        provider: ``anthropic``, ``openrouter``, ``bedrock``, ``vertex``, ``openai`` …; by default derived from
+            ``base_url`` or the model's name.
+        base_url: the address that requests go to.
+        settings: the ``prompt_caching`` section, as a mapping or as `PromptCachingSettings`.
+        session_id: the name of the session, for providers that route by it.
+        count: a function that counts a text's tokens; only the least size of a cached prompt depends on it.
+        clock: the time in seconds; any clock that all requests share.
+        warn: called once if prompts are too short to be cached; a Python warning by default.
+        immutable: promise that nobody changes a request after it was given, so that no copies are kept.
+        pauses: the pauses of other sessions, for ``prefix_ttl: auto``; this session's are added.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing a host may know otherwise
@@ -268,20 +164,20 @@ class PromptCache:
         return choose_strategy(model, provider, base_url, self.settings)
 
     def use(self, model: str) -> None:
-        """Go by another model's rules from now on, as a request does that names one."""
+        """Use another model's rules from now on, as a request does that names one."""
         if model and model != self._model:
             self.choice = self._choose(model)
 
     @property
     def has_begun(self) -> bool:
-        """Whether a request to the model in force was given before."""
+        """True once a request to the model in force was given."""
         session = self._sessions.get((self.choice.provider, self._model))
         return session is not None and session.has_begun
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def apply(self, request: Mapping[str, Any], now: float | None = None) -> dict[str, Any]:
-        """The request to be sent in place of this one; it shares all that it does not change."""
+        """Return the request to send in place of this one; it shares everything that it does not change."""
         now = self._clock() if now is None else now
         model = request.get("model")
         if isinstance(model, str):
@@ -289,19 +185,19 @@ class PromptCache:
         self._session().has_begun = True
         strategy = self.choice.strategy
         if strategy == "ledger":
-            return self._routed(self._place(request, now))
+            return self._route(self._place(request, now))
         session, layout = self._session(), layout_of(self.choice.provider, request)
         session.view.update(request, layout)
         tokens = session.view.sizes[-1] if session.view.sizes else 0
         self.last = Placement(strategy, prompt_tokens=tokens, kept_blocks=session.view.kept)
         if strategy == "system_and_3":
-            return self._routed(self._plain(request, layout))
-        return self._routed(dict(request)) if strategy == "automatic" else dict(request)
+            return self._route(self._apply_plain(request, layout))
+        return self._route(dict(request)) if strategy == "automatic" else dict(request)
 
     def apply_to_messages(
         self, messages: list[dict[str, Any]], *, now: float | None = None, **request: Any
     ) -> list[dict[str, Any]]:
-        """The same for a bare list of OpenAI-format messages; ``tools`` and switches of the request may be given."""
+        """Apply to a bare list of OpenAI-format messages; ``request`` may give ``tools`` and other fields."""
         sent: list[dict[str, Any]] = self.apply({**request, "messages": messages}, now)["messages"]
         return sent
 
@@ -348,7 +244,7 @@ class PromptCache:
         return placement
 
     def _prefix_ttl(self, session: _CacheSession, now: float) -> Ttl:
-        """Return how long system prompt and tools are to be kept; what is held already stays as it was written."""
+        """Return the time to live of system prompt and tools; while they are held, it stays as it was written."""
         tail, wanted = self.settings.cache_ttl, self.settings.prefix_ttl
         if tail == "1h" or wanted is None:
             return tail
@@ -361,7 +257,7 @@ class PromptCache:
         return "1h" if session.pace.pays_for_hour(self.choice.model_rules) else "5m"
 
     def _own_marks(self, view: RequestView, request: Mapping[str, Any], layout: Layout) -> list[CacheMark]:
-        """The client's own markers, as far as the provider would take them."""
+        """Return the client's own markers, as far as the provider would take them."""
         own = [CacheMark(at, _ttl(view.blocks[at].marker), "client") for at in view.marked if view.blocks[at].can_mark]
         automatic = request.get("cache_control") if layout == "anthropic" else None
         limit = self.choice.rules.breakpoints
@@ -390,8 +286,8 @@ class PromptCache:
                 "until it is that long, it is paid in full"
             )
 
-    def _plain(self, request: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-        """The plain strategy on a request of any layout but Bedrock's."""
+    def _apply_plain(self, request: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+        """Apply the plain strategy to a request of any layout but Bedrock's."""
         ttl = self.settings.cache_ttl
         if layout != "anthropic":
             messages = apply_anthropic_cache_control(request["messages"], ttl, layout == "openai")
@@ -403,8 +299,8 @@ class PromptCache:
         prompt = {"system": marked[0]["content"]} if listed else {}
         return {**body, **prompt, "messages": marked[len(listed) :]}
 
-    def _routed(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The request with the field that keeps the session on the machine that has its cache."""
+    def _route(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Add the field that keeps the session on the machine with its cache."""
         key = self.choice.rules.routing_key
         if key and self.session_id and "-" not in key and key not in body:
             body[key] = self.session_id
@@ -412,14 +308,14 @@ class PromptCache:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers to be sent along, for providers that route by one."""
+        """Headers to send along, for providers that route by one."""
         key = self.choice.rules.routing_key
         return {key: self.session_id} if key and self.session_id and "-" in key else {}
 
     # -- looking back ------------------------------------------------------------------------------------------------
 
     def is_cold(self, now: float | None = None) -> bool:
-        """Whether the provider has forgotten the conversation, so that changing history costs nothing extra."""
+        """Return whether the provider has forgotten the conversation, so that an edit costs nothing extra."""
         session, now = self._session(), self._clock() if now is None else now
         view = session.view
         return not any(
@@ -427,13 +323,13 @@ class PromptCache:
         )
 
     def touch(self, now: float | None = None) -> None:
-        """Note that the last request was sent once more, by a ping or a retry, which keeps what it marked."""
+        """Record that the last request was sent again, by a ping or a retry, which keeps its markers alive."""
         session, now = self._session(), self._clock() if now is None else now
         if session.last is not None and session.view.chain:
             self._record(session, session.last.placement, now)
 
     def forget(self) -> None:
-        """Take back what the last request noted, because it failed before the provider read it."""
+        """Take back what the last request recorded, because it failed before the provider read it."""
         session = self._session()
         if session.last is not None:
             for prefix in session.last.prefixes:
@@ -442,9 +338,9 @@ class PromptCache:
             session.last = None
 
     def let_go(self) -> None:
-        """Give back the memory that the last request takes, and read the next one anew.
+        """Free the memory of the last request; the next one is read anew.
 
-        What was marked stays known; only `is_cold` cannot tell before the next request.
+        Marked prefixes stay known; only `is_cold` cannot tell before the next request.
         """
         for key, session in self._sessions.items():
             session.view, session.known = self._view(key), []
@@ -466,3 +362,109 @@ class PromptCache:
 
 def _ttl(value: str | None) -> Ttl:
     return "1h" if value == "1h" else "5m"
+
+
+class _SentRequest(NamedTuple):
+    """The last request: the hash of all of it, the client's own marks, and the placement."""
+
+    end: bytes
+    marked: tuple[int, ...]
+    placement: Placement
+    prefixes: tuple[bytes, ...]
+    """The hashes of the prefixes that end with its markers."""
+
+    def is_repeated(self, end: bytes, marked: Sequence[int]) -> bool:
+        """Return whether a request is this one again, as it came or as it was sent."""
+        sent = {mark.at for mark in self.placement.marks}
+        return end == self.end and (tuple(marked) == self.marked or (bool(marked) and sent == set(marked)))
+
+
+# -- the pace of sessions ----------------------------------------------------------------------------------------------
+
+_BREAK_EVEN = (2.0 - 1.25) / (1.25 - 0.1)
+"""Pauses per write above which an hour's higher price pays."""
+_LEAST_SPELLS = 3
+"""The least spells of other sessions from which anything is concluded."""
+
+
+@dataclass
+class PauseLengths:
+    """The pauses of many sessions, by which a new session is judged before it has had any.
+
+    A spell is the time that an hour's cache, written once, would last: it begins with a session, and again after a gap
+    of more than an hour.
+    """
+
+    pauses: int = 0
+    spells: int = 0
+
+    @property
+    def per_spell(self) -> float:
+        """Pauses that an hour's cache would have bridged, per write."""
+        return self.pauses / self.spells if self.spells >= _LEAST_SPELLS else 0.0
+
+
+@dataclass
+class SessionPace:
+    """The pauses and edits of one session so far."""
+
+    requests: int = 0
+    pauses: int = 0
+    """Gaps of five minutes to an hour."""
+    lost: int = 0
+    """Gaps of more than an hour."""
+    edits: int = 0
+    shared: PauseLengths | None = None
+    """The pauses of all sessions, to which this one's are added."""
+    _last: float | None = None
+    _frontier: bytes | None = None
+
+    def note(self, now: float, frontier: bytes | None) -> None:
+        """Record a request: its time, and the prefix up to where history was last edited."""
+        gap = 0.0 if self._last is None else now - self._last
+        self.requests += 1
+        is_pause, is_lost = SECONDS["5m"] <= gap < SECONDS["1h"], gap >= SECONDS["1h"]
+        self.pauses += is_pause
+        self.lost += is_lost
+        if self.shared is not None:
+            self.shared.pauses += is_pause
+            self.shared.spells += is_lost or self._last is None
+        if frontier is not None and frontier != self._frontier:
+            self.edits += 1
+            self._frontier = frontier
+        self._last = now
+
+    @property
+    def cold_share(self) -> float:
+        """The share of requests that find a five-minute cache gone."""
+        return (self.pauses + self.lost) / (self.requests - 1) if self.requests > 1 else 0.0
+
+    def pays_for_hour(self, rules: ModelRules) -> bool:
+        """Return whether a prefix that is written now should be held for an hour.
+
+        Holding it costs ``write[1h] - write[5m]`` more for each write, and saves ``write[5m] - read`` with each pause
+        that it bridges. So it pays if pauses per write exceed the quotient. The pauses are those of this session once
+        it has had a long gap, else those of the others.
+        """
+        is_known = bool(self.pauses or self.lost)
+        per_write = self.pauses / (1 + self.lost) if is_known or self.shared is None else self.shared.per_spell
+        return per_write * (rules.write["5m"] - rules.read) > rules.write["1h"] - rules.write["5m"]
+
+    def is_hour_worth_it(self) -> bool:
+        """Return whether a summary will be read after a pause often enough, by the pauses between earlier edits."""
+        return self.pauses / max(1, self.edits) > _BREAK_EVEN
+
+
+# -- the state of a session --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _CacheSession:
+    """The state of a conversation with one model of one provider."""
+
+    view: RequestView
+    ledger: Ledger = field(default_factory=Ledger)
+    known: list[int] = field(default_factory=list)
+    has_begun: bool = False
+    last: _SentRequest | None = None
+    pace: SessionPace = field(default_factory=SessionPace)

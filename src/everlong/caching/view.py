@@ -1,9 +1,8 @@
-"""A session's request as blocks with prefix hashes, kept from one request to the next.
+"""A session's latest request as blocks with prefix hashes, kept from one request to the next.
 
-A request that only grew costs what it grew by. That the rest is unchanged is established cheaply and still safely: the
-list is compared with the one of the last request, which is a comparison of pointers where a host keeps its message
-objects, and a comparison of values where it does not; in-place changes of objects are found by comparing copies, of the
-newest messages each time and of the older ones in turn. Knows nothing of markers to come.
+A request that only grew costs what it grew by. The message list is compared with the last request's: by identity if a
+host keeps its message objects, else by value. Changes in place are found by comparing copies: of the newest messages
+each time, of the older ones in turn.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ __all__ = ["SWITCHES", "RequestView", "extend_chain", "link", "switches_of"]
 
 _RECENT = 128
 _IN_TURN = 256
-"""How many messages each request compares with their copies: the newest, and a share of the older ones."""
+"""Messages that each request compares with their copies: the newest, and a share of the older ones."""
 _CHUNK = 512
 
 _SYSTEM_SWITCHES = ("speed",)
@@ -40,7 +39,7 @@ SWITCHES = (*_SYSTEM_SWITCHES, *_MESSAGE_SWITCHES)
 
 
 class RequestView:
-    """The blocks of the latest request of one session, with the hash of every prefix and its size in tokens.
+    """The blocks of a session's latest request, with the hash of every prefix and its size in tokens.
 
     ``blocks[i]`` ends the prefix with the hash ``chain[i]`` and ``sizes[i]`` tokens.
     """
@@ -50,9 +49,9 @@ class RequestView:
         self.chain: list[bytes] = []
         self.sizes: list[int] = []
         self.kept = 0
-        """How many leading blocks are the same as in the request before."""
+        """The number of leading blocks that are the same as in the request before."""
         self.head = 0
-        """How many blocks come before the first message that is no system prompt."""
+        """The number of blocks before the first message that is no system prompt."""
         self.frontiers: list[int] = []
         """Blocks where history was edited: summaries and cleared results."""
         self.ephemerals: list[int] = []
@@ -74,7 +73,7 @@ class RequestView:
         self._turn = 0
 
     def update(self, body: Mapping[str, Any], layout: Layout) -> None:
-        """Take in the next request."""
+        """Read the next request."""
         messages = body.get("messages")
         messages = messages if isinstance(messages, list) else list(messages or ())
         before = len(self.blocks)
@@ -100,7 +99,7 @@ class RequestView:
         self.frontiers, self.ephemerals = [], []
         self.marked = [at for at, block in enumerate(self.blocks) if block.marker]
         self._extend(messages, layout, leading)
-        self.kept = _common(old, self.blocks)
+        self.kept = _common_length(old, self.blocks)
 
     def _grow(self, messages: list[Message], layout: Layout, leading: int) -> None:
         same = self._same_messages(messages)
@@ -119,7 +118,7 @@ class RequestView:
             at = len(self._messages)
             self._messages.append(message)
             if not self._immutable:
-                self._copies.append(_copied(message))
+                self._copies.append(_copy_message(message))
             self._starts.append(len(self.blocks))
             added = message_blocks(at, message, layout, self._count, leads=at < leading)
             for place, block in enumerate(added, len(self.blocks)):
@@ -134,10 +133,12 @@ class RequestView:
         self.head = self._starts[leading] if leading < len(self._starts) else len(self.blocks)
 
     def _same_messages(self, messages: list[Message]) -> int:
-        """How many leading messages are those of the last request, as it was then."""
+        """Count the leading messages that are those of the last request, unchanged."""
         old = self._messages
         same = min(len(old), len(messages))
-        if not _equal(old if len(old) == same else old[:same], messages[:same]):  # nearly always pointers only
+        if not _equal(
+            old if len(old) == same else old[:same], messages[:same]
+        ):  # nearly always a comparison by identity
             same = _first_difference(old, messages, same)
         for start, stop in () if self._immutable else self._to_compare(same):
             if not _equal(self._copies[start:stop], messages[start:stop]):
@@ -177,7 +178,7 @@ def extend_chain(
     switches: tuple[str, str],
     has_images: bool,
 ) -> None:
-    """Append what is missing of the prefix hashes and sizes; switches count from the tier on that they invalidate."""
+    """Append the missing prefix hashes and sizes; a switch counts from the tier on that it invalidates."""
     last = chain[-1] if chain else root
     size = sizes[-1] if sizes else 0
     for at in range(len(chain), len(blocks)):
@@ -193,16 +194,16 @@ def extend_chain(
 
 
 def link(before: bytes, data: bytes) -> bytes:
-    """The hash of a prefix that is one piece longer."""
+    """Return the hash of a prefix that is one piece longer."""
     return blake2b(before + data, digest_size=16).digest()
 
 
 def switches_of(body: Mapping[str, Any]) -> tuple[str, str]:
-    """What of a request invalidates its system prompt, and what its messages, without being part of either."""
-    return _chosen(body, _SYSTEM_SWITCHES), _chosen(body, _MESSAGE_SWITCHES)
+    """Return the fields that invalidate a cached system prompt, and those that invalidate messages, as text."""
+    return _fields_as_text(body, _SYSTEM_SWITCHES), _fields_as_text(body, _MESSAGE_SWITCHES)
 
 
-def _chosen(body: Mapping[str, Any], names: Sequence[str]) -> str:
+def _fields_as_text(body: Mapping[str, Any], names: Sequence[str]) -> str:
     found = {name: body[name] for name in names if body.get(name) is not None}
     return json.dumps(found, sort_keys=True, default=str) if found else ""
 
@@ -222,15 +223,15 @@ def _first_difference(left: list[Any], right: list[Any], length: int) -> int:
     return length
 
 
-def _common(left: list[Block], right: list[Block]) -> int:
+def _common_length(left: list[Block], right: list[Block]) -> int:
     for at, (one, other) in enumerate(zip(left, right, strict=False)):
         if one.digest != other.digest or one.tier != other.tier:
             return at
     return min(len(left), len(right))
 
 
-def _copied(message: Message) -> Message:
-    """A copy that in-place changes of the message do not reach; texts are shared."""
+def _copy_message(message: Message) -> Message:
+    """Return a copy that changes of the message in place do not reach; texts are shared."""
     try:
         return {key: value if isinstance(value, str) else copy.deepcopy(value) for key, value in message.items()}
     except RecursionError:

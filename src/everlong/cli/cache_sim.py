@@ -105,7 +105,7 @@ def _print(result: Replay) -> None:
 
 
 def _plot(path: str, results: list[Replay]) -> None:
-    from everlong.caching.simulation import draw, to_png  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.caching.plot import draw, to_png  # noqa: PLC0415 - keeps `everlong --help` quick
 
     picture = draw(results)
     if path.lower().endswith(".svg"):

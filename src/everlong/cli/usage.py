@@ -99,7 +99,7 @@ def _named(store: Store, session: str | None) -> str | None:
 
 def _plot(path: str, books: Books) -> None:
     from everlong.agent.accounting import draw  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.caching.simulation import to_png  # noqa: PLC0415 - as above
+    from everlong.caching.plot import to_png  # noqa: PLC0415 - as above
     from everlong.cli.files import write_output  # noqa: PLC0415 - as above
 
     picture = draw(books)

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
         SummaryRequest as SummaryRequest,
         Weakness as Weakness,
     )
-    from everlong.context.summary.completion import (
+    from everlong.context.summary.extractive import ExtractiveSummarizer as ExtractiveSummarizer
+    from everlong.context.summary.model_summarizers import (
         Complete as Complete,
         CompletionSummarizer as CompletionSummarizer,
         SummarizerChain as SummarizerChain,
         SummaryProgress as SummaryProgress,
         WarmPrefixSummarizer as WarmPrefixSummarizer,
     )
-    from everlong.context.summary.extractive import ExtractiveSummarizer as ExtractiveSummarizer
 
 __all__, __getattr__ = export_lazily(
     __name__,
@@ -43,7 +43,8 @@ __all__, __getattr__ = export_lazily(
         "invariants": "repair_messages",
         "report": "Boundaries CompactionReport Quality SummarizerInput",
         "summarize": "MendingSummarizer Summarizer SummaryRequest Weakness",
-        "summary.completion": "Complete CompletionSummarizer SummarizerChain SummaryProgress WarmPrefixSummarizer",
         "summary.extractive": "ExtractiveSummarizer",
+        "summary.model_summarizers": "Complete CompletionSummarizer SummarizerChain SummaryProgress "
+        "WarmPrefixSummarizer",
     },
 )

@@ -26,7 +26,7 @@ from everlong.context.frontier import Frontier, inherited_frontier, is_frontier_
 from everlong.context.summary.actions import is_failure
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.language import ALL, is_closing, newest_label, said_in, sentences
-from everlong.context.summary.retractions import is_cut_short, is_restated, is_stale
+from everlong.context.summary.newest_request import is_cut_short, is_restated, is_stale
 from everlong.context.text import clip, one_line
 
 __all__ = ["CHECKS", "GOOD", "Evidence", "SummaryFault", "examine", "score_of"]

@@ -41,7 +41,7 @@ from everlong.context.report import Boundaries, CompactionReport, Outcome, Quali
 from everlong.context.rules import StandingRules, standing_rules, without_lifted
 from everlong.context.summarize import SummaryRequest, SummaryWriter, Written
 from everlong.context.summary.extractive import ExtractiveSummarizer
-from everlong.context.summary.retractions import inherited_newest
+from everlong.context.summary.newest_request import inherited_newest
 from everlong.context.summary.trace import NO_TRACE, TraceRecording
 from everlong.context.text import one_line
 from everlong.context.verify import Yardstick

@@ -25,15 +25,15 @@ from everlong.context.literals import (
 from everlong.context.report import CompactionReport
 from everlong.context.rules import StandingRules, read_block
 from everlong.context.summarize import Written
+from everlong.context.summary.clauses import clauses
 from everlong.context.summary.digest import without_control_words
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.entities import entities
 from everlong.context.summary.extractive import ExtractiveSummarizer
+from everlong.context.summary.key_lines import KeyedLine, argument_texts, cut_lines, raw_lines, structured
 from everlong.context.summary.language import sentences
-from everlong.context.summary.lines import KeyedLine, argument_texts, cut_lines, raw_lines, structured
 from everlong.context.summary.outline import Candidate
 from everlong.context.summary.trace import EARLIER, Note, SummaryPlace, TraceRecording
-from everlong.context.summary.wording import clauses
 from everlong.context.text import one_line
 from everlong.model import Message, calls_of, is_image, is_reasoning, part_text, parts_of, read_message, text_of
 

@@ -29,7 +29,7 @@ from everlong.context.summary.document import SECTIONS, SummaryDocument
 from everlong.context.summary.entities import entities
 from everlong.context.summary.judge import Judged, UnusableSummary, judged
 from everlong.context.summary.language import Phrases, changes_file, is_closing, newest_label, phrases_for
-from everlong.context.summary.retractions import inherited_newest, restated
+from everlong.context.summary.newest_request import inherited_newest, restated
 from everlong.context.summary.trace import NO_TRACE, SummaryTrace
 from everlong.context.text import TextCount, one_line
 from everlong.context.verify import Yardstick

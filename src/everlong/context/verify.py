@@ -23,8 +23,8 @@ from everlong.context.summary.actions import action_of
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.entities import entities
 from everlong.context.summary.language import quotes_wrapper, said_in
+from everlong.context.summary.newest_request import is_restated
 from everlong.context.summary.redaction import REDACTED
-from everlong.context.summary.retractions import is_restated
 from everlong.context.text import one_line
 from everlong.model import Message, Reading, calls_of, is_system, read_message, readable_text, text_of, typed_words
 

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 
 from aiohttp import ClientError
 
-from everlong.context.summary.completion import warm_ask
+from everlong.context.summary.model_summarizers import warm_ask
 from everlong.errors import ConfigError, ProviderError, SummarizerError
 from everlong.gateway.body import dumped, meant, read_body, spliced
 from everlong.gateway.stream import tap_for

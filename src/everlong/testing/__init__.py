@@ -1,4 +1,4 @@
-"""Help for testing what is built on Everlong: a model server, the contract of engines, strategies for conversations.
+"""Tools for testing what is built on Everlong: a model server, the engine contract, conversation strategies.
 
 Nothing is imported until it is used. The server needs the standard library only; `EngineContract`, `check_engine` and
 `everlong.testing.strategies` need Hypothesis: install ``everlong[testing]``.

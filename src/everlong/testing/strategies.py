@@ -1,16 +1,17 @@
 """Hypothesis strategies for conversations in the OpenAI format, from well-behaved to wild.
 
-`conversations` gives what a correct agent would send; `wild_conversations` gives anything that a client could send:
-broken pairing, odd types, huge and unprintable texts, leftovers of earlier compactions. Examples are small and shrink
-well; large texts are made by repetition, so that they cost little to generate. Needs ``everlong[testing]``. Knows the
-message format and the texts that a compaction inserts, and nothing of how compaction works.
+`conversations` generates what a correct agent would send, `wild_conversations` anything that a client could send:
+broken pairing, odd types, huge and unprintable texts, leftovers of earlier compactions. `retellings` generates the same
+conversation as another client would send it. Needs ``everlong[testing]``.
 
-Strategies are made once and kept, because making one costs more than drawing from it.
+Examples are small and shrink well. Strategies are made once and kept, because making one costs more than drawing from
+it.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -24,6 +25,7 @@ __all__ = [
     "contents",
     "conversations",
     "messages",
+    "retellings",
     "texts",
     "tool_calls",
     "wild_conversations",
@@ -56,26 +58,26 @@ _TOOLS = ("read_file", "terminal", "search", "write_file")
 _HUGE = 1_000_000
 
 _some = cache(st.sampled_from)
-"""One of a tuple's values."""
+"""A strategy for one of a tuple's values."""
 _whole = cache(st.integers)
-"""A whole number from one to another."""
+"""A strategy for a whole number from one to another."""
 
 
 @cache
 def texts(max_chars: int = 20_000) -> st.SearchStrategy[str]:
-    """Texts of every kind and of up to about ``max_chars`` characters; long ones repeat a short one."""
+    """Generate texts of every kind of up to about ``max_chars`` characters; long ones repeat a short one."""
     repeated = st.builds(_repeated, st.sampled_from(_WORDS), st.integers(1, 300) | st.integers(1, max_chars))
     return st.one_of(st.sampled_from(_WORDS), repeated, st.text(max_size=12))
 
 
 def _repeated(unit: str, length: int) -> str:
-    """A text of about so many characters, in lines of one unit."""
+    """Return a text of about so many characters, in lines of one unit."""
     return f"{unit}\n" * (length // (len(unit) + 1) + 1)
 
 
 @cache
 def arguments() -> st.SearchStrategy[str]:
-    """The JSON text of a call's arguments."""
+    """Generate the JSON text of a call's arguments."""
     names = st.sampled_from(("path", "command", "query"))
     return st.dictionaries(names, texts(200) | st.integers(), max_size=2).map(
         lambda value: json.dumps(value, ensure_ascii=False)
@@ -84,14 +86,14 @@ def arguments() -> st.SearchStrategy[str]:
 
 @cache
 def tool_calls() -> st.SearchStrategy[dict[str, Any]]:
-    """Calls of a function; the id is the caller's business where it must match a result."""
+    """Generate calls of a function; the caller replaces the id if it must match a result."""
     body = st.fixed_dictionaries({"name": st.sampled_from(_TOOLS), "arguments": arguments()})
     return body.map(lambda value: {"id": "call_0", "type": "function", "function": value})
 
 
 @cache
 def contents() -> st.SearchStrategy[str | list[dict[str, Any]]]:
-    """Content as a string or as parts, pictures among them."""
+    """Generate content as a string or as parts, pictures among them."""
     part = texts().map(_text_part) | st.just(_PICTURE)
     return st.one_of(texts(), texts(), st.lists(part, min_size=1, max_size=3))
 
@@ -102,7 +104,7 @@ def _text_part(text: str) -> dict[str, Any]:
 
 @cache
 def messages(role: str) -> st.SearchStrategy[Message]:
-    """Messages of one role, without calls; an assistant's may carry its thinking."""
+    """Generate messages of one role, without calls; an assistant's may carry its thinking."""
     content: st.SearchStrategy[Any] = contents() if role == "user" else texts()
     plain: st.SearchStrategy[Message] = st.fixed_dictionaries({"role": st.just(role), "content": content})
     if role != "assistant":
@@ -113,7 +115,7 @@ def messages(role: str) -> st.SearchStrategy[Message]:
 
 
 def _step(draw: st.DrawFn, number: int) -> list[Message]:
-    """An assistant message with up to four parallel calls and their results in any order."""
+    """Generate an assistant message with up to four parallel calls and their results in any order."""
     count = draw(_whole(0, 4))
     assistant = dict(draw(messages("assistant")))
     if not count:
@@ -142,7 +144,7 @@ def _conversations(draw: st.DrawFn, max_turns: int) -> list[Message]:
 
 @cache
 def conversations(max_turns: int = 9) -> st.SearchStrategy[list[Message]]:
-    """Well-formed agent conversations: every call answered, roles in order, instructions in between."""
+    """Generate well-formed agent conversations: every call answered, roles in order."""
     return _conversations(max_turns)
 
 
@@ -186,7 +188,7 @@ def _wild_calls() -> st.SearchStrategy[dict[str, Any]]:
 
 @cache
 def _carried(role: str) -> st.SearchStrategy[Message]:
-    """What a message of a role may have besides its content."""
+    """Generate what a message of a role may have besides its content."""
     if role == "assistant":
         calls = st.lists(_wild_calls(), min_size=1, max_size=4).map(lambda value: {"tool_calls": value})
         legacy = arguments().map(lambda value: {"function_call": {"name": "search", "arguments": value}})
@@ -201,7 +203,7 @@ def _carried(role: str) -> st.SearchStrategy[Message]:
 
 @cache
 def wild_messages() -> st.SearchStrategy[Message]:
-    """Any one message, with the oddities of real clients."""
+    """Generate any one message, with the oddities of real clients."""
     extras: tuple[Message, ...] = (
         {},
         {},
@@ -226,7 +228,7 @@ def wild_messages() -> st.SearchStrategy[Message]:
 
 @cache
 def _tangled() -> st.SearchStrategy[list[Message]]:
-    """Calls and results that share a few ids in every wrong order, with little else in between."""
+    """Generate calls and results that share a few ids in every wrong order, with little in between."""
     ids = st.sampled_from(_IDS)
     body = {"name": "read_file", "arguments": "{}"}
     call = ids.map(lambda call_id: {"id": call_id, "type": "function", "function": body})
@@ -239,7 +241,7 @@ def _tangled() -> st.SearchStrategy[list[Message]]:
 
 @st.composite
 def _damaged(draw: st.DrawFn) -> list[Message]:
-    """A well-formed conversation with messages dropped, repeated, moved and strangers put in."""
+    """Generate a well-formed conversation with messages dropped, repeated, moved and inserted."""
     conversation = draw(conversations())
     for _ in range(draw(_whole(0, 6))):
         if not conversation:
@@ -268,7 +270,7 @@ def _summaries() -> st.SearchStrategy[Message]:
 
 @st.composite
 def _compacted(draw: st.DrawFn) -> list[Message]:
-    """A conversation that an earlier compaction, of this version or an older one, has been at."""
+    """Generate a conversation that an earlier compaction, of this version or an older one, has changed."""
     conversation = draw(_any_pairing())
     if conversation and conversation[0]["role"] == "system" and draw(_some((False, True))):
         blocks = [_text_part(text_of(conversation[0])), _text_part(COMPACTION_NOTE)]
@@ -287,6 +289,107 @@ def _any_pairing() -> st.SearchStrategy[list[Message]]:
 
 @cache
 def wild_conversations() -> st.SearchStrategy[list[Message]]:
-    """Any list that a client could send; nothing about it need make sense but the outer shape."""
+    """Generate any list that a client could send; only its outer shape need make sense."""
     anything = st.lists(wild_messages(), max_size=24)
     return st.one_of(anything, anything, _tangled(), _damaged(), _compacted(), conversations())
+
+
+# -- the same conversation told again ----------------------------------------------------------------------------------
+
+_REMINDER = {"type": "text", "text": "<system-reminder>The file was changed.</system-reminder>"}
+_THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
+_CHANGES = ("list", "marker", "space", "remind", "think", "empty", "keys", "split", "merge", "wire", "prompt", "same")
+
+
+def _parts(message: Message) -> list[dict[str, Any]]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return list(content or [])
+
+
+def _listed(message: Message, extra: dict[str, Any] | None = None, *, first: bool = False) -> Message:
+    parts = _parts(message)
+    added = [extra] if extra else []
+    return {**message, "content": [*added, *parts] if first else [*parts, *added]}
+
+
+def _marked(message: Message) -> Message:
+    parts = _parts(message)
+    if not parts:
+        return {**message, "cache_control": {"type": "ephemeral"}}
+    return {**message, "content": [*parts[:-1], {**parts[-1], "cache_control": {"type": "ephemeral"}}]}
+
+
+def _other_wire(message: Message) -> Message:
+    if message["role"] == "tool":
+        result = {"type": "tool_result", "tool_use_id": message.get("tool_call_id"), "content": message["content"]}
+        return {"role": "user", "content": [{**result, "is_error": False}]}
+    if message.get("tool_calls"):
+        uses = [
+            {"type": "tool_use", "id": c["id"], "name": c["function"]["name"], "input": _arguments(c)}
+            for c in message["tool_calls"]
+        ]
+        kept = {key: value for key, value in message.items() if key != "tool_calls"}
+        return {**kept, "content": [*_parts(message), *uses]}
+    return message
+
+
+def _arguments(call: dict[str, Any]) -> Any:
+    return json.loads(call["function"]["arguments"])
+
+
+def _split(message: Message) -> list[Message]:
+    said = _parts(message)
+    if len(said) < 2 or any(part.get("type") != "text" for part in said):
+        return [message]
+    return [{"role": message["role"], "content": said[:1]}, {**message, "content": said[1:]}]
+
+
+def _spaced(message: Message) -> Message:
+    content = message.get("content")
+    return {**message, "content": content + " \n"} if isinstance(content, str) else message
+
+
+_ANY: dict[str, Callable[[Message], list[Message]]] = {
+    "space": lambda message: [_spaced(message)],
+    "keys": lambda message: [dict(reversed(message.items()))],
+    "wire": lambda message: [_other_wire(message)],
+    "same": lambda message: [message],
+}
+_SPOKEN: dict[str, Callable[[Message], list[Message]]] = {
+    "list": lambda message: [_listed(message)],
+    "marker": lambda message: [_marked(message)],
+    "empty": lambda message: [message, {"role": message["role"], "content": ""}],
+    "split": _split,
+}
+_OF_ROLE: dict[str, dict[str, Callable[[Message], list[Message]]]] = {
+    "user": {**_ANY, **_SPOKEN, "remind": lambda message: [_listed(message, _REMINDER)]},
+    "assistant": {**_ANY, **_SPOKEN, "think": lambda message: [_listed(message, _THOUGHT, first=True)]},
+    "system": {**_ANY, "prompt": lambda message: [{**message, "content": "Today is another day."}]},
+}
+
+
+def _retell(message: Message, change: str) -> list[Message]:
+    """Return one message told again, as one or more."""
+    return _OF_ROLE.get(message["role"], _ANY).get(change, _ANY["same"])(message)
+
+
+def _merge_user_messages(messages: list[Message]) -> list[Message]:
+    """Return the messages with neighbouring plain user messages merged."""
+    result: list[Message] = []
+    for message in messages:
+        if result and message["role"] == result[-1]["role"] == "user" and set(message) == set(result[-1]):
+            result[-1] = {**result[-1], "content": [*_parts(result[-1]), *_parts(message)]}
+        else:
+            result.append(message)
+    return result
+
+
+@st.composite
+def retellings(draw: st.DrawFn, conversation: list[Message]) -> list[Message]:
+    """Generate the same conversation as another client, or the same one later, would send it."""
+    told: list[Message] = []
+    for message in conversation:
+        told += _retell(message, draw(st.sampled_from(_CHANGES)))
+    return _merge_user_messages(told) if draw(st.booleans()) else told

@@ -1,6 +1,6 @@
-"""Conversations as files and streams hold them, and back.
+"""Conversations in the formats of files and APIs, and conversions between them.
 
-It knows formats, not what is done with the messages; nothing here touches a disk or a network.
+This package knows formats only; nothing here touches a disk or a network.
 """
 
 from __future__ import annotations

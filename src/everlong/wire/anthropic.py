@@ -26,16 +26,16 @@ from everlong.wire.blocks import (
     OPENAI,
     RESPONSES,
     content_form,
-    formed_content,
-    noted,
     notes_of,
     rest_of,
+    restore_form,
     result_from_tool,
     to_block,
     to_call,
     to_part,
     tool_from_result,
     use_from_call,
+    with_notes,
 )
 
 __all__ = ["System", "sendable", "to_anthropic", "to_openai"]
@@ -44,15 +44,15 @@ System: TypeAlias = str | list[Any] | None
 """The system prompt of an Anthropic body: text, blocks, or none."""
 
 _REMINDER = ("<system-reminder>\n", "\n</system-reminder>")
-"""What stands around instructions amid a conversation, for which older Anthropic models have no role."""
+"""Tags around instructions amid a conversation, for which older Anthropic models have no role."""
 
 
 def to_openai(
     body_or_messages: Mapping[str, Any] | Sequence[Any], system: System = None, *, before: Message | None = None
 ) -> list[Message]:
-    """The messages of an Anthropic body, or of its message list and system prompt, in the OpenAI format.
+    """Return the messages of an Anthropic body, or of its message list and system prompt, in the OpenAI format.
 
-    ``before`` is the OpenAI-format message that these follow, where only the end of a conversation is given.
+    ``before`` is the OpenAI-format message that these follow, if only the end of a conversation is given.
     """
     values: Any = body_or_messages
     if isinstance(body_or_messages, Mapping):
@@ -80,7 +80,7 @@ def to_openai(
 
 
 def to_anthropic(messages: Sequence[Message]) -> tuple[System, list[dict[str, Any]]]:
-    """The system prompt and the messages of an OpenAI-format conversation in the Anthropic format."""
+    """Return the system prompt and the messages of an OpenAI-format conversation in the Anthropic format."""
     try:
         checked = checked_messages(messages)
     except MessageError as error:
@@ -90,12 +90,12 @@ def to_anthropic(messages: Sequence[Message]) -> tuple[System, list[dict[str, An
         prompts += 1
     result: list[dict[str, Any]] = []
     before = ""
-    for message, call_id in _in_order(checked[prompts:]):
+    for message, call_id in _order_results(checked[prompts:]):
         joins = notes_of(message, ANTHROPIC).get("joined") is True or before == message["role"] == "tool"
         if joins and before in ("tool", "user") and not notes_of(message, ANTHROPIC).get("apart"):
             if isinstance(result[-1]["content"], str):
                 result[-1]["content"] = _blocks(result[-1]["content"])
-            result[-1]["content"] += _piece(message, call_id)
+            result[-1]["content"] += _joined_blocks(message, call_id)
         else:
             result.append(_to_message(message, call_id))
         before = "" if _has_role(message) else message["role"]
@@ -103,12 +103,12 @@ def to_anthropic(messages: Sequence[Message]) -> tuple[System, list[dict[str, An
 
 
 def sendable(messages: Sequence[Any]) -> list[Any]:
-    """Messages or blocks of either format without the private keys, which an API would refuse."""
+    """Return messages or blocks of either format without the private keys, which an API would refuse."""
     return [_without_notes(message, 2) for message in messages]
 
 
 def _without_notes(value: Any, depth: int) -> Any:
-    """A dict without notes, and those inside its content as deep as notes are made: a result inside of a message."""
+    """Return a dict without notes, its own and those in its content, as deep as notes are made."""
     if not isinstance(value, dict):
         return value
     result = rest_of(value, {ANTHROPIC, OPENAI, RESPONSES})
@@ -119,7 +119,7 @@ def _without_notes(value: Any, depth: int) -> Any:
 
 
 def _has_role(message: Message) -> bool:
-    """Whether a message had its role in the Anthropic format too."""
+    """Return whether a message had its role in the Anthropic format too."""
     return bool(notes_of(message, ANTHROPIC).get("role") == message["role"])
 
 
@@ -149,7 +149,7 @@ def _system_messages(system: System) -> list[Message]:
     if not found:
         return [{"role": "system", "content": []}]
     return [
-        formed_content({"role": notes.get("role", "system"), "content": parts, **_extra(notes)}, notes.get("content"))
+        restore_form({"role": notes.get("role", "system"), "content": parts, **_extra(notes)}, notes.get("content"))
         for notes, parts in found
     ]
 
@@ -192,13 +192,13 @@ def _from_assistant(message: dict[str, Any]) -> Message:
                 calls.append((len(parts), call))
         result["content"] = parts if parts or not calls else None
         if calls:
-            # In the OpenAI format all content stands before the calls, so another order has to be noted.
+            # In the OpenAI format all content stands before the calls, so another order needs a note.
             result["tool_calls"] = [
                 call if at == len(parts) else {**call, ANTHROPIC: {**notes_of(call, ANTHROPIC), "after": at}}
                 for at, call in calls
             ]
-    result = {**formed_content(result, notes.get("content")), **_extra(notes)}
-    return noted(result, ANTHROPIC, {"extra": rest_of(message, {"role", "content", OPENAI})})
+    result = {**restore_form(result, notes.get("content")), **_extra(notes)}
+    return with_notes(result, ANTHROPIC, {"extra": rest_of(message, {"role", "content", OPENAI})})
 
 
 def _from_user(message: dict[str, Any], before: Message | None) -> list[Message]:
@@ -207,8 +207,8 @@ def _from_user(message: dict[str, Any], before: Message | None) -> list[Message]
     extra = rest_of(message, {"role", "content", OPENAI})
     role = notes.get("role")
     if isinstance(role, str) and role and isinstance(content, list):
-        plain: Message = {"role": role, "content": [_unwrapped(block) for block in content], **_extra(notes)}
-        return [formed_content(plain, notes.get("content"))]
+        plain: Message = {"role": role, "content": [_unwrap_reminder(block) for block in content], **_extra(notes)}
+        return [restore_form(plain, notes.get("content"))]
     pieces: list[Message] = []
     for block in content if isinstance(content, list) else ():
         result = tool_from_result(block)
@@ -222,19 +222,19 @@ def _from_user(message: dict[str, Any], before: Message | None) -> list[Message]
         pieces = [{"role": "user", "content": content}]
     for at in range(1, len(pieces)):
         if not pieces[at - 1]["role"] == pieces[at]["role"] == "tool":
-            pieces[at] = _more_noted(pieces[at], {"joined": True})
+            pieces[at] = _with_more_notes(pieces[at], {"joined": True})
     is_apart = pieces[0]["role"] == "tool" and before is not None and before["role"] == "tool"
-    pieces[0] = _more_noted(pieces[0], {"extra": extra, "apart": True if is_apart else None})
+    pieces[0] = _with_more_notes(pieces[0], {"extra": extra, "apart": True if is_apart else None})
     if len(pieces) == 1 and pieces[0]["role"] == "user":
-        pieces[0] = formed_content({**pieces[0], **_extra(notes)}, notes.get("content"))
+        pieces[0] = restore_form({**pieces[0], **_extra(notes)}, notes.get("content"))
     return pieces
 
 
-def _more_noted(message: Message, notes: dict[str, Any]) -> Message:
-    return noted(message, ANTHROPIC, {**notes_of(message, ANTHROPIC), **notes})
+def _with_more_notes(message: Message, notes: dict[str, Any]) -> Message:
+    return with_notes(message, ANTHROPIC, {**notes_of(message, ANTHROPIC), **notes})
 
 
-def _unwrapped(block: Any) -> Any:
+def _unwrap_reminder(block: Any) -> Any:
     before, after = _REMINDER
     text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
     if isinstance(text, str) and text.startswith(before) and text.endswith(after):
@@ -245,8 +245,8 @@ def _unwrapped(block: Any) -> Any:
 # -- to Anthropic -----------------------------------------------------------------------------------------------------
 
 
-def _in_order(messages: Sequence[Message]) -> list[tuple[Message, str]]:
-    """The messages with each result directly after its call, and the id of the call that a result answers."""
+def _order_results(messages: Sequence[Message]) -> list[tuple[Message, str]]:
+    """Return the messages with each result directly after its call, and the id of the call that a result answers."""
     answers: dict[int, list[tuple[int, str]]] = {}
     moved: set[int] = set()
     for group in find_groups(messages).groups:
@@ -272,20 +272,20 @@ def _to_message(message: Message, call_id: str) -> dict[str, Any]:
         return {"role": "user", "content": [result_from_tool(message, call_id)], **extra}
     if is_system(message):
         return _to_reminder(message)
-    if role != "user":  # of a time before tools had a role, or made up
+    if role != "user":  # the former role of tool results, or an unknown one
         return message
     content = message.get("content")
     result = {"role": "user", "content": content if isinstance(content, str) else _blocks(content), **extra}
-    own = {"content": content_form(message) if content is None else None, "extra": _own(message)}
-    return noted(result, OPENAI, own)
+    own = {"content": content_form(message) if content is None else None, "extra": _own_fields(message)}
+    return with_notes(result, OPENAI, own)
 
 
-def _own(message: Message, *names: str) -> dict[str, Any]:
+def _own_fields(message: Message, *names: str) -> dict[str, Any]:
     return rest_of(message, {"role", "content", ANTHROPIC, *names})
 
 
-def _piece(message: Message, call_id: str) -> list[Any]:
-    """The blocks of a message that joins the one before it."""
+def _joined_blocks(message: Message, call_id: str) -> list[Any]:
+    """Return the blocks of a message that joins the one before it."""
     if message["role"] == "tool":
         return [result_from_tool(message, call_id)]
     return _blocks(message.get("content"))
@@ -298,7 +298,7 @@ def _to_assistant(message: Message) -> dict[str, Any]:
     if not entries:
         result = {"role": "assistant", "content": content if isinstance(content, str) else _blocks(content)}
         form = content_form(message) if content is None else None
-        return noted(result, OPENAI, {"content": form, "extra": _own(message)})
+        return with_notes(result, OPENAI, {"content": form, "extra": _own_fields(message)})
     parts = _blocks(content)
     blocks: list[Any] = []
     taken = 0
@@ -308,8 +308,8 @@ def _to_assistant(message: Message) -> dict[str, Any]:
         blocks += [*parts[taken:until], use_from_call(entry)]
         taken = until
     form = content_form(message)
-    own = {"content": None if form == "null" else form, "extra": _own(message, "tool_calls")}
-    return noted({"role": "assistant", "content": [*blocks, *parts[taken:]]}, OPENAI, own)
+    own = {"content": None if form == "null" else form, "extra": _own_fields(message, "tool_calls")}
+    return with_notes({"role": "assistant", "content": [*blocks, *parts[taken:]]}, OPENAI, own)
 
 
 def _to_reminder(message: Message) -> dict[str, Any]:
@@ -320,5 +320,5 @@ def _to_reminder(message: Message) -> dict[str, Any]:
         else block
         for block in _blocks(message.get("content"))
     ]
-    notes = {"role": message["role"], "content": content_form(message), "extra": _own(message)}
-    return noted({"role": "user", "content": blocks}, OPENAI, notes)
+    notes = {"role": message["role"], "content": content_form(message), "extra": _own_fields(message)}
+    return with_notes({"role": "user", "content": blocks}, OPENAI, notes)

@@ -1,9 +1,9 @@
-"""Content blocks of the Anthropic format and parts, calls and results of the OpenAI format, one at a time.
+"""Content blocks of the Anthropic format, and parts, calls and results of the OpenAI format, one at a time.
 
 What the other format has no place for is kept under a private key that the way back reads: ``_anthropic`` on dicts in
 the OpenAI format, ``_openai`` on dicts in the Anthropic format. Such a note describes a form, never content, so that a
-message may be edited in between. Blocks and parts that this module does not know (documents, thinking, audio, a
-server's tools) are handed on as they are. It does not know in which order messages stand.
+message may be edited in between. Unknown blocks and parts (documents, thinking, audio, a server's tools) are passed on
+unchanged.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ __all__ = [
     "OPENAI",
     "RESPONSES",
     "content_form",
-    "formed_content",
-    "noted",
     "notes_of",
     "rest_of",
+    "restore_form",
     "result_from_tool",
     "to_block",
     "to_call",
     "to_part",
     "tool_from_result",
     "use_from_call",
+    "with_notes",
 ]
 
 ANTHROPIC = "_anthropic"
@@ -53,19 +53,19 @@ _TOOL_KEYS = frozenset({"role", "tool_call_id", "content", "is_error", "cache_co
 
 
 def notes_of(value: dict[str, Any], key: str) -> dict[str, Any]:
-    """What was noted on a dict under a private key; empty if nothing was, or something that is no note."""
+    """Return the notes on a dict under a private key; empty if there are none."""
     notes = value.get(key)
     return notes if isinstance(notes, dict) else {}
 
 
-def noted(value: dict[str, Any], key: str, notes: dict[str, Any]) -> dict[str, Any]:
-    """The dict with the notes that say something, or as it is if none does."""
+def with_notes(value: dict[str, Any], key: str, notes: dict[str, Any]) -> dict[str, Any]:
+    """Return the dict with the notes that say something, or unchanged if none does."""
     notes = {name: note for name, note in notes.items() if note is not None and note != {}}
     return {**value, key: notes} if notes else value
 
 
 def rest_of(value: dict[str, Any], known: Set[str]) -> dict[str, Any]:
-    """The entries of a dict beside the known ones."""
+    """Return the entries of a dict except the known ones."""
     return {name: item for name, item in value.items() if name not in known}
 
 
@@ -78,15 +78,15 @@ def _extra(notes: dict[str, Any], name: str = "extra") -> dict[str, Any]:
 
 
 def content_form(message: Message) -> str | None:
-    """How content was written that turns into a list of blocks: as a string, empty list, null, or not at all."""
+    """Return how content was written that turns into a list of blocks: string, empty list, null, or absent."""
     if "content" not in message:
         return "absent"
     content = message["content"]
     return "null" if content is None else "string" if isinstance(content, str) else "list" if not content else None
 
 
-def formed_content(message: Message, form: object) -> Message:
-    """A message with its content written in that form, as far as the content is still the same."""
+def restore_form(message: Message, form: object) -> Message:
+    """Return a message with its content written in that form, if the content is still the same."""
     content = message.get("content")
     if not content:
         if form == "absent":
@@ -104,7 +104,7 @@ def formed_content(message: Message, form: object) -> Message:
 
 
 def to_part(block: Any) -> Any:
-    """The OpenAI form of a content block: pictures become ``image_url``, all else stays as it is."""
+    """Return the OpenAI form of a content block: pictures become ``image_url``, all else stays."""
     if not isinstance(block, dict):
         return block
     notes = notes_of(block, OPENAI)
@@ -119,7 +119,7 @@ def to_part(block: Any) -> Any:
 
 
 def to_block(part: Any) -> Any:
-    """The Anthropic form of a content part, the inverse of `to_part`."""
+    """Return the Anthropic form of a content part, the inverse of `to_part`."""
     if not isinstance(part, dict):
         return part
     if part.get("type") == "refusal" and part.keys() == {"type", "refusal"}:
@@ -130,12 +130,12 @@ def to_block(part: Any) -> Any:
         source = _source_of(picture.get("url"))
         if source is not None:
             block = {"type": "image", "source": source, **rest_of(part, {"type", "image_url"})}
-            return noted(block, OPENAI, {"image_url": rest_of(picture, {"url"})})
+            return with_notes(block, OPENAI, {"image_url": rest_of(picture, {"url"})})
     return part
 
 
 def _url_of(source: Any) -> str | None:
-    """The address of a picture's source; none for what an address could not say exactly."""
+    """Return the URL of a picture's source; None if a URL could not say it exactly."""
     if not isinstance(source, dict):
         return None
     url = source.get("url")
@@ -156,7 +156,7 @@ def _source_of(url: Any) -> dict[str, Any] | None:
 
 
 def to_call(block: Any) -> dict[str, Any] | None:
-    """The OpenAI form of a ``tool_use`` block; none for any other block, and for one without id, name or input."""
+    """Return the OpenAI form of a ``tool_use`` block; None for other blocks, or without id, name or input."""
     if not isinstance(block, dict) or block.get("type") != "tool_use" or "input" not in block:
         return None
     if not isinstance(block.get("id"), str) or not isinstance(block.get("name"), str):
@@ -170,23 +170,23 @@ def to_call(block: Any) -> dict[str, Any] | None:
         call["cache_control"] = block["cache_control"]
     extra = rest_of(block, {"type", "id", "name", "input", "cache_control", OPENAI})
     bare = None if isinstance(block["input"], dict) else True
-    return noted({**call, **_extra(notes)}, ANTHROPIC, {"extra": extra, "bare_input": bare})
+    return with_notes({**call, **_extra(notes)}, ANTHROPIC, {"extra": extra, "bare_input": bare})
 
 
 def use_from_call(entry: dict[str, Any]) -> dict[str, Any]:
-    """The ``tool_use`` block for an entry of ``tool_calls``."""
+    """Return the ``tool_use`` block for an entry of ``tool_calls``."""
     call = calls_of({"tool_calls": [entry]})[0]
     notes = notes_of(entry, ANTHROPIC)
     value = _input(call.arguments, bare=bool(notes.get("bare_input")))
     block = {"type": "tool_use", "id": call.id, "name": call.name, "input": value}
     if not _is_usual(entry):
-        return noted(block, OPENAI, {"call": entry})
+        return with_notes(block, OPENAI, {"call": entry})
     if "cache_control" in entry:
         block["cache_control"] = entry["cache_control"]
     block.update(rest_of(_extra(notes), block.keys()))
     written = None if _arguments(value) == call.arguments else call.arguments
     extra = rest_of(entry, {"id", "type", "function", "cache_control", ANTHROPIC})
-    return noted(block, OPENAI, {"arguments": written, "extra": extra})
+    return with_notes(block, OPENAI, {"arguments": written, "extra": extra})
 
 
 def _is_usual(entry: dict[str, Any]) -> bool:
@@ -201,7 +201,7 @@ def _is_usual(entry: dict[str, Any]) -> bool:
 
 
 def _arguments(value: Any, written: Any = None) -> str:
-    """An input as JSON text, the way it was once written if that still says the same."""
+    """Return an input as JSON text, the way it was once written if that still says the same."""
     text = _json_text(value)
     if isinstance(written, str) and _json_text(_input(written)) == text:
         return written
@@ -212,7 +212,7 @@ def _arguments(value: Any, written: Any = None) -> str:
 
 
 def _input(arguments: str, *, bare: bool = False) -> Any:
-    """The input that an arguments text stands for; what is no JSON object is kept as text inside one."""
+    """Return the input that an arguments text stands for; text that is no JSON object is kept inside one."""
     if not arguments.strip():
         return {}
     try:
@@ -235,7 +235,7 @@ def _json_text(value: Any) -> str:
 
 
 def tool_from_result(block: Any) -> Message | None:
-    """The ``tool`` message for a ``tool_result`` block; none for any other block, and for one without an id.
+    """Return the ``tool`` message for a ``tool_result`` block; None for other blocks, or without an id.
 
     ``is_error`` and ``cache_control`` keep their names on the message.
     """
@@ -249,12 +249,12 @@ def tool_from_result(block: Any) -> Message | None:
     message["content"] = [to_part(part) for part in content] if isinstance(content, list) else content or ""
     message.update({name: block[name] for name in ("is_error", "cache_control") if name in block})
     empty = None if content is not None or "content" in notes else "null" if "content" in block else "absent"
-    message = formed_content({**message, **_extra(notes)}, notes.get("content"))
-    return noted(message, ANTHROPIC, {"block": rest_of(block, _RESULT_KEYS), "content": empty})
+    message = restore_form({**message, **_extra(notes)}, notes.get("content"))
+    return with_notes(message, ANTHROPIC, {"block": rest_of(block, _RESULT_KEYS), "content": empty})
 
 
 def result_from_tool(message: Message, call_id: str = "") -> dict[str, Any]:
-    """The ``tool_result`` block for a ``tool`` message; ``call_id`` is for one that does not say whom it answers."""
+    """Return the ``tool_result`` block for a ``tool`` message; ``call_id`` is the fallback for a missing id."""
     notes = notes_of(message, ANTHROPIC)
     content = message.get("content")
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": str(message.get("tool_call_id") or call_id)}
@@ -267,4 +267,4 @@ def result_from_tool(message: Message, call_id: str = "") -> dict[str, Any]:
     form = content_form(message) if content is None else None
     block.update({name: message[name] for name in ("is_error", "cache_control") if name in message})
     block.update(rest_of(_extra(notes, "block"), block.keys()))
-    return noted(block, OPENAI, {"extra": rest_of(message, _TOOL_KEYS), "content": form})
+    return with_notes(block, OPENAI, {"extra": rest_of(message, _TOOL_KEYS), "content": form})

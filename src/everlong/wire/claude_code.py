@@ -2,12 +2,12 @@
 
 A log has an object on each line, linked by ``uuid`` and ``parentUuid`` to a tree. One reply is several lines, one for
 each block, with the same message id; the results of parallel calls hang on different ones of them, so that following
-the links alone would lose some. Rewinding leaves branches behind, resuming writes lines again, sub-agents write
-between the lines of the main conversation, and compaction begins a new tree.
+the links alone would lose some. Rewinding leaves branches behind, resuming writes lines again, sub-agents write between
+the lines of the main conversation, and compaction begins a new tree.
 
-`read_log` gives the line that the session ended on, whole, and counts what it left out. Where Claude Code summarized
-and what it summarized is in the file, the turns themselves are given and not the summary. This module does not write
-logs: their ids cannot be made up honestly for messages that never were in one.
+`read_log` returns the branch on which the session ended, and counts the lines it left out. If the file has the turns
+that a summary of Claude Code stands for, the turns are returned and not the summary. Logs are never written: their ids
+cannot be made up honestly.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["ClaudeCodeLog", "LeftOut", "LoggedConversation", "is_log", "read_log
 
 
 class LoggedConversation(NamedTuple):
-    """One conversation of a log; ``agent`` is the name of the sub-agent whose it is, if it is one's.
+    """One conversation of a log; ``agent`` names the sub-agent that it belongs to, if any.
 
-    ``times`` says for each message when it was written, in seconds since 1970, or None where the log does not.
+    ``times`` has the time of each message, in seconds since 1970, or None if the log does not say.
     """
 
     session: str | None
@@ -38,7 +38,7 @@ class LoggedConversation(NamedTuple):
 
 @dataclass(slots=True)
 class LeftOut:
-    """How many lines of a log are in no conversation, by reason."""
+    """The number of lines of a log that are in no conversation, by reason."""
 
     no_message: int = 0
     replayed: int = 0
@@ -46,7 +46,7 @@ class LeftOut:
     summaries: int = 0
 
     def describe(self) -> str:
-        """What was left out, as a phrase for people; empty if nothing was."""
+        """Return a phrase for people on what was left out; empty if nothing was."""
         counts = (
             (self.no_message, "{} that are no messages"),
             (self.replayed, "{} replayed by a resume"),
@@ -58,14 +58,14 @@ class LeftOut:
 
 
 class ClaudeCodeLog(NamedTuple):
-    """The conversations of a log, the main one first, and what is in none of them."""
+    """The conversations of a log, the main one first, and the lines in none of them."""
 
     conversations: list[LoggedConversation]
     left_out: LeftOut
 
 
 class _Thread(NamedTuple):
-    """What the lines of one conversation have in common: a sub-agent, or the session that the first one is of."""
+    """The identity of a conversation: its sub-agent, or the session of its first line."""
 
     agent: str | None
     session: str | None
@@ -73,7 +73,7 @@ class _Thread(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _LogLine:
-    """A line that takes part in the tree; ``content`` is none where it only links others."""
+    """A line of the tree; ``content`` is None if it only links others."""
 
     at: int
     entry: dict[str, Any]
@@ -90,19 +90,19 @@ class _LogLine:
 
     @property
     def reply_id(self) -> str:
-        """What the lines of one reply have in common."""
+        """The id that all lines of one reply share."""
         return str(self.entry["message"].get("id") or self.uuid)
 
     @property
     def calls(self) -> list[str]:
-        """The ids of the calls that the line makes or, a user's, answers."""
+        """The ids of the calls that an assistant's line makes, or that a user's line answers."""
         kind, name = ("tool_use", "id") if self.is_assistant else ("tool_result", "tool_use_id")
         blocks = (block for block in self.blocks if isinstance(block, dict) and block.get("type") == kind)
         return [block[name] for block in blocks if isinstance(block.get(name), str)]
 
 
 def is_log(entries: Iterable[dict[str, Any]]) -> bool:
-    """Whether lines of JSONL are a session log: none is a message by itself, and one at least wraps a message."""
+    """Return whether lines of JSONL are a session log: none is a message itself, and at least one wraps one."""
     found = False
     for entry in entries:
         if "role" in entry or "messages" in entry:
@@ -112,9 +112,9 @@ def is_log(entries: Iterable[dict[str, Any]]) -> bool:
 
 
 def read_log(entries: Sequence[dict[str, Any]]) -> ClaudeCodeLog:
-    """The conversations of a session log, given its lines in order."""
+    """Return the conversations of a session log, given its lines in order."""
     left_out = LeftOut()
-    lines = _linked(entries, left_out)
+    lines = _link_lines(entries, left_out)
     threads: dict[_Thread, list[_LogLine]] = {}
     for line in lines:
         if line.content is not None:
@@ -126,7 +126,7 @@ def read_log(entries: Sequence[dict[str, Any]]) -> ClaudeCodeLog:
 
 
 def _content(entry: dict[str, Any]) -> str | list[Any] | None:
-    """The content of a line's message, or none if the line has no message that a model saw."""
+    """Return the content of a line's message; None if the line has no message that a model saw."""
     message = entry.get("message")
     if entry.get("type") not in ("user", "assistant") or not isinstance(message, dict):
         return None
@@ -144,8 +144,8 @@ def _text_field(entry: dict[str, Any], *names: str) -> str | None:
 # -- the tree ---------------------------------------------------------------------------------------------------------
 
 
-def _linked(entries: Sequence[dict[str, Any]], left_out: LeftOut) -> list[_LogLine]:
-    """The lines that are there for the first time, each with its parent."""
+def _link_lines(entries: Sequence[dict[str, Any]], left_out: LeftOut) -> list[_LogLine]:
+    """Return the lines without replays, each with its parent."""
     lines: list[_LogLine] = []
     by_uuid: dict[str, _LogLine] = {}
     for at, entry in enumerate(entries):
@@ -169,7 +169,7 @@ def _linked(entries: Sequence[dict[str, Any]], left_out: LeftOut) -> list[_LogLi
     seen: dict[Any, _LogLine] = {}
     first: list[_LogLine] = []
     for line in lines:
-        keys = [] if line.content is None else _keys(line)
+        keys = [] if line.content is None else _replay_keys(line)
         line.original = next((seen[key] for key in keys if key in seen), None)
         if line.original is None:
             seen.update(dict.fromkeys(keys, line))
@@ -186,7 +186,7 @@ def _parent(line: _LogLine, by_uuid: dict[str, _LogLine], before: _LogLine | Non
     entry = line.entry
     named = _text_field(entry, "parentUuid")
     if named is not None:
-        # A parent that was never written (some are not) leaves the order of the lines as the only link.
+        # Some parents are never written; then the order of the lines is the only link.
         return by_uuid.get(named, before)
     if entry.get("subtype") == "compact_boundary" or entry.get("isCompactSummary"):
         logical = _text_field(entry, "logicalParentUuid")
@@ -194,9 +194,9 @@ def _parent(line: _LogLine, by_uuid: dict[str, _LogLine], before: _LogLine | Non
     return None if "parentUuid" in entry else before
 
 
-def _keys(line: _LogLine) -> list[Any]:
-    """What a line written again under another uuid has in common with the first."""
-    said = _said(line.content)
+def _replay_keys(line: _LogLine) -> list[Any]:
+    """Return keys that a line shares with a copy of it written under another uuid."""
+    said = _canonical_json(line.content)
     side = _is_side(line)
     if line.is_assistant:
         return [(side, line.reply_id, said)]
@@ -207,7 +207,7 @@ def _keys(line: _LogLine) -> list[Any]:
     return keys if written is None else [*keys, (side, "written", written, said)]
 
 
-def _said(value: Any) -> str:
+def _canonical_json(value: Any) -> str:
     try:
         return json.dumps(value, sort_keys=True, default=str)
     except RecursionError:
@@ -215,7 +215,7 @@ def _said(value: Any) -> str:
 
 
 def _message_above(line: _LogLine) -> int:
-    """The place of the nearest message above a line, -1 for none."""
+    """Return the place of the nearest message above a line, -1 if there is none."""
     between: dict[int, _LogLine] = {}
     above = line.parent
     while above is not None and above.content is None and above.at not in between:
@@ -224,7 +224,7 @@ def _message_above(line: _LogLine) -> int:
     if above is not None:
         above = None if above.content is None else above.original or above
     for link in between.values():
-        link.parent = above  # so that no chain of links is walked twice, and no circle again
+        link.parent = above  # so that no chain or circle is walked twice
     return -1 if above is None else above.at
 
 
@@ -233,7 +233,7 @@ def _agent_name(line: _LogLine) -> str | None:
 
 
 def _thread(line: _LogLine) -> _Thread:
-    """The conversation of a line: its sub-agent's, or that of the first line of its tree."""
+    """Return the conversation of a line: its sub-agent's, or that of the first line of its tree."""
     below: list[_LogLine] = []
     walked: set[int] = set()
     while line.thread is None:
@@ -285,7 +285,7 @@ def _conversation(thread: _Thread, lines: Sequence[_LogLine], left_out: LeftOut)
             answers = {results[call].at: results[call] for part in reply for call in part.calls if call in results}
             messages += _answers([answers[at] for at in sorted(answers) if at not in told])
             told.update(answers)
-            # What Claude Code itself added to a result (a skill's text) may hang on a branch that nothing follows.
+            # Text that Claude Code added to a result (a skill's) may hang on a branch that ends there.
             more = [line for at in answers if at not in on_path for line in added.get(at, ()) if line.at not in told]
             messages += [{"role": "user", "content": line.content} for line in more]
             told.update(line.at for line in more)
@@ -301,7 +301,7 @@ def _conversation(thread: _Thread, lines: Sequence[_LogLine], left_out: LeftOut)
 
 
 def _time(line: _LogLine) -> float | None:
-    """When a line was written."""
+    """Return when a line was written; None if it does not say."""
     try:
         return datetime.fromisoformat(_text_field(line.entry, "timestamp") or "").timestamp()
     except (ValueError, OverflowError, OSError):
@@ -309,7 +309,7 @@ def _time(line: _LogLine) -> float | None:
 
 
 def _path(leaf: _LogLine) -> list[_LogLine]:
-    """The messages from the first to this one, along the links."""
+    """Return the messages from the first to this one, along the links."""
     path: list[_LogLine] = []
     walked: set[int] = set()
     line: _LogLine | None = leaf
@@ -328,12 +328,12 @@ def _reply(lines: Sequence[_LogLine]) -> dict[str, Any]:
     if len(lines) == 1:
         return {"role": "assistant", "content": lines[0].content}
     # Some versions write all blocks so far on each line.
-    blocks = {_said(block): block for line in lines for block in line.blocks}
+    blocks = {_canonical_json(block): block for line in lines for block in line.blocks}
     return {"role": "assistant", "content": list(blocks.values())}
 
 
 def _answers(lines: Sequence[_LogLine]) -> list[dict[str, Any]]:
-    """The results of one reply as one message, before anything else that came with them."""
+    """Return the results of one reply as one message, before anything else that came with them."""
     blocks = [block for line in lines for block in line.blocks]
     results = [block for block in blocks if isinstance(block, dict) and block.get("type") == "tool_result"]
     others = [block for block in blocks if not (isinstance(block, dict) and block.get("type") == "tool_result")]

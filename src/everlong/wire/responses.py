@@ -1,9 +1,8 @@
-"""Items of OpenAI's Responses API and messages of the OpenAI format, both ways.
+"""Items of OpenAI's Responses API as messages of the OpenAI format, and back.
 
-What a model says in one go (reasoning, texts, calls) is several items there and one message here, so that a step is
-kept or dropped whole. What the format of messages has no place for is kept under a private key that the way back reads,
-as in `everlong.wire.blocks`. Names and states of items (``id``, ``status``) are left out: an API that stores nothing
-does not know them.
+One step of a model (reasoning, texts, calls) is several items there and one message here, so that a step is kept or
+dropped whole. What messages have no place for is kept under a private key, as in `everlong.wire.blocks`. The ``id`` and
+``status`` of items are left out: an API that stores nothing does not know them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, TypeAlias
 
 from everlong.errors import TranscriptError
 from everlong.model import Message, is_reasoning, parts_of
-from everlong.wire.blocks import ANTHROPIC, OPENAI, RESPONSES, noted, notes_of, rest_of
+from everlong.wire.blocks import ANTHROPIC, OPENAI, RESPONSES, notes_of, rest_of, with_notes
 
 __all__ = ["Item", "from_items", "message_of_answer", "to_items"]
 
@@ -50,7 +49,7 @@ def from_items(items: Sequence[Any]) -> list[list[Message]]:
         if step:
             found[-1].append(message_of_answer(step))
             step = []
-        found.append([] if kind in _SILENT else [_other(item, kind)])
+        found.append([] if kind in _SILENT else [_other_message(item, kind)])
     if step:
         found[-1].append(message_of_answer(step))
     return found
@@ -74,7 +73,7 @@ def message_of_answer(items: Sequence[Item]) -> Message:
     message: Message = {"role": "assistant", "content": parts[0]["text"] if is_plain else parts or None}
     if calls:
         message["tool_calls"] = calls
-    return noted(message, RESPONSES, {"order": order if "cp" in order else None})
+    return with_notes(message, RESPONSES, {"order": order if "cp" in order else None})
 
 
 def _kind_of(item: Any) -> str:
@@ -107,7 +106,7 @@ def _said_parts(item: Item, kind: str) -> list[Any]:
     given = [{"type": "text", "text": content}] if isinstance(content, str) else content
     parts = [_part(part) for part in given or [] if isinstance(part, dict)]
     rest = _rest(item, {"type", "role", "content", *_FORGOTTEN})
-    return [noted(parts[0], RESPONSES, {"message": rest}), *parts[1:]] if parts else []
+    return [with_notes(parts[0], RESPONSES, {"message": rest}), *parts[1:]] if parts else []
 
 
 def _part(part: Item) -> Item:
@@ -125,25 +124,25 @@ def _call(item: Item, kind: str) -> Item:
     ident, name = item["call_id"], item.get("name")
     if kind == "custom_tool_call":
         body = {"type": "custom", "custom": {"name": name, "input": item.get("input")}}
-        return noted({"id": ident, **body}, RESPONSES, {"call": _rest(item, {*_CALL_FIELDS, "input"})})
+        return with_notes({"id": ident, **body}, RESPONSES, {"call": _rest(item, {*_CALL_FIELDS, "input"})})
     if kind == "function_call":
         body = {"type": "function", "function": {"name": name, "arguments": item.get("arguments")}}
-        return noted({"id": ident, **body}, RESPONSES, {"call": _rest(item, {*_CALL_FIELDS, "arguments"})})
+        return with_notes({"id": ident, **body}, RESPONSES, {"call": _rest(item, {*_CALL_FIELDS, "arguments"})})
     rest = _rest(item, {"type", "call_id", *_FORGOTTEN})
     body = {"type": "function", "function": {"name": name or kind, "arguments": json.dumps(rest, ensure_ascii=False)}}
-    return noted({"id": ident, **body}, RESPONSES, {"kind": kind})
+    return with_notes({"id": ident, **body}, RESPONSES, {"kind": kind})
 
 
 _CALL_FIELDS = frozenset({"type", "call_id", "name", *_FORGOTTEN})
 
 
-def _other(item: Item, kind: str) -> Message:
+def _other_message(item: Item, kind: str) -> Message:
     """Return the message of an item that no model says."""
     if kind == "message":
         content = item.get("content")
         said = [_part(part) for part in content if isinstance(part, dict)] if isinstance(content, list) else content
         rest = _rest(item, {"type", "role", "content", *_FORGOTTEN})
-        return noted({"role": item["role"], "content": said}, RESPONSES, {"message": rest})
+        return with_notes({"role": item["role"], "content": said}, RESPONSES, {"message": rest})
     if isinstance(item.get("call_id"), str):
         output = item.get("output")
         rest = _rest(item, {"type", "call_id", "output", *_FORGOTTEN})
@@ -152,14 +151,14 @@ def _other(item: Item, kind: str) -> Message:
             output = [_part(part) for part in output]
         elif not isinstance(output, str):
             output, notes["is_json"] = json.dumps(output, ensure_ascii=False), True
-        return noted({"role": "tool", "tool_call_id": item["call_id"], "content": output}, RESPONSES, notes)
+        return with_notes({"role": "tool", "tool_call_id": item["call_id"], "content": output}, RESPONSES, notes)
     return {"role": "user", "content": [_item_part(item)]}
 
 
 def _item_part(item: Item) -> Item:
     """Return an item that messages have no form for as a part; its name and state do not identify it."""
     own = {name: item[name] for name in _FORGOTTEN if item.get(name) is not None}
-    return noted(_rest(item, _FORGOTTEN), RESPONSES, {"is_item": True, "own": own})
+    return with_notes(_rest(item, _FORGOTTEN), RESPONSES, {"is_item": True, "own": own})
 
 
 def _part_item(part: Item) -> Item:

@@ -1,7 +1,6 @@
-"""From the bytes of a file to JSON values and back: encodings, positions, JSON's dark corners.
+"""JSON text of files: encodings, error positions, layout, and JSON's dark corners.
 
-Whatever is wrong with the input becomes a `TranscriptError` that says where. This module does not know what a
-conversation is.
+Everything wrong with the input becomes a `TranscriptError` that says where.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 from everlong.errors import TranscriptError
 
-__all__ = ["JsonLayout", "decoded", "layout_of", "parse_json", "rendered"]
+__all__ = ["JsonLayout", "decode_text", "layout_of", "parse_json", "render_json"]
 
 _MARKS = (
     # UTF-32 first: its little-endian mark begins with the one of UTF-16.
@@ -39,13 +38,13 @@ _EXPECTED = {
 
 
 _TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(?P<sign>[,:])(?P<gap>\s?)', re.DOTALL)
-"""Strings, which are passed over, and the commas and colons between them."""
+"""Strings, which are skipped, and the commas and colons between them."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class JsonLayout(NamedTuple):
-    """How a JSON text is laid out: ``indent`` as `json.dumps` takes it, its separators and its line ends."""
+    """The layout of a JSON text: ``indent`` as `json.dumps` takes it, separators and line ends."""
 
     indent: int | str | None = None
     comma: str = ", "
@@ -53,11 +52,11 @@ class JsonLayout(NamedTuple):
     newline: str = "\n"
 
 
-def decoded(data: bytes | str) -> str:
-    """The text of a file, without byte order mark, in whichever Unicode encoding it is."""
+def decode_text(data: bytes | str) -> str:
+    """Return the text of a file in any Unicode encoding, without its byte order mark."""
     if isinstance(data, str):
         return data.removeprefix("\ufeff")
-    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), None) or _guessed(data)
+    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), None) or _guess_encoding(data)
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
@@ -68,7 +67,7 @@ def decoded(data: bytes | str) -> str:
         ) from error
 
 
-def _guessed(data: bytes) -> str:
+def _guess_encoding(data: bytes) -> str:
     # JSON begins with ASCII, so a zero byte beside the first or second character gives UTF-16 away.
     if data[1:2] == b"\0" and data[:1] != b"\0":
         return "utf-16-le"
@@ -78,7 +77,7 @@ def _guessed(data: bytes) -> str:
 
 
 def parse_json(text: str, what: str, line: int = 1) -> Any:
-    """A JSON value; ``what`` names it in errors, ``line`` is where it starts in its file."""
+    """Return a JSON value; ``what`` names it in errors, ``line`` is where it starts in its file."""
     try:
         return _DECODER.decode(text)
     except json.JSONDecodeError as error:
@@ -95,7 +94,7 @@ def parse_json(text: str, what: str, line: int = 1) -> Any:
 
 
 def layout_of(text: str) -> JsonLayout:
-    """How a JSON text is laid out, read off its first comma, colon and line break outside of strings."""
+    """Return the layout of a JSON text, read from its first comma, colon and line break outside of strings."""
     gaps: dict[str, str] = {}
     for token in _TOKENS.finditer(text):
         if token["sign"]:
@@ -111,8 +110,8 @@ def layout_of(text: str) -> JsonLayout:
     return JsonLayout(None, ", " if gaps.get(",", " ") else ",", colon, newline)
 
 
-def rendered(value: Any, layout: JsonLayout) -> str:
-    """JSON text in a layout, with a line end; escaped only where UTF-8 has no form for a character."""
+def render_json(value: Any, layout: JsonLayout) -> str:
+    """Return JSON text in a layout, with a line end; only characters without a UTF-8 form are escaped."""
     try:
         text = _encoder(layout).encode(value)
     except RecursionError:
@@ -121,12 +120,12 @@ def rendered(value: Any, layout: JsonLayout) -> str:
         # Half of a surrogate pair, as truncated logs contain.
         text = _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
     if layout.newline != "\n":
-        text = text.replace("\n", layout.newline)  # breaks inside of strings are escaped, so these are the layout's
+        text = text.replace("\n", layout.newline)  # line breaks inside of strings are escaped
     return text + layout.newline
 
 
 class _ContentError(Exception):
-    """The JSON is well-formed, but holds something that would not survive."""
+    """A value in well-formed JSON that would not survive reading and writing."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -148,7 +147,7 @@ def _finite(text: str) -> float:
     return number
 
 
-# Made once: json.loads makes a new decoder for every call that has hooks, which JSONL of many lines would feel.
+# Made once: json.loads makes a new decoder for every call with hooks, which is slow for JSONL of many lines.
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
 
 

@@ -1,9 +1,8 @@
-"""Conversation files: which kind a file is, its messages, and the same file with other messages.
+"""Conversation files: the kind of a file, its messages, and the same file with other messages.
 
-Read are, in the OpenAI or the Anthropic format, a message list, a request body, and JSONL (or a JSON list) of messages
-or of objects that have messages; and session logs of Claude Code. Messages are always handed out in the OpenAI format;
-what surrounds them is kept as it is. This module does not know what happens to the messages between reading and
-writing.
+A file may be a message list, a request body, or JSONL (or a JSON list) of messages or of objects with messages, in the
+OpenAI or the Anthropic format; or a session log of Claude Code. Messages are always returned in the OpenAI format; what
+surrounds them is kept as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from everlong.errors import MessageError, TranscriptError
 from everlong.model.message import Message, checked_messages
 from everlong.wire.anthropic import sendable, to_anthropic, to_openai
 from everlong.wire.claude_code import is_log, read_log
-from everlong.wire.text import JsonLayout, decoded, layout_of, parse_json, rendered
+from everlong.wire.text import JsonLayout, decode_text, layout_of, parse_json, render_json
 
 __all__ = ["Format", "Transcript", "TranscriptConversation", "TranscriptKind", "format_of", "read_transcript"]
 
@@ -29,7 +28,7 @@ _OPENAI_ROLES = frozenset({"tool", "function", "developer"})
 
 
 def format_of(messages: Sequence[Message], body: Mapping[str, Any], where: str) -> Format:
-    """The format of checked messages and the object around them, which ``where`` names in the error for a mixture."""
+    """Return the format of checked messages and their body; ``where`` names them in the error for a mixture."""
     anthropic = _body_sign(body)
     openai = carried = ""
     is_prompted = False
@@ -103,10 +102,10 @@ _OPENAI = {anthropic: openai for openai, anthropic in _ANTHROPIC.items()}
 
 @dataclass(frozen=True)
 class TranscriptConversation:
-    """One conversation of a file, in the OpenAI format; ``body`` is the object around its messages, if there is one.
+    """One conversation of a file, in the OpenAI format; ``body`` is the object around its messages, if any.
 
-    ``format`` is the one that the file has it in. ``times`` says of each message when it was written, in seconds since
-    1970 or None, where the file is a log that tells.
+    ``format`` is its format in the file. ``times`` has the time of each message in seconds since 1970, or None, if the
+    file is a log with times.
     """
 
     messages: list[Message]
@@ -116,18 +115,18 @@ class TranscriptConversation:
 
     @property
     def tools(self) -> list[dict[str, Any]]:
-        """The tool definitions sent along, or none."""
+        """The tool definitions sent along; empty if there are none."""
         tools = self._field("tools")
         return [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
 
     @property
     def model(self) -> str | None:
-        """The model that the conversation names, if it names one."""
+        """The model that the conversation names, if any."""
         return _text_or_none(self._field("model"))
 
     @property
     def id(self) -> str | None:
-        """What the conversation is called in its file, if it is called something."""
+        """The id of the conversation in its file, if it has one."""
         names = ("id", "conversation_id", "session_id")
         return next((found for name in names if (found := _text_or_none(self._field(name)))), None)
 
@@ -137,7 +136,7 @@ class TranscriptConversation:
 
 @dataclass(frozen=True)
 class Transcript:
-    """A file that was understood: its kind, its conversations, and how it was laid out."""
+    """A file that was understood: its kind, its conversations, and its layout."""
 
     kind: TranscriptKind
     conversations: list[TranscriptConversation]
@@ -145,13 +144,15 @@ class Transcript:
     remark: str = ""
 
     def describe(self) -> str:
-        """What the file was taken for, as a phrase for people."""
+        """Return a phrase for people on what the file was taken for."""
         count = len(self.conversations)
-        messages = _counted(sum(len(conversation.messages) for conversation in self.conversations), "message")
+        messages = _count_phrase(sum(len(conversation.messages) for conversation in self.conversations), "message")
         shape = _OPENAI.get(self.kind, self.kind)
         anthropic = "Anthropic-format " if shape != self.kind else ""
         if shape == "claude-code":
-            return f"a Claude Code session log of {_counted(count, 'conversation')} with {messages} ({self.remark})"
+            return (
+                f"a Claude Code session log of {_count_phrase(count, 'conversation')} with {messages} ({self.remark})"
+            )
         if shape == "messages":
             return f"an {'Anthropic' if anthropic else 'OpenAI'} message list of {messages}"
         if shape == "request":
@@ -161,13 +162,13 @@ class Transcript:
         if shape == "jsonl-messages":
             return f"a JSONL file of {messages}{' in the Anthropic format' if anthropic else ''}"
         file = "a JSONL file" if shape == "jsonl-conversations" else "a JSON list"
-        return f"{file} of {_counted(count, f'{anthropic}conversation')} with {messages}"
+        return f"{file} of {_count_phrase(count, f'{anthropic}conversation')} with {messages}"
 
     def render(self, conversations_messages: Sequence[Sequence[Message]]) -> str:
-        """The file in the format that came in, with these messages for each conversation.
+        """Return the file in the format that came in, with these messages for each conversation.
 
-        A log of Claude Code comes out as a list of messages in the Anthropic format, or, if sub-agents or several
-        sessions are in it, as a list of objects with ``id``, ``model`` and ``messages``.
+        A log of Claude Code becomes a list of messages in the Anthropic format; with sub-agents or several sessions, a
+        list of objects with ``id``, ``model`` and ``messages``.
         """
         if len(conversations_messages) != len(self.conversations):
             raise ValueError(
@@ -178,16 +179,16 @@ class Transcript:
         if shape in ("messages", "jsonl-messages") or (shape == "claude-code" and len(self.conversations) == 1):
             messages = [message for pair in pairs for message in _listed(*pair)]
             if shape == "jsonl-messages":
-                return "".join(rendered(message, self.layout) for message in messages)
-            return rendered(messages, self.layout)
+                return "".join(render_json(message, self.layout) for message in messages)
+            return render_json(messages, self.layout)
         bodies = [_body(*pair) for pair in pairs]
         if shape == "jsonl-conversations":
-            return "".join(rendered(body, self.layout) for body in bodies)
-        return rendered(bodies[0] if shape == "request" else bodies, self.layout)
+            return "".join(render_json(body, self.layout) for body in bodies)
+        return render_json(bodies[0] if shape == "request" else bodies, self.layout)
 
 
 def _listed(conversation: TranscriptConversation, messages: Sequence[Message]) -> list[Message]:
-    """The messages in the format of a file that has nothing but messages."""
+    """Return the messages in the format of a file that has nothing but messages."""
     if conversation.format == "openai":
         return list(messages)
     system, listed = to_anthropic(messages)
@@ -208,17 +209,17 @@ def _body(conversation: TranscriptConversation, messages: Sequence[Message]) -> 
 
 
 def read_transcript(data: bytes | str) -> Transcript:
-    """Understand a conversation file, or raise a `TranscriptError` that says what is wrong and where."""
-    text = decoded(data)
+    """Read a conversation file, or raise a `TranscriptError` that says what is wrong and where."""
+    text = decode_text(data)
     if not text.strip():
         raise TranscriptError(f"the input is empty. {ACCEPTED}")
     if _is_jsonl(text):
         return _read_lines(text)
-    return _classified(parse_json(text, "the input"), layout_of(text))
+    return _classify(parse_json(text, "the input"), layout_of(text))
 
 
 def _is_jsonl(text: str) -> bool:
-    """Whether the first line with content is a whole JSON object and more lines follow."""
+    """Return whether the first line with content is a whole JSON object and more lines follow."""
     start = len(text) - len(text.lstrip())
     end = text.find("\n", start)
     # The cheap signs first: a pretty-printed file's first line is a lone bracket, a compact one has no second line.
@@ -243,7 +244,9 @@ def _read_lines(text: str) -> Transcript:
         return _transcript("jsonl-conversations", conversations, layout)
     numbers = list(values)
     return _transcript(
-        "jsonl-messages", [_bare(list(values.values()), "the file", lambda index: f"line {numbers[index]}")], layout
+        "jsonl-messages",
+        [_bare_conversation(list(values.values()), "the file", lambda index: f"line {numbers[index]}")],
+        layout,
     )
 
 
@@ -259,7 +262,7 @@ def _read_log(entries: Sequence[dict[str, Any]]) -> Transcript:
         conversations.append(TranscriptConversation(to_openai(messages), known, "anthropic", times))
     agents = sum(conversation.agent is not None for conversation in log.conversations)
     remarks = [
-        f"{_counted(agents, 'conversation')} of sub-agents" if agents else "",
+        f"{_count_phrase(agents, 'conversation')} of sub-agents" if agents else "",
         log.left_out.describe(),
         "what is written is no log, as a log's links cannot be made up, but Anthropic-format messages as JSON",
     ]
@@ -282,51 +285,55 @@ def _line_value(line: str, number: int, is_last: bool) -> dict[str, Any]:
             f"to go on without it: head -n {number - 1} FILE > NEW_FILE"
         ) from error
     if not isinstance(value, dict):
-        raise TranscriptError(f"line {number} is {_kind(value)}, but each line of JSONL must be an object. {ACCEPTED}")
+        raise TranscriptError(
+            f"line {number} is {_describe_kind(value)}, but each line of JSONL must be an object. {ACCEPTED}"
+        )
     return value
 
 
-def _classified(value: Any, layout: JsonLayout) -> Transcript:
+def _classify(value: Any, layout: JsonLayout) -> Transcript:
     if isinstance(value, dict):
         if "messages" in value:
             return _transcript("request", [_conversation(value, "the request")], layout)
         if "role" in value:  # JSONL that happens to have one line
-            conversation = _bare([value], "the message", lambda _: "the message")
+            conversation = _bare_conversation([value], "the message", lambda _: "the message")
             return _transcript("jsonl-messages", [conversation], layout._replace(indent=None))
         if is_log([value]):
             return _read_log([value])
-        raise TranscriptError(f"found an object {_keys(value)} and without 'messages'. {ACCEPTED}")
+        raise TranscriptError(f"found an object {_describe_keys(value)} and without 'messages'. {ACCEPTED}")
     if not isinstance(value, list):
-        raise TranscriptError(f"found {_kind(value)}. {ACCEPTED}")
+        raise TranscriptError(f"found {_describe_kind(value)}. {ACCEPTED}")
     if any(isinstance(entry, dict) and "messages" in entry and "role" not in entry for entry in value):
         conversations = [_conversation(body, f"conversation {index}") for index, body in enumerate(value)]
         return _transcript("conversations", conversations, layout)
     if value and not isinstance(value[0], dict):
-        raise TranscriptError(f"found a list whose first entry is {_kind(value[0])}. {ACCEPTED}")
-    return _transcript("messages", [_bare(value, "the list", lambda index: f"message {index}")], layout)
+        raise TranscriptError(f"found a list whose first entry is {_describe_kind(value[0])}. {ACCEPTED}")
+    return _transcript("messages", [_bare_conversation(value, "the list", lambda index: f"message {index}")], layout)
 
 
 def _conversation(body: Any, where: str) -> TranscriptConversation:
     if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
-        found = f"an object {_keys(body)}" if isinstance(body, dict) else _kind(body)
+        found = f"an object {_describe_keys(body)}" if isinstance(body, dict) else _describe_kind(body)
         raise TranscriptError(f"{where} is {found} and has no list of 'messages'. {ACCEPTED}")
-    messages = _checked(body["messages"], lambda index: f"{where}, message {index}")
+    messages = _check_messages(body["messages"], lambda index: f"{where}, message {index}")
     if format_of(messages, body, where) == "openai":
         return TranscriptConversation(messages, body)
     if not isinstance(body.get("system"), str | list | None):
-        raise TranscriptError(f"{where} has a 'system' that is {_kind(body['system'])}; it must be text or blocks")
+        raise TranscriptError(
+            f"{where} has a 'system' that is {_describe_kind(body['system'])}; it must be text or blocks"
+        )
     return TranscriptConversation(to_openai(body), body, "anthropic")
 
 
-def _bare(values: Sequence[Any], what: str, where: Callable[[int], str]) -> TranscriptConversation:
-    """A conversation of which a file has nothing but the messages."""
-    messages = _checked(values, where)
+def _bare_conversation(values: Sequence[Any], what: str, where: Callable[[int], str]) -> TranscriptConversation:
+    """Return a conversation of which a file has nothing but the messages."""
+    messages = _check_messages(values, where)
     if format_of(messages, {}, what) == "openai":
         return TranscriptConversation(messages)
     return TranscriptConversation(to_openai(messages), None, "anthropic")
 
 
-def _checked(values: Iterable[Any], where: Callable[[int], str]) -> list[Message]:
+def _check_messages(values: Iterable[Any], where: Callable[[int], str]) -> list[Message]:
     try:
         return checked_messages(values)
     except MessageError as error:
@@ -334,7 +341,7 @@ def _checked(values: Iterable[Any], where: Callable[[int], str]) -> list[Message
         raise TranscriptError(f"{where(error.index or 0)}: {problem}. {ACCEPTED}") from error
 
 
-def _keys(value: dict[str, Any]) -> str:
+def _describe_keys(value: dict[str, Any]) -> str:
     names = [repr(name[:40]) for name in list(value)[:6]]
     if not names:
         return "without any keys"
@@ -342,14 +349,14 @@ def _keys(value: dict[str, Any]) -> str:
     return f"with the keys {', '.join(names)}{more}"
 
 
-def _kind(value: object) -> str:
+def _describe_kind(value: object) -> str:
     if value is None:
         return "null"
     names = {str: "text", bool: "true or false", list: "a list", dict: "an object"}
     return names.get(type(value), "a number")
 
 
-def _counted(count: int, noun: str) -> str:
+def _count_phrase(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

@@ -1,1 +1,1 @@
-"""Writing summaries: the document, the facts it is made of, and the summarizers."""
+"""Summaries: the document, the facts it is made of, and the summarizers."""

@@ -1,7 +1,7 @@
-"""The action log: what a tool call did, and how it came out, read without a model.
+"""Actions: what a tool call did, and its outcome, read without a model.
 
-Recognises files and commands by the names that agents' tools give their arguments, and what a shell command writes by
-its syntax. Judges an outcome by the words of the result. Knows one call and one result at a time.
+Files and commands are recognised by the names of a call's arguments, shell writes by their syntax, outcomes by the
+words of the result. Each function sees one call or one result.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from everlong.context.steps import LOOKING_TOOL, dropped_by, looks_only, only_prepares, ran_by, written_by
-from everlong.context.summary.wording import is_code
+from everlong.context.summary.clauses import is_code
 from everlong.context.text import beginning, clip
 from everlong.model import ToolCall
 
@@ -37,7 +37,7 @@ _FAILURE = re.compile(
     r"|exit(?:ed)?(?: with)?(?: code)?:? [1-9]\d*|<returncode>[1-9])\b|错误|失败|异常|无法|找不到|超时",
     re.IGNORECASE,
 )
-# Looking for plain words first spares most results the slow expression.
+# Searching for plain words first spares most results the slow expression.
 _FAILURE_WORDS = (
     *("error", "exception", "traceback", "fail", "fatal", "panicked", "denied", "refused", "not found"),
     *("no such file", "no module", "cannot", "can't", "unable", "timed out", "exit", "<returncode>"),
@@ -60,55 +60,55 @@ _STRUCTURE = re.compile(
     r"^\[exit(?: code)?:? 0\]$|^\W*(?:</?\w+>)?\W*$|^<(returncode|exit_code)>0</\1>$"
     r"|^(?:Waiting for the debugger|Debugger (?:attached|listening)|npm notice)\b"
 )
-"""Lines that say nothing: brackets, tags, and that all went well."""
+"""Lines that say nothing: brackets, tags, and exit codes of success."""
 
 OUTCOME_LENGTH = 160
 _RULER = 200
-"""A line that begins with so many marks is a ruler, whatever comes after."""
+"""A line that begins with this many marks is a ruler, whatever follows."""
 _LOOK_AT = 6_000
 _LINES_LOOKED_AT = 24
-"""An outcome is told at the end of a result."""
+"""Lines read of a result: its outcome stands at the end."""
 _LONG = 12
-"""A result of so many lines is told by its first line, a shorter one by its last."""
+"""A result of this many lines is told by its first line, a shorter one by its last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What one call did: its kind, the files it touched, and a line that names it."""
+    """One tool call: its kind, the files it touched, and a line that names it."""
 
     kind: ActionKind
     title: str
     paths: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-    """The files and folders that it took away."""
+    """Files and folders that it removed."""
 
     @property
     def changes(self) -> bool:
-        """Whether it wrote to files."""
+        """True if it wrote to files."""
         return self.kind in ("write", "edit")
 
     @property
     def looks(self) -> bool:
-        """Whether it only looks, thinks, asks or notes something: what came of that shows in what was done then."""
+        """True if it only looks, thinks, asks or takes notes; what came of that shows in later actions."""
         if self.kind == "run":
             return is_looking(self.title)
         return self.kind == "read" or (self.kind == "other" and bool(_NOTING.match(self.title)))
 
     @property
     def prepares(self) -> bool:
-        """Whether it is a command that only sets the stage for others, such as a new folder."""
+        """True for a command that only prepares others, such as making a folder."""
         ran = ran_by(self.title) if self.kind == "run" else None
         return ran is not None and only_prepares(ran)
 
     @property
     def removes(self) -> bool:
-        """Whether it is a command that takes files away or moves them, of which no result tells."""
+        """True for a command that removes or moves files, which prints no result."""
         ran = ran_by(self.title) if self.kind == "run" else None
         return ran is not None and ran.program.partition(" ")[0] in ("rm", "mv", "git")
 
     @property
     def source(self) -> str:
-        """The words under which lines that it read, wrote or brought are grouped."""
+        """The heading under which lines that it read, wrote or returned are grouped."""
         if self.kind in ("read", "write", "edit") or (self.kind == "run" and len(self.paths) == 1):
             return f"{', '.join(self.paths[:3])}:" if self.paths else f"{self.title}:"
         return f"$ {clip(self.title, _SOURCE_LENGTH)}" if self.kind == "run" else f"{clip(self.title, _SOURCE_LENGTH)}:"
@@ -121,28 +121,28 @@ _MARKS = re.compile(r"[{};]\s*$|\x1b\[|^\d+[\t→|]|^(?:from \S+ )?import \S+|^r
 
 @dataclass(frozen=True, slots=True)
 class ActionOutcome:
-    """How a call came out: whether it failed, and the line that says it best."""
+    """The outcome of a call: failed or not, and the line that says it best."""
 
     failed: bool
     line: str
 
     @property
     def told(self) -> str:
-        """The line, where it can stand among sentences; data cannot."""
+        """The line, if it can stand among sentences; empty if it is data."""
         is_data = self.line.startswith(("{", "[", "<")) or _MARKS.search(self.line) or is_code(self.line)
         return "" if is_data else self.line
 
 
 @lru_cache(maxsize=1_024)
 def is_looking(command: str) -> bool:
-    """Whether a command only looks at things, so that not finding them is no obstacle."""
+    """Return whether a command only looks at things, so that finding nothing is no obstacle."""
     ran = ran_by(command)
     return ran is not None and looks_only(ran)
 
 
 @lru_cache(maxsize=8)
 def action_of(call: ToolCall) -> Action:
-    """What a tool call does, as far as its name and arguments tell."""
+    """Return what a tool call does, as far as its name and arguments tell."""
     arguments = _arguments(call.arguments)
     command = _first(arguments, _COMMAND_KEYS)
     if command:
@@ -160,7 +160,7 @@ def action_of(call: ToolCall) -> Action:
 
 
 def _start_of(value: object, room: int) -> str:
-    """A value as Python writes it, at least as far as there is room: arguments may be huge and deep."""
+    """Return the beginning of a value as Python writes it, a little beyond ``room``: arguments may be huge."""
     if not isinstance(value, dict | list):
         return str(value)
     marks, started = ("{}" if isinstance(value, dict) else "[]"), ""
@@ -192,7 +192,7 @@ def _command_action(command: str) -> Action:
 
 
 def _without_heredocs(command: str) -> str:
-    """The command without the text that it feeds to another program."""
+    """Return a command without the text of its here-documents."""
     lines, kept, ends = command.splitlines(), [], ""
     for line in lines:
         if ends:
@@ -222,12 +222,12 @@ def _first(arguments: dict[str, Any], keys: tuple[str, ...]) -> str:
 
 
 def is_failure(line: str) -> bool:
-    """Whether a line reports a failure."""
+    """Return whether a line reports a failure."""
     return bool(_FAILURE.search(line)) and not _SUCCESS.search(line)
 
 
 def outcome_of(result: str) -> ActionOutcome:
-    """How a call came out, judged by the beginning and the end of its result."""
+    """Return the outcome of a call, judged by the beginning and the end of its result."""
     looked_at = result if len(result) <= _LOOK_AT else result[: _LOOK_AT // 2] + "\n" + result[-_LOOK_AT // 2 :]
     lines = looked_at.splitlines()
     newest_first = list(islice(_telling(reversed(lines)), _LINES_LOOKED_AT))
@@ -257,7 +257,7 @@ def outcome_of(result: str) -> ActionOutcome:
 
 
 def _complaint(newest_first: list[str]) -> str:
-    """The line that names the error; else the last that speaks of one, a bare exit code where nothing does."""
+    """Return the line that names the error, else the last line that mentions one, else a bare exit code."""
     complaints = [line for line in newest_first if _FAILURE.search(line) and not _SUCCESS.search(line)]
     named = next((line for line in complaints if _NAMED_ERROR.match(line)), "")
     said = next((line for line in complaints if line[0] != "<"), "")
@@ -265,5 +265,5 @@ def _complaint(newest_first: list[str]) -> str:
 
 
 def _telling(lines: Iterable[str]) -> Iterator[str]:
-    """Those of the lines that say something."""
+    """Yield the lines that say something."""
     return (line for raw in lines if (line := raw.strip()) and not _STRUCTURE.match(line[:_RULER]))

@@ -1,9 +1,8 @@
-"""What a summarizing model gets to read: the turns in pieces, redacted and made harmless, with tool outputs digested.
+"""The digest: what a summarizing model reads of a conversation, redacted and made harmless.
 
-A digest says what ran and what came out: the beginning, the end and the lines that matter, within a bound; never the
-placeholder of a cleared output. What people and models said is given whole, in several pieces where it is long. The
-marks between pieces carry a boundary that is derived from the material and occurs nowhere in it, so that no message
-can close the transcript, pose as another turn or as instructions. Knows nothing of models and windows.
+Spoken text is given whole, in pieces. A long tool output is reduced to its beginning, its end and the lines that
+matter. Marks between pieces carry a boundary that occurs nowhere in the material, so no message can close the
+transcript or pose as another turn or as instructions.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _ARGUMENT_TOKENS = 300
 _KEY_LINE_SHARE = 0.35
 _LOOK_AT = 24_000
 _MARK_TOKENS = 14
-"""What the mark before a piece costs at most."""
+"""The most tokens that the mark before a piece costs."""
 
 _TAG = re.compile(
     r"<(?=\s*/?\s*(?:turn|transcript|previous_summary|summary|memory|draft|missing|template|instructions|system)\b)",
@@ -35,7 +34,7 @@ _HEADING = re.compile(r"^([ \t>*-]*)(#{1,6})(?=[ \t])", re.MULTILINE)
 _LINE_ENDS = re.compile("\r\n?|[\u2028\u2029\x85\x0b\x0c\x1c-\x1e]")
 # Zero-width characters, direction marks and tag characters: what a person cannot see, a model should not read.
 _INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]")
-# The words with which chat templates begin and end a turn, and those that announce a summary of ours.
+# Control words of chat templates, and the words that announce a summary of ours.
 _SPECIAL = re.compile(r"<\|(?=\w)|(?<=\w)\|(?=>)")
 _ANNOUNCING = re.compile(r"\[(?=CONTEXT (?:COMPACTION|SUMMARY))")
 _TROUBLE = re.compile(
@@ -44,7 +43,7 @@ _TROUBLE = re.compile(
 
 
 class DigestPiece(NamedTuple):
-    """Something to read, with what it is and what it costs."""
+    """A piece to read, with its label and its tokens."""
 
     label: str
     body: str
@@ -52,31 +51,31 @@ class DigestPiece(NamedTuple):
 
 
 def escaped(text: str) -> str:
-    """Text in which nothing can be mistaken for the prompt's own marks or headings."""
+    """Return text in which nothing can be mistaken for the prompt's own marks or headings."""
     return _HEADING.sub(r"\1\\\2", without_marks(text))
 
 
 def without_marks(text: str) -> str:
-    """Text without invisible characters, and with tags and control words of prompts made plain."""
+    """Return text without invisible characters, and with the prompt's tags and control words defused."""
     if not text.isascii():
         text = _INVISIBLE.sub("", text)
     return without_control_words(_TAG.sub("&lt;", _LINE_ENDS.sub("\n", text)))
 
 
 def without_control_words(text: str) -> str:
-    """Text that cannot pose as the beginning of a turn or of a summary."""
+    """Return text that cannot pose as the beginning of a turn or of a summary."""
     if "<|" in text:
         text = _SPECIAL.sub(lambda match: match[0][:-1], text)
     return _ANNOUNCING.sub("(", text) if "[CONTEXT" in text else text
 
 
 def outgoing(text: str) -> str:
-    """Text as it may leave the process inside a prompt: without secrets, without marks."""
+    """Return text as it may leave the process inside a prompt: without secrets, without marks."""
     return escaped(redacted(text))
 
 
 def boundary(material: Iterable[str]) -> str:
-    """A token that is derived from the material and occurs nowhere in it."""
+    """Return a token that is derived from the material and occurs nowhere in it."""
     texts = list(material)
     digest = hashlib.sha256()
     for text in texts:
@@ -89,7 +88,7 @@ def boundary(material: Iterable[str]) -> str:
 
 
 def turn_pieces(turns: Sequence[Message], room: int, count: TextCount) -> Iterator[DigestPiece]:
-    """Every turn in pieces of at most ``room`` tokens, none left out."""
+    """Yield every turn in pieces of at most ``room`` tokens, none left out."""
     ran: dict[str, str] = {}
     for message in turns:
         role = str(message["role"])
@@ -111,7 +110,7 @@ def turn_pieces(turns: Sequence[Message], room: int, count: TextCount) -> Iterat
 
 
 def _digest(text: str, count: TextCount) -> str:
-    """The beginning, the end and the lines that matter of a tool output."""
+    """Return the beginning, the end and the lines that matter of a tool output."""
     if len(text) <= _RESULT_TOKENS or count(text) <= _RESULT_TOKENS:
         return text
     ends = shorten_text(text, int(_RESULT_TOKENS * (1 - _KEY_LINE_SHARE)), count)
@@ -129,7 +128,7 @@ def _digest(text: str, count: TextCount) -> str:
 
 
 def _ranked(text: str) -> list[str]:
-    """Lines by how much they matter: those that tell of trouble, then those with the most names."""
+    """Return lines by importance: those that tell of trouble, then those with the most names."""
     looked_at = text if len(text) <= _LOOK_AT else text[: _LOOK_AT // 2] + "\n" + text[-_LOOK_AT // 2 :]
     lines = list(dict.fromkeys(clip(line.strip(), 200) for line in looked_at.splitlines() if len(line) > 3))
 
@@ -140,7 +139,10 @@ def _ranked(text: str) -> list[str]:
 
 
 def split(text: str, room: int, count: TextCount) -> Iterator[str]:
-    """A text in pieces of at most ``room`` tokens, cut between lines or words, nothing left out; one sign at least."""
+    """Yield a text in pieces of at most ``room`` tokens, cut between lines or words, nothing left out.
+
+    A piece has at least one character.
+    """
     room = max(1, room)
     start = 0
     while start < len(text):
@@ -154,8 +156,8 @@ def split(text: str, room: int, count: TextCount) -> Iterator[str]:
         start = cut
 
 
-def packed(pieces: Iterable[DigestPiece], room: int) -> Iterator[list[DigestPiece]]:
-    """Neighbouring pieces together, as many as fit ``room`` tokens."""
+def pack(pieces: Iterable[DigestPiece], room: int) -> Iterator[list[DigestPiece]]:
+    """Yield groups of neighbouring pieces, as many as fit ``room`` tokens."""
     part: list[DigestPiece] = []
     spent = 0
     for piece in pieces:
@@ -169,6 +171,6 @@ def packed(pieces: Iterable[DigestPiece], room: int) -> Iterator[list[DigestPiec
 
 
 def enclosed(name: str, pieces: Iterable[DigestPiece], token: str) -> str:
-    """Pieces between marks that carry the boundary."""
+    """Return pieces between marks that carry the boundary."""
     inside = "\n".join(f"[{token} {piece.label}]\n{piece.body}" for piece in pieces)
     return f"<{name} {token}>\n{inside}\n</{name} {token}>"

@@ -1,7 +1,7 @@
 """The summary as a document: fixed headings, items under them, a token budget.
 
-Reads the summaries of this and older versions back in, so that the next compaction can update instead of rewrite.
-Knows nothing of conversations; only of headings and items.
+It reads summaries of this and older versions back in, so that the next compaction can update instead of rewrite. It
+knows headings and items, no conversations.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+CONSTRAINTS = "Constraints & Preferences"
 PROGRESS = "Progress"
 PROGRESS_PARTS = ("Done", "In Progress", "Blocked")
 
 SECTIONS = (
     "Goal",
-    "Constraints & Preferences",
+    CONSTRAINTS,
     *PROGRESS_PARTS,
     "Key Decisions",
     "Resolved Questions",
@@ -25,13 +26,13 @@ SECTIONS = (
     "Critical Context",
     "Tools & Patterns",
 )
-"""All places where an item can stand, in the order of the document."""
+"""All sections, in the order of the document."""
 
 _ALIASES = {
     "remaining work": "Next Steps",
-    "constraints": "Constraints & Preferences",
-    "preferences": "Constraints & Preferences",
-    "constraints and preferences": "Constraints & Preferences",
+    "constraints": CONSTRAINTS,
+    "preferences": CONSTRAINTS,
+    "constraints and preferences": CONSTRAINTS,
     "tools and patterns": "Tools & Patterns",
     "completed": "Done",
     "completed actions": "Done",
@@ -42,16 +43,16 @@ _ALIASES = {
     "files": "Relevant Files",
     "decisions": "Key Decisions",
 }
-_BY_NAME = {section.lower(): section for section in SECTIONS} | _ALIASES
+_SECTION_OF_NAME = {section.lower(): section for section in SECTIONS} | _ALIASES
 _HEADING = re.compile(r"(#{2,3})\s+(.*?)\s*:?\s*#*\s*$")
 _EMPTY_ITEM = re.compile(r"[-*•]?\s*(?:\(?(?:none|n/a|nothing|无|没有)[.。)]*)?\s*$", re.IGNORECASE)
 
 _OLDEST_FIRST = frozenset({"Done", "Resolved Questions", "Key Decisions", "Critical Context", "Relevant Files"})
-"""Sections in order of time: when room runs out, what is oldest goes first."""
+"""Sections in order of time: when room runs out, their oldest item goes first."""
 
 SHARES = {
     "Goal": 0.10,
-    "Constraints & Preferences": 0.25,
+    CONSTRAINTS: 0.25,
     "Done": 0.35,
     "In Progress": 0.06,
     "Blocked": 0.05,
@@ -63,7 +64,8 @@ SHARES = {
     "Critical Context": 0.22,
     "Tools & Patterns": 0.02,
 }
-"""What each section may claim of a budget while another wants room; together more than one, since many are short."""
+"""The share of a budget that each section may claim while another wants room. They add up to more than one, since many
+sections are short."""
 
 
 @dataclass(slots=True)
@@ -80,7 +82,7 @@ class SummaryDocument:
         for line in text.splitlines():
             heading = _HEADING.match(line)
             if heading:
-                section = _BY_NAME.get(heading[2].strip("*").lower(), "Critical Context")
+                section = _SECTION_OF_NAME.get(heading[2].strip("*").lower(), "Critical Context")
             elif _EMPTY_ITEM.match(line.strip()):
                 continue
             elif line[:1].isspace() and document.items[section]:
@@ -90,7 +92,7 @@ class SummaryDocument:
         return document
 
     def render(self) -> str:
-        """The document as Markdown, in fixed order, empty headings left out."""
+        """Return the document as Markdown, in fixed order, without empty headings."""
         blocks: list[str] = []
         for section in SECTIONS:
             if section == PROGRESS_PARTS[0] and any(self.items[part] for part in PROGRESS_PARTS):
@@ -101,23 +103,23 @@ class SummaryDocument:
         return "\n".join(block if block.startswith("###") else f"\n{block}" for block in blocks).strip()
 
     def filled_sections(self) -> tuple[str, ...]:
-        """The sections that have items."""
+        """Return the sections that have items."""
         return tuple(section for section in SECTIONS if self.items[section])
 
     def is_empty(self) -> bool:
-        """Whether no section has an item."""
+        """Return whether no section has an item."""
         return not self.filled_sections()
 
     def fit(self, budget: int, count: Callable[[str], int], keep: Callable[[str], object] = lambda _: False) -> str:
-        """The rendered document within a budget; sections that take more than their share give items up first.
+        """Drop items until the document fits a budget, and return it rendered.
 
-        Items that ``keep`` is true of go last.
+        Sections beyond their share give up items first. Items for which ``keep`` is true go last.
         """
         costs = {section: [count(item) + 1 for item in self.items[section]] for section in SECTIONS}
         heading = 6
         text = self.render()
         while count(text) > budget and not self.is_empty():
-            # Drop about as much as is too much before rendering again, so that the work stays linear.
+            # Drop about the surplus before rendering again, so that the work stays linear.
             over = max(1, count(text) - budget)
             while over > 0 and not self.is_empty():
                 over -= self._drop_one(costs, budget, keep)
@@ -135,7 +137,7 @@ class SummaryDocument:
         places = places or list(range(len(self.items[fullest])))
         place = places[0 if fullest in _OLDEST_FIRST else -1]
         above, line_break, line = self.items[fullest][place].rpartition("\n")
-        if "\n" in above:  # of lines under one source the last goes first; a source with nothing under it says nothing
+        if "\n" in above:  # drop the last line under a source; the source alone says nothing
             share = max(1, costs[fullest][place] * len(line) // len(above + line_break + line))
             self.items[fullest][place] = above
             costs[fullest][place] -= share

@@ -1,7 +1,7 @@
-"""Entities: the paths, identifiers, numbers, ids and addresses that later work will need by their exact name.
+"""Entities: the paths, identifiers, numbers, ids and addresses that later work needs by their exact name.
 
-A word of prose can be put differently; a port number cannot. One pass over a text with one expression, then cheap
-looks at each token. Knows nothing of messages.
+A word of prose can be paraphrased; a port number cannot. One pass over a text with one expression, then cheap checks of
+each token.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ _COMMON = frozenset(
 
 
 _JOINTS = re.compile(r"[/:=&?#@,.](?:(?<!\.)[/:=&?#@,]*|(?=[A-Za-z_]*[A-Z_])|(?<=[a-z_A-Z]{4}\.)(?![a-z]{1,4}$))")
-"""Where a path or a dotted name falls apart into names of its own; a file keeps its ending.
+"""Places where a path or a dotted name falls apart into names of its own; a file keeps its ending.
 
-Begins with what can be searched for at once, as most names have no joint."""
+The expression begins with characters that can be searched for at once, as most names have no joint.
+"""
 
 
 def _characters(*shapes: str) -> str:
-    """The ASCII characters that make a token of every shape."""
+    """Return the ASCII characters that make a token of every shape."""
     return "".join(c for c in map(chr, range(128)) if all(_TOKEN.fullmatch(shape.format(c)) for shape in shapes))
 
 
@@ -41,10 +42,10 @@ _LONGEST_REMEMBERED = 400
 
 
 class _Remembered(dict[bytes, tuple[str, ...]]):
-    """The entities of each run of token characters. Runs recur, so most looks are one lookup."""
+    """The entities of each run of token characters, cached: runs recur."""
 
     def __missing__(self, chunk: bytes) -> tuple[str, ...]:
-        # Most of what is new is a plain word, which names nothing; neither do marks alone.
+        # Most new runs are plain words or punctuation, which name nothing.
         is_plain = chunk.isalpha() if chunk.islower() else not chunk[:1].isalnum() and not chunk.strip(_MARKS_ALONE)
         found = () if is_plain else _named_in(chunk.decode("ascii"))
         if len(chunk) <= _LONGEST_REMEMBERED:
@@ -58,8 +59,8 @@ _remembered = _Remembered()
 
 
 def entities(text: str) -> list[str]:
-    """The entities of a text in order of appearance, repeats included; of a path or dotted name also its parts."""
-    # Tokens are ASCII and never go beyond a run of their characters: splitting bytes is the quickest way to find those.
+    """Return the entities of a text in order, with repeats; of a path or dotted name also its parts."""
+    # Tokens are ASCII and stay within a run of token characters; splitting bytes is the fastest way to find runs.
     data = text.encode() if text.isascii() else text.encode("utf-8", "surrogatepass")
     return [name for chunk in data.translate(_CHUNK_BYTES).split() for name in _remembered[chunk]]
 
@@ -68,7 +69,7 @@ def _named_in(run: str) -> tuple[str, ...]:
     if run.isalnum():
         return (run,) if _entity(run) else ()
     named: list[str] = []
-    for token in _tokens(run):  # itself, where it is an entity, and those of its parts that are
+    for token in _tokens(run):  # the token itself and its parts, as far as they are entities
         whole, parts = _entity(token), _JOINTS.split(token)
         if whole:
             named.append(whole)
@@ -79,8 +80,8 @@ def _named_in(run: str) -> tuple[str, ...]:
 
 
 def _tokens(run: str) -> list[str]:
-    # Cut where only a new token can start, and without the marks at its end, a piece is one token to its very end: so
-    # no marks are gone through again and again in search of one.
+    # Cut where only a new token can start and strip trailing marks: then each piece is one token to its end, and the
+    # expression never backtracks over long runs of marks.
     if not _ONLY_STARTS.search(run):
         if run[0] in _STARTS and run[-1] in _ENDS:
             return [run]
@@ -105,7 +106,7 @@ def _entity(raw: str) -> str:
 
 
 def _is_identifier(word: str) -> bool:
-    """Whether a capital in the middle of a word makes it a name, such as parseDate."""
+    """Return whether a capital inside of a word makes it a name, such as parseDate."""
     return len(word) > 3 and not (word.islower() or word.isupper() or word.istitle())
 
 

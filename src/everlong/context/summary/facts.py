@@ -1,26 +1,19 @@
-"""What one message contributes to a summary besides its own lines.
+"""The facts of one message: everything it contributes to a summary besides quoted lines.
 
-What a person asked, stated, preferred and decided, in clauses; what an assistant decided, planned and concluded;
-actions and their outcomes. Each message is read by itself, so that its facts can be remembered.
+From a person: clauses that ask or state, preferences, decisions, retractions. From an assistant: decisions, next steps,
+the conclusion, actions. From a tool: the outcome. Each message is read by itself, so its facts can be cached.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice
-from typing import NamedTuple
 
 from everlong.context.literals import is_summary
 from everlong.context.summary.actions import Action, ActionOutcome, action_of, outcome_of
-from everlong.context.summary.entities import entities
-from everlong.context.summary.language import marks, sentences
-from everlong.context.summary.retractions import TakenBack, taken_back
-from everlong.context.summary.wording import (
+from everlong.context.summary.clauses import (
     NO_CONCLUSION,
     Clause,
     Conclusion,
@@ -31,15 +24,17 @@ from everlong.context.summary.wording import (
     plain_line,
     prose,
 )
+from everlong.context.summary.language import marks, sentences
+from everlong.context.summary.retractions import Retraction, taken_back
 from everlong.context.text import beginning, one_line
 from everlong.model import Message, calls_of, read_message, text_of
 
 SAID_LENGTH = 240
-_LOOK_AT = 16_000
-"""Characters of a long text that are read: its beginning and its end."""
-_REQUEST_LOOK_AT = 4_000
-_ANSWER_LOOK_AT = 1_600
-"""Characters of a person's and of an assistant's text that are cut into clauses; more says the same at length."""
+MOST_READ = 16_000
+"""Characters read of a long text, from its beginning and its end."""
+_MOST_READ_OF_REQUEST = 4_000
+_MOST_READ_OF_ANSWER = 1_600
+"""Characters of a person's and of an assistant's text that are cut into clauses; the rest tends to repeat them."""
 _LONGEST_SENTENCE = 300
 _MOST_CLAUSES = 24
 _MOST_RULES = 8
@@ -65,41 +60,20 @@ _PREFERENCE_STARTS = (
     *("must", "prefer", "avoid", "don't ", "do not ", "only ", "no more", "no later", "no earlier", "no less"),
     *("not allowed", "stick to", "instead of", "rather than", "deadline", "due ", "budget ", "allergic", "under "),
     *("below ", "within ", "over ", "above ", "no longer", "require", "need", "should", "my goal", "my target"),
-    *(
-        "my limit",
-        "my aim",
-        "our goal",
-        "our target",
-        "our limit",
-        "our aim",
-        "my own",
-        "our own",
-        "my pref",
-        "our pref",
-    ),
-    *(
-        "my prio",
-        "our prio",
-        "my favo",
-        "our favo",
-        "i ",
-        "set a",
-        "set my",
-        "limit",
-        "i'm comfortable",
-        "i'm interested",
-    ),
+    *("my limit", "my aim", "our goal", "our target", "our limit", "our aim", "my own", "our own", "my pref"),
+    *("our pref", "my prio", "our prio", "my favo", "our favo", "i ", "set a", "set my", "limit"),
+    *("i'm comfortable", "i'm interested"),
 )
-"""How each English phrase of that expression begins: looking at those places only spares it most of a text."""
+"""The beginnings of the English phrases in `_PREFERS`; matching only at these places saves most of the work."""
 ORDERS = re.compile(r"(?:please )?(?:use|name|keep|call it|stick|don't|do not|never|always|only)\b", re.IGNORECASE)
 _SEEKS = re.compile(
     r"(?:understand|know|learn|figure|find|see|verify|check|calculate|solve|explain|show|tell|compare|review|confirm"
     r"|determine|identify|describe|decide)\b",
     re.IGNORECASE,
 )
-"""How people begin who want to find something out, whatever they say in it about rules."""
+"""Beginnings of clauses that want to find something out, even if they mention rules."""
 _NO_SUBJECT = re.compile(r"(?:should(?:n't)?|needs?|must) (?:not )?(?:be|to be)\b", re.IGNORECASE)
-"""What is to be so was named in the sentence before."""
+"""Beginnings of clauses whose subject stands in the sentence before."""
 _NEVER_DID = re.compile(
     r"\b(?:i|we|has|have|had|'ve) never\b|\b(?:must|should) be (?:something|some|a|an|the)\b|\b(?:could|might) be\b"
     r"|\bshould(?:n't)? be (?:in|on|at|there|here|able|enough|okay|ok|fine|right|good|eligible|that|this|so)\b"
@@ -136,15 +110,15 @@ _UNDECIDED = re.compile(
     r"|\bkeep (?:an eye|in mind|you posted|\w+ing)\b",
     re.IGNORECASE,
 )
-"""Words of someone who weighs a choice, or follows advice that stands somewhere else."""
+"""Words of someone who weighs a choice, or follows advice that stands elsewhere."""
 _REPORTS = re.compile(
     r"^(?:i|we)(?:'ve| have)? (?:\w+ly |just )?(?:(?!prefer|need|decid|prioriti|limit)\w+ed|made|got|had|found|did"
     r"|went|took|saw|ran|been)\b|\b(?:currently|recently|already|so far)\b(?! set\b)",
     re.IGNORECASE,
 )
-"""How things went or stand, rather than how they are to be."""
+"""Words that report how things are or went, rather than how they should be."""
 _BACKGROUND = re.compile(r",? (?:considering|given|especially|where|while|since|because|when)\b", re.IGNORECASE)
-"""Where a request stops and tells around it."""
+"""The point where a request ends and its background begins."""
 _CHOICE_WORDS = (
     *("decided", "chosen", "opted", "picked", "agreed", "chose", "settled", "i'll ", "we'll ", "i will ", "we will "),
     *("let's ", "going with", "ahead with", "switch", "changed my mind", "on second thought"),
@@ -176,55 +150,55 @@ _ABANDONED = re.compile(r"\b(?:if|whether|maybe|perhaps|might|could|wait|hmm)\b|
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a message says, by kind."""
+    """The content of one message, by kind."""
 
     role: str
     said: str = ""
     clauses: tuple[Clause, ...] = ()
-    """What a person asked for and stated; what they prefer and decided stands apart."""
+    """Clauses in which a person asks or states something; preferences and decisions are kept apart."""
     preferences: tuple[Clause, ...] = ()
-    """What a person wants to hold, and what they say about themselves."""
+    """Standing wishes of a person, and what they say about themselves."""
     rules: tuple[str, ...] = ()
-    """What the project's instructions demand, which a client sends along."""
+    """Demands of the project's instructions, which a client sends along."""
     decisions: tuple[str, ...] = ()
     next_steps: tuple[str, ...] = ()
     conclusion: Conclusion = NO_CONCLUSION
-    """The sentences with which an assistant's message says what came of a request."""
+    """The sentences in which an assistant says what came of a request."""
     stated: str = ""
-    """The last words of an assistant's message, in whole sentences."""
+    """The first whole sentences of an assistant's message."""
     goes_ahead: bool = False
-    """Whether a person only says to go on."""
+    """True if a person only says to go on."""
     changes_mind: bool = False
-    takes_back: tuple[TakenBack, ...] = ()
+    retractions: tuple[Retraction, ...] = ()
     offers: bool = False
-    """Whether an assistant's message ends with a question."""
+    """True if an assistant's message ends with a question."""
     is_short: bool = False
-    """Whether an assistant's message is an answer of a few words."""
+    """True if an assistant's message is an answer of a few words."""
     actions: tuple[tuple[str, str, Action], ...] = ()
-    """Call id, tool name and what the call did."""
+    """Each call's id, its tool's name, and the action."""
     outcome: ActionOutcome | None = None
     call_id: str = ""
 
 
 def read_facts(message: Message) -> Facts:
-    """The facts of one message."""
+    """Return the facts of one message."""
     role = message["role"]
     if role == "assistant":
         return _assistant_facts(message, text_of(message))
-    if is_summary(message):  # it poses as a summary: said by the user, but no source of rules and requests
+    if is_summary(message):  # a text that poses as a summary is no source of rules and requests
         return Facts(role, said=beginning(text_of(message), SAID_LENGTH))
     read = read_message(message)
     if role == "tool":
         call_id = str(message.get("tool_call_id") or "")
-        return Facts(role, outcome=outcome_of(_bounded(read.material)), call_id=call_id, rules=_rules(read.rules))
+        return Facts(role, outcome=outcome_of(bounded(read.material)), call_id=call_id, rules=_rules(read.rules))
     return _person_facts(role, read.typed, read.rules)
 
 
 def _person_facts(role: str, typed: str, rules: str) -> Facts:
-    text = _bounded(typed)
-    spoken = prose(_bounded(typed, _REQUEST_LOOK_AT))
+    text = bounded(typed)
+    spoken = prose(bounded(typed, _MOST_READ_OF_REQUEST))
     said = clauses(spoken, _MOST_CLAUSES)
-    # Most messages decide nothing, which one look at all of it tells.
+    # A cheap check first: most messages decide nothing.
     lowered = spoken.replace("’", "'").lower()
     may_decide = not spoken.isascii() or any(word in lowered for word in _CHOICE_WORDS)
     decided = [clause for clause in said if may_decide and _is_decision(clause)]
@@ -239,7 +213,7 @@ def _person_facts(role: str, typed: str, rules: str) -> Facts:
         rules=_rules(rules),
         goes_ahead=is_go_ahead(typed) or not said,
         changes_mind=any(marks("change_of_mind", sentence) for sentence in found[:12]),
-        takes_back=taken_back(text, found),
+        retractions=taken_back(text, found),
     )
 
 
@@ -280,10 +254,10 @@ def _prefers(text: str, lowered: str) -> bool:
 
 
 def _rules(text: str) -> tuple[str, ...]:
-    """The sentences of a project's instructions that demand something."""
+    """Return the sentences of a project's instructions that demand something."""
     if not text:
         return ()
-    demands = (plain_line(sentence) for sentence in sentences(_bounded(text)) if marks("constraint", sentence))
+    demands = (plain_line(sentence) for sentence in sentences(bounded(text)) if marks("constraint", sentence))
     return tuple(islice((line for line in demands if 14 <= len(line) <= _LONGEST_SENTENCE), _MOST_RULES))
 
 
@@ -291,13 +265,13 @@ def _assistant_facts(message: Message, text: str) -> Facts:
     actions = tuple((call.id, call.name, action_of(call)) for call in calls_of(message))
     if not text:
         return Facts("assistant", actions=actions)
-    short = _bounded(text, _ANSWER_LOOK_AT)
+    short = bounded(text, _MOST_READ_OF_ANSWER)
     found = [line for sentence in sentences(prose(short)) if (line := plain_line(sentence))]
     return Facts(
         "assistant",
         said=beginning(text, SAID_LENGTH),
-        decisions=_first(found, _AGENT_DECIDES, 2) if _may_decide(short) else (),
-        next_steps=_first(found, _STEP, 2) if _may_plan(short) else (),
+        decisions=_first_matching(found, _AGENT_DECIDES, 2) if _may_have(_DECISION_WORDS, short) else (),
+        next_steps=_first_matching(found, _STEP, 2) if _may_have(_STEP_WORDS, short) else (),
         conclusion=conclude(found),
         stated=_stated(found),
         actions=actions,
@@ -307,24 +281,19 @@ def _assistant_facts(message: Message, text: str) -> Facts:
 
 
 def removed_by(message: Message) -> Iterator[str]:
-    """The files that the calls of a message take away."""
+    """Yield the files that the calls of a message remove."""
     for call in calls_of(message) if message["role"] == "assistant" else ():
         yield from action_of(call).removed
 
 
-def _may_decide(text: str) -> bool:
-    """Whether a text has any word of a decision; most have none, which one look tells."""
+def _may_have(words: Iterable[str], text: str) -> bool:
+    """Return whether a text has any of some words; a cheap check that most texts fail."""
     lowered = text.lower()
-    return any(word in lowered for word in _DECISION_WORDS) or not text.isascii()
+    return any(word in lowered for word in words) or not text.isascii()
 
 
-def _may_plan(text: str) -> bool:
-    lowered = text.lower()
-    return any(word in lowered for word in _STEP_WORDS) or not text.isascii()
-
-
-def _first(found: Sequence[str], pattern: re.Pattern[str], most: int) -> tuple[str, ...]:
-    """The first whole sentences of a kind, none that only weighs a possibility."""
+def _first_matching(found: Sequence[str], pattern: re.Pattern[str], most: int) -> tuple[str, ...]:
+    """Return the first whole sentences that match a pattern, skipping those that only weigh a possibility."""
     fitting = (
         sentence
         for sentence in found
@@ -337,7 +306,7 @@ def _first(found: Sequence[str], pattern: re.Pattern[str], most: int) -> tuple[s
 
 
 def _stated(found: Iterable[str]) -> str:
-    """The first sentences of a message, as many as fit, none of them cut."""
+    """Return the first sentences of a message, as many as fit uncut."""
     text = ""
     for sentence in found:
         if len(text) + len(sentence) >= _LONGEST_SENTENCE:
@@ -346,172 +315,6 @@ def _stated(found: Iterable[str]) -> str:
     return one_line(text)
 
 
-def _bounded(text: str, most: int = _LOOK_AT) -> str:
+def bounded(text: str, most: int = MOST_READ) -> str:
+    """Return the beginning and the end of a text that is longer than ``most`` characters."""
     return text if len(text) <= most else f"{text[: most * 2 // 3]}\n{text[-most // 3 :]}"
-
-
-_MONTH = r"(?:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)[a-z]*\.?"
-_FIGURE = re.compile(
-    rf"(?P<date>\b{_MONTH}\s\d{{1,2}}(?:st|nd|rd|th)?\b|\b\d{{1,2}}(?:st|nd|rd|th)?\s{_MONTH}(?![a-z])|\b\d{{4}}-\d\d-\d\d\b)"
-    r"|(?P<money>[$€£¥]\s?\d[\d,.]*\d|[$€£¥]\s?\d)"
-    r"|(?P<percent>\b\d+(?:[.,]\d+)?\s?(?:%|percent\b))"
-    r"|(?P<time>\b\d{1,2}(?::\d\d)?\s?[ap]\.?m\b|\b\d{1,2}:\d\d\b)"
-    r"|(?P<version>\bv?\d+(?:\.\d+){2,}|\bv\d+(?:\.\d+)*)"
-    r"|(?P<count>(?<![\w.$€£¥-])\d[\d,]*(?:\.\d+)?)(?:[ -]?(?P<unit>[a-z]{1,12})\b|(?![\w]))",
-    re.IGNORECASE,
-)
-_NO_UNIT = re.compile(
-    r"a|after|and|as|at|before|but|by|for|from|if|in|is|of|on|or|out|per|since|so|than|that|the|to|until|up|when|with"
-    r"|within"
-)
-_FORMER = re.compile(r"\bfrom (?:around |about |nearly )?$", re.IGNORECASE)
-"""What stands before a value that no longer held when the clause was said."""
-_NUMERIC = re.compile(r"[\d.,:/$%-]+(?:st|nd|rd|th|%)?")
-_BARE = 0.35
-"""What a number says of which nothing is known."""
-_YEAR = re.compile(r"(?:19|20)\d\d")
-_WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
-_CHANGES = re.compile(
-    r"\b(?:now|new|newly|updated?|recent|recently|latest|improved|increased|decreased|reduced|raised|lowered|grew|grown"
-    r"|climbed|dropped|reached|rescheduled|moved|extended|adjusted|changed|revised|postponed|pushed|shifted|upgraded"
-    r"|expanded|bumped|up to|down to|up from|down from|instead|total of|by now)\b"
-    r"|现在|改为|改成|已经|增加到|减少到|更新|推迟|提前|最新",
-    re.IGNORECASE,
-)
-"""Words of someone who gives a new value of something."""
-_COMMON = re.compile(
-    r"the|and|for|with|that|this|from|have|has|had|are|was|were|been|can|could|would|will|how|what|when|where|which|who"
-    r"|why|using|use|used|like|into|make|sure|want|need|help|some|our|your|get|got|also|should|them|then|its|not|but"
-    r"|there|any|about|out|each|other|more|than|know|show|give|before|after|first|you|all|way|now|new|just|around|over"
-    r"|under|within|while|since|considering|especially|they|their|his|her|him|she|too|very|much|many"
-)
-_ENOUGH, _ENOUGH_CHANGED = 0.6, 0.42
-"""The share of a clause's weight that it has in common with a later one on the same thing, and where that tells of a
-change."""
-_ENOUGH_OF_LONGER = 0.35
-_LEAST_NEAR = 2
-_BEFORE, _AFTER = 48, 24
-"""Characters around a figure that say what it is a figure of."""
-_FEW_CLAUSES, _FEW_SHARE = 4, 0.06
-_NONE: frozenset[str] = frozenset()
-_LEAST_SHARED, _LEAST_SHARED_CHANGED = 3, 2
-_WHEN = frozenset({"date", "time"})
-_MOST_COMPARED = 400
-"""Clauses with figures that are held against each other."""
-
-
-class Given(NamedTuple):
-    """What a clause says in figures, and what it is about."""
-
-    values: Mapping[str, frozenset[str]]
-    """By unit."""
-    words: frozenset[str]
-    near: Mapping[str, frozenset[str]]
-    """By unit, the words around its figures."""
-    changes: bool
-    """Whether it tells of a change."""
-
-
-@lru_cache(maxsize=8_192)
-def given_in(text: str) -> Given:
-    """Return the figures of a clause with their units, and the words that say what it is about."""
-    values: dict[str, set[str]] = {}
-    near: dict[str, set[str]] = {}
-    for found in _FIGURE.finditer(text):
-        kind = found.lastgroup or ""
-        if _FORMER.search(text, max(0, found.start() - 16), found.start()) and kind != "date":
-            continue
-        value, unit = found[0], kind
-        if kind in ("count", "unit"):
-            named = (found["unit"] or "").lower()
-            value, unit = found["count"], "" if _NO_UNIT.fullmatch(named) else _stem(named)
-            if _YEAR.fullmatch(value):
-                continue
-        values.setdefault(unit, set()).add(" ".join(value.lower().rstrip(".,").split()))
-        before, after = text[max(0, found.start() - _BEFORE) : found.start()], text[found.end() : found.end() + _AFTER]
-        near.setdefault(unit, set()).update(_content(before.partition(" ")[2]), _content(after.rpartition(" ")[0]))
-    return Given(
-        {unit: frozenset(found) for unit, found in values.items()},
-        _content(text),
-        {unit: frozenset(words) for unit, words in near.items()},
-        _CHANGES.search(text) is not None,
-    )
-
-
-def _content(text: str) -> frozenset[str]:
-    words = map(str.lower, _WORD.findall(text.replace("’", "'")))
-    return frozenset(_stem(word) for word in words if not _COMMON.fullmatch(word))
-
-
-def figures_and_names(text: str) -> dict[str, float]:
-    """Return the figures of a text with their units, and its names, each with how much it says by itself."""
-    given = given_in(text).values
-    found = {f"{value} {unit}": 1.0 if unit else _BARE for unit, values in given.items() for value in values}
-    return found | {name: 1.0 for name in entities(text) if not _NUMERIC.fullmatch(name)}
-
-
-def tells_change(text: str) -> bool:
-    """Whether a clause gives a new value of something."""
-    given = given_in(text)
-    return bool(given.values) and given.changes
-
-
-def out_of_date(clauses: Sequence[tuple[int, str]]) -> set[int]:
-    """Return the places of clauses that a later one gives another value for; each comes with when it was said."""
-    told = [(place, order, given) for place, (order, text) in enumerate(clauses) if (given := given_in(text)).values]
-    told = sorted(told, key=lambda entry: entry[1])[-_MOST_COMPARED:]
-    rarity = _Rarity([given.words for _, _, given in told])
-    old: set[int] = set()
-    for at, (place, order, given) in enumerate(told):
-        for _, later_order, later in told[at + 1 :]:
-            if later_order > order and _replaces(later, given, rarity):
-                old.add(place)
-                break
-    return old
-
-
-class _Rarity:
-    """How much a word tells about what a clause is about: one that all clauses have tells nothing."""
-
-    def __init__(self, texts: Sequence[frozenset[str]]) -> None:
-        self._seen = Counter(word for words in texts for word in words)
-        self._count = len(texts)
-
-    def weight(self, words: Iterable[str]) -> float:
-        return sum(math.log1p(self._count / self._seen[word]) for word in words)
-
-    def rare(self, words: Iterable[str]) -> int:
-        """How many of the words hardly any other clause has."""
-        most = max(_FEW_CLAUSES, self._count * _FEW_SHARE)
-        return sum(self._seen[word] <= most for word in words)
-
-
-def _replaces(new: Given, old: Given, rarity: _Rarity) -> bool:
-    shared = new.words & old.words
-    counted = [unit for unit in old.values if unit not in _WHEN]
-    given_again = [unit for unit in counted if _gives_another(new, old.values[unit], unit)]
-    if any(rarity.rare(new.near.get(unit, _NONE) & old.near[unit]) >= _LEAST_NEAR for unit in given_again if unit):
-        return True  # the very words around it
-    if len(shared) < (_LEAST_SHARED_CHANGED if new.changes else _LEAST_SHARED):
-        return False
-    if counted and len(given_again) * 2 < len(counted) + (not new.changes):
-        return False  # what the older one gives besides stays told
-    if not counted and not (new.changes and any(_gives_another(new, old.values[unit], unit) for unit in old.values)):
-        return False  # many things have a date; another is given where one is said to be moved
-    less, more = sorted((rarity.weight(new.words), rarity.weight(old.words)))
-    weight = rarity.weight(shared)
-    if new.changes and counted:
-        return weight >= _ENOUGH_CHANGED * less
-    is_same = weight >= _ENOUGH * less and weight >= _ENOUGH_OF_LONGER * more
-    return is_same and (new.changes or rarity.rare(shared) > 0)  # many things of a kind are not one that changes
-
-
-def _gives_another(new: Given, values: frozenset[str], unit: str) -> bool:
-    """Whether a clause has another value of this unit; a bare number after words of a change may be of any."""
-    if unit in new.values:
-        return not new.values[unit] <= values
-    return new.changes and "" in new.values and unit not in _WHEN and unit not in ("money", "percent", "version")
-
-
-def _stem(word: str) -> str:
-    return word[:-1] if len(word) > 3 and word[-1] == "s" and word[-2] != "s" else word

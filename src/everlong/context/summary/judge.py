@@ -1,7 +1,6 @@
-"""What is wrong with a model's summary: empty, a reply instead of a summary, broken off, off the subject, invented.
+"""The judge of a model's summary: is it empty, a reply, broken off, off the subject, or invented?
 
-Takes an answer apart, cuts out what must not stand, and names each problem in words for the report. Does not know how
-a problem is mended, nor what the model was asked.
+It parses an answer, cuts out what must not stand, and names each problem for the report. Mending is up to the caller.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 
 from everlong.context.summary.digest import without_marks
 from everlong.context.summary.document import SECTIONS, SummaryDocument
-from everlong.context.summary.retractions import is_stale
+from everlong.context.summary.newest_request import is_stale
 from everlong.context.verify import Yardstick
 from everlong.errors import SummarizerError
 
@@ -47,7 +46,7 @@ _LEAST_RELATED = 0.3
 
 
 class UnusableSummary(SummarizerError):  # noqa: N818 - reads as the fact that it states
-    """An answer of which nothing can stand."""
+    """An answer of which nothing can be used."""
 
     def __init__(self, reason: str, invented: tuple[str, ...] = ()) -> None:
         self.invented = invented
@@ -56,7 +55,7 @@ class UnusableSummary(SummarizerError):  # noqa: N818 - reads as the fact that i
 
 @dataclass(slots=True)
 class Judged:
-    """A summary with what must not stand cut out, and what was wrong with it."""
+    """A summary without the parts that must not stand, and the problems it had."""
 
     document: SummaryDocument
     problems: tuple[str, ...] = ()
@@ -65,16 +64,16 @@ class Judged:
 
 
 def answer_document(answer: object) -> SummaryDocument:
-    """An answer as a document, or an error that says why it is none."""
-    return _parsed(answer)[0]
+    """Return an answer as a document, or raise an error that says why it is none."""
+    return _parse(answer)[0]
 
 
 def judged(answer: object, yardstick: Yardstick, budget: int, count: Callable[[str], int]) -> Judged:
-    """What of an answer can stand; raises where nothing can."""
-    document, preamble, body = _parsed(answer)
+    """Return what can be used of an answer; raise if nothing can."""
+    document, preamble, body = _parse(answer)
     if min(count(item) for items in document.items.values() for item in items) > budget:
         raise UnusableSummary(f"no part of the summary fits {budget} tokens")
-    problems = _without_faults(document, preamble, yardstick)
+    problems = _cut_faults(document, preamble, yardstick)
     hangs = str(answer).endswith((" ", "\t")) and not _FINISHED.search(body)
     if hangs or _breaks_off(body, yardstick, budget, count):
         problems.append("it breaks off before its end")
@@ -96,8 +95,8 @@ def judged(answer: object, yardstick: Yardstick, budget: int, count: Callable[[s
     return Judged(document, tuple(problems), invented)
 
 
-def _without_faults(document: SummaryDocument, preamble: str, yardstick: Yardstick) -> list[str]:
-    """Take out the lines that are no summary, and say what they were."""
+def _cut_faults(document: SummaryDocument, preamble: str, yardstick: Yardstick) -> list[str]:
+    """Cut lines that do not belong into a summary, and return the problems they were."""
     problems: list[str] = []
     replies = _cut(document, lambda line: bool(_REPLY.match(line)))
     if replies or _REPLY.match(preamble) or len(preamble) > _LONG_PREAMBLE:
@@ -111,8 +110,8 @@ def _without_faults(document: SummaryDocument, preamble: str, yardstick: Yardsti
     return problems
 
 
-def _parsed(answer: object) -> tuple[SummaryDocument, str, str]:
-    """The document of an answer, what stood before it, and its text."""
+def _parse(answer: object) -> tuple[SummaryDocument, str, str]:
+    """Return the document of an answer, the text before it, and its own text."""
     if not isinstance(answer, str) or not answer.strip():
         raise UnusableSummary("the summary is empty")
     text = _THOUGHT.sub("", without_marks(answer)).strip()
@@ -126,7 +125,7 @@ def _parsed(answer: object) -> tuple[SummaryDocument, str, str]:
 
 
 def _cut(document: SummaryDocument, unwanted: Callable[[str], bool]) -> bool:
-    """Drop the lines that must not stand, with an item's further lines where its first one goes."""
+    """Drop unwanted lines, and all of an item whose first line goes; return whether anything was dropped."""
     changed = False
     for section in SECTIONS:
         kept: list[str] = []
@@ -145,7 +144,7 @@ def _has_any(names: tuple[str, ...]) -> Callable[[str], bool]:
 
 
 def _drop_last(document: SummaryDocument, body: str) -> None:
-    """Take out the item in which a text broke off, whichever section its writer came to last."""
+    """Drop the item in which a text broke off, whichever section came last."""
     last = body.splitlines()[-1].strip()
     for section in reversed(SECTIONS):
         if document.items[section] and document.items[section][-1].split("\n")[-1].strip() == last:
@@ -154,7 +153,7 @@ def _drop_last(document: SummaryDocument, body: str) -> None:
 
 
 def _breaks_off(body: str, yardstick: Yardstick, budget: int, count: Callable[[str], int]) -> bool:
-    """Whether the text ends where no writer would have ended it."""
+    """Return whether the text ends where no writer would end it."""
     lines = [line.strip() for line in body.splitlines() if line.strip()]
     last = lines[-1]
     if last.startswith("#") or _UNFINISHED.search(last) or any(last.count(m) % 2 for m in ("`", "**", '"')):
@@ -173,7 +172,7 @@ def _breaks_off(body: str, yardstick: Yardstick, budget: int, count: Callable[[s
 
 
 def _is_begun(word: str, body: str) -> bool:
-    """Whether the last word stands nowhere else in a summary, but longer words that begin with it do."""
+    """Return whether the last word is the beginning of longer words in the summary and stands nowhere else."""
     before = body[: -len(word)]
     return (
         len(word) > 2

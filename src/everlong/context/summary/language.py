@@ -1,7 +1,7 @@
-"""The words by which sentences give themselves away, and the words we write, in each language we know.
+"""Languages of summaries: the phrases that mark sentences, and the labels that we write, in each language.
 
-Headings stay as they are in every language; what stands under them is in the language of the conversation. To add a
-language, add a `Phrases`.
+Headings are always in English; the text under them is in the language of the conversation. To add a language, add a
+`Phrases`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ _LATIN_WORD = re.compile(r"[A-Za-z]{2,}")
 
 @dataclass(frozen=True, slots=True)
 class Phrases:
-    """What marks a sentence of each kind, written in lower case, and the labels used in a summary."""
+    """The patterns that mark each kind of sentence, in lower case, and the labels used in a summary."""
 
     constraint: re.Pattern[str]
     decision: re.Pattern[str]
-    next_step: re.Pattern[str]
     change_of_mind: re.Pattern[str]
     user_said: str
     wrote: str
@@ -32,20 +31,20 @@ class Phrases:
     ran: str
     failed: str
     closed: str
-    """Before something that the user took back."""
+    """Label of something that the user took back."""
     put_off: str
-    """Before something that is not to be done for now; begins as above."""
+    """Label of something that the user postponed; it begins with `closed`."""
     newest_request: str
     now: str
-    """Before what the user wants at the moment, beside the goal of all."""
+    """Label of what the user wants at the moment, beside the overall goal."""
     began: str
-    """Before what the user wanted first, where the work has moved on since."""
+    """Label of what the user wanted first, if the work has moved on since."""
     notes: str
-    """Above lines that an assistant said while it worked."""
+    """Heading of lines that an assistant said while it worked."""
     answer_to: str
-    """Before the request that an assistant's lines answered."""
+    """Label of the request that an assistant's lines answered."""
     tool_result: str
-    """Above lines of a result whose call is not known."""
+    """Heading of lines of a result whose call is not known."""
 
 
 ENGLISH = Phrases(
@@ -56,9 +55,6 @@ ENGLISH = Phrases(
     decision=re.compile(
         r"\b(?:decid\w+|going with|go with|we(?:'ll| will) use|i(?:'ll| will) use|chose|choose|switch(?:ed|ing)? to"
         r"|because|root cause|turns out|the (?:problem|issue|cause|bug|fix) (?:is|was)|instead of|rather than)\b"
-    ),
-    next_step=re.compile(
-        r"\b(?:next|remaining|todo|to do|still (?:need|have|to)|left to|then i(?:'ll| will)|after that|follow-?up)\b"
     ),
     change_of_mind=re.compile(
         r"\b(?:actually|instead|forget (?:about|the|that|it)|scrap|never ?mind|changed my mind|no longer"
@@ -85,7 +81,6 @@ CHINESE = Phrases(
         r"必须|不要|不能|不得|务必|禁止|只能|只用|请用|始终|一律|统一|优先|最多|最少|至少|保持|别(?!的|人)|避免|确保|不许"
     ),
     decision=re.compile(r"决定|采用|选择|改为|改用|因为|由于|原因是|根本原因|问题在于|问题是|于是|所以"),
-    next_step=re.compile(r"接下来|下一步|待办|还需要|剩下|然后我|之后|后续"),
     change_of_mind=re.compile(r"算了|不用了|改成|换成|取消|改主意|不需要.*了|还是用|撤销|别做|先不"),
     user_said="用户",
     wrote="写入",
@@ -107,7 +102,7 @@ ALL = (ENGLISH, CHINESE)
 
 
 def phrases_for(texts: Iterable[str]) -> Phrases:
-    """The phrases of the language in which most of these texts are written."""
+    """Return the phrases of the language in which most of these texts are written."""
     han = latin = 0
     for text in texts:
         sample = text[:2_000]
@@ -118,41 +113,41 @@ def phrases_for(texts: Iterable[str]) -> Phrases:
 
 
 def marks(kind: str, sentence: str) -> bool:
-    """Whether a sentence is of a kind (``constraint``, ``decision``, …) in any language."""
+    """Return whether a sentence is of a kind (``constraint``, ``decision``, …) in any language."""
     if getattr(ENGLISH, kind).search(sentence.lower()):
         return True
     return not sentence.isascii() and any(getattr(phrases, kind).search(sentence) for phrases in ALL[1:])
 
 
 def is_closing(item: str) -> bool:
-    """Whether an item of a summary names something that the user took back, in any language."""
+    """Return whether an item of a summary names something that the user took back, in any language."""
     return item.lstrip("-*• ").startswith(tuple(phrases.closed for phrases in ALL))
 
 
 def changes_file(item: str) -> bool:
-    """Whether an item on a file says that it was written or edited, in any language."""
+    """Return whether an item on a file says that it was written or edited, in any language."""
     note = item.partition(" — ")[2]
     return any(verb.lower() in note for phrases in ALL for verb in (phrases.wrote, phrases.edited))
 
 
 def quotes_wrapper(item: str) -> bool:
-    """Whether an item begins with what a client wraps around a user's words, after its label or a quotation mark."""
+    """Return whether an item's words begin with what a client wraps around a user's words."""
     return begins_with_wrapper(said_in(item).replace("&lt;", "<"))
 
 
 def said_in(item: str) -> str:
-    """The words of an item without the label that says whose or which they are."""
+    """Return the words of an item without the label that says whose or which they are."""
     return _USER_SAID.sub("", without_label(item).lstrip("-*• ")).strip('"“” ')
 
 
 def newest_label(item: str) -> str:
-    """The words by which an item says that it is the newest request; empty where it does not."""
+    """Return the label that makes an item the newest request; empty if it has none."""
     match = _NEWEST.match(item.lstrip("-*• "))
     return match[0] if match else ""
 
 
 def without_label(item: str) -> str:
-    """An item without the words that make it the newest request."""
+    """Return an item without the label of the newest request."""
     plain = item.lstrip("-*• ")
     label = newest_label(item)
     return plain[len(label) :].strip().strip('"“”') if label else item
@@ -167,21 +162,21 @@ _NEWEST = re.compile(
 )
 
 _AROUND = " \t\r-*•>"
-"""What stands before and after a sentence and is no part of it."""
+"""Characters around a sentence that are no part of it."""
 _WIDE_ENDS = "。！？；"
 _AFTER_WIDE = re.compile(rf"\s(?<=[{_WIDE_ENDS}]\s)\s*")
-# White space first, so that the search goes from one to the next and only there looks back at what stood before.
+# White space first: the search jumps from one to the next, and looks back only there.
 _SENTENCE_END = re.compile(r"\s(?:(?<=[.!?]\s)\s*(?=[A-Z\"'`(\[*_#-]|\d)|(?<=\n)\n*)")
 
 
 def sentences(text: str) -> list[str]:
-    """A text cut into sentences and lines, without empty ones."""
+    """Return a text cut into sentences and lines, without empty ones."""
     return list(_sentences(text))
 
 
 @lru_cache(maxsize=4)
 def _sentences(text: str) -> tuple[str, ...]:
-    # Remembered for a moment, as several readers of a message ask for the same.
+    # Cached briefly, as several readers ask for the sentences of the same message.
     return tuple(
         [
             piece
@@ -192,7 +187,7 @@ def _sentences(text: str) -> tuple[str, ...]:
 
 
 def _with_wide_ends(text: str) -> str:
-    """A text in which a line ends after each sentence of a script that puts no space there."""
+    """Return a text with a line break after each sentence of a script that puts no space there."""
     if not text.isascii():
         text = _AFTER_WIDE.sub("", text)
         for end in _WIDE_ENDS:

@@ -1,25 +1,36 @@
-"""From facts to candidates: everything a summary could say, with its section, its place in time and its worth.
+"""The outline: everything a summary could say, as candidates with a section, an order and a worth.
 
-Reads the facts of the turns in order and the summary they continue. A section gets only what belongs there:
-preferences and constraints from people, decisions that were made, steps that are steps. Does not know the budget:
-choosing is the next step's business.
+Built from the facts of the turns, in order, and from the summary that they continue. A section gets only what belongs
+there: preferences from people, decisions that were made, steps that are steps. The outline does not know the budget;
+the selection does.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from everlong.context.summary.actions import Action, ActionKind, ActionOutcome, is_looking
-from everlong.context.summary.document import SummaryDocument
+from everlong.context.summary.clauses import (
+    Clause,
+    clauses,
+    conclude,
+    is_go_ahead,
+    is_statement,
+    join_clauses,
+    plain_line,
+    prose,
+)
+from everlong.context.summary.document import CONSTRAINTS, SummaryDocument
 from everlong.context.summary.facts import Facts
+from everlong.context.summary.goal import central_goal, goal_in
+from everlong.context.summary.key_lines import KeyLine, LineGroup, MessageLine
 from everlong.context.summary.language import Phrases, is_closing, marks, without_label
-from everlong.context.summary.lines import MessageLine
-from everlong.context.summary.retractions import is_same, taken_back
-from everlong.context.summary.tasks import Task, central_goal, cut_into_tasks, goal_in, task_line, told_before
-from everlong.context.summary.wording import Clause, clauses, conclude, is_go_ahead, joined, plain_line, prose, states
+from everlong.context.summary.newest_request import is_same
+from everlong.context.summary.retractions import taken_back
+from everlong.context.summary.tasks import Task, cut_into_tasks, task_line, tasks_in_summary
 from everlong.context.text import clip
 
 _COMMAND = re.compile(r"`([^`]+)`")
@@ -27,7 +38,6 @@ _FILE_ITEM = re.compile(r"- `?([^\s`]+)`?(?: — (.*))?$")
 _SCRIPT = re.compile(r"(\s-[ce]|\bsed -i)\s+(['\"]).*", re.DOTALL)
 """A program on the command line: code, which says nothing among sentences."""
 _CUT_SHORT = re.compile(r"\s*2>&1|\s*\|\s*(?:tail|head|grep)\b[^|]*")
-_WISHES = "Constraints & Preferences"
 _NEW_DEADLINE = re.compile(
     r"\bnew (?:\w+ ){0,2}deadline\b|\bdeadline (?:was |is )?(?:moved|extended|pushed)", re.IGNORECASE
 )
@@ -35,7 +45,7 @@ _BRIEF_WISH = 48
 _CHOOSES = re.compile(r"\b(?:i'll|i will|let's|let us) (?:use|go with|take|keep|pay)\b", re.IGNORECASE)
 _NEEDS = re.compile(r"\b(?:needs?|wants?|should|must|let's)\b|需要|应该", re.IGNORECASE)
 _ABOUT = re.compile(r'[^("]{1,40} \("(.+?)"?\)?')
-"""A go-ahead with what it is about."""
+"""A go-ahead followed by what it is about."""
 _CALLED_IN_VAIN = re.compile(
     r"command not found|No module named|No such file|[Uu]nknown option|[Uu]sage:|[Cc]ommand aborted"
 )
@@ -45,60 +55,30 @@ _PROCEDURE = re.compile(
     r"|\bsince i (?:am|cannot|can't|can not|don't|do not|have)\b",
     re.IGNORECASE,
 )
-"""How an agent looks into something, which decides nothing."""
+"""Sentences in which an agent looks into something and decides nothing."""
 MUST = 50.0
-"""What is worth this much is chosen before anything else: what was asked last, and what was taken back."""
+"""From this worth on, a candidate is chosen before all others: the newest request, and requests taken back."""
 _GOAL = 20.0
 _NOW = 3.4
-"""What is wanted now stands whole or not at all: the newest request says it as well."""
-_MOST_COUNTED = 9
+"""The current wish stands whole or not at all: the newest request says it as well."""
+_LARGEST_COUNT = 9
 _INHERITED = 0.8
-"""What an item of the earlier summary is worth beside an equal one of the new turns."""
+"""The factor for an item of the earlier summary beside an equal one of the new turns."""
 _FEW_TASKS, _MANY_TASKS = 1, 6
-"""With few tasks the goal is what was asked first, and the newest request says the rest; after many, work has moved
-on."""
+"""Up to few tasks, the goal is the first request and the newest request says the rest. After many, work has moved on.
+"""
 _FILES_TOGETHER = 6
 _RECENT = 0.8
-"""Steps that were named before this share of the turns are taken or given up by now."""
+"""Next steps named before this share of the turns have been taken or given up since."""
 
 
 class Candidate(NamedTuple):
-    """Something that could stand in the summary."""
+    """An item that could stand in the summary."""
 
     section: str
     order: int
     text: str
     worth: float
-
-
-class KeyLine(NamedTuple):
-    """A line that could stand under critical context, with who wrote it, when, and where it comes from."""
-
-    order: float
-    """The turn, and behind the point the place in it, so that neighbours stay neighbours."""
-    line: MessageLine
-    weight: float
-    source: str = ""
-
-
-class LineGroup(NamedTuple):
-    """Neighbouring lines by one writer; each is a key line, as far behind the first as its place says."""
-
-    order: float
-    weight: float
-    lines: Sequence[MessageLine]
-    source: str = ""
-    """What the lines stand under, where they have no source of their own."""
-
-    def key_line(self, place: int) -> KeyLine:
-        """One of the lines, by its place in the group, from the front or, if negative, from the end."""
-        line = self.lines[place]
-        return KeyLine(self.order + place % len(self.lines) / 1_000, line, self.weight, line.source or self.source)
-
-
-def all_lines(groups: Iterable[LineGroup]) -> Iterator[KeyLine]:
-    """Every line of some groups."""
-    return (group.key_line(place) for group in groups for place in range(len(group.lines)))
 
 
 @dataclass(slots=True)
@@ -118,34 +98,34 @@ class Outline:
     length: int
     candidates: list[Candidate] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
-    """What people asked, oldest first; those of an earlier summary before those of the turns."""
+    """The tasks, oldest first; those of an earlier summary before those of the turns."""
     lines: Sequence[LineGroup] = ()
-    """The lines of each turn."""
+    """The key lines of each turn."""
     inherited_lines: list[KeyLine] = field(default_factory=list)
     files: dict[str, _FileFacts] = field(default_factory=dict)
     failures: dict[str, tuple[int, ActionOutcome]] = field(default_factory=dict)
     succeeded: set[str] = field(default_factory=set)
     at_work: bool = False
-    """Whether tools are used, or the conversation is talk only."""
+    """True if tools are used; false if the conversation is only talk."""
     quotes_newest: bool = False
-    """The newest request stands nowhere else, so its item is quoted whole."""
+    """True if the newest request stands nowhere else, so that its item quotes it whole."""
 
     def add(self, section: str, order: int, text: str, worth: float) -> None:
-        """One more candidate; newer ones are worth somewhat more."""
+        """Add a candidate; newer ones are worth somewhat more."""
         recency = 0.6 + 0.4 * max(0, order) / max(1, self.length)
         self.candidates.append(Candidate(section, order, text, worth * recency))
 
     def name_continued(self, newest: str, task: Task | None) -> None:
-        """Say after a newest request such as "continue" what it is about, unless that was taken back."""
+        """Add to a newest request such as "continue" what it is about, unless that was taken back."""
         if task is None or not any(task is other for other in self.tasks):
             return
         if any(marks("change_of_mind", clause.text) for clause in task.clauses):
             return
-        about = f'{newest} ("{joined(task.clauses[:2], task.clauses)}")'
+        about = f'{newest} ("{join_clauses(task.clauses[:2], task.clauses)}")'
         self.candidates = [one._replace(text=about) if one.text == newest else one for one in self.candidates]
 
     def leave_out_failures(self) -> None:
-        """Drop commands that failed, of this summary and of the one before."""
+        """Drop failed commands, of this summary and of the one before."""
         own = f" {self.phrases.failed}: "
         self.candidates = [
             candidate
@@ -154,7 +134,7 @@ class Outline:
         ]
 
     def leave_out_files(self, paths: Iterable[str]) -> None:
-        """Drop files that are gone by now, and what was in a folder that is."""
+        """Drop removed files, and the files of removed folders."""
         for gone in paths:
             starts = (f"- `{gone}`", f"- `{gone.rstrip('/')}/")
             self.candidates = [
@@ -164,60 +144,60 @@ class Outline:
             ]
 
     def line_groups(self) -> list[LineGroup]:
-        """Every line that could stand under critical context, oldest first."""
+        """Return every line that could stand under critical context, oldest first."""
         inherited = (LineGroup(kept.order, kept.weight, (kept.line,), kept.source) for kept in self.inherited_lines)
         return [*inherited, *self.lines]
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What stands around the summarized turns."""
+    """The words around the summarized turns."""
 
     opening: str = ""
-    """What the person said first."""
+    """The first words of the person."""
     latest: str = ""
     """The newest request."""
     newest_item: str = ""
-    """The line that names it."""
+    """The item that names the newest request."""
     opening_stands: bool = False
-    """Whether the opening stands word for word beside the summary, so that the goal need not say all of it."""
+    """True if the opening stands word for word beside the summary, so that the goal need not say all of it."""
 
 
 def build_outline(
     facts: Sequence[Facts], previous: SummaryDocument | None, phrases: Phrases, around: Around
 ) -> Outline:
-    """Everything that a summary of these turns, continuing an earlier one, could say."""
+    """Return everything that a summary of these turns could say, continuing an earlier summary."""
     outline = Outline(phrases, len(facts))
     outcomes = _outcomes(facts)
     outline.at_work = bool(previous and previous.items["Relevant Files"]) or any(fact.actions for fact in facts)
-    told, others = told_before(previous.items["Done"]) if previous else ([], {})
+    told, others = tasks_in_summary(previous.items["Done"]) if previous else ([], {})
     mine = cut_into_tasks(facts, outcomes, at_work=outline.at_work)
     _mark_open(mine, facts, around.latest)
     outline.tasks = [*told, *(task for task in mine if task.clauses and not task.is_open)]
-    _goal(outline, mine, told, previous, around)
+    _add_goal(outline, mine, told, previous, around)
     for order, fact in enumerate(facts):
         outline.candidates += [_preference(order, f"- {rule}", 2) for rule in fact.rules]
         if fact.role == "user":
-            _user(outline, order, fact, around.latest)
+            _add_user(outline, order, fact, around.latest)
         elif fact.role == "assistant":
-            _assistant(outline, order, fact, outcomes)
+            _add_assistant(outline, order, fact, outcomes)
     for task in mine:
-        _answered(outline, task)
+        _add_answer(outline, task)
     for task in mine:
         if task.is_open or not task.clauses:
-            _steps(outline, task)
-    _end_state(outline, facts, mine[-1])
+            _add_steps(outline, task)
+    _add_end_state(outline, facts, mine[-1])
     if around.newest_item:
         outline.candidates.append(Candidate("Pending User Asks", outline.length, around.newest_item, 2 * MUST))
     if previous is not None:
         _inherit(outline, previous, others, around.latest)
     _retire_deadlines(outline)
-    _finish(outline)
+    _add_files(outline)
     return outline
 
 
 def _outcomes(facts: Sequence[Facts]) -> dict[tuple[int, str], ActionOutcome]:
-    """The outcome of each call, by the order of its assistant message and its id."""
+    """Return the outcome of each call, by the order of its assistant message and its id."""
     found: dict[tuple[int, str], ActionOutcome] = {}
     caller = -1
     for order, fact in enumerate(facts):
@@ -229,17 +209,17 @@ def _outcomes(facts: Sequence[Facts]) -> dict[tuple[int, str], ActionOutcome]:
 
 
 def _mark_open(tasks: Sequence[Task], facts: Sequence[Facts], latest: str) -> None:
-    """Tell which task is the one in force; where the newest request is not among the turns, none is."""
+    """Mark the task in force as open; none is if the newest request is not among the turns."""
     for task in tasks:
         task.is_open = bool(latest) and task.order >= 0 and is_same(facts[task.order].said, latest)
     if not latest:
         tasks[-1].is_open = tasks[-1].order >= 0
 
 
-def _goal(
+def _add_goal(
     outline: Outline, mine: Sequence[Task], told: Sequence[Task], previous: SummaryDocument | None, around: Around
 ) -> None:
-    """What the user wants over all: as said first, or, of a long talk, what most of it is about."""
+    """Add the overall goal: the first request, or what most of a long talk is about."""
     inherited = (
         [item for item in previous.items["Goal"] if not item.startswith(f"- {outline.phrases.now}: ")]
         if previous
@@ -266,22 +246,22 @@ def _goal(
 
 
 def _as_beginning(outline: Outline, goal: Candidate, first: str) -> Candidate:
-    """A goal that is what was asked first, said as such; any other as it is."""
+    """Return a goal labelled as the beginning if it is the first request; any other as it is."""
     is_first = goal.section == "Goal" and goal.text == first
     return goal._replace(text=f"- {outline.phrases.began}: {first[2:]}") if is_first else goal
 
 
 def _wanted_now(mine: Sequence[Task], latest: str, *, few: bool) -> str:
-    """What a person wants at the moment: the newest request, or the last wish before it where that only answers."""
+    """Return what a person wants now: the newest request, or the last wish before it if that only answers."""
     if _CHOOSES.search(latest):
         return ""  # the newest request says it
     said = [] if is_go_ahead(latest) else clauses(prose(latest))
-    if any(clause.wished or clause.asks or (clause.stands and not states(clause.text)) for clause in said):
+    if any(clause.wished or clause.asks or (clause.stands and not is_statement(clause.text)) for clause in said):
         wishes = [clause for clause in said if clause.stands and _is_wish(clause)]
         if few or (wishes and all(clause.is_question for clause in wishes) and not _NEEDS.search(latest)):
             return ""
         brief = wishes[: 1 if wishes and len(wishes[0].text) > _BRIEF_WISH else 2]
-        return joined(brief, said) if brief else goal_in(latest, brief=True)
+        return join_clauses(brief, said) if brief else goal_in(latest, brief=True)
     for task in reversed(mine):
         for clause in task.clauses if not task.is_open else ():
             asks_for = _is_wish(clause) and clause.stands and not clause.is_question and not clause.points
@@ -291,27 +271,29 @@ def _wanted_now(mine: Sequence[Task], latest: str, *, few: bool) -> str:
 
 
 def _is_wish(clause: Clause) -> bool:
-    """Whether a clause asks for something, or says what is needed."""
-    return clause.wished or clause.text.endswith("?") or bool(_NEEDS.search(clause.text)) or not states(clause.text)
+    """Return whether a clause asks for something, or says what is needed."""
+    return (
+        clause.wished or clause.text.endswith("?") or bool(_NEEDS.search(clause.text)) or not is_statement(clause.text)
+    )
 
 
-def _user(outline: Outline, order: int, fact: Facts, latest: str) -> None:
+def _add_user(outline: Outline, order: int, fact: Facts, latest: str) -> None:
     if not fact.said:
         return
     if bool(latest) and is_same(fact.said, latest):
-        return  # it stands word for word anyway
+        return  # the newest request has an item of its own
     for clause in fact.preferences:
         outline.candidates.append(_preference(order, f"- {clause.text}", clause.figures))
     decided = [f"- {clause}" for clause in fact.decisions]
-    if fact.changes_mind and fact.takes_back and not decided and not fact.said.endswith("..."):
+    if fact.changes_mind and fact.retractions and not decided and not fact.said.endswith("..."):
         decided = [f'- {outline.phrases.user_said}: "{fact.said}"']
     for text in decided:
         outline.add("Key Decisions", order, text, 3.0)
 
 
 def _retire_deadlines(outline: Outline) -> None:
-    """Drop deadlines of which a later clause names a new one."""
-    wishes = [candidate for candidate in outline.candidates if candidate.section == _WISHES]
+    """Drop deadlines that a later clause has moved."""
+    wishes = [candidate for candidate in outline.candidates if candidate.section == CONSTRAINTS]
     moved = [wish.order for wish in wishes if _NEW_DEADLINE.search(wish.text)]
     old = {wish for wish in wishes if moved and wish.order < max(moved) and "deadline" in wish.text}
     if old:
@@ -319,21 +301,21 @@ def _retire_deadlines(outline: Outline) -> None:
 
 
 def _preference(order: int, text: str, figures: int) -> Candidate:
-    """What a person wants or says of themselves; it does not age: it holds until it is taken back."""
+    """Return a preference as a candidate; it does not age, because it holds until it is taken back."""
     worth = 1.5 + 0.5 * min(3, figures)
-    return Candidate("Constraints & Preferences", order, text, worth * 60 / (60 + len(text)))
+    return Candidate(CONSTRAINTS, order, text, worth * 60 / (60 + len(text)))
 
 
-def _assistant(outline: Outline, order: int, fact: Facts, outcomes: dict[tuple[int, str], ActionOutcome]) -> None:
-    if fact.actions or fact.is_short:  # at length, assistants explain what could be decided
+def _add_assistant(outline: Outline, order: int, fact: Facts, outcomes: dict[tuple[int, str], ActionOutcome]) -> None:
+    if fact.actions or fact.is_short:  # long answers explain possible decisions; they make none
         for sentence in fact.decisions:
             if not _PROCEDURE.search(sentence) and ", or " not in sentence:
                 outline.add("Key Decisions", order, f"- {sentence}", 1.6)
     for call_id, _, action in fact.actions:
-        _action(outline, order, action, outcomes.get((order, call_id)))
+        _add_action(outline, order, action, outcomes.get((order, call_id)))
 
 
-def _action(outline: Outline, order: int, action: Action, outcome: ActionOutcome | None) -> None:
+def _add_action(outline: Outline, order: int, action: Action, outcome: ActionOutcome | None) -> None:
     failed = outcome is not None and outcome.failed
     for gone in action.removed:
         for path in [path for path in outline.files if path == gone or path.startswith(f"{gone.rstrip('/')}/")]:
@@ -353,8 +335,8 @@ def _action(outline: Outline, order: int, action: Action, outcome: ActionOutcome
             outline.succeeded.add(action.title)
 
 
-def _answered(outline: Outline, task: Task) -> None:
-    """A plain question with a plain answer."""
+def _add_answer(outline: Outline, task: Task) -> None:
+    """Add a plain question with its plain answer, and drop its task."""
     if len(task.clauses) == 1 and task.clauses[0].asks and task.answers:
         answer = task.answers[0]
         if answer.is_short and answer.conclusion.concludes and not answer.actions:
@@ -364,34 +346,34 @@ def _answered(outline: Outline, task: Task) -> None:
                 outline.tasks = [other for other in outline.tasks if other is not task]
 
 
-def _steps(outline: Outline, task: Task) -> None:
-    """The steps of a task that is under way, or that nobody put into words; of a closed one its line tells them."""
+def _add_steps(outline: Outline, task: Task) -> None:
+    """Add the steps of an open task, or of work without a request; a closed task's own line tells its steps."""
     newest = {_bare_command(action.title): order for order, action, _ in task.actions}
     last = {path: order for order, action, _ in task.actions if action.changes for path in action.paths}
     changed: dict[str, ActionKind] = {}
     for order, action, outcome in task.actions:
         failed = outcome is not None and outcome.failed
-        if action.changes and action.paths and not failed:  # how it was edited is code
+        if action.changes and action.paths and not failed:  # the name of the file says enough: the edit itself is code
             changed |= {path: changed.get(path, action.kind) for path in action.paths if last[path] == order}
             continue  # a file is named once, where it was changed last
         if (
             action.looks
             or action.prepares
-            or not _tells(action, outcome)
+            or not _is_worth_telling(action, outcome)
             or newest[_bare_command(action.title)] > order
         ):
-            continue  # of a command that was run again, the last run tells
-        _changed(outline, order, changed)
+            continue  # only the last run of a repeated command counts
+        _add_changes(outline, order, changed)
         changed = {}
         outline.add("Done", order, _action_line(outline.phrases, action, outcome), 1.4 if failed else 1.1)
     if task.actions:
-        _changed(outline, task.actions[-1][0], changed)
+        _add_changes(outline, task.actions[-1][0], changed)
 
 
-def _tells(action: Action, outcome: ActionOutcome | None) -> bool:
-    """Whether a step says something: no command without a result, called in vain, or with its program on its line."""
+def _is_worth_telling(action: Action, outcome: ActionOutcome | None) -> bool:
+    """Return whether a step is worth telling: not a command without a result, one that failed to start, or a script."""
     if action.kind != "run":
-        return not (outcome is not None and outcome.failed)  # it is an open error, or was made good
+        return not (outcome is not None and outcome.failed)  # a failure is told as an open error, or was fixed since
     if action.removes:
         return True
     if outcome is None or not outcome.told or _SCRIPT.search(action.title):
@@ -399,8 +381,8 @@ def _tells(action: Action, outcome: ActionOutcome | None) -> bool:
     return not _CALLED_IN_VAIN.search(outcome.told)
 
 
-def _changed(outline: Outline, order: int, kinds: Mapping[str, ActionKind]) -> None:
-    """The files that were written or edited between two other steps, as one step each."""
+def _add_changes(outline: Outline, order: int, kinds: Mapping[str, ActionKind]) -> None:
+    """Add the files written or edited between two other steps, as one step each."""
     for kind, verb in (("write", outline.phrases.wrote), ("edit", outline.phrases.edited)):
         shown = [f"`{path}`" for path, how in kinds.items() if how == kind]
         for start in range(0, len(shown), _FILES_TOGETHER):
@@ -417,17 +399,17 @@ def _action_line(phrases: Phrases, action: Action, outcome: ActionOutcome | None
 
 
 def _bare_command(title: str) -> str:
-    """A command without what only cuts its output short."""
+    """Return a command without redirections and filters that only shorten its output."""
     return _CUT_SHORT.sub("", title).strip() if "|" in title or ">" in title else title
 
 
 def _shown_command(title: str) -> str:
-    """A command without the program that it has on its line."""
+    """Return a command without the program on its line."""
     return clip(_SCRIPT.sub(r"\1 …", title), 140)
 
 
-def _end_state(outline: Outline, facts: Sequence[Facts], last: Task) -> None:
-    """What was under way, what stood in the way and what was to come when the summarized turns ended."""
+def _add_end_state(outline: Outline, facts: Sequence[Facts], last: Task) -> None:
+    """Add what was in progress, blocked and next when the summarized turns ended."""
     answer = last.answers[-1] if last.answers else None
     if answer is not None and answer.stated and not answer.actions and last.is_open and last.order >= 0:
         outline.add("Done", outline.length, task_line(last, last.clauses[:3], last.outcome(outline.phrases)), 3.0)
@@ -443,7 +425,7 @@ def _end_state(outline: Outline, facts: Sequence[Facts], last: Task) -> None:
 
 
 def _inherit(outline: Outline, previous: SummaryDocument, others: Mapping[int, str], latest: str) -> None:
-    """Carry an earlier summary on: what was in progress is done, what was fixed or asked anew goes."""
+    """Carry an earlier summary on: work in progress becomes done; what was fixed or asked again goes."""
     has_next = any(candidate.section == "Next Steps" for candidate in outline.candidates)
     worths = {"Key Decisions": 3.0, "Done": 1.3, "Resolved Questions": 1.6}
     done = _without_repeated(outline, others)
@@ -453,21 +435,21 @@ def _inherit(outline: Outline, previous: SummaryDocument, others: Mapping[int, s
                 _inherit_file(outline, item, order)
             elif section == "Critical Context":
                 _inherit_lines(outline, item, order)
-            elif section == "Constraints & Preferences":
+            elif section == CONSTRAINTS:
                 outline.candidates.append(_preference(order, item, 1))
             elif section == "Blocked":
                 _inherit_obstacle(outline, item, order)
             elif section == "Pending User Asks":
                 _inherit_request(outline, item, order, latest)
             elif section == "In Progress" and not conclude([plain_line(item)]).reports:
-                continue  # what was about to be looked at is no progress by now
+                continue  # an announcement is no progress once the turn is over
             elif section != "Goal" and (section != "Next Steps" or not has_next):
                 kept = "Done" if section == "In Progress" else section
                 outline.candidates.append(Candidate(kept, order, item, worths.get(kept, 1.5) * _INHERITED))
 
 
 def _without_repeated(outline: Outline, items: Mapping[int, str]) -> dict[int, str]:
-    """Steps of an earlier summary without what was done again: the last time tells."""
+    """Return the steps of an earlier summary that were not done again since."""
     again = {_bare_command(title) for title in (*outline.succeeded, *outline.failures)}
     ran = {f"- {outline.phrases.ran} `{_shown_command(title)}" for title in again}
     done = " ".join(candidate.text for candidate in outline.candidates if candidate.section == "Done")
@@ -483,8 +465,8 @@ def _without_repeated(outline: Outline, items: Mapping[int, str]) -> dict[int, s
 
 
 def _inherit_lines(outline: Outline, item: str, order: int) -> None:
-    """The lines of an earlier summary, each with the source that it stood under."""
-    if is_closing(item):  # a model's summary has it here
+    """Add the key lines of an earlier summary, each with its source."""
+    if is_closing(item):  # model summaries put closings into this section
         outline.candidates.append(Candidate("Key Decisions", order, item, MUST))
         return
     first, *rest = item.split("\n")
@@ -495,7 +477,7 @@ def _inherit_lines(outline: Outline, item: str, order: int) -> None:
 
 
 def _inherit_request(outline: Outline, item: str, order: int, latest: str) -> None:
-    """An older request is a task by now, unless it is still the newest, and said as such."""
+    """Turn an older request into a task, unless it is still the newest."""
     asked = without_label(item.removeprefix("- "))
     about = _ABOUT.fullmatch(asked)
     asked = about[1] if about else asked
@@ -521,7 +503,7 @@ def _inherit_file(outline: Outline, item: str, order: int) -> None:
     entry.note = match[2] or ""
 
 
-def _finish(outline: Outline) -> None:
+def _add_files(outline: Outline) -> None:
     phrases = outline.phrases
     for path, entry in outline.files.items():
         done = [
@@ -539,48 +521,8 @@ def _finish(outline: Outline) -> None:
 
 
 def _times(count: int) -> str:
-    """How often; a larger number would read like a fact of the conversation, which it is not."""
-    return f"×{count}" if count <= _MOST_COUNTED else f"×{_MOST_COUNTED}+"
+    """Return how often as text, capped: a large number would read like a fact of the conversation."""
+    return f"×{count}" if count <= _LARGEST_COUNT else f"×{_LARGEST_COUNT}+"
 
 
 # -- lines -------------------------------------------------------------------------------------------------------------
-
-_UNANSWERED = 2.0
-"""What a result is worth that no one has answered to yet: the next step starts from it."""
-_LINE_WEIGHTS = {"user": 4.0, "assistant": 4.0, "tool": 1.0}
-"""What people and models wrote themselves is what they go on to use."""
-
-
-def grouped(facts: Sequence[Facts], lines: Iterable[Sequence[MessageLine]], phrases: Phrases) -> list[LineGroup]:
-    """The lines of each turn, weighed by who wrote it and under its source; turns without any are left out."""
-    roles = ["tool" if fact.role == "user" and not fact.said else fact.role for fact in facts]
-    unanswered = len(roles)
-    while unanswered and roles[unanswered - 1] == "tool":
-        unanswered -= 1
-    sources = _sources(facts, phrases)
-    return [
-        LineGroup(order, _LINE_WEIGHTS.get(role, 1.0) if order < unanswered else _UNANSWERED, mine, source)
-        for order, (role, mine, source) in enumerate(zip(roles, lines, sources, strict=True))
-        if mine
-    ]
-
-
-def _sources(facts: Sequence[Facts], phrases: Phrases) -> list[str]:
-    """Where the lines of each turn come from: the call that brought them, or who said them about what."""
-    found: list[str] = []
-    calls: dict[str, str] = {}
-    last, asked = "", ""
-    for fact in facts:
-        if fact.role == "tool":
-            last = calls.get(fact.call_id) or next(iter(calls.values()), phrases.tool_result)
-            found.append(last)
-        elif fact.role == "assistant":
-            calls = {call_id: action.source for call_id, _, action in fact.actions} or calls
-            found.append(last or (f'{phrases.answer_to} "{asked}":' if asked else phrases.notes))
-        else:
-            if fact.said:
-                last = ""
-            if fact.clauses and not fact.goes_ahead:
-                asked = fact.clauses[0].text
-            found.append(f"{phrases.user_said}:")
-    return found

@@ -1,8 +1,7 @@
-"""Secrets taken out of a text before it leaves the process.
+"""Redaction: secrets are taken out of a text before it leaves the process.
 
-Knows the shapes in which keys, tokens and passwords are written, and replaces each by ``[redacted:kind]``. Careful the
-other way too: hashes, ids, paths and code that merely speaks of a password are what later work needs, so a value goes
-only where its own shape or the name it is assigned to gives it away. Knows nothing of messages or models.
+Keys, tokens and passwords are replaced by ``[redacted:kind]``. Hashes, ids, paths and code that mentions a password
+stay, because later work needs them: a value goes only if its own shape or the name it is assigned to gives it away.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _AUTHORIZATION = re.compile(
 _BEARER = re.compile(r"(\bbearer\s+)(?=[A-Za-z._~+/=-]*\d)[A-Za-z0-9._~+/=-]{16,}", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@\"'<>]{0,80}:)[^\s/@\"'<>]{1,200}(?=@)")
 
-# The name's ending is enough: what stands before it stays as it is.
+# Only the end of a name is matched; the text before it stays.
 _ASSIGNED = re.compile(
     r"(?P<name>key(?:[_-]?id)?|secret|token|credentials?|(?P<password>password|passwd|passphrase|pwd))"
     r"(?P<sign>\\?[\"']?(?:=|\s{0,3}:\s{0,3}|\s{1,3}=\s{1,3}|\s{0,3}=>\s{0,3}))"
@@ -59,11 +58,11 @@ _WORDS = frozenset(
         *("hidden", "bool", "varchar"),
     )
 )
-"""What is written where a password would stand, and is none."""
+"""Placeholders that stand where a password would."""
 
 
 def redacted(text: str) -> str:
-    """The text with every secret replaced by a mark that says what it was."""
+    """Return the text with every secret replaced by a mark that says what it was."""
     if "PRIVATE KEY" in text:
         text = _PRIVATE_KEY.sub("[redacted:private_key]", text)
     if "eyJ" in text:
@@ -74,23 +73,19 @@ def redacted(text: str) -> str:
         text = _WEBHOOK.sub(r"\1[redacted:webhook]", text)
     lowered = text.lower()
     if "authorization" in lowered or "bearer" in lowered:
-        text = _BEARER.sub(r"\1[redacted:bearer_token]", _AUTHORIZATION.sub(_unless_done, text))
+        text = _BEARER.sub(r"\1[redacted:bearer_token]", _AUTHORIZATION.sub(r"\1[redacted:bearer_token]", text))
     if any(word in lowered for word in ("key", "secret", "token", "passw", "passphrase", "pwd", "credential")):
-        text = _FLAG.sub(r"\1[redacted:secret]", _ASSIGNED.sub(_assignment, text))
+        text = _FLAG.sub(r"\1[redacted:secret]", _ASSIGNED.sub(_redact_assigned, text))
     return text
 
 
-def _unless_done(match: re.Match[str]) -> str:
-    return f"{match[1]}[redacted:bearer_token]"
-
-
-def _assignment(match: re.Match[str]) -> str:
+def _redact_assigned(match: re.Match[str]) -> str:
     value, quoted = match["value"], match["quote"] is not None
     kind = "password" if match["password"] else "secret"
     name = match["name"].lower()
     if name.startswith("key") and not _KEY_NAME.search(match.string, max(0, match.start() - 12), match.start()):
         return match[0]  # a primary key, a key of a mapping
-    # What is called or indexed is code; what stands unquoted after " = " or ": " in code is a name, not a value.
+    # A called or indexed value is code. An unquoted value after " = " or ": " in code is a name, no secret.
     looks_secret = _is_password if match["password"] else _is_token
     in_code = not quoted and match["sign"] != "=" and not _has_letter_and_digit(value)
     if match["after"] or in_code or not looks_secret(value):
@@ -116,5 +111,5 @@ _REFERENCE: Callable[[str], re.Match[str] | None] = re.compile(
 
 
 def _is_reference(value: str) -> bool:
-    """Whether a value names where the secret is, rather than being it."""
+    """Return whether a value names where the secret is, rather than being it."""
     return bool(_REFERENCE(value))

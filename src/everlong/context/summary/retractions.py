@@ -1,45 +1,38 @@
-"""Requests that the user took back or replaced, so that a summary never names them as open.
+"""Retractions: sentences in which people take back or replace what they asked for, in English and Chinese.
 
-Goes through the user's requests in their order and finds what each one gives up among those before it: clause by
-clause, so that a goal of several parts keeps the others. Each closing has the words that were closed and those that
-closed them. Compares words only; what a sentence means is not known here.
+Recognises phrases such as "forget the docs", "use Postgres instead", "not now". `closed_requests` finds the requests
+that they close.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import islice
 from typing import NamedTuple
 
-from everlong.context.claims import telling_words
-from everlong.context.summary.document import SummaryDocument
-from everlong.context.summary.language import Phrases, newest_label, quotes_wrapper, sentences, without_label
-from everlong.context.summary.wording import cut_at_clause
-from everlong.context.text import TextCount, clip, one_line
+from everlong.context.summary.language import sentences
+from everlong.context.text import clip, one_line
 
 _SAID_LENGTH = 200
 _LOOK_AT = 12
-"""Sentences of a message that are read: people begin with a change of mind."""
+"""Sentences read of each message: people begin with a change of mind."""
 _LONGEST = 600
-"""Characters of a sentence that are read."""
+"""Characters read of each sentence."""
 
 
-class TakenBack(NamedTuple):
-    """Something given up."""
+class Retraction(NamedTuple):
+    """One thing given up."""
 
     what: str
-    """The words that name it; empty for whatever was asked last."""
+    """The words that name it; empty for the latest request."""
     instead: str
-    """The words that replace it; empty where nothing does."""
+    """The words that replace it; empty if nothing does."""
     soft: bool = False
-    """Whether the phrase is common, so that every word of ``what`` must meet an earlier request."""
+    """True if the phrase is common, so that an earlier request must have every word of ``what``."""
     by_verb: str = ""
-    """Where only a verb tells what is replaced ("use Postgres instead"): the latest request with that verb."""
+    """The verb, if only that tells what is replaced ("use Postgres instead")."""
     put_off: bool = False
-    """Whether it is only put off ("do the docs first")."""
+    """True if it is only postponed ("do the docs first")."""
 
 
 _FENCE = re.compile(r"```.*?(?:```|\Z)|^\s*>.*$", re.DOTALL | re.MULTILINE)
@@ -135,21 +128,21 @@ _ENGLISH_TRIGGER = re.compile(
     r"|sorry|you know what)\b"
 )
 _CHINESE_TRIGGER = re.compile("[算改忘不别取撤先停换打暂等还]")
-"""Without one of these, in lower case, no phrase above of its language can match; most sentences have none."""
+"""Without one of these, no phrase of its language can match; most sentences have none."""
 
 
-def taken_back(text: str, found: Sequence[str]) -> tuple[TakenBack, ...]:
-    """Everything that a message takes back, in its order; its sentences are given, for whoever asks has them."""
+def taken_back(text: str, found: Sequence[str]) -> tuple[Retraction, ...]:
+    """Return everything that a message takes back, in order; ``found`` are the sentences of ``text``."""
     if "```" in text or ">" in text:
         found = sentences(_FENCE.sub("\n", text))
     told = [sentence for sentence in found[:_LOOK_AT] if not sentence.endswith(("?", "？"))]
     together = "\n".join(told).lower()
     if not (_ENGLISH_TRIGGER.search(together) or _CHINESE_TRIGGER.search(together)):
         return ()
-    return tuple(dict.fromkeys(_read(told)))
+    return tuple(dict.fromkeys(_read_sentences(told)))
 
 
-def _read(told: Sequence[str]) -> Iterator[TakenBack]:
+def _read_sentences(told: Sequence[str]) -> Iterator[Retraction]:
     for place, sentence in enumerate(told):
         looked_at = sentence[:_LONGEST]
         is_english, is_chinese = _ENGLISH_TRIGGER.search(looked_at.lower()), _CHINESE_TRIGGER.search(looked_at)
@@ -163,11 +156,13 @@ def _read(told: Sequence[str]) -> Iterator[TakenBack]:
             yield from _chinese(bare, following)
 
 
-def _english(sentence: str, following: str) -> Iterator[TakenBack]:
+def _english(sentence: str, following: str) -> Iterator[Retraction]:
     put_off = bool(_LATER.search(sentence))
     stopped = _STOP.match(sentence)
     if stopped:
-        yield from _last(sentence[stopped.end() :], following, put_off=bool(_LATER.search(f"{sentence} {following}")))
+        yield from _latest_request(
+            sentence[stopped.end() :], following, put_off=bool(_LATER.search(f"{sentence} {following}"))
+        )
         return
     for pattern in (_STRONG, _SOFT, _HOLD):
         match = pattern.search(sentence)
@@ -178,24 +173,24 @@ def _english(sentence: str, following: str) -> Iterator[TakenBack]:
     if replaced:
         what = _object(replaced["what"])
         if what and not _PRONOUN.fullmatch(what):
-            yield TakenBack(what, _clean(sentence[: replaced.start()]), soft=True)
+            yield Retraction(what, _clean(sentence[: replaced.start()]), soft=True)
         return
-    yield from _another(sentence, put_off=put_off)
+    yield from _replacement(sentence, put_off=put_off)
 
 
-def _dropped(match: re.Match[str], following: str, *, soft: bool, put_off: bool) -> Iterator[TakenBack]:
-    """Something is dropped by its name, or by a word for what was said last."""
+def _dropped(match: re.Match[str], following: str, *, soft: bool, put_off: bool) -> Iterator[Retraction]:
+    """Yield something dropped by its name, or by a pronoun for the latest request."""
     what, rest = _object(match["what"]), _rest(match["what"], match.string[match.end("what") :])
     if match.groupdict().get("booked") and what and len(_TELLING.findall(what)) == 1:
-        return  # bookings, orders and flights are cancelled too: one word does not tell a request
+        return  # "cancel the flight" is a task, not a retraction: one word does not name a request
     if what and not _PRONOUN.fullmatch(what):
-        yield TakenBack(what, _clean(rest) or _clean(following), soft=soft, put_off=put_off)
+        yield Retraction(what, _clean(rest) or _clean(following), soft=soft, put_off=put_off)
     elif what or not soft:
-        yield from _last(rest, following, put_off=put_off)
+        yield from _latest_request(rest, following, put_off=put_off)
 
 
-def _another(sentence: str, *, put_off: bool) -> Iterator[TakenBack]:
-    """Something else is wanted, and only the verb tells in place of what."""
+def _replacement(sentence: str, *, put_off: bool) -> Iterator[Retraction]:
+    """Yield a replacement where only the verb tells what it replaces."""
     match = _ANOTHER.match(sentence)
     if match is None or _MORE.search(sentence):
         return
@@ -203,12 +198,12 @@ def _another(sentence: str, *, put_off: bool) -> Iterator[TakenBack]:
     wanted = sentence[match.start("verb") :]
     if " ".join(match["verb"].lower().split()) in _USING:
         if is_instead or _TURNING.search(match["turn"]):
-            yield TakenBack("", _clean(wanted), by_verb="use")
+            yield Retraction("", _clean(wanted), by_verb="use")
     elif is_instead:
-        yield from _last(wanted, "", put_off=put_off)
+        yield from _latest_request(wanted, "", put_off=put_off)
 
 
-def _chinese(sentence: str, following: str) -> Iterator[TakenBack]:
+def _chinese(sentence: str, following: str) -> Iterator[Retraction]:
     put_off = bool(_LATER.search(f"{sentence} {following}"))
     held = _ZH_HOLD.search(sentence)
     named = _ZH_NAMED.search(sentence)
@@ -216,29 +211,29 @@ def _chinese(sentence: str, following: str) -> Iterator[TakenBack]:
     if named and not is_held and not re.search(r"[别要]忘", sentence):
         what = next((value for value in named.groups() if value), "").strip()
         if what and not _ZH_PRONOUN.fullmatch(what):
-            yield TakenBack(what, _clean(sentence[named.end() :]) or _clean(following), soft=True)
+            yield Retraction(what, _clean(sentence[named.end() :]) or _clean(following), soft=True)
             return
     if held and held["what"]:
-        yield TakenBack(held["what"], _clean(sentence[held.end() :]) or _clean(following), soft=True, put_off=True)
+        yield Retraction(held["what"], _clean(sentence[held.end() :]) or _clean(following), soft=True, put_off=True)
         return
     another = _ZH_ANOTHER.search(sentence)
     stopped = _ZH_STOP.match(sentence)
     last = stopped or _ZH_LAST.search(sentence)
     if last:
-        yield from _last(sentence[last.end() :], following, put_off=bool(stopped and put_off))
+        yield from _latest_request(sentence[last.end() :], following, put_off=bool(stopped and put_off))
     elif another:
-        yield TakenBack("", _clean(another["verb"] + another["rest"]), by_verb="用")
+        yield Retraction("", _clean(another["verb"] + another["rest"]), by_verb="用")
 
 
-def _last(rest: str, following: str, *, put_off: bool) -> Iterator[TakenBack]:
-    """The latest request is given up; thanks alone ("never mind, thanks") decline an offer and give up nothing."""
+def _latest_request(rest: str, following: str, *, put_off: bool) -> Iterator[Retraction]:
+    """Yield the latest request as given up; thanks alone ("never mind, thanks") only decline an offer."""
     instead = _clean(rest) or _clean(following)
     if not _DECLINES.search(instead) or len(_DECLINES.sub("", instead).split()) > 2:
-        yield TakenBack("", instead, put_off=put_off)
+        yield Retraction("", instead, put_off=put_off)
 
 
 def _object(words: str) -> str:
-    """The name of a thing without what only stands around it."""
+    """Return the name of a thing without the words around it."""
     named = _TAIL.sub("", one_line(words))
     while (shorter := _TAIL.sub("", named)) != named:
         named = shorter
@@ -251,7 +246,7 @@ def _object(words: str) -> str:
 
 
 def _rest(what: str, after: str) -> str:
-    """What follows the thing given up: the tail of its own clause, and the rest of the sentence."""
+    """Return the words after the thing given up: the tail of its clause, and the rest of the sentence."""
     tail = _TAIL.search(one_line(what))
     return f"{tail[0].strip()} {after}" if tail and tail[0].split()[0].lower() in ("and", "in") else after
 
@@ -260,239 +255,3 @@ def _clean(words: str) -> str:
     said = one_line(words).strip(" ,;:.!—–-，。；：！、吧")
     said = re.sub(r"^(?:and|then|but|so|just|please|instead|now)\s+", "", said, flags=re.IGNORECASE)
     return clip(said, _SAID_LENGTH) if len(said) > 1 else ""
-
-
-_CLAUSE = re.compile(r"[,;，；、。！!\n]+|(?<=\w)[.?？](?=\s|$)|\s(?:and|then|but|plus)\s", re.IGNORECASE)
-_MOST_CLAUSES = 24
-_WORD = re.compile(r"[A-Za-z0-9_][\w./-]*[\w]|[A-Za-z0-9]|[\u3400-\u9fff]+")
-_STOP_WORDS = re.compile(
-    r"the|an?|to|of|for|in|on|with|or|please|can|could|would|you|i|we|want|need|like|should|lets?|us|my|our|your|its?"
-    r"|this|that|these|those|is|are|be|do|does|just|now|so|also|some|any|from|by|at|as|into|up|out|about|me|there|here"
-    r"|which|part|things?|stuff|idea|plan|task|request|feature|work|whole|entire|ones?|all|last|previous|earlier"
-)
-_HAN_FILLER = re.compile(r"[的了吧请把给我你帮一个这那]")
-_USES = re.compile(r"\b(?:use|using|go with|switch(?: over)? to|take|try)\b|用|换成|改成", re.IGNORECASE)
-_LEADING = 2
-"""A request is about what is named first in it: the verb, an adjective perhaps, and the thing."""
-_STRONG_SHARE = 0.5
-_HAN_SHARE = 0.3
-_ASKED_LENGTH, _CLOSED_SAID_LENGTH = 90, 140
-
-
-@dataclass
-class UserRequest:
-    """What the user said once, what it takes back, and which of its clauses were taken back later."""
-
-    order: int
-    text: str
-    """What was said, in short."""
-    whole: str
-    """The words that can be taken back."""
-    takes_back: tuple[TakenBack, ...] = ()
-    after_offer: bool = False
-    """Whether the assistant had just asked something, so that a bare no is an answer."""
-    closed: set[int] = field(default_factory=set)
-
-    @cached_property
-    def clauses(self) -> tuple[str, ...]:
-        """The parts that can be taken back by themselves; found only for those who ask, since few users take back."""
-        return clauses_of(self.whole)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether nothing of it is left."""
-        return bool(self.closed) and len(self.closed) == len(self.clauses)
-
-    def close(self) -> None:
-        """Take back all of it."""
-        self.closed = set(range(len(self.clauses)))
-
-
-class Closing(NamedTuple):
-    """Something that was asked, and what closed it."""
-
-    asked: UserRequest
-    words: str
-    by: UserRequest
-    taken: TakenBack
-
-
-def clauses_of(text: str) -> tuple[str, ...]:
-    """The parts of a request that can be taken back by themselves."""
-    pieces = (one_line(piece).strip(" .-*•>") for piece in _split(text[:4_000]))
-    return tuple(islice(filter(_words, pieces), _MOST_CLAUSES))
-
-
-def _split(text: str) -> Iterator[str]:
-    """The text between the ends of clauses, one by one, since only the first few are needed."""
-    start = 0
-    for end in _CLAUSE.finditer(text):
-        yield text[start : end.start()]
-        start = end.end()
-    yield text[start:]
-
-
-def closings(requests: Sequence[UserRequest]) -> list[Closing]:
-    """Everything that was closed, in order; marks the clauses as closed."""
-    found: list[Closing] = []
-    for place, by in enumerate(requests):
-        for taken in by.takes_back:
-            earlier = [asked for asked in requests[:place] if not is_same(asked.text, by.text)]
-            if taken.what:
-                found += _named(earlier, by, taken)
-            elif earlier and not (by.after_offer and not taken.instead):
-                found = _latest(earlier, by, taken, found)
-    return found
-
-
-def _named(earlier: Sequence[UserRequest], by: UserRequest, taken: TakenBack) -> Iterator[Closing]:
-    """Close every clause that is about the thing; a longer one that only mentions it is closed in that part."""
-    for asked in earlier:
-        for number, clause in enumerate(asked.clauses):
-            if number in asked.closed or not meets(taken, clause):
-                continue
-            if _is_about(taken.what, clause):
-                asked.closed.add(number)
-                yield Closing(asked, clause, by, taken)
-            else:
-                yield Closing(asked, taken.what, by, taken)
-
-
-def _latest(earlier: Sequence[UserRequest], by: UserRequest, taken: TakenBack, found: list[Closing]) -> list[Closing]:
-    """Close the latest request, wherever it is repeated; or, where only a verb tells, its clause with that verb."""
-    last = earlier[-1]
-    if last.is_closed or (last.takes_back and not any(t.instead for t in last.takes_back)):
-        return found  # said twice, it is still one request that was given up
-    if taken.by_verb:
-        using = [n for n, clause in enumerate(last.clauses) if _USES.search(clause) and n not in last.closed]
-        if not using:
-            return found
-        last.closed.add(using[-1])
-        return [*found, Closing(last, last.clauses[using[-1]], by, taken)]
-    same = [asked for asked in earlier if asked is last or is_same(asked.text, last.text)]
-    for asked in same:
-        asked.close()
-    # A request that was itself given up no longer closes what it closed.
-    kept: list[Closing] = []
-    for closing in found:
-        if closing.by is last:
-            closing.asked.closed.clear()
-        else:
-            kept.append(closing)
-    return [*kept, *(Closing(asked, asked.text, by, taken) for asked in same[-1:])]
-
-
-def meets(taken: TakenBack, text: str) -> bool:
-    """Whether a text speaks of the thing that is taken back."""
-    names, there = _words(taken.what), set(_words(text))
-    hits = sum(name in there for name in names)
-    return bool(hits) and (hits == len(names) if taken.soft else hits >= _STRONG_SHARE * len(names))
-
-
-def is_same(one: str, other: str) -> bool:
-    """Whether two texts are one request, perhaps cut short."""
-    first, second = (one_line(text).removesuffix(" ...").casefold() for text in (one, other))
-    return bool(first and second) and (first.startswith(second[:200]) or second.startswith(first[:200]))
-
-
-def _is_about(what: str, clause: str) -> bool:
-    names, there = set(_words(what)), _words(clause)
-    hits = [place for place, word in enumerate(there) if word in names]
-    if not clause.isascii():
-        return len(hits) >= _HAN_SHARE * len(there)
-    return bool(hits) and (hits[0] <= _LEADING or len(hits) * 2 >= len(there))
-
-
-def _words(text: str) -> list[str]:
-    """The words that carry meaning, in a form in which their endings do not matter; Chinese in pairs of characters."""
-    found: list[str] = []
-    for match in _WORD.finditer(text):
-        word = match[0].lower()
-        if word[0] > "\u2e7f":
-            plain = _HAN_FILLER.sub("", word)
-            found += [plain[at : at + 2] for at in range(max(1, len(plain) - 1))] if plain else []
-        elif not _STOP_WORDS.fullmatch(word):
-            found.append(re.sub(r"(?:ing|ed|es|s|e)$", "", word) if len(word) > 4 else word)
-    return found
-
-
-def closing_line(closing: Closing, closed: str, put_off: str) -> str:
-    """A closing as an item of a summary."""
-    label = put_off if closing.taken.put_off else closed
-    asked, said = clip(one_line(closing.words), _ASKED_LENGTH), clip(one_line(closing.by.text), _CLOSED_SAID_LENGTH)
-    return f'- {label}: {asked} → "{said}"'
-
-
-SECTION = "Pending User Asks"
-_LENGTH = 240
-_WHOLE_LENGTH = 6_000
-_MOST_OF_BUDGET = 0.4
-"""What of a summary's budget the newest request may take where it is quoted whole."""
-_NEWEST_WORD = re.compile(r"[A-Za-z0-9_]{2,}|[\u3400-\u9fff]")
-_LEAST_SHARED = 0.5
-_LEAST_NAMED = 0.75
-
-
-def newest_line(phrases: Phrases, latest: str) -> str:
-    """The item that names the newest request."""
-    return f"- {phrases.newest_request}: {cut_at_clause(latest, _LENGTH)}"
-
-
-def whole_newest_line(phrases: Phrases, latest: str, budget: int, count: TextCount) -> str:
-    """The item with the newest request word for word, where it stands nowhere else; a very long one is cut short."""
-    words, length = one_line(latest), _WHOLE_LENGTH
-    while length > _LENGTH and count(clip(words, length)) > budget * _MOST_OF_BUDGET:
-        length //= 2
-    return f"- {phrases.newest_request}: {clip(words, length)}"
-
-
-def inherited_newest(previous: str | None) -> str:
-    """The newest request that an earlier summary names; empty where it names none."""
-    items = SummaryDocument.parse(previous).items[SECTION] if previous else []
-    return next((without_label(item) for item in items if newest_label(item) and not quotes_wrapper(item)), "")
-
-
-def is_restated(document: SummaryDocument, latest: str) -> bool:
-    """Whether a summary names the newest request as such."""
-    return not latest.strip() or any(names_newest(item, latest) for item in document.items[SECTION])
-
-
-def names_newest(item: str, latest: str) -> bool:
-    """Whether an item is labelled as the newest request and is about it, in the same words or most of them."""
-    if not newest_label(item):
-        return False
-    said, asked = without_label(item), clip(one_line(latest), 2_000)
-    if is_same(said, asked):
-        return True
-    if len(asked) <= _LENGTH and not _names_most(said, asked):
-        return False
-    words = set(_NEWEST_WORD.findall(said.lower()))
-    return bool(words) and len(words & set(_NEWEST_WORD.findall(asked.lower()))) >= _LEAST_SHARED * len(words)
-
-
-def is_cut_short(item: str, latest: str) -> bool:
-    """Whether an item names no more than the beginning of a request that is short enough to be named whole."""
-    asked = one_line(latest)
-    return len(asked) <= _LENGTH and not _names_most(without_label(item), asked)
-
-
-def _names_most(said: str, asked: str) -> bool:
-    telling = telling_words(asked)
-    return len(telling & telling_words(said)) >= _LEAST_NAMED * len(telling)
-
-
-def is_stale(item: str, latest: str) -> bool:
-    """Whether an item calls another request the newest."""
-    return bool(newest_label(item)) and not names_newest(item, latest)
-
-
-def restated(
-    document: SummaryDocument, extract: SummaryDocument, latest: str, *, quotes: bool = False
-) -> SummaryDocument:
-    """The document with the extract's line on the newest request, where it has none of its own or ``quotes`` is set."""
-    if is_restated(document, latest) and not (quotes and is_restated(extract, latest)):
-        return document
-    items = {section: list(entries) for section, entries in document.items.items()}
-    items[SECTION] = [item for item in items[SECTION] if not (newest_label(item) if quotes else is_stale(item, latest))]
-    items[SECTION] = [*(item for item in extract.items[SECTION] if names_newest(item, latest)), *items[SECTION]]
-    return SummaryDocument(items)

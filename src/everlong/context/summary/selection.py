@@ -1,8 +1,8 @@
-"""Choosing what a summary says: sections by their shares, then key lines by what they add, while there is room.
+"""The selection: candidates, tasks and key lines that make the most of a token budget.
 
-Key lines are a cover, not a list: a line is worth the entities on it that stand nowhere else yet, per token. They stand
-grouped under where they come from, and the first line of a source pays for naming it. Ties and orders are settled by
-position, so that the same input always gives the same summary.
+Sections are filled by their shares, then key lines by what they add. A key line is worth the entities on it that stand
+nowhere else yet, per character. Lines are grouped under their source, and the first line of a source pays for naming
+it. Ties are broken by position, so the same input always gives the same summary.
 """
 
 from __future__ import annotations
@@ -18,125 +18,28 @@ from itertools import accumulate, chain, repeat
 from typing import NamedTuple
 
 from everlong.context.summary.actions import is_failure
-from everlong.context.summary.document import SECTIONS, SHARES, SummaryDocument
+from everlong.context.summary.clauses import cut_at_clause, is_code, without_emphasis
+from everlong.context.summary.document import CONSTRAINTS, SECTIONS, SHARES, SummaryDocument
 from everlong.context.summary.entities import entities
+from everlong.context.summary.key_lines import KeyLine, LineGroup, all_lines
 from everlong.context.summary.language import ALL
-from everlong.context.summary.outline import MUST, Candidate, KeyLine, LineGroup, Outline, all_lines
+from everlong.context.summary.outline import MUST, Candidate, Outline
 from everlong.context.summary.tasks import Chronicle
-from everlong.context.summary.trace import NO_TRACE, SummaryTrace
-from everlong.context.summary.wording import cut_at_clause, is_code, without_emphasis
+from everlong.context.summary.trace import NO_TRACE, SummaryTrace, Waiting
 
-_SIGHTINGS = (1.0, 0.3, 0.0)
-"""What an entity adds that is not yet said, said once, said more often."""
-_SPOKEN, _SPOKEN_AGAIN = 2.0, 0.1
-"""By lines of so much weight, which say what it was about, an entity that is said once adds so much more."""
-_RECURRENCE = 0.6
-_COMPANY = 0.4
-
-Waiting = tuple[float, int, KeyLine]
-"""A line with its gain and its place, both negative, so that the best and newest comes first."""
-
-
-class Gains:
-    """The gains of lines, as more and more entities are said."""
-
-    def __init__(self, groups: Sequence[LineGroup], said: Mapping[str, int], length: int) -> None:
-        self._size = max(1, length)
-        self._said = said
-        self._adds = _entity_worth(groups)
-        """What each entity adds now; what it was worth before it was said is kept apart, for those are few."""
-        self._worth: dict[str, float] = {}
-        self._again: dict[str, float] = {}
-        """What an entity that is said once adds besides, where a person or the assistant says it again."""
-        self.cover(said)
-
-    def cover(self, names: Iterable[str]) -> None:
-        """Take into account that these entities are said once more by now."""
-        for name in names:
-            adds = self._adds.get(name)
-            if adds is not None:
-                worth = self._worth.setdefault(name, adds)
-                times = self._said[name]
-                self._adds[name] = worth * _SIGHTINGS[min(times, 2)]
-                self._again[name] = worth * _SPOKEN_AGAIN if times == 1 else 0.0
-
-    def of(self, key_line: KeyLine) -> float:
-        """What a line adds per character: first sightings count in full, second ones a little, more not at all."""
-        order, (text, names, words, _), weight, _ = key_line
-        added = sum(map(self._adds.__getitem__, names))
-        if weight >= _SPOKEN:
-            added += self._added_again(names)
-        return self._gain(added, order, text, words)
-
-    def best(self, groups: Sequence[LineGroup], most: int) -> list[Waiting]:
-        """The lines that add most, at most so many; of equal ones the newest."""
-        gains = array("d", self._all(groups))
-        least = min(heapq.nlargest(most, gains), default=0.0)
-        places = [place for place, gain in enumerate(gains) if gain >= least and gain > 0]
-        surplus = len(places) - most  # of equal ones the oldest are too many
-        ends = array("q", accumulate(len(group.lines) for group in groups))
-        found: list[Waiting] = []
-        for place in places:
-            if surplus > 0 and gains[place] == least:
-                surplus -= 1
-                continue
-            at = bisect_right(ends, place)
-            found.append((-gains[place], -place, groups[at].key_line(place - ends[at])))
-        return found
-
-    def _all(self, groups: Iterable[LineGroup]) -> Iterator[float]:
-        adds, gain = self._adds.__getitem__, self._gain
-        for order, weight, lines, _ in groups:
-            is_spoken = weight >= _SPOKEN
-            for place, (text, names, words, _) in enumerate(lines):
-                added = sum(map(adds, names))
-                if is_spoken:
-                    added += self._added_again(names)
-                yield gain(added, order + place / 1_000, text, words) if added else 0.0
-
-    def _added_again(self, names: Iterable[str]) -> float:
-        again = self._again
-        return sum([again[name] for name in names if name in again])
-
-    def _gain(self, added: float, order: float, text: str, words: int) -> float:
-        # Plain words around the names add to a gain, because a name is of no use without what it was about.
-        recency = 0.5 + 0.5 * max(0.0, order) / self._size
-        return added * recency * (1.0 + _COMPANY * words) / (len(text) + 16)
-
-
-def _entity_worth(groups: Sequence[LineGroup]) -> dict[str, float]:
-    """What each entity is worth: more if a person or the assistant wrote it, and if it recurs."""
-    worth: dict[str, float] = {}
-    for weight in sorted({group.weight for group in groups}):
-        worth.update(zip(_names(group for group in groups if group.weight == weight), repeat(weight)))
-    for name, count in Counter(_names(groups)).items():
-        worth[name] = worth[name] * (1.0 + _RECURRENCE * math.log2(count)) * _telling(name)
-    return worth
-
-
-def _names(groups: Iterable[LineGroup]) -> Iterator[str]:
-    return chain.from_iterable(line.entities for group in groups for line in group.lines)
-
-
-def _telling(name: str) -> float:
-    """How much a name says by itself: 43 may be anything, 8437 hardly."""
-    return min(1.0, 0.15 * len(name) ** 1.5) if name.isdigit() else 1.0
-
-
-_USERS_OWN = frozenset({"Goal", "Constraints & Preferences", "Pending User Asks"})
+_USERS_OWN = frozenset({"Goal", CONSTRAINTS, "Pending User Asks"})
 _PROSE_TOKENS = 600
 _USERS_TOKENS = 4_000
 _TALK_SHARE, _WORK_SHARE = 0.85, 0.2
-"""What the chronicle may take of a budget: of a talk it is nearly all there is to say, of work with tools a part."""
+"""The chronicle's share of the budget: nearly all of a talk, a part of work with tools."""
 _TIGHT_SHARE, _TIGHT_TOKENS = 0.5, 2_000
-"""Of work within a small budget it is half: files can be read again, what people said cannot."""
+"""In a small budget the chronicle of work takes half: files can be read again, a person's words cannot."""
 _OUTCOME_SHARE = 0.5
 _BEYOND = 0.15
-"""Up to so many tokens shares are of the whole budget; of what is beyond, sections claim little: lines say more."""
+"""Sections get their full share of a small budget. Of what lies beyond, they get this part: lines say more."""
 _FOCUS_SHARE = 0.65
 _MOST_CANDIDATES = 3_000
-"""Per section: what is worth less is not weighed, so that the choice stays linear in the conversation."""
-
+"""The most candidates weighed per section, so that the work stays linear in the conversation."""
 _WORD = re.compile(r"[A-Za-z0-9_]{3,}|[\u3400-\u9fff]")
 _LINE_NUMBER = re.compile(r"^\s*\d+\s*[→:|\t ]?")
 _SAYS = re.compile(r"[^\W_]{2}")
@@ -145,10 +48,10 @@ _LEAST_ALLOWANCE = 24
 _SMALL_SHARE = 0.03
 _WORTH_USING = 16
 _SHORTEST_LINE = 12
-_NO_REPEATS = frozenset({"Constraints & Preferences", "Key Decisions"})
+_NO_REPEATS = frozenset({CONSTRAINTS, "Key Decisions"})
 _REPEATED = 0.6
 _VARIANT, _PLAIN_VARIANT = 0.5, 0.7
-"""The share of its words that a variant of an item has in common with it; words alone must say more."""
+"""The share of words that make one item a variant of another: with figures, and without."""
 _MOST_FOLDED = 200
 _LETTERS = re.compile(r"[^\W\d_]{3,}")
 _FIGURE = re.compile(r"\d[\w.,:/%-]*\b|\d")
@@ -157,11 +60,11 @@ _TOOLS = re.compile(r"- (?:(?:I|We)(?:'m|'re| am| are) )(?:\w+ )?using (?=.*[A-Z
 _NAME = re.compile(r"[A-Z][^\W_]+")
 _USER_SAYS = tuple(f"{phrases.user_said}:" for phrases in ALL)
 _SENTENCE_SPACES = 4
-"""A line of a talk with fewer is a title or an item of a list."""
-_SELECT_SPOKEN = 3.0
-"""From this weight on a line is of what people and models say themselves."""
+"""A line of a talk with fewer spaces is a title or an item of a list."""
+_WRITTEN_WEIGHT = 3.0
+"""From this weight on, a line was written by a person or a model."""
 _ESSENTIAL = 3.5
-"""What is worth this much is cut short rather than left out."""
+"""From this worth on, a candidate is cut short rather than left out."""
 
 
 def select(
@@ -172,13 +75,13 @@ def select(
     known: Iterable[str] = (),
     trace: SummaryTrace = NO_TRACE,
 ) -> SummaryDocument:
-    """The document that makes the most of a budget.
+    """Return the document that makes the most of a budget.
 
-    Entities that are known stand beside it already; the trace is told of every decision.
+    Entities in ``known`` already stand beside the summary. The trace is told of every decision.
     """
     selection = _Selection(budget, count, focus, trace)
-    selection.know(known)
-    pools = _pools(outline.candidates)
+    selection.count_as_said(known)
+    pools = _candidates_by_section(outline.candidates)
     if focus:
         related = [c for pool in pools.values() for c in pool if selection.relates(c.text)]
         every = all_lines(outline.line_groups())
@@ -192,9 +95,9 @@ def select(
     selection.take(musts[:1], max(_LEAST_ALLOWANCE, int(budget * newest_share)))
     selection.take(musts[1:], budget // 4)
     own = _USERS_OWN if outline.at_work else _USERS_OWN | {"Key Decisions"}
-    for section in sorted(SECTIONS, key=lambda section: section not in own):  # what people want and chose comes first
+    for section in sorted(SECTIONS, key=lambda section: section not in own):  # the person's own sections first
         if section == "Done":
-            selection.tell(outline)
+            selection.take_chronicle(outline)
         if section != "Critical Context":
             selection.take(pools.get(section, ()), _allowance(budget, SHARES[section], is_own=section in own))
     selection.take_lines(outline.line_groups(), outline.length, budget - selection.spent)
@@ -210,8 +113,8 @@ def _allowance(budget: int, share: float, *, is_own: bool) -> int:
     return max(least, int(claimed * share))
 
 
-def _told_tokens(budget: int, *, at_work: bool) -> int:
-    """What the chronicle may take of a budget."""
+def _chronicle_tokens(budget: int, *, at_work: bool) -> int:
+    """Return the chronicle's part of a budget, in tokens."""
     base = min(budget, _USERS_TOKENS) + max(0, budget - _USERS_TOKENS) * _BEYOND
     if not at_work:
         return int(base * _TALK_SHARE)
@@ -222,23 +125,23 @@ def _by_worth(candidate: Candidate) -> tuple[float, int]:
     return (-candidate.worth, -candidate.order)
 
 
-def _pools(candidates: Iterable[Candidate]) -> dict[str, list[Candidate]]:
+def _candidates_by_section(candidates: Iterable[Candidate]) -> dict[str, list[Candidate]]:
     by_section: dict[str, list[Candidate]] = {}
     for candidate in candidates:
         by_section.setdefault(candidate.section, []).append(candidate)
     pools = {section: heapq.nsmallest(_MOST_CANDIDATES, pool, key=_by_worth) for section, pool in by_section.items()}
-    return {section: _fold(pool) if section in _NO_REPEATS else pool for section, pool in pools.items()}
+    return {section: _fold_variants(pool) if section in _NO_REPEATS else pool for section, pool in pools.items()}
 
 
 class _Content(NamedTuple):
-    """What an item says, for telling variants of it."""
+    """The figures and words of an item, for recognising variants."""
 
     figures: frozenset[str]
     words: frozenset[str]
 
     @staticmethod
     def of(text: str) -> _Content:
-        """Figures without the letter of a version; words in the singular; of tools in use only their names."""
+        """Return the content of an item; of a sentence on tools in use, only the names of the tools."""
         tools = _TOOLS.match(text)
         plain = text.lower()
         said = map(str.lower, _NAME.findall(text, tools.end())) if tools else _LETTERS.findall(plain)
@@ -246,14 +149,14 @@ class _Content(NamedTuple):
         return _Content(frozenset(_FIGURE.findall(plain)), frozenset(words))
 
     def is_in(self, other: _Content) -> bool:
-        """Whether the other says all figures of this one, and enough of its words."""
+        """Return whether another content has all figures of this one, and enough of its words."""
         shared = len(self.words & other.words)
         share = _VARIANT if self.figures else _PLAIN_VARIANT
         return self.figures <= other.figures and shared >= max(1, share * len(self.words))
 
 
-def _fold(pool: Sequence[Candidate]) -> list[Candidate]:
-    """Leave out variants of items that are worth more; one that says more figures takes the other's place."""
+def _fold_variants(pool: Sequence[Candidate]) -> list[Candidate]:
+    """Return the pool without variants of items worth more; a variant with more figures takes the item's place."""
     kept: list[Candidate] = []
     contents: list[_Content] = []
     for candidate in pool:
@@ -269,7 +172,7 @@ def _fold(pool: Sequence[Candidate]) -> list[Candidate]:
 
 
 class _Selection:
-    """What has been chosen so far, and what it costs."""
+    """The items chosen so far, and their cost."""
 
     def __init__(self, budget: int, count: Callable[[str], int], focus: str | None, trace: SummaryTrace) -> None:
         self.budget = budget
@@ -279,20 +182,20 @@ class _Selection:
         self._focus = set(_WORD.findall((focus or "").lower()))
         self._chosen: dict[str, list[tuple[bool, float, str]]] = {section: [] for section in SECTIONS}
         self._sources: dict[str, list[tuple[float, str]]] = {}
-        """Key lines by what they stand under."""
+        """The chosen key lines of each source."""
         self._texts: set[str] = set()
         self._covered: Counter[str] = Counter()
-        self._waiting: list[tuple[float, int, KeyLine]] = []
+        self._waiting: list[Waiting] = []
         self._gains: Gains | None = None
         self._at_work = True
-        self._preferred: list[set[str]] = []
+        self._said_words: list[set[str]] = []
 
-    def know(self, names: Iterable[str]) -> None:
-        """Count these entities as said once."""
+    def count_as_said(self, names: Iterable[str]) -> None:
+        """Count entities as said once."""
         self._covered.update(set(names))
 
     def relates(self, text: str) -> bool:
-        """Whether a text speaks of the focus topic."""
+        """Return whether a text mentions the focus topic."""
         return bool(self._focus) and not self._focus.isdisjoint(_WORD.findall(text.lower()))
 
     def take(self, candidates: Iterable[Candidate], allowance: int) -> None:
@@ -304,7 +207,7 @@ class _Selection:
                 break
             text = candidate.text
             if candidate.section in _NO_REPEATS and candidate.worth < MUST and self._repeats(text):
-                self._trace.passed(candidate, 0, left)
+                self._trace.note_passed(candidate, 0, left)
                 continue
             cost = self._cost(candidate.section, text)
             if cost > left and candidate.worth >= _ESSENTIAL:
@@ -312,18 +215,18 @@ class _Selection:
                 cost = self._cost(candidate.section, text)
             if self._is_new(candidate.text) and self._is_new(text) and cost <= left:
                 self._add(candidate.section, candidate.order, text, cost)
-                self._texts.add(_folded(candidate.text))
-                self._trace.took(candidate, text, candidate.worth)
+                self._texts.add(_comparable(candidate.text))
+                self._trace.note_taken(candidate, text, candidate.worth)
                 left -= cost
             else:
-                self._trace.passed(candidate, cost, left)
+                self._trace.note_passed(candidate, cost, left)
                 misses += cost > left
 
-    def tell(self, outline: Outline) -> None:
-        """Tell the chronicle of the tasks, and of what room it leaves what came of the newest."""
+    def take_chronicle(self, outline: Outline) -> None:
+        """Choose the lines of the chronicle, and outcomes of the newest tasks within the room left."""
         self._at_work = outline.at_work
-        allowance = min(_told_tokens(self.budget, at_work=outline.at_work), self.budget - self.spent)
-        stands = (*self._chosen["Goal"], *self._chosen["Constraints & Preferences"])
+        allowance = min(_chronicle_tokens(self.budget, at_work=outline.at_work), self.budget - self.spent)
+        stands = (*self._chosen["Goal"], *self._chosen[CONSTRAINTS])
         told = (text.removeprefix("- ") for _, _, text in stands)
         chronicle = Chronicle(outline.tasks, outline.phrases, outline.length, self._count, self._covered, told)
         spent = chronicle.choose(allowance, self.relates)
@@ -332,17 +235,17 @@ class _Selection:
             candidate = Candidate("Done", task.order, text, 1.0)
             if self._is_new(text):
                 self._add("Done", task.order, text, self._cost("Done", text))
-                self._trace.told(candidate, text)
+                self._trace.note_task(candidate, text)
 
     def take_lines(self, groups: Sequence[LineGroup], length: int, allowance: int) -> None:
-        """Choose lines greedily by the worth of the entities that each adds per token."""
+        """Choose lines greedily by the worth of the entities that each adds."""
         left = min(allowance, self.budget - self.spent)
         if left < _SHORTEST_LINE:
             return
         self._gains = Gains(groups, self._covered, length)
         self._waiting = self._gains.best(groups, max(64, left))
         heapq.heapify(self._waiting)
-        self._trace.weighed(groups, self._gains.of, self._waiting)
+        self._trace.note_weighed(groups, self._gains.gain_of, self._waiting)
         self._take_waiting(left)
 
     def _take_waiting(self, left: int) -> None:
@@ -350,27 +253,27 @@ class _Selection:
         while gains and heap and left >= _SHORTEST_LINE:
             _, tie, key_line = heapq.heappop(heap)
             text, source = without_emphasis(key_line.line.text), key_line.source
-            gain = gains.of(key_line)
+            gain = gains.gain_of(key_line)
             if gain <= 0:
-                self._trace.passed(key_line, 0, left)
+                self._trace.note_passed(key_line, 0, left)
                 continue
-            if heap and -gain > heap[0][0] + 1e-9:  # others add more by now: look at this one again later
+            if heap and -gain > heap[0][0] + 1e-9:  # its gain has fallen below another's: put it back
                 heapq.heappush(heap, (-gain, tie, key_line))
                 continue
             cost = self._line_cost(text, source)
             if cost > left or text in source or not self._is_new(text) or not self._is_worth_quoting(key_line):
-                self._trace.passed(key_line, cost, left)
+                self._trace.note_passed(key_line, cost, left)
                 continue
             self._add_line(key_line, text, cost)
-            self._trace.took(key_line, text, gain)
+            self._trace.note_taken(key_line, text, gain)
             left -= cost
 
     def _is_worth_quoting(self, key_line: KeyLine) -> bool:
-        """Whether a line says something by itself, and in a talk is more than code that can be written again."""
+        """Return whether a line says something by itself; in a talk, code does not: it can be written again."""
         text = key_line.line.text
         if not _SAYS.search(_LINE_NUMBER.sub("", text)):
             return False
-        if self._at_work or key_line.weight < _SELECT_SPOKEN:
+        if self._at_work or key_line.weight < _WRITTEN_WEIGHT:
             return True
         if is_code(text):
             return is_failure(text) and key_line.source.startswith(_USER_SAYS)
@@ -382,10 +285,10 @@ class _Selection:
 
     def _add_line(self, key_line: KeyLine, text: str, cost: int) -> None:
         self._sources.setdefault(key_line.source, []).append((key_line.order, text))
-        self._say(f"{key_line.source} {text}", text, cost)
+        self._record(f"{key_line.source} {text}", text, cost)
 
     def use_up(self) -> None:
-        """Choose more lines for what is left: items cost a little less together than one by one."""
+        """Choose more lines for the room left: items cost a little less together than one by one."""
         for _ in range(2):
             left = self.budget - self._count(self.document().render())
             if left < _WORTH_USING:
@@ -393,7 +296,7 @@ class _Selection:
             self._take_waiting(left)
 
     def document(self) -> SummaryDocument:
-        """The chosen items in order of time, what relates to the focus first."""
+        """Return the chosen items as a document, those on the focus topic first, then by time."""
         document = SummaryDocument()
         for section, chosen in self._chosen.items():
             document.items[section] = [text for _, _, text in sorted(chosen, key=lambda entry: entry[:2])]
@@ -401,7 +304,7 @@ class _Selection:
         return document
 
     def _grouped_lines(self) -> list[str]:
-        """The key lines as items: each source with its lines in order of time, what relates to the focus first."""
+        """Return the key lines as items, one per source: those on the focus topic first, then by time."""
         groups: list[tuple[bool, float, str]] = []
         for source, entries in self._sources.items():
             lines = [text for _, text in sorted(entries)]
@@ -417,25 +320,24 @@ class _Selection:
         return self._count(text) + 1 + (0 if self._chosen[section] else _HEADING_TOKENS)
 
     def _repeats(self, text: str) -> bool:
-        """Whether all figures of an item are said, and nearly all of its words by one other item of its kind."""
+        """Return whether an item's entities are all said, and most of its words by an item asked about before."""
         words = set(_WORD.findall(text.lower()))
         if any(name not in self._covered for name in entities(text)):
             return False
-        return any(len(words & said) >= _REPEATED * len(words) for said in self._preferred) or self._note_words(words)
-
-    def _note_words(self, words: set[str]) -> bool:
-        self._preferred.append(words)
+        if any(len(words & said) >= _REPEATED * len(words) for said in self._said_words):
+            return True
+        self._said_words.append(words)
         return False
 
     def _is_new(self, text: str) -> bool:
-        return _folded(text) not in self._texts
+        return _comparable(text) not in self._texts
 
     def _add(self, section: str, order: float, text: str, cost: int) -> None:
         self._chosen[section].append((not self.relates(text), order, text))
-        self._say(text, text, cost)
+        self._record(text, text, cost)
 
-    def _say(self, said: str, text: str, cost: int) -> None:
-        self._texts.add(_folded(text))
+    def _record(self, said: str, text: str, cost: int) -> None:
+        self._texts.add(_comparable(text))
         names = set(entities(said))
         self._covered.update(names)
         if self._gains:
@@ -444,10 +346,106 @@ class _Selection:
 
 
 def _as_item(line: str) -> str:
-    """A line without a source as an item."""
+    """Return a line without a source as an item."""
     return line if line.startswith("- ") else f"- {line}"
 
 
-def _folded(text: str) -> str:
-    """A text in the form in which equal ones are known."""
+def _comparable(text: str) -> str:
+    """Return a text in a form that is the same for equal texts."""
     return text.removeprefix("- ").casefold()
+
+
+# -- what a key line adds ----------------------------------------------------------------------------------------------
+
+_SIGHTINGS = (1.0, 0.3, 0.0)
+"""The factor for an entity that is not said yet, said once, said more often."""
+_SPOKEN_WEIGHT, _SPOKEN_AGAIN = 2.0, 0.1
+"""Lines of at least this weight say what an entity is about; there, an entity said once adds this much more."""
+_RECURRENCE = 0.6
+_COMPANY = 0.4
+
+
+class Gains:
+    """The gain of each line, updated as entities get said."""
+
+    def __init__(self, groups: Sequence[LineGroup], said: Mapping[str, int], length: int) -> None:
+        self._size = max(1, length)
+        self._said = said
+        self._adds = _entity_worth(groups)
+        """The current worth of each entity; the original worth is kept apart, for the few that were said."""
+        self._worth: dict[str, float] = {}
+        self._again: dict[str, float] = {}
+        """Extra worth of an entity said once, if a person or the assistant says it again."""
+        self.cover(said)
+
+    def cover(self, names: Iterable[str]) -> None:
+        """Update the worth of entities that have just been said."""
+        for name in names:
+            adds = self._adds.get(name)
+            if adds is not None:
+                worth = self._worth.setdefault(name, adds)
+                times = self._said[name]
+                self._adds[name] = worth * _SIGHTINGS[min(times, 2)]
+                self._again[name] = worth * _SPOKEN_AGAIN if times == 1 else 0.0
+
+    def gain_of(self, key_line: KeyLine) -> float:
+        """Return a line's gain per character: first mentions count in full, second ones a little, more not at all."""
+        order, (text, names, words, _), weight, _ = key_line
+        added = sum(map(self._adds.__getitem__, names))
+        if weight >= _SPOKEN_WEIGHT:
+            added += self._added_again(names)
+        return self._gain(added, order, text, words)
+
+    def best(self, groups: Sequence[LineGroup], most: int) -> list[Waiting]:
+        """Return the lines with the highest gains, at most ``most``; of equal ones the newest."""
+        gains = array("d", self._all(groups))
+        least = min(heapq.nlargest(most, gains), default=0.0)
+        places = [place for place, gain in enumerate(gains) if gain >= least and gain > 0]
+        surplus = len(places) - most  # the oldest of equal lines are dropped
+        ends = array("q", accumulate(len(group.lines) for group in groups))
+        found: list[Waiting] = []
+        for place in places:
+            if surplus > 0 and gains[place] == least:
+                surplus -= 1
+                continue
+            at = bisect_right(ends, place)
+            found.append((-gains[place], -place, groups[at].key_line(place - ends[at])))
+        return found
+
+    def _all(self, groups: Iterable[LineGroup]) -> Iterator[float]:
+        adds, gain = self._adds.__getitem__, self._gain
+        for order, weight, lines, _ in groups:
+            is_spoken = weight >= _SPOKEN_WEIGHT
+            for place, (text, names, words, _) in enumerate(lines):
+                added = sum(map(adds, names))
+                if is_spoken:
+                    added += self._added_again(names)
+                yield gain(added, order + place / 1_000, text, words) if added else 0.0
+
+    def _added_again(self, names: Iterable[str]) -> float:
+        again = self._again
+        return sum([again[name] for name in names if name in again])
+
+    def _gain(self, added: float, order: float, text: str, words: int) -> float:
+        # Plain words add to a gain, because a name is of no use without its subject.
+        recency = 0.5 + 0.5 * max(0.0, order) / self._size
+        return added * recency * (1.0 + _COMPANY * words) / (len(text) + 16)
+
+
+def _entity_worth(groups: Sequence[LineGroup]) -> dict[str, float]:
+    """Return the worth of each entity: more if a person or the assistant wrote it, and if it recurs."""
+    worth: dict[str, float] = {}
+    for weight in sorted({group.weight for group in groups}):
+        worth.update(zip(_names(group for group in groups if group.weight == weight), repeat(weight)))
+    for name, count in Counter(_names(groups)).items():
+        worth[name] = worth[name] * (1.0 + _RECURRENCE * math.log2(count)) * _telling(name)
+    return worth
+
+
+def _names(groups: Iterable[LineGroup]) -> Iterator[str]:
+    return chain.from_iterable(line.entities for group in groups for line in group.lines)
+
+
+def _telling(name: str) -> float:
+    """Return how much a name says by itself: 43 may be anything, 8437 hardly."""
+    return min(1.0, 0.15 * len(name) ** 1.5) if name.isdigit() else 1.0

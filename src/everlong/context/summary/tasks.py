@@ -1,53 +1,51 @@
-"""The chronicle: a conversation cut into tasks by what people asked, each told in a line or two.
+"""Tasks: a conversation cut by what people asked, and the chronicle that tells each task in a line.
 
-A task is a request in the user's words and what came of it: files, commands with their outcome, the sentence with
-which the answer concluded. Words that only say to go on belong to the task before them. What fits an allowance is
-chosen clause by clause: figures and names first, newer tasks rather than older, nothing twice; a clause stands whole or
-not at all.
+A task is a request in the user's words and its outcome: files, commands, the sentence that concludes the answer. Words
+that only say to go on belong to the task before them. The chronicle chooses clause by clause: figures and names first,
+newer before older, nothing twice. A clause stands whole or not at all.
 """
 
 from __future__ import annotations
 
 import heapq
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from everlong.context.summary.actions import Action, ActionOutcome
-from everlong.context.summary.facts import Facts, figures_and_names, tells_change
+from everlong.context.summary.clauses import LEFT_OUT, NEXT, Clause, figures_in, is_statement, join_clauses
+from everlong.context.summary.facts import Facts
+from everlong.context.summary.figures import WORD, figures_and_names, tells_change
 from everlong.context.summary.language import Phrases
-from everlong.context.summary.wording import LEFT_OUT, NEXT, Clause, clauses, figures_in, joined, prose, states
 from everlong.context.text import clip
 
 _LINE = re.compile(r'- "(?P<asked>.+?)"(?: → (?P<came>.+))?$', re.DOTALL)
-_WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]{2}")
 _OF_IT = re.compile(r"\b(?:it|them)\b", re.IGNORECASE)
-"""What a figure is of, where it was named before."""
-_FIGURES = re.compile(r"\d[\d.,]*\d|\d")
+"""Pronouns for something that was named before."""
+_NUMBER = re.compile(r"\d[\d.,]*\d|\d")
 _MOST_CLAUSES = 3_000
 _WORDY = 5
-"""So many words a clause without figures has that says something."""
+"""A clause without figures needs this many words for its full worth."""
 _FIRST, _LATER = 0.35, 0.2
-"""What the words of a request are worth, and those of what was said after it."""
+"""The base worth of a request's first clause, and of the clauses after it."""
 _FIGURE, _MOST_FIGURES = 0.8, 2.5
 _CHANGED = 1.8
-"""How much more a figure is worth that is said to be new."""
+"""The factor for a clause that gives a new value."""
 _OLDEST = 0.75
-"""What is left of the worth of what was said first: it still holds, unless something newer says otherwise."""
-_OVERHEAD = 24
-"""Characters that are added to the length of each clause, so that the shortest do not win by being short."""
+"""The factor for the oldest task: it still holds unless something newer says otherwise."""
+_LENGTH_BIAS = 24
+"""Characters added to the length of each clause, so that the shortest do not win by being short."""
 _HANGING = 0.5
-"""What is left of a clause's worth without the one that it hangs on."""
+"""The factor for a clause whose antecedent is not chosen."""
 _ASKED = 0.5
-"""What a figure in a question is worth beside one in a statement: it was asked about, and not laid down."""
+"""The factor for a question with figures: they were asked about, not laid down."""
 _SMALL_QUESTION = 0.4
-"""What a question without a name or figure is worth beside a request: its answer is given."""
+"""The factor for a question without names or figures: it has been answered."""
 _LEAST_SHARED = 2
 _UNNAMED = 0.15
-"""What is left of the worth of a figure that nothing says what it is of."""
+"""The factor for a figure whose subject is not named."""
 _LEAST_UNSAID = 0.3
-"""A clause without a figure, of whose words fewer are new, was said before."""
+"""The least share of new words in a clause without figures; below it, the clause repeats others."""
 _SAID_AGAIN = 0.5
 _LINE_TOKENS = 4
 _MOST_FILES, _MOST_CALLS = 6, 2
@@ -57,32 +55,32 @@ _ANSWER_LENGTH = 200
 
 @dataclass(slots=True)
 class Task:
-    """A request and what came of it."""
+    """A request and its outcome."""
 
     order: int
-    """The turn in which it was asked; negative for tasks of an earlier summary."""
+    """The turn of the request; negative for tasks of an earlier summary."""
     clauses: tuple[Clause, ...] = ()
     stated: tuple[Clause, ...] = ()
-    """What was said beside it about wishes and circumstances."""
-    came_of_it: str = ""
-    """What an earlier summary says that came of it."""
+    """Preferences and circumstances that the request mentions."""
+    told_outcome: str = ""
+    """The outcome as an earlier summary tells it."""
     actions: list[tuple[int, Action, ActionOutcome | None]] = field(default_factory=list)
     answers: list[Facts] = field(default_factory=list)
     is_open: bool = False
 
     @property
     def is_work(self) -> bool:
-        """Whether tools were used for it."""
+        """True if tools were used."""
         return bool(self.actions)
 
     def outcome(self, phrases: Phrases) -> str:
-        """What came of it in a few words: files, the last telling command, the answer's own conclusion."""
-        if self.came_of_it:
-            return self.came_of_it
-        parts = [*self._files(phrases), *self._command(phrases), *self._concluded()]
+        """Return the outcome in a few words: files, the last telling command, the answer's conclusion."""
+        if self.told_outcome:
+            return self.told_outcome
+        parts = [*self._changed_files(phrases), *self._commands(phrases), *self._conclusion()]
         return "; ".join(dict.fromkeys(parts))
 
-    def _files(self, phrases: Phrases) -> list[str]:
+    def _changed_files(self, phrases: Phrases) -> list[str]:
         changed = [
             path
             for _, action, outcome in self.actions
@@ -95,8 +93,8 @@ class Task:
         more = f" +{len(names) - _MOST_FILES}" if len(names) > _MOST_FILES else ""
         return [f"{phrases.wrote.lower()} {', '.join(names[:_MOST_FILES])}{more}"]
 
-    def _command(self, phrases: Phrases) -> list[str]:
-        """The last command that tells something; of other calls, those that did something."""
+    def _commands(self, phrases: Phrases) -> list[str]:
+        """Return the last command that tells something, else the other calls that did something."""
         ran = next((step for step in reversed(self.actions) if step[1].kind == "run" and not step[1].looks), None)
         if ran is not None:
             _, action, outcome = ran
@@ -113,7 +111,7 @@ class Task:
             for title, outcome in list(calls.items())[-_MOST_CALLS:]
         ]
 
-    def _concluded(self) -> list[str]:
+    def _conclusion(self) -> list[str]:
         for answer in reversed(self.answers):
             said = answer.conclusion.reports if self.is_work else answer.conclusion.concludes
             if said and (self.is_work or self._is_answer(said)):
@@ -121,10 +119,10 @@ class Task:
         return []
 
     def _is_answer(self, said: str) -> bool:
-        """Whether a conclusion is on what was asked, rather than on an example for it."""
+        """Return whether a conclusion is about the request, rather than about an example."""
         asked = " ".join(clause.text for clause in self.clauses).lower()
-        shared = sum(word.lower() in asked for word in set(_WORD.findall(said)) if len(word) > 3)
-        figures, given = set(_FIGURES.findall(said)), set(_FIGURES.findall(asked))
+        shared = sum(word.lower() in asked for word in set(WORD.findall(said)) if len(word) > 3)
+        figures, given = set(_NUMBER.findall(said)), set(_NUMBER.findall(asked))
         is_on_it = bool(given) if len(figures) == 1 else not figures or bool(figures & given)
         return shared >= _LEAST_SHARED and is_on_it
 
@@ -132,15 +130,15 @@ class Task:
 def cut_into_tasks(
     facts: Sequence[Facts], outcomes: dict[tuple[int, str], ActionOutcome], *, at_work: bool = False
 ) -> list[Task]:
-    """The tasks of some turns; what was done before the first request has a task without words.
+    """Return the tasks of some turns; work before the first request is a task without words.
 
-    While someone is at work, short words after a question of theirs belong to the task that it was about.
+    With ``at_work``, a short reply to the assistant's question belongs to the task in question.
     """
     tasks = [Task(-1)]
     offered = False
     for order, fact in enumerate(facts):
         if fact.role == "user" and fact.clauses and not fact.goes_ahead:
-            goes_on = order > 0 and facts[order - 1].role == "user"  # said in two messages, it is one request
+            goes_on = order > 0 and facts[order - 1].role == "user"  # one request in two messages
             if at_work and tasks[-1].clauses and (goes_on or (offered and is_answer(fact))):
                 tasks[-1].clauses += fact.clauses
             else:
@@ -155,12 +153,12 @@ def cut_into_tasks(
 
 
 def is_answer(fact: Facts) -> bool:
-    """Whether a person's words after a question are its answer: short, and no question themselves."""
+    """Return whether a person's words after a question answer it: short, and no question themselves."""
     return len(fact.said) <= _ANSWER_LENGTH and not any(clause.asks for clause in fact.clauses)
 
 
-def told_before(items: Sequence[str]) -> tuple[list[Task], dict[int, str]]:
-    """The tasks that an earlier summary tells of, and by their place in time its items that are none."""
+def tasks_in_summary(items: Sequence[str]) -> tuple[list[Task], dict[int, str]]:
+    """Return the tasks that an earlier summary tells of, and its other items by their order."""
     tasks: list[Task] = []
     others: dict[int, str] = {}
     for order, item in enumerate(items, -len(items)):
@@ -170,15 +168,15 @@ def told_before(items: Sequence[str]) -> tuple[list[Task], dict[int, str]]:
             continue
         pieces = [piece for part in told["asked"].split(LEFT_OUT) for piece in part.split(NEXT) if piece]
         found = tuple(
-            Clause(piece, figures_in(piece), piece.endswith("?"), wished=not states(piece)) for piece in pieces
+            Clause(piece, figures_in(piece), piece.endswith("?"), wished=not is_statement(piece)) for piece in pieces
         )
-        tasks.append(Task(order, found, came_of_it=told["came"] or ""))
+        tasks.append(Task(order, found, told_outcome=told["came"] or ""))
     return tasks, others
 
 
 def task_line(task: Task, chosen: Sequence[Clause], came: str) -> str:
-    """A task as an item of a summary."""
-    asked = joined(chosen, task.clauses)
+    """Return a task as an item of a summary."""
+    asked = join_clauses(chosen, task.clauses)
     return f'- "{asked}"' + (f" → {came}" if came else "")
 
 
@@ -186,7 +184,7 @@ def task_line(task: Task, chosen: Sequence[Clause], came: str) -> str:
 
 
 class Chronicle:
-    """Chooses the clauses and outcomes of tasks that say most for their room."""
+    """A selection of the clauses and outcomes that say most for their room."""
 
     def __init__(
         self,
@@ -210,12 +208,12 @@ class Chronicle:
         self._with_outcome: set[int] = set()
         self._told: set[str] = set(told)
         units = [(t, c) for t, task in enumerate(tasks) for c in range(len(task.clauses))][-_MOST_CLAUSES:]
-        self._clause_words = {unit: set(map(str.lower, _WORD.findall(self._clause(unit).text))) for unit in units}
+        self._clause_words = {unit: set(map(str.lower, WORD.findall(self._clause(unit).text))) for unit in units}
         self._clause_names = {unit: figures_and_names(self._clause(unit).text) for unit in units}
         self._units = units
 
     def choose(self, allowance: int, related: Callable[[str], bool]) -> int:
-        """Choose within an allowance; returns the tokens that were spent."""
+        """Choose clauses within an allowance and return the tokens spent."""
         left = allowance
         heap = [(-self._value(unit, related), -unit[0], unit[1], unit) for unit in self._units]
         heapq.heapify(heap)
@@ -241,7 +239,7 @@ class Chronicle:
         return allowance - left
 
     def add_outcomes(self, allowance: int) -> int:
-        """Tell what came of the chosen tasks, the newest first; returns the tokens that were spent."""
+        """Add outcomes to the chosen tasks, newest first, and return the tokens spent."""
         left = allowance
         for place in sorted(self._chosen, reverse=True):
             came = self._tasks[place].outcome(self._phrases)
@@ -252,7 +250,7 @@ class Chronicle:
         return allowance - left
 
     def lines(self) -> list[tuple[Task, str]]:
-        """The chosen tasks as items, oldest first."""
+        """Return the chosen tasks as items, oldest first."""
         found = []
         for place in sorted(self._chosen):
             task = self._tasks[place]
@@ -290,10 +288,10 @@ class Chronicle:
             worth *= _UNNAMED
         recency = _OLDEST + (1.0 - _OLDEST) * (self._tasks[task].order - self._first) / self._span
         focus = 3.0 if related(clause.text) else 1.0
-        return worth * recency * focus / (len(clause.text) + _OVERHEAD)
+        return worth * recency * focus / (len(clause.text) + _LENGTH_BIAS)
 
     def _subject(self, unit: tuple[int, int]) -> list[tuple[int, int]]:
-        """The clause that says what another one points to, where none of its task is chosen yet."""
+        """Return the clause that names what another one points to, unless the task already has one chosen."""
         task, place = unit
         if not (self._clause(unit).points or self._clause(unit).leans) or self._is_carried(task):
             return []
@@ -303,171 +301,9 @@ class Chronicle:
         return [(task, nearest)] if (task, nearest) in self._clause_words else []
 
     def _was_said(self, names: set[str], words: set[str]) -> bool:
-        """Whether a chosen clause has all of these names, and half of these words."""
+        """Return whether a chosen clause has all of these names and half of these words."""
         return any(names <= said and len(words & other) >= _SAID_AGAIN * len(words) for said, other in self._said)
 
     def _is_carried(self, task: int) -> bool:
-        """Whether a task has a chosen clause that says what it is about."""
+        """Return whether a task has a chosen clause that names its subject."""
         return any(self._tasks[task].clauses[place].stands for place in self._chosen.get(task, ()))
-
-
-_MAKES = re.compile(
-    r"\b(?:build|craft|creat|develop|writ|design|launch|plan|prepar|mak|start|updat|improv|learn|stud|master|understand)"
-    r"\w{0,3}\b|\b(?:work(?:ing)? on|get(?:ting)? (?:an?|my|the|into)|find(?:ing)? (?:an?|my)|mov(?:e|ing) (?:to|into)|"
-    r"apply(?:ing)? (?:to|for)|goal|dream|aim(?:ing)?)\b|做|写|开发|搭建|实现|计划|学习|准备",
-    re.IGNORECASE,
-)
-"""Words of someone who sets out for something that takes more than one request."""
-_OWN_MAKING = re.compile(
-    r"i(?:'m| am) (?:\w+ )?(?:building|creating|developing|writing|planning|preparing|working)\b", re.IGNORECASE
-)
-_HAS_AIM = re.compile(
-    r"\b(?:my|our|the) (?:\w+ )?(?:goal|aim|dream|plan) is(?: to)?\b|\b(?:eager|want|wanting|hoping|looking|trying"
-    r"|aiming|planning|determined|need|going) to\b|我想|我要|目标",
-    re.IGNORECASE,
-)
-_TELLS = re.compile(r"(?:i|i'm|i've|i'd|i'll|my|it|it's|the|that|this|there|she|he|they)\b", re.IGNORECASE)
-"""People who tell how they are, or what they did, set out to do nothing yet."""
-_ONE_THING = re.compile(r"\b(?:this|these|those)\b", re.IGNORECASE)
-_OF_THE_HELPER = re.compile(
-    r"(?:recommend|suggest|provide|give|explain|show|tell|review|check|list|compare|find out)\b", re.IGNORECASE
-)
-"""What the one who helps is to do is a step; the goal is what the person is out for."""
-_INTRODUCES = re.compile(
-    r"\b(?:[Ii](?:'m| am) [A-Z][\w'-]+(?: [A-Z][\w'-]+)*(?:,|$| and\b)|[Mm]y name is\b)"
-    r"|\b[Ii](?:'m| am) an? (?:\d+|[\w-]+)[ -](?:[\w-]+ ){0,4}(?:from|in|at|who|with|based|living|working)\b|我叫"
-)
-"""People who say who they are say what they came for as well."""
-_PRESENTS = re.compile(
-    r"[Ii](?:'m| am) (?:[A-Z]|an? )(?!.*\b(?!living\b|working (?:as|at|for)\b|studying at\b)\w+ing\b)"
-)
-"""Who someone is, without what they are out for."""
-_LAYS_DOWN = re.compile(r"(?:never|always|don't|do not|whenever|please|from now on)\b", re.IGNORECASE)
-"""How someone is to be helped is a rule and no goal."""
-_PREPARES = re.compile(r"(?:read|look at|look into|see|open|check out|study|review)\b", re.IGNORECASE)
-"""What someone is told to look at before the work."""
-_QUESTION = re.compile(
-    r"(?:what|how|why|who|whose|which|where|when|does|do|did|is|are|am|was|were|should)\b", re.IGNORECASE
-)
-_COMMON_WORDS = re.compile(
-    r"the|and|for|with|that|this|from|have|has|are|can|how|using|use|used|like|into|make|sure|want|need|help|some|"
-    r"my|our|your|been|get|also|which|when|what|would|should|could|them|then|its|it's|i'm|i've|not|but|there|any|"
-    r"about|out|each|other|more|will|know|show|give|before|after|first|new|two|you|all|code|example|better|best|way"
-)
-_LONG_TALK = 6
-"""So many requests, and the first of them need not be what it is all about."""
-_LEAST_WORDS = 2
-_SUBJECT_WORDS = 8
-"""So many of the words that recur most tell what a talk is about."""
-_NAMED = 2
-"""So many of them name it; more are details of it."""
-_LEAST_SPREAD = 3
-_CLEARLY, _SURELY = 1.5, 4.0
-"""A wish takes the place of what was said first, or of a goal that was found before, where it is so much closer."""
-_DETAIL = 6
-"""Words beside those of the subject, by so many of which a clause says half as much about the whole."""
-_LEAST_PURPOSE = (1.0, 1.8)
-"""What people tell or ask on the way, however much it is about the subject, is not what they set out for.
-
-An earlier summary quotes what was told and what was wished for alike, so it takes more to find a goal there.
-"""
-_LEAST_SHARE = 0.12
-"""A word that fewer of the requests have does not tell what they are about."""
-_LONGEST, _BRIEF = 320, 140
-_MOST_TASKS = 400
-
-
-def goal_in(opening: str, *, brief: bool = False) -> str:
-    """The goal as a person said it first, in whole clauses."""
-    most = _BRIEF if brief else _LONGEST
-    text = ""
-    said = clauses(prose(opening[:6_000]))
-    wants = [clause for clause in said if not _PRESENTS.match(clause.text)] or said
-    if wants and _PREPARES.match(wants[0].text):
-        wants = [clause for clause in wants if _HAS_AIM.search(clause.text)] or wants
-    if wants and _TELLS.match(wants[0].text) and not _HAS_AIM.search(wants[0].text):
-        wants = [clause for clause in wants if clause.wished and len(_words(clause.text)) >= _LEAST_WORDS] or wants
-    for clause in wants:
-        if text and (clause.hangs or clause.text.casefold() in text.casefold()):
-            break
-        if text and len(text) + len(clause.text) + 2 > most:
-            break
-        text = f"{text}, {clause.text}" if text else clause.text
-        if len(text) > most:
-            break
-    return clip(text or " ".join(opening.split()), _LONGEST)
-
-
-def central_goal(tasks: Sequence[Task], opening: str, known: str = "") -> str:
-    """What a long talk is for; empty where it is short, or where what was known as the goal or said first still is."""
-    asked = [task for task in tasks if task.clauses][-_MOST_TASKS:]
-    if len(asked) < _LONG_TALK:
-        return ""
-    spread = _subject(asked)
-    best, most = "", 0.0
-    for place, task in enumerate(asked):
-        said = (*task.clauses, *task.stated)
-        introduced = 2.5 if any(_INTRODUCES.search(clause.text) for clause in said) else 1.0
-        early = 1.0 - 0.5 * place / len(asked)
-        for clause in said:
-            text = clause.text.rstrip("?？")
-            is_question = _QUESTION.match(text) or (text != clause.text and not clause.wished)
-            purpose = _purpose(clause)
-            if is_question or clause.hangs or len(text) > _LONGEST or purpose < _LEAST_PURPOSE[task.order < 0]:
-                continue
-            aim = _aim(text)
-            score = _centrality(aim, spread) * purpose * introduced * early
-            if score > most:
-                best, most = aim, score
-    text = goal_in(known or opening, brief=True)
-    standing = _centrality(text, spread) * (2.0 if _MAKES.search(text) else 1.0)
-    return best if most > standing * (_SURELY if known else _CLEARLY) else ""
-
-
-def _subject(asked: Sequence[Task]) -> dict[str, float]:
-    """The words that recur most in what was asked, each with the share of the requests that have it.
-
-    A wish begins with its verb: that says what to do with the subject, not what it is.
-    """
-    words: Counter[str] = Counter()
-    for task in asked:
-        mine: set[str] = set()
-        for clause in (*task.clauses, *task.stated):
-            mine |= _words(clause.text.partition(" ")[2] if clause.wished else clause.text)
-        words.update(mine)
-    least = max(_LEAST_SPREAD, _LEAST_SHARE * len(asked))
-    recurring = ((word, count) for word, count in words.most_common(_SUBJECT_WORDS) if count >= least)
-    return {word: count / len(asked) for word, count in recurring}
-
-
-def _aim(text: str) -> str:
-    """What someone is out to do, without who they are; the whole clause where it does not say both."""
-    aim = _HAS_AIM.search(text) if _TELLS.match(text) else None
-    found = text[aim.end() :].strip(" :,") if aim else ""
-    return found if len(_words(found)) >= _LEAST_WORDS and _MAKES.search(found) else text
-
-
-def _purpose(clause: Clause) -> float:
-    """How much a clause sounds like something that a person sets out to do."""
-    text = clause.text.replace("’", "'")
-    if _ONE_THING.search(text) or _OF_THE_HELPER.match(text) or _LAYS_DOWN.match(text):
-        return 0.3
-    makes = _MAKES.search(text) is not None
-    if _TELLS.match(text) and not _OWN_MAKING.match(text):
-        return 1.8 if makes and _HAS_AIM.search(text) else 0.2
-    return 2.0 if makes else 1.0 if clause.wished else 0.4
-
-
-def _centrality(text: str, spread: Mapping[str, float]) -> float:
-    """How much of what a talk is about a clause names, and how little else."""
-    mine = _words(text)
-    if len(mine) < _LEAST_WORDS:
-        return 0.0
-    named = sorted((spread[word] for word in mine if word in spread), reverse=True)
-    return sum(named[:_NAMED]) * _DETAIL / (_DETAIL + len(mine) - len(named))
-
-
-def _words(text: str) -> set[str]:
-    """The words of a text that say something, in the singular."""
-    found = (word for word in map(str.lower, _WORD.findall(text)) if not _COMMON_WORDS.fullmatch(word))
-    return {word[:-1] if len(word) > 4 and word[-1] == "s" and word[-2] != "s" else word for word in found}

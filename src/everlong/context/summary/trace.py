@@ -1,7 +1,6 @@
-"""Notes on how a summary was chosen, taken while it is chosen.
+"""The trace of a summary: which candidates and lines were chosen or passed over, and why.
 
-The base class takes none and costs next to nothing; `TraceRecording` keeps the decision about each candidate and each
-line. It knows neither the messages nor what becomes of the summary afterwards.
+`SummaryTrace` ignores everything and costs next to nothing; `TraceRecording` keeps each decision.
 """
 
 from __future__ import annotations
@@ -11,13 +10,15 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from everlong.context.summary.entities import entities
-from everlong.context.summary.outline import Candidate, KeyLine, LineGroup, Outline, all_lines
+from everlong.context.summary.key_lines import KeyLine, LineGroup, all_lines
+from everlong.context.summary.outline import Candidate, Outline
 from everlong.model import Message
 
 Item: TypeAlias = Candidate | KeyLine
 Decision = Literal["taken", "said", "too_long", "less", "outranked", "unreached"]
 Gain: TypeAlias = Callable[[KeyLine], float]
-Waiting: TypeAlias = Sequence[tuple[float, int, KeyLine]]
+Waiting: TypeAlias = tuple[float, int, KeyLine]
+"""The negative gain of a line, its negative position, and the line: the best and newest sorts first."""
 
 LINES_SECTION = "Critical Context"
 EARLIER = -1
@@ -25,31 +26,31 @@ EARLIER = -1
 
 
 class SummaryTrace:
-    """Is told of every decision and forgets it at once."""
+    """A trace that is told of every decision and keeps nothing."""
 
     __slots__ = ()
 
     def begin(self, turns: Sequence[Message], outline: Outline) -> None:
-        """A choice begins; what was noted of one before is void."""
+        """Begin a new choice, and forget the one before."""
 
-    def weighed(self, groups: Sequence[LineGroup], gain: Gain, waiting: Waiting) -> None:
-        """Lines are about to be chosen from those that wait, by what each adds at that moment."""
+    def note_weighed(self, groups: Sequence[LineGroup], gain: Gain, waiting: Sequence[Waiting]) -> None:
+        """Note the lines that are about to be chosen from, and what each adds at that moment."""
 
-    def took(self, item: Item, text: str, worth: float) -> None:
-        """An item was chosen, and stands as ``text``."""
+    def note_taken(self, item: Item, text: str, worth: float) -> None:
+        """Note that an item was chosen, and stands as ``text``."""
 
-    def told(self, item: Candidate, text: str) -> None:
-        """A task of the chronicle was chosen, and stands as ``text``."""
+    def note_task(self, item: Candidate, text: str) -> None:
+        """Note that a task of the chronicle was chosen, and stands as ``text``."""
 
-    def passed(self, item: Item, cost: int, left: int) -> None:
-        """An item was looked at and not chosen: too long for what was left, or said already."""
+    def note_passed(self, item: Item, cost: int, left: int) -> None:
+        """Note that an item was looked at and not chosen: too long for the room left, or said already."""
 
 
 NO_TRACE = SummaryTrace()
 
 
 class SummaryPlace(NamedTuple):
-    """Where something stands in a summary."""
+    """The place of a text in a summary."""
 
     section: str
     text: str
@@ -57,22 +58,22 @@ class SummaryPlace(NamedTuple):
 
 @dataclass(slots=True)
 class Note:
-    """What was decided about one item."""
+    """The decision about one item."""
 
     item: Item
     decision: Decision = "unreached"
     text: str = ""
-    """How it stands in the summary, where it was taken."""
+    """The words in the summary, if it was taken."""
     worth: float = 0.0
     added: tuple[str, ...] = ()
     """The names that stood nowhere before it was taken."""
     cost: int = 0
     left: int = 0
-    """Tokens that it would have cost and that were left, where it was too long."""
+    """The tokens that were left when it was too long."""
 
     @property
     def section(self) -> str:
-        """Where it stands or would have stood."""
+        """The section where it stands or would have stood."""
         return LINES_SECTION if isinstance(self.item, KeyLine) else self.item.section
 
     @property
@@ -82,7 +83,7 @@ class Note:
 
 
 class TraceRecording(SummaryTrace):
-    """Keeps the decisions of the latest choice."""
+    """A trace that keeps the decisions of the latest choice."""
 
     __slots__ = ("_candidates", "_gain", "_lines", "_said", "last_worth", "length", "looked_at", "offered", "turns")
 
@@ -90,18 +91,18 @@ class TraceRecording(SummaryTrace):
         self.turns: Sequence[Message] = ()
         self.length = 0
         self.offered: list[int] = []
-        """How many lines of each turn could be chosen."""
+        """The number of lines of each turn that could be chosen."""
         self.last_worth: float | None = None
-        """What the last line that was taken added per character; None where none was."""
+        """The gain per character of the last line taken; None if none was."""
         self.looked_at = 0
-        """How many lines were in the end considered, best first."""
+        """The number of lines that were considered, best first."""
         self._lines: dict[tuple[int, str], Note] = {}
         self._candidates: dict[tuple[str, int, str], Note] = {}
         self._said: dict[str, SummaryPlace] = {}
         self._gain: Gain | None = None
 
     def begin(self, turns: Sequence[Message], outline: Outline) -> None:
-        """Void what was noted, and note everything that there is to choose from."""
+        """Forget the choice before, and note everything that can be chosen now."""
         self.turns, self.length, self.last_worth, self._gain = turns, outline.length, None, None
         self.offered = [0] * outline.length
         for group in outline.lines:
@@ -110,8 +111,8 @@ class TraceRecording(SummaryTrace):
         self._lines = {_line_key(key_line): Note(key_line) for key_line in all_lines(outline.line_groups())}
         self._candidates = {candidate[:3]: Note(candidate) for candidate in outline.candidates}
 
-    def weighed(self, groups: Sequence[LineGroup], gain: Gain, waiting: Waiting) -> None:
-        """Every line has a worth now: those without any say nothing new, and only the best are looked at."""
+    def note_weighed(self, groups: Sequence[LineGroup], gain: Gain, waiting: Sequence[Waiting]) -> None:
+        """Note each line's worth: lines without any say nothing new, and only the best are considered."""
         self._gain, self.looked_at = gain, len(waiting)
         looked_at = {_line_key(key_line) for _, _, key_line in waiting}
         for key_line in all_lines(groups):
@@ -121,8 +122,8 @@ class TraceRecording(SummaryTrace):
                 note.worth = gain(key_line)
                 note.decision = "less" if key in looked_at else "outranked" if note.worth > 0 else "said"
 
-    def took(self, item: Item, text: str, worth: float) -> None:
-        """Note what it adds, and that its names are said from now on."""
+    def note_taken(self, item: Item, text: str, worth: float) -> None:
+        """Note what the item adds, and that its names are said from now on."""
         note = self._note(item)
         names = tuple(dict.fromkeys(entities(text)))
         note.added = tuple(name for name in names if name not in self._said)
@@ -133,13 +134,13 @@ class TraceRecording(SummaryTrace):
         if isinstance(item, KeyLine):
             self.last_worth = worth
 
-    def told(self, item: Candidate, text: str) -> None:
+    def note_task(self, item: Candidate, text: str) -> None:
         """Note what the line of a task adds."""
         self._candidates[item[:3]] = Note(item)
-        self.took(item, text, item.worth)
+        self.note_taken(item, text, item.worth)
 
-    def passed(self, item: Item, cost: int, left: int) -> None:
-        """Note why it was passed over, unless it stands already."""
+    def note_passed(self, item: Item, cost: int, left: int) -> None:
+        """Note why an item was passed over, unless it stands already."""
         note = self._note(item)
         if note.decision != "taken":
             note.decision, note.cost, note.left = ("too_long" if cost > left else "said"), cost, left
@@ -147,23 +148,23 @@ class TraceRecording(SummaryTrace):
     # -- what was noted --------------------------------------------------------------------------------------------
 
     def line(self, turn: int, text: str) -> Note | None:
-        """The note on a line of a turn; None where it was not among the lines to choose from."""
+        """Return the note on a line of a turn; None if it was not among the lines to choose from."""
         note = self._lines.get((turn, text))
         if note is not None and note.decision == "less" and self._gain and isinstance(note.item, KeyLine):
-            note.worth = self._gain(note.item)  # others have said some of its names since
+            note.worth = self._gain(note.item)  # lines chosen since may have said some of its names
             note.decision = "less" if note.worth > 0 else "said"
         return note
 
     def candidates(self) -> Iterator[Note]:
-        """The notes on everything but lines."""
+        """Return the notes on everything but lines."""
         return iter(self._candidates.values())
 
     def lines(self) -> Iterator[Note]:
-        """The notes on all lines."""
+        """Return the notes on all lines."""
         return iter(self._lines.values())
 
     def where(self, text: str) -> SummaryPlace | None:
-        """Where a text, or else the first of its names that is said at all, stands."""
+        """Return where a text stands, or else the first of its names that is said at all."""
         keys = (text.casefold(), f"- {text}".casefold(), *entities(text))
         return next((said for key in keys if (said := self._said.get(key))), None)
 

@@ -1,13 +1,12 @@
-"""The contract of context engines as tests that an author points at an engine.
+"""The contract of context engines, as tests that an author runs on an engine.
 
     from everlong.testing import EngineContract
 
     class TestMyEngine(EngineContract):
         make_engine = MyEngine
 
-`check_engine` does the same without pytest and returns what is wrong as sentences. Each names its clause, which
-docs/engine-contract.md explains. Needs ``everlong[testing]``; knows the contract and the rules of the message protocol,
-and no engine.
+`check_engine` does the same without pytest and returns the breaches as sentences. Each names its clause, which
+docs/engine-contract.md explains. Needs ``everlong[testing]``.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ EXAMPLES = 12
 def check_engine(
     make: MakeEngine, *, context_length: int = CONTEXT_LENGTH, examples: int = EXAMPLES, clause: str | None = None
 ) -> list[str]:
-    """What an engine does against the contract, a sentence each, beginning with the clause; empty if all is well.
+    """Return an engine's breaches of the contract, a sentence each that begins with the clause.
 
     Args:
         make: the engine's class, or a function that makes a new one; called with ``context_length`` if it takes that.
-        context_length: the window for which engines are made; take a larger one for an engine that needs it.
-        examples: with so many generated conversations each rule is tried; always the same ones.
-        clause: look at this clause only.
+        context_length: the window of the engines; choose a larger one for an engine that needs it.
+        examples: the number of generated conversations for each rule; they are always the same.
+        clause: check this clause only.
     """
     if clause is not None and clause not in CLAUSES:
         raise ValueError(f"clause is {clause!r}; the clauses are {', '.join(CLAUSES)}")
@@ -58,9 +57,9 @@ def check_engine(
 
 
 class EngineContract:
-    """Derive a test class from this and say how an engine is made; pytest then runs a test for every clause.
+    """The base of a test class for an engine; pytest runs a test for every clause.
 
-    ``make_engine`` is the engine's class, or a method that makes a new engine each time. Where engines keep files, give
+    ``make_engine`` is the engine's class, or a method that makes a new engine each time. If engines keep files, give
     each a folder of its own.
     """
 
@@ -69,7 +68,7 @@ class EngineContract:
     examples: ClassVar[int] = EXAMPLES
 
     def _check(self, clause: str) -> None:
-        __tracebackhide__ = True  # an author is told what the engine did, not where the kit saw it
+        __tracebackhide__ = True  # show the author what the engine did, not where the kit noticed it
         make = self.make_engine
         if make is None:
             raise AssertionError(f"{type(self).__name__} has no make_engine; set it to the class of your engine")

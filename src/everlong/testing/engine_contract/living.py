@@ -1,4 +1,4 @@
-"""Whether an engine goes through a session as hosts lead it: start, roll-over, end, reset, another model, a restart."""
+"""Checks of an engine's life in a session: start, roll-over, end, reset, another model, a restart."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _start(subject: Subject, session: str, **more: object) -> None:
 
 
 def goes_through_a_session(bench: Workbench) -> None:
-    """Start, turns, compactions with a roll-over, the end."""
+    """Check a session: start, turns, compactions with a roll-over, the end."""
     window, subject = bench.context_length, bench.fresh()
     _start(subject, _SESSION, context_length=window, conversation_id=_SESSION)
     messages = long_conversation(window, 1.2)
@@ -39,7 +39,7 @@ def goes_through_a_session(bench: Workbench) -> None:
 
 
 def bears_misuse(bench: Workbench) -> None:
-    """Hosts crash, and people are quick."""
+    """Check calls in the wrong order: hosts crash, and people are quick."""
     subject, messages = bench.fresh(), long_conversation(bench.context_length, 1.2)
     compacted(subject, messages)  # before any session was started
     for _ in range(2):
@@ -53,7 +53,7 @@ def bears_misuse(bench: Workbench) -> None:
 
 
 def zeroes_its_counters(bench: Workbench) -> None:
-    """At /new and /reset."""
+    """Check that the counters are zero after /new and /reset."""
     subject = bench.fresh()
     if not subject.has("on_session_reset"):
         return
@@ -71,7 +71,7 @@ def zeroes_its_counters(bench: Workbench) -> None:
 
 
 def forgets_the_conversation(bench: Workbench) -> None:
-    """Nothing of it turns up in the next one."""
+    """Check that nothing of a conversation turns up in the next one."""
     subject = bench.fresh()
     if not subject.has("on_session_reset"):
         return
@@ -90,7 +90,7 @@ def forgets_the_conversation(bench: Workbench) -> None:
 
 
 def follows_the_model(bench: Workbench) -> None:
-    """To a smaller window and a larger one."""
+    """Check the switch to a model with a smaller window, and with a larger one."""
     subject = bench.fresh()
     if not subject.has("update_model"):
         return
@@ -107,7 +107,7 @@ def follows_the_model(bench: Workbench) -> None:
 
 
 def fits_a_smaller_model(bench: Workbench) -> None:
-    """What a switch asks for is a compaction for the new window."""
+    """Check that a compaction after a switch fits the new window."""
     window = bench.context_length // 2
     subject, messages = bench.fresh(), long_conversation(bench.context_length, 0.9)
     if not subject.has("update_model"):
@@ -121,7 +121,7 @@ def fits_a_smaller_model(bench: Workbench) -> None:
 
 
 def goes_on_after_a_restart(bench: Workbench) -> None:
-    """A new engine takes over a list that another one compacted and a store kept."""
+    """Check that a new engine takes over a list that another one compacted and a store kept."""
     window = bench.context_length
     messages = long_conversation(window)
     for number in range(4):
@@ -139,4 +139,4 @@ LIVING = {
     "Another model": (follows_the_model, fits_a_smaller_model),
     "Restart": (goes_on_after_a_restart,),
 }
-"""The checks of this module by the clause of the contract that they belong to."""
+"""The checks of this module, by their clause of the contract."""

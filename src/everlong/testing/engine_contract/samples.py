@@ -1,7 +1,4 @@
-"""Conversations on which every engine is tried, besides the generated ones: long, odd and broken.
-
-Each is built in plain sight and the same every time. Knows the message format only.
-"""
+"""Fixed conversations on which every engine is tried, besides the generated ones: long, odd and broken."""
 
 from __future__ import annotations
 
@@ -17,12 +14,12 @@ REQUEST = "Now add a test for the importer, and tell me which port it uses."
 
 
 def said(role: str, content: Any) -> Message:
-    """One message."""
+    """Return one message."""
     return {"role": role, "content": content}
 
 
 def call(*idents: str, name: str = "read_file", content: str | None = None) -> Message:
-    """An assistant message with a call for each id."""
+    """Return an assistant message with a call for each id."""
     body = {"name": name, "arguments": json.dumps({"path": "src/importer.py"})}
     return {
         "role": "assistant",
@@ -32,12 +29,12 @@ def call(*idents: str, name: str = "read_file", content: str | None = None) -> M
 
 
 def result(ident: str, content: str = "ok") -> Message:
-    """The result of a call."""
+    """Return the result of a call."""
     return {"role": "tool", "tool_call_id": ident, "content": content}
 
 
 def long_conversation(context_length: int, times: float = 4.0, *, mark: str = "") -> list[Message]:
-    """A session of about so many windows: requests, calls with results of several sizes, answers, a last request."""
+    """Return a session of about ``times`` windows: requests, calls, results, answers, a last request."""
     messages = [
         SYSTEM,
         said("user", f"Fix the importer. {mark}The port is 8437."),
@@ -59,7 +56,7 @@ def long_conversation(context_length: int, times: float = 4.0, *, mark: str = ""
 
 
 def long_errand(context_length: int, times: float = 2.0) -> list[Message]:
-    """One request, and an agent that works on it alone for so many windows."""
+    """Return one request, and an agent's work on it alone for ``times`` windows."""
     messages, number = [SYSTEM, said("user", "Hello."), said("assistant", "Hello!"), said("user", REQUEST)], 0
     while number * 300 < context_length * times:
         number += 1
@@ -116,7 +113,7 @@ ODD: dict[str, list[Message]] = {
     "a developer message in between": [*_TALK, said("developer", "Be brief."), said("user", "And?")],
     "fields that only one client knows": [*_TALK, {**said("user", "And?"), "x_client": {"seen": [1, None]}}],
 }
-"""Lists that real clients send and that are valid."""
+"""Valid lists that real clients send."""
 
 BROKEN: dict[str, list[Message]] = {
     "a result without a call": [*_TALK, result("gone"), said("user", "And?")],

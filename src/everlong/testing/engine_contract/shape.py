@@ -1,4 +1,4 @@
-"""Whether an engine has what a host reads and calls: attributes, required methods, usage, decisions, status, tools."""
+"""Checks of what a host reads and calls: attributes, required methods, usage, decisions, status, tools."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _UNKNOWN_TOOL = "no_such_tool"
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether a value is a whole number and no truth value."""
+    """Return whether a value is a whole number and no boolean."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def has_a_name(bench: Workbench) -> None:
-    """The name by which a user chooses it."""
+    """Check the name by which a user chooses the engine."""
     name = bench.bare().get("name")
     require(not callable(name), "name is a method; make it a property, or a plain attribute")
     require(
@@ -34,14 +34,14 @@ def has_a_name(bench: Workbench) -> None:
 
 
 def has_the_required_methods(bench: Workbench) -> None:
-    """Without these there is no engine."""
+    """Check that no required method is missing."""
     subject = bench.bare()
     missing = [method for method in _REQUIRED if not subject.has(method)]
     require(not missing, f"the engine has no {', '.join(f'{method}()' for method in missing)}, which every host calls")
 
 
 def learns_its_window(bench: Workbench) -> None:
-    """By its constructor or by `update_model`."""
+    """Check that the window is known, by the constructor or by `update_model`."""
     window, subject = bench.context_length, bench.fresh()
     found = subject.get("context_length")
     advice = "set it in the constructor's context_length, or in update_model(model, context_length, …)"
@@ -49,7 +49,7 @@ def learns_its_window(bench: Workbench) -> None:
 
 
 def has_whole_numbers(bench: Workbench) -> None:
-    """The figures that hosts show."""
+    """Check the figures that hosts show."""
     for subject, moment in ((bench.bare(), "in a new engine"), (bench.fresh(), "once the window is known")):
         for name in _WHOLE:
             value = subject.get(name) if hasattr(subject.engine, name) else None
@@ -60,7 +60,7 @@ def has_whole_numbers(bench: Workbench) -> None:
 
 
 def has_the_other_attributes(bench: Workbench) -> None:
-    """What is protected, and the threshold's share."""
+    """Check the attributes for what is protected, and the threshold's share."""
     subject = bench.fresh()
     for name in ("protect_first_n", "protect_last_n"):
         value = getattr(subject.engine, name, None)
@@ -71,14 +71,14 @@ def has_the_other_attributes(bench: Workbench) -> None:
 
 
 def has_a_threshold(bench: Workbench) -> None:
-    """Inside the window, once that is known."""
+    """Check that the threshold lies inside the window, once that is known."""
     threshold, window = bench.fresh().get("threshold_tokens"), bench.context_length
     good = is_whole(threshold) and 0 < threshold <= window
     require(good, f"threshold_tokens is {threshold!r} in a window of {window}; it must be an int from 1 to {window}")
 
 
 def takes_usage_over(bench: Workbench) -> None:
-    """From every response."""
+    """Check that the usage of every response is taken over."""
     cached = {"input_tokens": 100, "cache_read_tokens": 700, "cache_write_tokens": 100, "reasoning_tokens": 20}
     for extra in ({}, cached | {"output_tokens": 50}):
         usage = {"prompt_tokens": 900, "completion_tokens": 50, "total_tokens": 950, **extra}
@@ -91,7 +91,7 @@ def takes_usage_over(bench: Workbench) -> None:
 
 
 def takes_scant_usage(bench: Workbench) -> None:
-    """Providers leave things out."""
+    """Check that usage with missing figures is taken: providers leave things out."""
     scant: tuple[dict[str, Any], ...] = (
         {"prompt_tokens": 900, "completion_tokens": 50},
         {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
@@ -111,7 +111,7 @@ def takes_scant_usage(bench: Workbench) -> None:
 
 
 def decides_by_the_tokens(bench: Workbench) -> None:
-    """Not in an empty window, but in a full one."""
+    """Check that an empty window needs no compaction, and a full one does."""
     subject, window = bench.fresh(), bench.context_length
     for tokens, wanted, why in (
         (0, False, "nothing has been said yet"),
@@ -123,7 +123,7 @@ def decides_by_the_tokens(bench: Workbench) -> None:
 
 
 def decides_by_the_last_usage(bench: Workbench) -> None:
-    """Where no number is given."""
+    """Check the decision by the last usage, if no number is given."""
     subject, window = bench.fresh(), bench.context_length
     answer = subject.call("should_compress")
     require(answer is False, f"should_compress() of a new engine returned {answer!r}; it must be False")
@@ -134,7 +134,7 @@ def decides_by_the_last_usage(bench: Workbench) -> None:
 
 
 def answers_before_a_request(bench: Workbench) -> None:
-    """The two optional questions."""
+    """Check the two optional questions before a request."""
     conversations = {**ODD, "a long conversation": long_conversation(bench.context_length)}
     for method in ("should_compress_preflight", "has_content_to_compress"):
         subject = bench.fresh()
@@ -144,7 +144,7 @@ def answers_before_a_request(bench: Workbench) -> None:
 
 
 def tells_its_status(bench: Workbench) -> None:
-    """For display, at any time."""
+    """Check the status for display, at any time."""
     subject = bench.bare()
     if not subject.has("get_status"):
         return
@@ -163,7 +163,7 @@ def tells_its_status(bench: Workbench) -> None:
 
 
 def describes_its_tools(bench: Workbench) -> None:
-    """As functions in the OpenAI format, so that every provider takes them."""
+    """Check that tools are functions in the OpenAI format, so that every provider takes them."""
     schemas = _schemas(bench.fresh())
     names = [_function(schema).get("name") for schema in schemas]
     for name in names:
@@ -186,7 +186,7 @@ def describes_its_tools(bench: Workbench) -> None:
 
 
 def refuses_unknown_tools(bench: Workbench) -> None:
-    """In the words that hosts know."""
+    """Check that an unknown tool is refused in the words that hosts know."""
     subject = bench.fresh()
     if not subject.has("handle_tool_call"):
         return
@@ -197,7 +197,7 @@ def refuses_unknown_tools(bench: Workbench) -> None:
 
 
 def answers_every_call(bench: Workbench) -> None:
-    """Whatever a model puts in."""
+    """Check that every call is answered, whatever a model passes."""
     subject = bench.fresh()
     subject.call("on_session_start", "20260102_030405_abcdef") if subject.has("on_session_start") else None
     for schema in _schemas(subject):
@@ -222,13 +222,13 @@ def _schemas(subject: Subject) -> list[Any]:
 
 
 def _function(schema: Any) -> Any:
-    """The function's own part; both the bare form and the one inside ``{"type": "function"}`` are in use."""
+    """Return the function of a tool, given bare or inside ``{"type": "function"}``; both are in use."""
     inner = isinstance(schema, dict) and schema.get("type") == "function" and "function" in schema
     return schema["function"] if inner else schema
 
 
 def _arguments(parameters: dict[str, Any]) -> list[dict[str, Any]]:
-    """Arguments that fit, none at all, and wrong ones."""
+    """Return arguments that fit, none at all, and wrong ones."""
     values = {"string": "port", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
     properties = parameters.get("properties", {})
     fitting = {}
@@ -248,4 +248,4 @@ SHAPE = {
     "Status": (tells_its_status,),
     "Tools": (describes_its_tools, refuses_unknown_tools, answers_every_call),
 }
-"""The checks of this module by the clause of the contract that they belong to."""
+"""The checks of this module, by their clause of the contract."""

@@ -1,7 +1,4 @@
-"""The engine under test, made and called as a host does it, with every failure turned into a sentence for its author.
-
-Knows how an engine is made and called, and nothing of what is asked of it.
-"""
+"""The engine under test, made and called as by a host; every failure becomes a sentence for its author."""
 
 from __future__ import annotations
 
@@ -31,46 +28,46 @@ __all__ = [
 ]
 
 MakeEngine = Callable[..., Any]
-"""Makes a new engine; called with ``context_length`` where it takes that, else with nothing."""
+"""A class or function that makes a new engine; called with ``context_length`` if it takes that."""
 
 _SHOWN_CHARS = 700
 _counter = MessageCounter()
 
 
 class ContractBroken(Exception):  # noqa: N818 - it states a fact about the engine; nothing of the package failed
-    """The engine does not keep one clause of the contract; the text says what it did, and what it should do."""
+    """A breach of one clause; the text says what the engine did, and what it should do."""
 
 
 def require(holds: object, sentence: str) -> None:
-    """Go on if something holds, else report the sentence."""
+    """Raise `ContractBroken` with the sentence unless something holds."""
     if not holds:
         raise ContractBroken(sentence)
 
 
 class Subject:
-    """One engine of the kind under test; what it raises becomes `ContractBroken` with the author's own line."""
+    """One engine under test; what it raises becomes `ContractBroken` with the author's own line."""
 
     def __init__(self, engine: Any) -> None:
         self.engine = engine
 
     def has(self, method: str) -> bool:
-        """Whether the engine has a method; engines without our base class may leave out the optional ones."""
+        """Return whether the engine has a method; without our base class, optional ones may be missing."""
         return callable(getattr(self.engine, method, None))
 
     def get(self, attribute: str) -> Any:
-        """An attribute, which a host may read at any time."""
-        return _guarded(f"reading {attribute}", "", getattr, self.engine, attribute)
+        """Return an attribute, which a host may read at any time."""
+        return _guard(f"reading {attribute}", "", getattr, self.engine, attribute)
 
     def call(self, method: str, *args: Any, advice: str = "", **kwargs: Any) -> Any:
-        """What a method returns."""
+        """Call a method and return its result."""
         require(self.has(method), f"the engine has no method {method}()")
-        return _guarded(_spelled(method, args, kwargs), advice, getattr(self.engine, method), *args, **kwargs)
+        return _guard(_spell_call(method, args, kwargs), advice, getattr(self.engine, method), *args, **kwargs)
 
     def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
-        """A compacted list, of which only the outer shape has been looked at."""
-        told = _spelled("compress", (..., *args), kwargs).replace("Ellipsis", "messages")
+        """Return a compacted list, of which only the outer shape has been checked."""
+        told = _spell_call("compress", (..., *args), kwargs).replace("Ellipsis", "messages")
         advice = f"a host may hand in any conversation{case(messages)}"
-        result = _guarded(told, advice, self.engine.compress, messages, *args, **kwargs)
+        result = _guard(told, advice, self.engine.compress, messages, *args, **kwargs)
         require(isinstance(result, list), f"{told} returned {_kind(result)}; return a list of messages{case(messages)}")
         try:
             return checked_messages(result)
@@ -79,7 +76,7 @@ class Subject:
 
 
 class Workbench:
-    """Makes the engines for the checks, and says with how many generated conversations each is tried."""
+    """A maker of engines for the checks; it also holds the number of generated conversations to try."""
 
     def __init__(self, make: MakeEngine, context_length: int, examples: int) -> None:
         self.make = make
@@ -87,14 +84,14 @@ class Workbench:
         self.examples = examples
 
     def bare(self) -> Subject:
-        """A new engine as its constructor left it."""
+        """Return a new engine as its constructor left it."""
         with_length = takes(self.make, "context_length")
         told = f"making an engine with {f'context_length={self.context_length}' if with_length else 'no argument'}"
         arguments = {"context_length": self.context_length} if with_length else {}
-        return Subject(_guarded(told, "", self.make, **arguments))
+        return Subject(_guard(told, "", self.make, **arguments))
 
     def fresh(self, context_length: int | None = None) -> Subject:
-        """A new engine that has been told its window, as a host does before a conversation."""
+        """Return a new engine that knows its window, as a host sets it before a conversation."""
         window = context_length or self.context_length
         subject = self.bare()
         if subject.get("context_length") != window and subject.has("update_model"):
@@ -103,30 +100,30 @@ class Workbench:
 
 
 def takes(function: Callable[..., Any], name: str) -> bool:
-    """Whether a function takes an argument of this name."""
+    """Return whether a function takes an argument of this name."""
     parameters = inspect.signature(function).parameters.values()
     return any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters if p.kind is not p.POSITIONAL_ONLY)
 
 
 def tokens(messages: Sequence[Message], *, repaired: bool = False) -> int:
-    """The size of a list by our own estimate; with ``repaired``, of the list with its tool calls mended."""
+    """Return the size of a list by our own estimate; with ``repaired``, after its tool calls are mended."""
     return sum(_counter.counts(repair_all(list(messages)) if repaired else messages))
 
 
 def case(messages: Sequence[Message], result: Sequence[Message] | None = None) -> str:
-    """The conversation that showed it, and what came of it, for the end of a finding."""
+    """Return the conversation that showed a fault, and its result, for the end of a finding."""
     return f"\n  given: {shown(messages)}" + ("" if result is None else f"\n  returned: {shown(result)}")
 
 
 def shown(messages: Sequence[Message]) -> str:
-    """A conversation for people to read: whole if short, else its beginning and its length."""
+    """Return a conversation for people to read: whole if short, else its beginning and its length."""
     text = ", ".join(repr(_short(message)) for message in messages)
     cut = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
     return f"[{cut}]" if len(messages) == 1 else f"{len(messages)} messages [{cut}]"
 
 
 def as_json(value: Any, what: str) -> str:
-    """A value as JSON text; reported where it cannot be written as one."""
+    """Return a value as JSON text; raise `ContractBroken` if it cannot be written as JSON."""
     try:
         return json.dumps(value)
     except (TypeError, ValueError) as error:
@@ -146,7 +143,7 @@ def _kind(value: object) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
 
 
-def _spelled(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _spell_call(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     words = [*map(_argument, args), *(f"{name}={_argument(value)}" for name, value in kwargs.items())]
     return f"{method}({', '.join(words)})"
 
@@ -156,14 +153,14 @@ def _argument(value: Any) -> str:
     return text if len(text) <= 120 else f"{text[:100]}…"
 
 
-def _guarded(told: str, advice: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _guard(told: str, advice: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         return function(*args, **kwargs)
-    except Exception as error:  # whatever an engine raises is what its author must be told
-        raise ContractBroken(f"{told} raised {_told(error)}{f'; {advice}' if advice else ''}") from error
+    except Exception as error:  # the author must learn of whatever the engine raises
+        raise ContractBroken(f"{told} raised {_describe_error(error)}{f'; {advice}' if advice else ''}") from error
 
 
-def _told(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)[1:]
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{where}" if str(error) else f"{type(error).__name__}{where}"

@@ -1,14 +1,14 @@
 """A model server on loopback that speaks all wire formats, checks every request and answers from a script.
 
-Written from the APIs' documentation and apart from the rest of the package: its counting, its protocol rules and its
-cache are second opinions, so nothing here imports what it is there to test.
+Written from the APIs' documentation, apart from the rest of the package: its counting, its protocol rules and its cache
+are second opinions, so it imports nothing that it is there to test.
 """
 
 from __future__ import annotations
 
+from everlong.testing.server.exchange import Record
 from everlong.testing.server.faults import Fault, ManualClock, random_faults
 from everlong.testing.server.http import ModelServer
-from everlong.testing.server.record import Record
 from everlong.testing.server.script import Answer, Ask, Call, ScriptedModel, ScriptedTurn, Turn
 
 __all__ = [

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from everlong.testing.server.anthropic_rules import redacted, signed
+from everlong.testing.server.anthropic_rules import seal, sign
 from everlong.testing.server.cache import CacheCharge
-from everlong.testing.server.refusal import Refusal
+from everlong.testing.server.exchange import Refusal
 from everlong.testing.server.script import Answer
 from everlong.testing.server.window import count_text, count_value
 
@@ -16,13 +16,13 @@ __all__ = ["error_body", "events", "message", "models"]
 
 
 def error_body(refusal: Refusal, request_id: str) -> dict[str, Any]:
-    """An error as the API sends it."""
+    """Return an error as the API sends it."""
     error = {"type": refusal.kind, "message": refusal.message, **refusal.extra}
     return {"type": "error", "error": error, "request_id": request_id}
 
 
 def message(answer: Answer, body: Mapping[str, Any], charge: CacheCharge, number: int) -> dict[str, Any]:
-    """A whole answer."""
+    """Return a whole answer."""
     content = _content(answer, body, number)
     output = sum(count_value(block) for block in content)
     thought = sum(count_value(block) for block in content if "thinking" in block["type"])
@@ -63,9 +63,9 @@ def _content(answer: Answer, body: Mapping[str, Any], number: int) -> list[dict[
     if answer.thinking is not None:
         omitted = (body.get("thinking") or {}).get("display") == "omitted"
         text = "" if omitted else answer.thinking
-        content.append({"type": "thinking", "thinking": text, "signature": signed(text, body, f"t{number}")})
+        content.append({"type": "thinking", "thinking": text, "signature": sign(text, body, f"t{number}")})
     if answer.redacted_thinking is not None:
-        content.append({"type": "redacted_thinking", "data": redacted(answer.redacted_thinking, f"d{number}")})
+        content.append({"type": "redacted_thinking", "data": seal(answer.redacted_thinking, f"d{number}")})
     if answer.text:
         content.append({"type": "text", "text": answer.text})
     for index, call in enumerate(answer.calls):
@@ -76,7 +76,7 @@ def _content(answer: Answer, body: Mapping[str, Any], number: int) -> list[dict[
 
 
 def _shortened(content: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """As much of an answer as the limit lets through; only text is cut, and calls beyond it are left out."""
+    """Return as much of an answer as the limit allows; text is cut, and calls beyond it are left out."""
     kept: list[dict[str, Any]] = []
     for block in content:
         if count_value(block) <= most:
@@ -93,7 +93,7 @@ def _shortened(content: list[dict[str, Any]], most: int) -> list[dict[str, Any]]
 
 
 def events(whole: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The events of a stream that adds up to an answer, in the API's order."""
+    """Yield the events of a stream that adds up to an answer, in the API's order."""
     usage = {**whole["usage"], "output_tokens": 1}
     start = {**whole, "content": [], "stop_reason": None, "usage": usage}
     yield "message_start", {"type": "message_start", "message": start}
@@ -124,13 +124,13 @@ def _deltas(block: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, An
 
 
 def pieces(text: str, count: int = 6) -> list[str]:
-    """A text in a few pieces."""
+    """Return a text in a few pieces."""
     size = max(1, -(-len(text) // count))
     return [text[at : at + size] for at in range(0, len(text), size)]
 
 
 def models(names: list[str], window: int) -> dict[str, Any]:
-    """The list of models."""
+    """Return the list of models."""
     data = [
         {
             "type": "model",

@@ -1,7 +1,7 @@
-"""What the Anthropic Messages API refuses, and in which words: fields, roles, content, tools, pairs of call and result.
+"""Refusals of the Anthropic Messages API: fields, roles, content, tools, thinking, pairs of call and result.
 
-Thinking, cache markers and the window are checked by modules of their own. This one takes a decoded body and returns
-nothing: a body that passes may be answered.
+The checks take a decoded body and raise a `Refusal` in the API's words. Cache markers and the window are checked
+elsewhere.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from everlong.testing.server.refusal import Refusal
+from everlong.testing.server.exchange import Refusal
 
-__all__ = ["THINKING", "check_anthropic", "check_block", "check_marker", "check_thinking", "redacted", "signed"]
+__all__ = ["THINKING", "check_anthropic", "check_block", "check_marker", "check_thinking", "seal", "sign"]
 
 _FIELDS: dict[str, str] = {
     "text": "type text cache_control citations",
@@ -140,14 +140,14 @@ _CHANGED = (
 )
 
 
-def signed(text: str, body: Mapping[str, Any], nonce: str) -> str:
-    """The signature of a thinking block in the answer to this request."""
+def sign(text: str, body: Mapping[str, Any], nonce: str) -> str:
+    """Return the signature of a thinking block in the answer to this request."""
     place = _prefix_hash(body, len(body["messages"]))
     return _token("s", nonce, place, text)
 
 
-def redacted(data: str, nonce: str) -> str:
-    """The data of a redacted block, sealed like a signature."""
+def seal(data: str, nonce: str) -> str:
+    """Return the data of a redacted block, sealed like a signature."""
     return _token("r", nonce, base64.urlsafe_b64encode(data.encode()).decode(), "")
 
 
@@ -198,7 +198,7 @@ def _check_block(block: Mapping[str, Any], path: str, place: str | None) -> None
 
 
 def _check_last_step(messages: Sequence[Mapping[str, Any]]) -> None:
-    """With thinking on, the step that tool results answer must have its thinking."""
+    """Refuse a last step without its thinking, if thinking is on and tool results answer the step."""
     if messages[-1]["role"] != "user" or not isinstance(messages[-1]["content"], list):
         return
     if not any(block["type"] == "tool_result" for block in messages[-1]["content"]):
@@ -296,12 +296,12 @@ _SCOPE_BETA = "prompt-caching-scope-2026-01-05"
 
 
 def _check_scopes(body: Any, betas: str) -> None:
-    if _SCOPE_BETA not in betas and (path := _scoped(body)):
+    if _SCOPE_BETA not in betas and (path := _find_scope(body)):
         raise Refusal(f"{path}.ephemeral.scope: Extra inputs are not permitted")
 
 
-def _scoped(value: Any, path: str = "") -> str:
-    """Return where the first cache marker with a scope stands; empty where there is none."""
+def _find_scope(value: Any, path: str = "") -> str:
+    """Return the path of the first cache marker with a scope; empty if there is none."""
     if isinstance(value, dict):
         marker = value.get("cache_control")
         if isinstance(marker, dict) and "scope" in marker:
@@ -309,7 +309,7 @@ def _scoped(value: Any, path: str = "") -> str:
     if not isinstance(value, dict | list):
         return ""
     inner = value.items() if isinstance(value, dict) else enumerate(value)
-    return next((found for name, one in inner if (found := _scoped(one, f"{path}{name}."))), "")
+    return next((found for name, one in inner if (found := _find_scope(one, f"{path}{name}."))), "")
 
 
 def _check_max_tokens(body: Mapping[str, Any]) -> None:
@@ -436,10 +436,10 @@ def _check_pairs(messages: Sequence[Mapping[str, Any]]) -> None:
     waits_at = 0
     for at, message in enumerate(messages):
         blocks = message["content"] if isinstance(message["content"], list) else []
-        answered = _answered(blocks, at, waiting)
+        answered = _answered_calls(blocks, at, waiting)
         missing = [call for call in waiting if call not in answered]
         if missing:
-            raise Refusal(_unanswered(waits_at, missing))
+            raise Refusal(_describe_unanswered(waits_at, missing))
         waiting = []
         for block in blocks:
             if block["type"] == "tool_use":
@@ -449,11 +449,11 @@ def _check_pairs(messages: Sequence[Mapping[str, Any]]) -> None:
                 waiting.append(block["id"])
         waits_at = at
     if waiting:
-        raise Refusal(_unanswered(waits_at, waiting))
+        raise Refusal(_describe_unanswered(waits_at, waiting))
 
 
-def _answered(blocks: Sequence[Mapping[str, Any]], at: int, waiting: Sequence[str]) -> list[str]:
-    """The calls that a message answers, with its results standing before all else."""
+def _answered_calls(blocks: Sequence[Mapping[str, Any]], at: int, waiting: Sequence[str]) -> list[str]:
+    """Return the calls that a message answers; its results must stand before all else."""
     answered: list[str] = []
     after_text = False
     for index, block in enumerate(blocks):
@@ -472,12 +472,12 @@ def _answered(blocks: Sequence[Mapping[str, Any]], at: int, waiting: Sequence[st
                 f"`tool_result` blocks with id: {call}"
             )
         if after_text:
-            raise Refusal(_unanswered(at - 1, [call]))
+            raise Refusal(_describe_unanswered(at - 1, [call]))
         answered.append(call)
     return answered
 
 
-def _unanswered(at: int, calls: Sequence[str]) -> str:
+def _describe_unanswered(at: int, calls: Sequence[str]) -> str:
     return (
         f"messages.{at}: `tool_use` ids were found without `tool_result` blocks immediately after: {', '.join(calls)}. "
         "Each `tool_use` block must have a corresponding `tool_result` block in the next message."

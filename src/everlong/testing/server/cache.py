@@ -1,8 +1,8 @@
-"""The prompt cache as the providers run it: what a request reads, what it writes, and until when that stays.
+"""The prompt cache as the providers run it: what a request reads and writes, and how long entries live.
 
 Anthropic: an entry is written only at a marker and found by walking back from a marker over 20 positions, its own
-included, where a run of calls and a run of results count as one. OpenAI: every prefix of what was sent lately, in steps
-of 128 tokens. Time is a clock that a test may hold. Written from the documentation, apart from what plans markers.
+included; a run of calls and a run of results count as one. OpenAI: every prefix that was sent lately, in steps of 128
+tokens. Written from the documentation, apart from the code that places markers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from everlong.testing.server.anthropic_rules import check_marker
-from everlong.testing.server.refusal import Refusal
+from everlong.testing.server.exchange import Refusal
 from everlong.testing.server.responses_rules import unsealed
 from everlong.testing.server.window import MESSAGE_TOKENS, count_text, count_value
 
@@ -48,12 +48,12 @@ class CacheBlock:
     position: int
     ttl: Ttl | None = None
     is_breakpoint: bool = False
-    """Where OpenAI's newer models write by themselves: the latest user message or tool result."""
+    """True where OpenAI's newer models write by themselves: the latest user message or tool result."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheCharge:
-    """How the tokens of a prompt are billed; what is neither read nor written is plain input."""
+    """The billing of a prompt's tokens; those neither read nor written are plain input."""
 
     total: int
     read: int = 0
@@ -78,7 +78,7 @@ class _StoredPrefix:
 
 
 class ServerCache:
-    """What one organization has in the cache."""
+    """The cache of one organization."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -93,14 +93,14 @@ class ServerCache:
             markers = [at for at, block in enumerate(blocks) if block.ttl is not None]
             hit = -1
             for marker in markers:
-                found = self._found(blocks, marker, now)
+                found = self._find_hit(blocks, marker, now)
                 if found is not None:
                     entry = self._entries[blocks[found].prefix]
                     entry.expires = now + entry.seconds
                     hit = max(hit, found)
-            return self._written(blocks, ends, [at for at in markers if ends[at] >= minimum(model)], hit, now)
+            return self._write(blocks, ends, [at for at in markers if ends[at] >= minimum(model)], hit, now)
 
-    def _found(self, blocks: list[CacheBlock], marker: int, now: float) -> int | None:
+    def _find_hit(self, blocks: list[CacheBlock], marker: int, now: float) -> int | None:
         for at in range(marker, -1, -1):
             if blocks[marker].position - blocks[at].position >= LOOK_BACK:
                 return None
@@ -109,7 +109,7 @@ class ServerCache:
                 return at
         return None
 
-    def _written(
+    def _write(
         self, blocks: list[CacheBlock], ends: list[int], markers: list[int], hit: int, now: float
     ) -> CacheCharge:
         read = ends[hit] if hit >= 0 else 0
@@ -151,7 +151,7 @@ class ServerCache:
 
 
 def minimum(model: str) -> int:
-    """The least prefix that a model caches."""
+    """Return the least prefix that a model caches, in tokens."""
     return next((tokens for pattern, tokens in _MINIMUM if pattern.search(model)), _DEFAULT_MINIMUM)
 
 
@@ -164,7 +164,7 @@ def _ends(blocks: list[CacheBlock]) -> list[int]:
 
 
 class _Chain:
-    """Hashes a prompt block by block; a marker is no part of what is hashed."""
+    """A running hash over a prompt, block by block; markers are not hashed."""
 
     def __init__(self, *salt: Any) -> None:
         self.blocks: list[CacheBlock] = []
@@ -191,7 +191,7 @@ class _Chain:
 
 
 def anthropic_blocks_of(body: Mapping[str, Any]) -> list[CacheBlock]:
-    """The blocks of an Anthropic prompt in the order of the cache; refuses markers that the API would refuse."""
+    """Return the blocks of an Anthropic prompt in cache order; refuse markers that the API would refuse."""
     chain = _Chain(body.get("model"))
     for index, tool in enumerate(body.get("tools") or []):
         marker = tool.get("cache_control")
@@ -218,7 +218,7 @@ def anthropic_blocks_of(body: Mapping[str, Any]) -> list[CacheBlock]:
 
 
 def _with_automatic(body: Mapping[str, Any], blocks: list[CacheBlock]) -> list[CacheBlock]:
-    """The blocks with the automatic marker, after all marks were checked together."""
+    """Return the blocks with the automatic marker, after all marks were checked together."""
     explicit = sum(block.ttl is not None for block in blocks)
     automatic = body.get("cache_control")
     if explicit + (automatic is not None) > 4:
@@ -248,7 +248,7 @@ def _has_image(value: Any) -> bool:
 
 
 def openai_blocks_of(body: Mapping[str, Any]) -> list[CacheBlock]:
-    """The tools and messages of an OpenAI prompt, one block each."""
+    """Return the tools and messages of an OpenAI prompt, one block each."""
     chain = _Chain(body.get("model"), body.get("prompt_cache_key"))
     messages = body.get("messages") or []
     spoken = [at for at, message in enumerate(messages) if message["role"] in {"user", "tool"}]
@@ -260,7 +260,7 @@ def openai_blocks_of(body: Mapping[str, Any]) -> list[CacheBlock]:
 
 
 def responses_blocks_of(body: Mapping[str, Any]) -> list[CacheBlock]:
-    """The instructions, tools and items of a prompt of the Responses API, one block each."""
+    """Return the instructions, tools and items of a Responses prompt, one block each."""
     chain = _Chain(body.get("model"), body.get("prompt_cache_key"))
     given = body.get("input") or []
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
@@ -281,7 +281,7 @@ def responses_blocks_of(body: Mapping[str, Any]) -> list[CacheBlock]:
 
 
 def _encrypted_tokens(item: Mapping[str, Any]) -> int:
-    """What is billed for encrypted content: the words that were thought, or a share of what was compacted."""
+    """Return the tokens billed for encrypted content: the words thought, or a share of what was compacted."""
     content = item.get("encrypted_content")
     thought, compacted = unsealed("rs", content), unsealed("cmp", content)
     return count_text(thought or "") + count_text(compacted or "") // 4

@@ -1,7 +1,7 @@
-"""Faults made on purpose: which there are, when they come, and how each API words them.
+"""Faults made on purpose: the kinds, when they come, and each API's words for them.
 
-A fault takes the place of an answer, or damages it on its way. Whether it comes is decided by the number of the request
-alone, so that a run can be repeated.
+A fault takes the place of an answer, or damages it on its way. It depends only on the number of the request, so that a
+run can be repeated.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from everlong.testing.server.record import Api
-from everlong.testing.server.refusal import Refusal
+from everlong.testing.server.exchange import Api, Refusal
 
 __all__ = ["Fault", "FaultKind", "FaultPlan", "fault_refusal", "random_faults"]
 
@@ -54,11 +53,11 @@ class Fault:
 
 
 FaultPlan: TypeAlias = Mapping[int, Fault] | Callable[[int], Fault | None]
-"""Which request (by its number, from 0) meets which fault."""
+"""The fault of each request, by the request's number from 0."""
 
 
 def random_faults(seed: int, share: float, kinds: Sequence[FaultKind] = KINDS, seconds: float = 0.01) -> FaultPlan:
-    """A plan in which this share of requests fails, in kinds chosen at random; the same for the same seed."""
+    """Return a plan in which ``share`` of the requests fail at random; equal seeds give equal plans."""
 
     def plan(number: int) -> Fault | None:
         dice = random.Random(f"{seed}/{number}")  # noqa: S311 - repeatable, not secret
@@ -71,7 +70,7 @@ def random_faults(seed: int, share: float, kinds: Sequence[FaultKind] = KINDS, s
 
 
 def fault_refusal(fault: Fault, api: Api) -> Refusal | None:
-    """The refusal that a fault is, in the words of an API; None for one that damages the answer instead."""
+    """Return a fault's refusal in the words of an API; None if the fault damages the answer instead."""
     found = _WORDING.get((fault.kind, "openai" if api == "responses" else api))
     if found is None:
         return None
@@ -140,15 +139,15 @@ _WORDING: dict[tuple[FaultKind, Api], tuple[int, str, str | None, str]] = {
 
 
 class ManualClock:
-    """Seconds as a test wants them: call it for the time, `advance` it, or hand its `sleep` to what would wait."""
+    """A clock that a test controls: call it for the time, `advance` it, or pass its `sleep` to code that waits."""
 
     def __init__(self, now: float = 0.0) -> None:
         self._now = now
         self.slept: list[float] = []
-        """How long each sleep was."""
+        """The length of each sleep."""
 
     def __call__(self) -> float:
-        """The time now."""
+        """Return the time."""
         return self._now
 
     def advance(self, seconds: float) -> None:
@@ -156,6 +155,6 @@ class ManualClock:
         self._now += seconds
 
     def sleep(self, seconds: float) -> None:
-        """Pass the time at once, and remember how much it was."""
+        """Let the time pass at once, and record it."""
         self.slept.append(seconds)
         self._now += seconds

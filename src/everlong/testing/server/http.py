@@ -1,7 +1,7 @@
-"""The server itself: takes a request, has it checked, asks the script, and writes the answer or the fault.
+"""The HTTP server: it has a request checked, asks the script, and writes the answer or the fault.
 
-Standard library only, one thread per connection, on loopback. What a request must look like, what an answer looks like
-and what the cache does is known to the other modules of this package.
+Standard library only, one thread per connection, on loopback. The other modules of this package know the rules, the
+shapes of answers and the cache.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from everlong.testing.server.cache import (
     openai_blocks_of,
     responses_blocks_of,
 )
+from everlong.testing.server.exchange import Api, Record, Refusal
 from everlong.testing.server.faults import Fault, FaultPlan, fault_refusal
 from everlong.testing.server.openai_rules import check_openai
-from everlong.testing.server.record import Api, Record
-from everlong.testing.server.refusal import Refusal
 from everlong.testing.server.responses_rules import check_responses
 from everlong.testing.server.script import Ask, Script, ScriptedModel
 from everlong.testing.server.window import DIALECTS, Dialect, check_window, overflow
@@ -43,236 +42,6 @@ _APIS: dict[str, Api] = {
     "/v1/responses": "responses",
     COMPACT: "responses",
 }
-
-
-@dataclass(slots=True)
-class ServerReply:
-    """What goes back: a whole body, or the pieces of a stream; and how it is damaged on its way."""
-
-    status: int = 200
-    body: Any = None
-    headers: dict[str, str] = field(default_factory=dict)
-    pieces: list[bytes] | None = None
-    cut: bool = False
-    slow_seconds: float = 0.0
-    silent_seconds: float = 0.0
-
-
-def reply_to(
-    server: ModelServer, path: str, raw: bytes, headers: Mapping[str, str], *, too_large: bool = False
-) -> ServerReply:
-    """The reply to a request for a completion."""
-    api = _APIS.get(path)
-    if api is None or (path == COMPACT and not server.knows_compaction):
-        return _error("openai", Refusal(f"Invalid URL (POST {path})", status=404), 0)
-    body, problem = _decoded(raw)
-    record, fault = server.started(
-        lambda number: Record(number, api, path, dict(headers), body if isinstance(body, dict) else {})
-    )
-    try:
-        _check_key(server, api, headers)
-        _check_size(problem, too_large)
-        blocks = _checked(server, api, body, record)
-        return _answered(server, api, record, blocks, fault)
-    except Refusal as refusal:
-        record.status = refusal.status
-        record.error = refusal.message
-        is_late = api == "responses" and refusal.code == "context_length_exceeded" and server.overflows_in_stream
-        if is_late and record.body.get("stream"):
-            told = responses_api.failed_events(record.body, refusal, record.number)
-            return ServerReply(200, None, _identity(api, record.number), [_event(one["type"], one) for one in told])
-        return _error(api, refusal, record.number)
-
-
-def _decoded(raw: bytes) -> tuple[Any, str | None]:
-    try:
-        return json.loads(raw), None
-    except (ValueError, RecursionError) as error:
-        return None, f"The request body is not valid JSON: {error}"
-
-
-def _check_size(problem: str | None, too_large: bool = False) -> None:
-    if too_large:
-        raise Refusal("Request exceeds the maximum size", status=413, kind="request_too_large")
-    if problem is not None:
-        raise Refusal(problem)
-
-
-def _check_key(server: ModelServer, api: Api, headers: Mapping[str, str]) -> None:
-    bearer = headers.get("authorization", "").removeprefix("Bearer ").strip()
-    key = headers.get("x-api-key") or bearer if api == "anthropic" else bearer
-    if api == "anthropic":
-        if not key:
-            raise Refusal("x-api-key header is required", status=401, kind="authentication_error")
-        if server.api_key not in {None, key}:
-            raise Refusal("invalid x-api-key", status=401, kind="authentication_error")
-        if "anthropic-version" not in headers:
-            raise Refusal("anthropic-version: header is required")
-    elif not key and server.dialect == "openai":
-        raise Refusal("You didn't provide an API key.", status=401)
-    elif server.api_key not in {None, key}:
-        raise Refusal("Incorrect API key provided.", status=401, code="invalid_api_key")
-
-
-def _checked(server: ModelServer, api: Api, body: Any, record: Record) -> list[CacheBlock]:
-    """Hold a body against every rule; returns the blocks of its prompt."""
-    if api == "anthropic":
-        check_anthropic(body, betas=record.headers.get("anthropic-beta", ""), alternate_roles=server.alternate_roles)
-        blocks = anthropic_blocks_of(body)
-        most = body["max_tokens"]
-    elif api == "responses":
-        check_responses(body, server.dialect, knows_compaction=server.knows_compaction)
-        blocks = responses_blocks_of(body)
-        most = body.get("max_output_tokens")
-    else:
-        check_openai(body, server.dialect)
-        blocks = openai_blocks_of(body)
-        most = body.get("max_completion_tokens") or body.get("max_tokens")
-    record.prompt_tokens = sum(block.tokens for block in blocks)
-    check_window(api, server.dialect, record.prompt_tokens, most if server.counts_max_tokens else None, server.window)
-    return blocks
-
-
-def _answered(
-    server: ModelServer, api: Api, record: Record, blocks: list[CacheBlock], fault: Fault | None
-) -> ServerReply:
-    body = record.body
-    if fault is not None:
-        record.fault = fault.kind
-        record.error = fault.kind if fault.kind != "slow" else None
-        if fault.kind == "silent":
-            return ServerReply(silent_seconds=fault.seconds)
-        if fault.kind == "overflow":
-            raise overflow(api, server.dialect, server.window + 1, None, server.window)
-        refusal = fault_refusal(fault, api)
-        if refusal is not None:
-            raise refusal
-    ask = Ask(api, record.number, body, record.headers, record.prompt_tokens)
-    if api == "responses" and _wants_compaction(record):
-        return _compacted(ask, record, server.cache.openai(blocks, ask.model))
-    try:
-        answer = server.model(ask)
-    except Exception as error:
-        server.problems.append(f"{type(error).__name__}: {error}")
-        raise Refusal(f"the script failed: {error}", status=500, kind="api_error") from error
-    # The cache is written when the response begins, so a request that failed leaves nothing in it.
-    if api == "anthropic":
-        charge = server.cache.anthropic(blocks, ask.model)
-        whole = anthropic_api.message(answer, body, charge, record.number)
-        frames = [_event(name, data) for name, data in anthropic_api.events(whole)]
-    elif api == "responses":
-        whole = responses_api.response(answer, body, server.cache.openai(blocks, ask.model), record.number)
-        frames = [_event(event["type"], event) for event in responses_api.events(whole)]
-    else:
-        charge = server.cache.openai(blocks, ask.model)
-        whole = openai_api.completion(answer, body, charge, record.number, server.dialect)
-        frames = [_data(chunk) for chunk in openai_api.chunks(whole, body)] + [b"data: [DONE]\n\n"]
-    record.status = 200
-    record.usage = whole["usage"]
-    reply = ServerReply(200, whole, _identity(api, record.number), frames if body.get("stream") else None)
-    return reply if fault is None else _damaged(reply, fault, api, record.number)
-
-
-def _wants_compaction(record: Record) -> bool:
-    items = record.body.get("input")
-    last = items[-1] if isinstance(items, list) else {}
-    return record.path == COMPACT or last.get("type") == "compaction_trigger"
-
-
-def _compacted(ask: Ask, record: Record, charge: CacheCharge) -> ServerReply:
-    """Return a compaction item, for which no script is asked: it holds what was said, without what tools gave."""
-    record.status = 200
-    words = "\n".join(turn.text for turn in ask.turns if turn.role in {"user", "assistant"} and turn.text)
-    if record.path == COMPACT:
-        told = responses_api.compacted(words, charge, record.number)
-        record.usage = told["usage"]
-        return ServerReply(200, told, _identity("responses", record.number))
-    whole = responses_api.compaction(words, record.body, charge, record.number)
-    record.usage = whole["usage"]
-    frames = [_event(event["type"], event) for event in responses_api.events(whole)]
-    return ServerReply(200, whole, _identity("responses", record.number), frames if record.body.get("stream") else None)
-
-
-def _damaged(reply: ServerReply, fault: Fault, api: Api, number: int) -> ServerReply:
-    reply.cut = fault.kind == "cut"
-    if fault.kind == "slow":
-        reply.slow_seconds = fault.seconds
-    if fault.kind == "garbage":
-        if reply.pieces is None:
-            reply.body = b'<html>{"id": "msg", "content": [{'
-        else:
-            reply.pieces[1:] = [b'event: content_block_delta\ndata: {"type": "content_bl\n\n', b"data: }{\n\n"]
-    if fault.kind == "stream_error":
-        refusal = Refusal("Overloaded", status=529, kind="overloaded_error")
-        if reply.pieces is None:
-            return _error(api, refusal, number)
-        half = reply.pieces[: max(1, len(reply.pieces) // 2)]
-        if api == "anthropic":
-            reply.pieces = [*half, _event("error", anthropic_api.error_body(refusal, _request_id(number)))]
-        elif api == "responses":
-            told = {"type": "error", "code": "server_error", "message": refusal.message, "param": None}
-            reply.pieces = [*half, _event("error", {**told, "sequence_number": len(half)})]
-        else:
-            reply.pieces = [*half, _data(openai_api.error_body(refusal))]
-    return reply
-
-
-def _error(api: Api, refusal: Refusal, number: int) -> ServerReply:
-    body = (
-        anthropic_api.error_body(refusal, _request_id(number)) if api == "anthropic" else openai_api.error_body(refusal)
-    )
-    return ServerReply(refusal.status, body, {**_identity(api, number), **refusal.headers})
-
-
-def _request_id(number: int) -> str:
-    return f"req_{number:020d}"
-
-
-def _identity(api: Api, number: int) -> dict[str, str]:
-    return {"request-id" if api == "anthropic" else "x-request-id": _request_id(number)}
-
-
-def _event(name: str, data: Any) -> bytes:
-    return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
-
-
-def _data(data: Any) -> bytes:
-    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
-
-
-def count_reply(server: ModelServer, raw: bytes, headers: Mapping[str, str]) -> ServerReply:
-    """The reply to a request for a token count."""
-    try:
-        _check_key(server, "anthropic", headers)
-        body, problem = _decoded(raw)
-        _check_size(problem)
-        betas = headers.get("anthropic-beta", "")
-        check_anthropic(body, betas=betas, counting=True, alternate_roles=server.alternate_roles)
-        return ServerReply(200, {"input_tokens": sum(block.tokens for block in anthropic_blocks_of(body))})
-    except Refusal as refusal:
-        return _error("anthropic", refusal, 0)
-
-
-def models_reply(server: ModelServer, path: str, headers: Mapping[str, str]) -> ServerReply:
-    """The reply to a request for the models, or for one of them."""
-    api: Api = "anthropic" if "anthropic-version" in headers else "openai"
-    name = path.removeprefix("/v1/models").removeprefix("/")
-    is_llama = server.dialect == "llama.cpp"  # which has one list for all clients, and no page for one model
-    listed = (
-        anthropic_api.models(server.models, server.window)
-        if api == "anthropic" and not is_llama
-        else openai_api.models(server.models, server.window, server.dialect)
-    )
-    if not path.startswith("/v1/models"):
-        return _error(api, Refusal(f"Not found: {path}", status=404, kind="not_found_error"), 0)
-    if not name:
-        return ServerReply(200, listed)
-    found = [model for model in listed["data"] if model["id"] == name and not is_llama]
-    if not found:
-        return _error(api, Refusal(f"model: {name}", status=404, kind="not_found_error"), 0)
-    return ServerReply(200, found[0])
-
-
 _LARGEST = 32 * 1024 * 1024
 
 
@@ -280,17 +49,17 @@ class ModelServer:
     """A model API on loopback: ``with ModelServer(script) as server:``, then point a client at its address.
 
     Args:
-        script: what the model says: a function of the `Ask`, a list of answers, or one text for all.
-        window: tokens of a prompt together with the most that its answer may have.
-        dialect: whose words the OpenAI-format endpoint speaks.
-        faults: which request meets which fault.
-        clock: the time by which the cache forgets.
-        api_key: the key that clients must send; without one, any will do.
+        script: the answers: a function of the `Ask`, a list, or one text for all.
+        window: the most tokens of a prompt together with the limit of its answer.
+        dialect: the server that the OpenAI-format endpoint imitates.
+        faults: the fault that each request meets.
+        clock: the time by which cache entries expire.
+        api_key: the key that clients must send; None accepts any.
         counts_max_tokens: refuse a prompt that fits but leaves no room for its ``max_tokens``; the newest Claude
             models answer it.
         alternate_roles: refuse two Anthropic messages of one role in a row, as some hosts of the API do.
         models: the names that ``/v1/models`` lists.
-        remember: keep the bodies of so many requests only, the newest; all by default.
+        remember: the number of newest requests whose bodies are kept; all by default.
         knows_compaction: answer ``compaction_trigger`` and ``/v1/responses/compact`` with a compaction item.
         overflows_in_stream: refuse a streamed request of the Responses API that is too long inside of the stream.
     """
@@ -325,9 +94,9 @@ class ModelServer:
         self._remember = remember
         self.cache = ServerCache(clock)
         self.requests: list[Record] = []
-        """Every request for a completion, in the order they came."""
+        """Every request for a completion, in the order of arrival."""
         self.problems: list[str] = []
-        """What went wrong inside of the script; told again when the server is left."""
+        """Errors inside of the script; raised again when the server is closed."""
         self.closing = threading.Event()
         self._faults = faults
         self._next_faults: list[Fault] = []
@@ -352,8 +121,8 @@ class ModelServer:
         with self._lock:
             self._next_faults += faults
 
-    def started(self, make: Callable[[int], Record]) -> tuple[Record, Fault | None]:
-        """Take a request into the books; returns its record and the fault that it meets."""
+    def record_request(self, make: Callable[[int], Record]) -> tuple[Record, Fault | None]:
+        """Record a request, and return the record and the fault that it meets."""
         with self._lock:
             number = len(self.requests)
             record = make(number)
@@ -367,7 +136,7 @@ class ModelServer:
 
     @property
     def rejections(self) -> list[Record]:
-        """The requests that the server itself found fault with."""
+        """The requests that the server itself refused."""
         return [record for record in self.requests if record.rejected]
 
     def __enter__(self) -> Self:
@@ -396,7 +165,7 @@ class _HTTPServer(ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's
-        """Note what broke; a client that hangs up is no trouble of ours."""
+        """Record what broke; a client that hangs up is no problem of the server."""
         error = sys.exception()
         if not isinstance(error, ConnectionError):
             self.owner.problems.append(f"{type(error).__name__}: {error}")
@@ -419,7 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
         return {name.lower(): value for name, value in self.headers.items()}
 
     def do_HEAD(self) -> None:
-        """Say that somebody is here."""
+        """Answer that the server is there."""
         self.send_response(200)
         self.send_header("content-length", "0")
         self.end_headers()
@@ -432,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer a request."""
         length = int(self.headers.get("content-length") or 0)
         raw = self.rfile.read(length)
-        if len(raw) < length:  # whoever sent it is gone, and was refused nothing
+        if len(raw) < length:  # the client hung up
             self.close_connection = True
             return
         owner = self.server.owner
@@ -481,3 +250,234 @@ class _Handler(BaseHTTPRequestHandler):
     def _wait(self, seconds: float) -> None:
         if seconds:
             self.server.owner.closing.wait(seconds)
+
+
+# -- replies -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class ServerReply:
+    """A reply: a whole body or the pieces of a stream, and how it is damaged on its way."""
+
+    status: int = 200
+    body: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+    pieces: list[bytes] | None = None
+    cut: bool = False
+    slow_seconds: float = 0.0
+    silent_seconds: float = 0.0
+
+
+def reply_to(
+    server: ModelServer, path: str, raw: bytes, headers: Mapping[str, str], *, too_large: bool = False
+) -> ServerReply:
+    """Return the reply to a request for a completion."""
+    api = _APIS.get(path)
+    if api is None or (path == COMPACT and not server.knows_compaction):
+        return _error("openai", Refusal(f"Invalid URL (POST {path})", status=404), 0)
+    body, problem = _parse_body(raw)
+    record, fault = server.record_request(
+        lambda number: Record(number, api, path, dict(headers), body if isinstance(body, dict) else {})
+    )
+    try:
+        _check_key(server, api, headers)
+        _check_size(problem, too_large)
+        blocks = _check_body(server, api, body, record)
+        return _answer(server, api, record, blocks, fault)
+    except Refusal as refusal:
+        record.status = refusal.status
+        record.error = refusal.message
+        is_late = api == "responses" and refusal.code == "context_length_exceeded" and server.overflows_in_stream
+        if is_late and record.body.get("stream"):
+            told = responses_api.failed_events(record.body, refusal, record.number)
+            return ServerReply(200, None, _identity(api, record.number), [_event(one["type"], one) for one in told])
+        return _error(api, refusal, record.number)
+
+
+def _parse_body(raw: bytes) -> tuple[Any, str | None]:
+    try:
+        return json.loads(raw), None
+    except (ValueError, RecursionError) as error:
+        return None, f"The request body is not valid JSON: {error}"
+
+
+def _check_size(problem: str | None, too_large: bool = False) -> None:
+    if too_large:
+        raise Refusal("Request exceeds the maximum size", status=413, kind="request_too_large")
+    if problem is not None:
+        raise Refusal(problem)
+
+
+def _check_key(server: ModelServer, api: Api, headers: Mapping[str, str]) -> None:
+    bearer = headers.get("authorization", "").removeprefix("Bearer ").strip()
+    key = headers.get("x-api-key") or bearer if api == "anthropic" else bearer
+    if api == "anthropic":
+        if not key:
+            raise Refusal("x-api-key header is required", status=401, kind="authentication_error")
+        if server.api_key not in {None, key}:
+            raise Refusal("invalid x-api-key", status=401, kind="authentication_error")
+        if "anthropic-version" not in headers:
+            raise Refusal("anthropic-version: header is required")
+    elif not key and server.dialect == "openai":
+        raise Refusal("You didn't provide an API key.", status=401)
+    elif server.api_key not in {None, key}:
+        raise Refusal("Incorrect API key provided.", status=401, code="invalid_api_key")
+
+
+def _check_body(server: ModelServer, api: Api, body: Any, record: Record) -> list[CacheBlock]:
+    """Check a body against every rule, and return the blocks of its prompt."""
+    if api == "anthropic":
+        check_anthropic(body, betas=record.headers.get("anthropic-beta", ""), alternate_roles=server.alternate_roles)
+        blocks = anthropic_blocks_of(body)
+        most = body["max_tokens"]
+    elif api == "responses":
+        check_responses(body, server.dialect, knows_compaction=server.knows_compaction)
+        blocks = responses_blocks_of(body)
+        most = body.get("max_output_tokens")
+    else:
+        check_openai(body, server.dialect)
+        blocks = openai_blocks_of(body)
+        most = body.get("max_completion_tokens") or body.get("max_tokens")
+    record.prompt_tokens = sum(block.tokens for block in blocks)
+    check_window(api, server.dialect, record.prompt_tokens, most if server.counts_max_tokens else None, server.window)
+    return blocks
+
+
+def _answer(
+    server: ModelServer, api: Api, record: Record, blocks: list[CacheBlock], fault: Fault | None
+) -> ServerReply:
+    body = record.body
+    if fault is not None:
+        record.fault = fault.kind
+        record.error = fault.kind if fault.kind != "slow" else None
+        if fault.kind == "silent":
+            return ServerReply(silent_seconds=fault.seconds)
+        if fault.kind == "overflow":
+            raise overflow(api, server.dialect, server.window + 1, None, server.window)
+        refusal = fault_refusal(fault, api)
+        if refusal is not None:
+            raise refusal
+    ask = Ask(api, record.number, body, record.headers, record.prompt_tokens)
+    if api == "responses" and _wants_compaction(record):
+        return _compact(ask, record, server.cache.openai(blocks, ask.model))
+    try:
+        answer = server.model(ask)
+    except Exception as error:
+        server.problems.append(f"{type(error).__name__}: {error}")
+        raise Refusal(f"the script failed: {error}", status=500, kind="api_error") from error
+    # The cache is written when the response begins, so a request that failed leaves nothing in it.
+    if api == "anthropic":
+        charge = server.cache.anthropic(blocks, ask.model)
+        whole = anthropic_api.message(answer, body, charge, record.number)
+        frames = [_event(name, data) for name, data in anthropic_api.events(whole)]
+    elif api == "responses":
+        whole = responses_api.response(answer, body, server.cache.openai(blocks, ask.model), record.number)
+        frames = [_event(event["type"], event) for event in responses_api.events(whole)]
+    else:
+        charge = server.cache.openai(blocks, ask.model)
+        whole = openai_api.completion(answer, body, charge, record.number, server.dialect)
+        frames = [_data(chunk) for chunk in openai_api.chunks(whole, body)] + [b"data: [DONE]\n\n"]
+    record.status = 200
+    record.usage = whole["usage"]
+    reply = ServerReply(200, whole, _identity(api, record.number), frames if body.get("stream") else None)
+    return reply if fault is None else _damage(reply, fault, api, record.number)
+
+
+def _wants_compaction(record: Record) -> bool:
+    items = record.body.get("input")
+    last = items[-1] if isinstance(items, list) else {}
+    return record.path == COMPACT or last.get("type") == "compaction_trigger"
+
+
+def _compact(ask: Ask, record: Record, charge: CacheCharge) -> ServerReply:
+    """Return a compaction item without asking the script: it holds the spoken words, no tool results."""
+    record.status = 200
+    words = "\n".join(turn.text for turn in ask.turns if turn.role in {"user", "assistant"} and turn.text)
+    if record.path == COMPACT:
+        told = responses_api.compacted(words, charge, record.number)
+        record.usage = told["usage"]
+        return ServerReply(200, told, _identity("responses", record.number))
+    whole = responses_api.compaction(words, record.body, charge, record.number)
+    record.usage = whole["usage"]
+    frames = [_event(event["type"], event) for event in responses_api.events(whole)]
+    return ServerReply(200, whole, _identity("responses", record.number), frames if record.body.get("stream") else None)
+
+
+def _damage(reply: ServerReply, fault: Fault, api: Api, number: int) -> ServerReply:
+    reply.cut = fault.kind == "cut"
+    if fault.kind == "slow":
+        reply.slow_seconds = fault.seconds
+    if fault.kind == "garbage":
+        if reply.pieces is None:
+            reply.body = b'<html>{"id": "msg", "content": [{'
+        else:
+            reply.pieces[1:] = [b'event: content_block_delta\ndata: {"type": "content_bl\n\n', b"data: }{\n\n"]
+    if fault.kind == "stream_error":
+        refusal = Refusal("Overloaded", status=529, kind="overloaded_error")
+        if reply.pieces is None:
+            return _error(api, refusal, number)
+        half = reply.pieces[: max(1, len(reply.pieces) // 2)]
+        if api == "anthropic":
+            reply.pieces = [*half, _event("error", anthropic_api.error_body(refusal, _request_id(number)))]
+        elif api == "responses":
+            told = {"type": "error", "code": "server_error", "message": refusal.message, "param": None}
+            reply.pieces = [*half, _event("error", {**told, "sequence_number": len(half)})]
+        else:
+            reply.pieces = [*half, _data(openai_api.error_body(refusal))]
+    return reply
+
+
+def _error(api: Api, refusal: Refusal, number: int) -> ServerReply:
+    body = (
+        anthropic_api.error_body(refusal, _request_id(number)) if api == "anthropic" else openai_api.error_body(refusal)
+    )
+    return ServerReply(refusal.status, body, {**_identity(api, number), **refusal.headers})
+
+
+def _request_id(number: int) -> str:
+    return f"req_{number:020d}"
+
+
+def _identity(api: Api, number: int) -> dict[str, str]:
+    return {"request-id" if api == "anthropic" else "x-request-id": _request_id(number)}
+
+
+def _event(name: str, data: Any) -> bytes:
+    return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+
+
+def _data(data: Any) -> bytes:
+    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+
+
+def count_reply(server: ModelServer, raw: bytes, headers: Mapping[str, str]) -> ServerReply:
+    """Return the reply to a request for a token count."""
+    try:
+        _check_key(server, "anthropic", headers)
+        body, problem = _parse_body(raw)
+        _check_size(problem)
+        betas = headers.get("anthropic-beta", "")
+        check_anthropic(body, betas=betas, counting=True, alternate_roles=server.alternate_roles)
+        return ServerReply(200, {"input_tokens": sum(block.tokens for block in anthropic_blocks_of(body))})
+    except Refusal as refusal:
+        return _error("anthropic", refusal, 0)
+
+
+def models_reply(server: ModelServer, path: str, headers: Mapping[str, str]) -> ServerReply:
+    """Return the reply to a request for the models, or for one of them."""
+    api: Api = "anthropic" if "anthropic-version" in headers else "openai"
+    name = path.removeprefix("/v1/models").removeprefix("/")
+    is_llama = server.dialect == "llama.cpp"  # llama.cpp has one list for all clients, and no page for one model
+    listed = (
+        anthropic_api.models(server.models, server.window)
+        if api == "anthropic" and not is_llama
+        else openai_api.models(server.models, server.window, server.dialect)
+    )
+    if not path.startswith("/v1/models"):
+        return _error(api, Refusal(f"Not found: {path}", status=404, kind="not_found_error"), 0)
+    if not name:
+        return ServerReply(200, listed)
+    found = [model for model in listed["data"] if model["id"] == name and not is_llama]
+    if not found:
+        return _error(api, Refusal(f"model: {name}", status=404, kind="not_found_error"), 0)
+    return ServerReply(200, found[0])

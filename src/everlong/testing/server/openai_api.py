@@ -7,7 +7,7 @@ from typing import Any
 
 from everlong.testing.server.anthropic_api import pieces
 from everlong.testing.server.cache import CacheCharge
-from everlong.testing.server.refusal import Refusal
+from everlong.testing.server.exchange import Refusal
 from everlong.testing.server.script import Answer
 from everlong.testing.server.window import Dialect, count_text, count_value
 
@@ -17,7 +17,7 @@ _CREATED = 1_767_225_600
 
 
 def error_body(refusal: Refusal) -> dict[str, Any]:
-    """An error as the API sends it."""
+    """Return an error as the API sends it."""
     error = {"message": refusal.message, "type": refusal.kind, "param": refusal.param, "code": refusal.code}
     return {"error": {**error, **refusal.extra}}
 
@@ -25,7 +25,7 @@ def error_body(refusal: Refusal) -> dict[str, Any]:
 def completion(
     answer: Answer, body: Mapping[str, Any], charge: CacheCharge, number: int, dialect: Dialect
 ) -> dict[str, Any]:
-    """A whole answer."""
+    """Return a whole answer."""
     said: dict[str, Any] = {"role": "assistant", "content": answer.text or None, "refusal": None}
     if answer.refused:
         said.update(content=None, refusal=answer.text or "I can't help with that.")
@@ -72,7 +72,7 @@ def _usage(charge: CacheCharge, output: int, reasoning: int) -> dict[str, Any]:
 
 
 def chunks(whole: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The chunks of a stream that adds up to an answer; usage only if it was asked for, in one chunk more."""
+    """Yield the chunks of a stream that adds up to an answer; usage comes last, and only on request."""
     frame = {"id": whole["id"], "object": "chat.completion.chunk", "created": _CREATED, "model": whole["model"]}
     choice = whole["choices"][0]
     said = choice["message"]
@@ -97,7 +97,7 @@ def chunks(whole: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[dict[s
 
 
 def models(names: list[str], window: int, dialect: Dialect) -> dict[str, Any]:
-    """The list of models; who tells their window, and where, depends on the maker."""
+    """Return the list of models; each maker states their window in another place, or not at all."""
     told: dict[Dialect, dict[str, Any]] = {
         "openai": {},
         "openrouter": {"context_length": window},

@@ -1,7 +1,7 @@
-"""What the OpenAI chat completions API refuses, and in which words: fields, roles, content, tools, pairs.
+"""Refusals of the OpenAI chat completions API: fields, roles, content, tools, pairs of call and result.
 
-Servers of other makers that speak the format are laxer about fields; ``dialect`` says who is played. The window is
-checked elsewhere.
+Other servers that speak the format are laxer about fields; ``dialect`` says which one is played. The window is checked
+elsewhere.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from everlong.testing.server.refusal import Refusal
+from everlong.testing.server.exchange import Refusal
 from everlong.testing.server.window import Dialect
 
 __all__ = ["check_openai"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from everlong.testing.server.anthropic_api import pieces
 from everlong.testing.server.cache import CacheCharge
-from everlong.testing.server.refusal import Refusal
+from everlong.testing.server.exchange import Refusal
 from everlong.testing.server.responses_rules import sealed
 from everlong.testing.server.script import Answer
 from everlong.testing.server.window import count_text, count_value
@@ -37,7 +37,7 @@ def response(answer: Answer, body: Mapping[str, Any], charge: CacheCharge, numbe
 
 
 def compaction(words: str, body: Mapping[str, Any], charge: CacheCharge, number: int) -> dict[str, Any]:
-    """Return the answer to a ``compaction_trigger``: one compaction item, which holds the words of the input."""
+    """Return the answer to a ``compaction_trigger``: one compaction item that holds the words of the input."""
     return _frame(body, number, [_compaction_item(words, number)], _usage(charge, count_text(words) // 4, 0))
 
 
@@ -91,7 +91,7 @@ def _output(answer: Answer, body: Mapping[str, Any], number: int) -> list[dict[s
 
 
 def _namespaces(body: Mapping[str, Any]) -> dict[str, str]:
-    """Return the namespaces of the tools that stand in one, by their names."""
+    """Return the namespace of each tool that stands in one, by the tool's name."""
     spaces = [tool for tool in body.get("tools") or [] if tool.get("type") == "namespace"]
     return {str(one.get("name")): str(space.get("name")) for space in spaces for one in space.get("tools") or []}
 
@@ -130,19 +130,19 @@ def _usage(charge: CacheCharge, output: int, reasoning: int) -> dict[str, Any]:
 
 def events(whole: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Return the events of a stream that adds up to an answer, numbered."""
-    return _numbered(_events(whole))
+    return _number_events(_events(whole))
 
 
 def failed_events(body: Mapping[str, Any], refusal: Refusal, number: int) -> Iterator[dict[str, Any]]:
-    """Return a stream that fails before any output, which is how this API may refuse what is too long."""
+    """Return a stream that fails before any output: one way in which this API refuses what is too long."""
     begun = {**_frame(body, number, [], None), "status": "in_progress"}
     error = {"code": refusal.code, "message": refusal.message}
     failed = {"type": "response.failed", "response": {**begun, "status": "failed", "error": error}}
     started = ({"type": f"response.{name}", "response": begun} for name in ("created", "in_progress"))
-    return _numbered(iter([*started, failed]))
+    return _number_events(iter([*started, failed]))
 
 
-def _numbered(told: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _number_events(told: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for number, event in enumerate(told):
         yield {**event, "sequence_number": number}
 
@@ -153,19 +153,19 @@ def _events(whole: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"type": f"response.{name}", "response": begun}
     for index, item in enumerate(whole["output"]):
         place = {"output_index": index, "item_id": item["id"]}
-        yield {"type": "response.output_item.added", "output_index": index, "item": _begun(item)}
-        yield from _inside(item, place)
+        yield {"type": "response.output_item.added", "output_index": index, "item": _unfinished(item)}
+        yield from _item_events(item, place)
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
     yield {"type": f"response.{whole['status']}", "response": whole}
 
 
-def _begun(item: Mapping[str, Any]) -> dict[str, Any]:
+def _unfinished(item: Mapping[str, Any]) -> dict[str, Any]:
     empties: dict[str, dict[str, Any]] = {"message": {"content": []}, "function_call": {"arguments": ""}}
     empty = empties.get(item["type"], {})
     return {**item, **empty, **({"status": "in_progress"} if "status" in item else {})}
 
 
-def _inside(item: Mapping[str, Any], place: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _item_events(item: Mapping[str, Any], place: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if item["type"] == "message":
         for index, part in enumerate(item["content"]):
             name = "refusal" if part["type"] == "refusal" else "text"

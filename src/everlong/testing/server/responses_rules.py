@@ -1,7 +1,7 @@
-"""What the OpenAI Responses API refuses of a request, and in which words: fields, items, content, pairs, reasoning.
+"""Refusals of the OpenAI Responses API: fields, items, content, pairs of call and result, reasoning.
 
-Servers of other makers that speak the format are laxer about fields; ``dialect`` says who is played. The window is
-checked elsewhere.
+Other servers that speak the format are laxer about fields; ``dialect`` says which one is played. The window is checked
+elsewhere.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from everlong.testing.server.refusal import Refusal
+from everlong.testing.server.exchange import Refusal
 from everlong.testing.server.window import Dialect
 
 __all__ = ["check_responses", "sealed", "unsealed"]
@@ -40,7 +40,7 @@ _ITEM_FIELDS: dict[str, str] = {
     "compaction_trigger": "type",
 }
 _ANY_ITEM = frozenset({"internal_chat_message_metadata_passthrough"})
-"""What Codex writes on items for its maker's own API."""
+"""Fields that Codex writes on items for its maker's own API."""
 _COMPACTING = frozenset({"compaction", "compaction_trigger"})
 _PART_FIELDS = {
     "input_text": {"type", "text", "prompt_cache_breakpoint"},
@@ -57,14 +57,14 @@ _SECRET = b"the test server's other seal"
 
 
 def sealed(kind: str, text: str) -> str:
-    """Return a text as encrypted content: nobody else can make it, and the server can read it again."""
+    """Return a text as encrypted content that only the server can make and read again."""
     inner = base64.urlsafe_b64encode(text.encode()).decode()
     seal = hmac.new(_SECRET, f"{kind}\0{inner}".encode(), hashlib.sha256).hexdigest()[:24]
     return f"{kind}.{inner}.{seal}"
 
 
 def unsealed(kind: str, content: Any) -> str | None:
-    """Return the text of encrypted content; None where the server did not make it."""
+    """Return the text of encrypted content; None if the server did not make it."""
     parts = content.split(".") if isinstance(content, str) else []
     if len(parts) != 3 or parts[0] != kind:
         return None

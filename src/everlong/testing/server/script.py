@@ -1,7 +1,7 @@
-"""What a scripted model is asked and what it answers, the same for all wire formats.
+"""The script of a model: what it is asked and what it answers, the same for all wire formats.
 
-A script is a function from an `Ask` to an `Answer` (or a plain text), or a list of answers. This module reads requests
-of all formats into turns; whether they keep the protocol is checked elsewhere, before a script sees them.
+A script is a function from an `Ask` to an `Answer` (or a plain text), or a list of answers. Requests of all formats are
+read into turns; they have been checked before a script sees them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from everlong.testing.server.record import Api
+from everlong.testing.server.exchange import Api
 from everlong.testing.server.responses_rules import unsealed
 
 __all__ = ["Answer", "Ask", "Call", "Script", "ScriptedModel", "ScriptedTurn", "Turn"]
@@ -35,7 +35,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the model says: thinking, then words, then calls."""
+    """An answer of the model: thinking, then words, then calls."""
 
     text: str = ""
     calls: Sequence[Call] = ()
@@ -43,9 +43,9 @@ class Answer:
     redacted_thinking: str | None = None
     """Data of a ``redacted_thinking`` block (Anthropic only)."""
     refused: bool = False
-    """The model declines: ``refusal`` on Anthropic, a refusal text on OpenAI."""
+    """True if the model declines: ``refusal`` on Anthropic, a refusal text on OpenAI."""
     stop: str | None = None
-    """The stop or finish reason, where the natural one is not wanted (``max_tokens``, ``content_filter`` …)."""
+    """The stop or finish reason, if not the natural one (``max_tokens``, ``content_filter`` …)."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Ask:
 
     @property
     def max_tokens(self) -> int | None:
-        """The most tokens that the answer may have, if the client said so."""
+        """The most tokens that the answer may have, if the client set a limit."""
         names = ("max_completion_tokens", "max_output_tokens", "max_tokens")
         value = next((self.body[name] for name in names if self.body.get(name) is not None), None)
         return value if isinstance(value, int) else None
@@ -114,7 +114,7 @@ class Ask:
 
     @cached_property
     def last_user(self) -> str:
-        """The words of the newest message of a person; tool results are none."""
+        """The words of the newest message of a person, not of a tool result."""
         return next((turn.text for turn in reversed(self.turns) if turn.role == "user" and turn.text), "")
 
     @cached_property
@@ -132,18 +132,18 @@ Script: TypeAlias = Callable[[Ask], "Answer | str"] | Iterable["Answer | str"] |
 
 
 class ScriptedModel:
-    """Answers from a list in order, from a function, or always the same text; remembers what it was asked."""
+    """A model that answers from a list, from a function, or always the same; it remembers its requests."""
 
     def __init__(self, script: Script, remember: int | None = None) -> None:
         self.asked: deque[Ask] = deque(maxlen=remember)
-        """What it was asked, all of it or the last so many."""
+        """The requests, all of them or the last ``remember``."""
         self._say = script if callable(script) else None
         self._always = script if isinstance(script, str) else None
         self._left = [] if callable(script) or isinstance(script, str) else list(script)
         self._given = 0
 
     def __call__(self, ask: Ask) -> Answer:
-        """The next answer."""
+        """Return the next answer."""
         self.asked.append(ask)
         if self._say is not None:
             said = self._say(ask)

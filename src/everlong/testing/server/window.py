@@ -1,4 +1,4 @@
-"""The window: a prompt and its answer must fit, and each provider says so in its own words when they do not."""
+"""The window: token counts, and each provider's words for a prompt that does not fit."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
-from everlong.testing.server.record import Api
-from everlong.testing.server.refusal import Refusal
+from everlong.testing.server.exchange import Api, Refusal
 
 __all__ = ["DIALECTS", "Dialect", "check_window", "overflow"]
 
 Dialect = Literal["openai", "openrouter", "vllm", "llama.cpp"]
-"""Whose words the OpenAI-format endpoint speaks, and how strict it is about fields it does not know."""
+"""The server that the OpenAI-format endpoint imitates, in its words and its strictness about unknown fields."""
 DIALECTS: tuple[Dialect, ...] = ("openai", "openrouter", "vllm", "llama.cpp")
 
 
 def check_window(api: Api, dialect: Dialect, prompt: int, answer: int | None, window: int) -> None:
-    """Refuse what does not fit; ``answer`` is the most that the client lets the model say, if it said so."""
+    """Refuse a prompt that does not fit; ``answer`` is the client's limit for the reply, if it set one."""
     if prompt > window or prompt + (answer or 0) > window:
         raise overflow(api, dialect, prompt, answer, window)
 
 
 def overflow(api: Api, dialect: Dialect, prompt: int, answer: int | None, window: int) -> Refusal:
-    """The refusal of a prompt that is too long, as this provider words it."""
+    """Return the refusal of a prompt that is too long, as this provider words it."""
     if api == "anthropic":
         if prompt > window or not answer:
             return Refusal(f"prompt is too long: {prompt} tokens > {window} maximum")
@@ -76,31 +75,31 @@ def overflow(api: Api, dialect: Dialect, prompt: int, answer: int | None, window
 _TOKEN = re.compile(r"[A-Za-z0-9_]{1,4}|[^\sA-Za-z0-9_]")
 IMAGE_TOKENS = 1_200
 MESSAGE_TOKENS = 4
-"""What every message costs besides its words."""
+"""The tokens of every message besides its words."""
 _FRAME = frozenset({"type", "role", "cache_control", "signature", "media_type"})
 _PICTURES = frozenset({"image", "image_url", "input_image", "document"})
 
 
 @lru_cache(maxsize=65_536)
 def count_text(text: str) -> int:
-    """The tokens of a text."""
+    """Return the tokens of a text."""
     return sum(1 for _ in _TOKEN.finditer(text))
 
 
 def count_value(value: Any) -> int:
-    """The tokens of all words in a JSON value; pictures cost a fixed number, frames and signatures nothing."""
+    """Return the tokens of all words in a JSON value; a picture costs a fixed number, frames nothing."""
     if isinstance(value, str):
         return count_text(value)
     if isinstance(value, Mapping):
         if str(value.get("type")) in _PICTURES:  # a property of a schema may have this name, and any value
             return IMAGE_TOKENS
-        return sum(_named(name, item) for name, item in value.items() if name not in _FRAME)
+        return sum(_count_entry(name, item) for name, item in value.items() if name not in _FRAME)
     if isinstance(value, list | tuple):
         return sum(count_value(item) for item in value)
     return 1 if isinstance(value, int | float) and not isinstance(value, bool) else 0
 
 
-def _named(name: str, value: Any) -> int:
+def _count_entry(name: str, value: Any) -> int:
     # In the schema of a tool and the input of a call the names are words that the model reads.
     known = {"text", "content", "thinking", "data", "id", "tool_use_id", "tool_call_id", "input", "arguments"}
     known |= {"call_id", "output", "summary", "encrypted_content"}

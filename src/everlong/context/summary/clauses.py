@@ -1,8 +1,7 @@
-"""What people say, told apart from what they paste, and cut into clauses that can stand by themselves.
+"""Clauses: what people say, told apart from what they paste, cut into parts that can stand by themselves.
 
-A request comes with greetings, doubts, pleas and a block of code; what it asks for and states is a clause or two. Here
-those are found, in the user's own words and whole: a clause is kept or left out, never cut. Also the sentence with
-which an answer concludes. Knows single texts, no conversation.
+A request comes with greetings, doubts and code; what it asks or states is a clause or two, kept whole in the user's own
+words. The sentence that concludes an answer is found here too. Each function sees one text.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ _CODE_LINE = re.compile(
 )
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _TITLE = re.compile(r"^[ \t]*(?:[-*•]\s+|\d+[.)]\s+)?\*\*[^*\n]{1,60}\*\*[:：]?[ \t\r]*$", re.MULTILINE)
-"""A line in bold by itself, which heads what comes after it."""
+"""A line in bold by itself, which is a heading."""
 _CODE_STARTS = ".+-drwxT"
 _CODE_SIGN = re.compile(r"[<>{}()\[\]|@;=/*#$:→&\"'\\]")
-"""What such a line begins with or else has somewhere; a look for it spares most lines the long expression."""
+"""Characters of which every line of code has one; checking for them spares most lines the long expression."""
 _SETTING = re.compile(r"\b[A-Z_]{3,}=")
 _SHORT_WORD = 8
 _TITLE_SPACES = 4
@@ -38,13 +37,13 @@ _LETTER = re.compile(r"[^\W\d_]")
 _LETTERS_IN_PROSE = 0.55
 _LONGEST_CLAUSE = 320
 _SHORTEST_CLAUSE = 2
-"""Plain words, or characters of a script without spaces, that a clause has at least, unless it names something."""
+"""The least plain words, or Chinese characters, of a clause that names nothing."""
 
-# Where a clause ends and another begins. Commas inside of a list of things do not part anything.
+# The end of one clause and the beginning of another. Commas inside of a list do not count.
 _FIRST_PERSON = r"(?:i|i'm|i've|i'd|i'll|we|we're|we've|we'll|my|our)\b"
 _OWN_THING = r"(?:my|our)(?: [\w'-]+){1,4} (?:is|are|was|were|has|have|had|will|would|needs?|wants?|seems?)\b"
 _BEGINS = rf"(?:(?:i|i'm|i've|i'd|i'll|we|we're|we've|we'll)\b|{_OWN_THING})"
-"""How a clause begins in which people tell of themselves; "my" alone may stand in the middle of one."""
+"""Beginnings of clauses in which people speak of themselves; "my" alone may stand inside of one."""
 _SUBJECT = r"(?:you|i|we|it|he|she|they|this|that|these|those|there|the|my|our|an?|any|anyone|someone|one)\b"
 _CLAUSE_END = re.compile(
     r"[,;]\s+(?=(?:and |but |so |or |then )*(?:"
@@ -63,7 +62,7 @@ _SUBJECT_ONLY = re.compile(
     r"(?:(?:my|our|his|her|their|the) )?(?:[a-z]+ )?[A-Z][\w'-]+(?: [A-Z][\w'-]+)?"
     r"|(?:[Mm]y|[Oo]ur) \w+(?: [A-Z][\w'-]+)?"
 )
-"""Who does something together with the one who speaks, as in "Ida and I moved"."""
+"""The other subject of a sentence such as "Ida and I moved"."""
 _CONNECTIVE = (
     r"(?:(?:and|but|so|or|also|then|now|like|well|yes|yeah|no|ok|okay|alright|sure|great|hi|hello|hey|oh|right|actually|"
     r"also|thanks|"
@@ -75,7 +74,7 @@ _BACKGROUND = re.compile(
     rf"|taking into account|now)(?: the fact)?(?: that)?\s+(?={_FIRST_PERSON})",
     re.IGNORECASE,
 )
-"""What joins something that people tell about themselves to what they ask."""
+"""Words that join what people tell of themselves to what they ask."""
 _LEAD_IN = re.compile(
     rf"{_CONNECTIVE}"
     r"(?:(?:can|could|would|will) (?:you|we|i)\s+(?:please\s+|also\s+|maybe\s+|possibly\s+|now\s+)*(?:help me\s*"
@@ -157,7 +156,7 @@ _EMPTY = re.compile(
 _POINTER = re.compile(
     r"\b(?:following|below|like this|looks like|as follows|this|is|here)\b[^:：]{0,40}[:：]\s*$", re.IGNORECASE
 )
-"""What only points to the code or the list that comes after it."""
+"""A sentence that only points to the code or list after it."""
 _GO_AHEAD = re.compile(
     r"(?:(?:yes|yeah|yep|ok(?:ay)?|sure|please|thanks?|thank you|great|good|perfect|nice|cool|continue|go on|"
     r"go ahead|proceed|"
@@ -191,11 +190,11 @@ _OWN = re.compile(
     r"(?! (?:should|could|would|can|need|must|have to)\b)",
     re.IGNORECASE,
 )
-"""What people tell of themselves within a question."""
+"""Beginnings of what people tell of themselves within a question."""
 _FORMULA = re.compile(r"\\[(\[]|\\[a-z]{3,}\{|\$\$")
 """Typeset mathematics, which people paste rather than say."""
 _NO_PROSE = "#➜❯↑↓▶✔✓✗✖│├└"
-"""How a heading, the prompt of a shell or a line of a program's screen begins."""
+"""First characters of headings, shell prompts and lines of a program's screen."""
 _ATTACHED = re.compile(r"(?:/|~/|[A-Z]:\\)\S+/.*\.\w{2,4}")
 """The path of a file that someone dropped into the prompt."""
 _DROPPED = re.compile(r"'?/[^'\n]+/[^'\n]+\.\w{2,4}'\s+")
@@ -218,22 +217,21 @@ _POINTS = re.compile(
 _STATES = re.compile(
     r"(?:i|i'm|i've|i'd|i'll|we|we're|we've|we'll|my|our|he|she|yes|no|just|really|there|there's)\b", re.IGNORECASE
 )
-"""How sentences begin that tell something rather than ask for it."""
+"""Beginnings of sentences that tell something rather than ask for it."""
 _JUDGES = re.compile(
     r"(?:it|it's|its|this|that|that's|these|those|they|they're|the|you|your|you're|not|so|sounds?|looks?)\b",
     re.IGNORECASE,
 )
-"""How sentences begin that speak of what was just said."""
+"""Beginnings of sentences about what was just said."""
 _AGREES = re.compile(
     r"^i(?:'ll| will| can)\b|\bsounds? (?:like|good|great)\b|\bgoing (?:\w+ )?(?:smoothly|well|great)\b", re.IGNORECASE
 )
-"""What people say to advice: that it is good, and that they will follow it."""
+"""Replies to advice: that it is good, and that it will be followed."""
 _NEED = re.compile(r"\b(?:we|our|my)\b.{0,40}\bneeds?\b", re.IGNORECASE)
 _NAME = re.compile(r"(?<=\s)[A-Z][^\W\d_A-Z]+")
 _LONG_WORD = re.compile(r"[^\W\d_]{3,}|[\u3400-\u9fff]")
 _FULL, _TELLING, _LEAST_WORDS = 7, 4, 3
-"""Words that say something: so many has a clause that points to what stood before it and yet says something, a
-statement, and a clause together with its figures."""
+"""The least meaningful words of a clause that points back, of a statement, and of a clause with its figures."""
 _SAYS_LITTLE = frozenset(
     " ".join(
         (
@@ -259,42 +257,42 @@ _EMPTY_STARTS = frozenset(
         )
     ).split()
 )
-"""The first words of clauses that may say nothing; looking at them first spares the others a long expression."""
+"""First words of clauses that may say nothing; checking them spares other clauses the long expression."""
 
 
 def _is_empty(text: str) -> bool:
-    """Whether a clause is a greeting, a plea, a doubt or anything else that neither asks nor states something."""
+    """Return whether a clause is a greeting, a plea or a doubt, which neither asks nor states anything."""
     if text.isascii() and text.split(" ", 1)[0].rstrip(",.!?:;").lower() not in _EMPTY_STARTS:
         return False
     return bool(_EMPTY.fullmatch(text)) and not _FIGURE.search(_NO_FIGURE.sub("", text))
 
 
 class Clause(NamedTuple):
-    """A part of what a person said that can stand by itself."""
+    """A part of a person's words that can stand by itself."""
 
     text: str
     figures: int
-    """Figures and names in it, which cannot be put differently."""
+    """The number of figures and names in it, which cannot be paraphrased."""
     asks: bool
-    """True where it stands in a question."""
+    """True if it stands in a question."""
     wished: bool = False
-    """True where it was introduced as a wish or a plea, as in "I want to"; those words are left out."""
+    """True if it was introduced as a wish or a plea, as in "I want to"; those words are left out."""
 
     @property
     def is_question(self) -> bool:
-        """Whether it only wants to know something, rather than to have it done."""
+        """True if it only wants to know something, rather than to have it done."""
         return self.asks and bool(_ASKS.match(self.text) or _ASKS_ON.match(self.text))
 
     @property
     def stands(self) -> bool:
-        """Whether it says something by itself: a request that names its subject, or a statement with a name in it.
+        """True if it says something by itself: a request that names its subject, or a statement with a name.
 
-        What someone thinks or feels about an answer, and a wish for more of "this", needs what stood around it.
+        An opinion about an answer, or a wish for more of "this", needs the words around it.
         """
         found = _LONG_WORD.findall(self.text)
         words = sum(word.lower() not in _SAYS_LITTLE for word in found)
         if self.figures:
-            first = self.text.split(" ", 1)[0]  # a sentence begins with a capital; otherwise a month is of a date
+            first = self.text.split(" ", 1)[0]  # capitalised words are names or months, except the first of a sentence
             plain = sum(word not in _SAYS_LITTLE and (word == first or not word.istitle()) for word in found)
             return plain + self.figures >= _LEAST_WORDS or words >= _TELLING
         if self.leans:
@@ -310,27 +308,27 @@ class Clause(NamedTuple):
 
     @property
     def points(self) -> bool:
-        """Whether it points to something that was said before it."""
+        """True if it points to something said before."""
         return bool(_POINTS.search(self.text))
 
     @property
     def leans(self) -> bool:
-        """Whether it begins like a part of another clause."""
+        """True if it begins like a part of another clause."""
         return bool(_HANGS.match(self.text)) and not self.wished
 
     @property
     def hangs(self) -> bool:
-        """Whether it only says something together with the clause before it."""
+        """True if it says something only together with the clause before it."""
         return not self.asks and bool(_HANGS.match(self.text))
 
 
-def states(text: str) -> bool:
-    """Whether a clause begins like a statement rather than a wish."""
+def is_statement(text: str) -> bool:
+    """Return whether a clause begins like a statement rather than a wish."""
     return bool(_STATES.match(text) or _JUDGES.match(text))
 
 
 def prose(text: str) -> str:
-    """A text without its code: fenced blocks, and lines that only a program or a style sheet would have."""
+    """Return a text without its code: fenced blocks, and lines that only a program would have."""
     if "```" in text or "~~~" in text:
         text = _FENCE.sub("\n", text)
     if "<!--" in text:
@@ -348,7 +346,7 @@ def _is_short_word(line: str) -> bool:
 
 
 def is_code(line: str) -> bool:
-    """Whether a line is of a program, of markup, of a log or of data, rather than a sentence."""
+    """Return whether a line is code, markup, a log or data, rather than a sentence."""
     plain = line.strip()
     if not plain:
         return False
@@ -366,19 +364,19 @@ def is_code(line: str) -> bool:
 
 
 def is_go_ahead(text: str) -> bool:
-    """Whether a person only says to go on, or thanks: an answer, but no request of its own."""
+    """Return whether a person only says to go on, or thanks: an answer, but no request of its own."""
     return len(text) <= 120 and bool(_GO_AHEAD.fullmatch(text.strip()))
 
 
 def clauses(text: str, most: int | None = None) -> list[Clause]:
-    """The clauses of a person's prose that ask for or state something, in order; pleas and doubts are left out.
+    """Return the clauses of a person's prose that ask or state something, in order, at most ``most``.
 
-    At most the first so many, where that is given.
+    Pleas and doubts are left out.
     """
-    return list(islice(_found_clauses(text), most))
+    return list(islice(_find_clauses(text), most))
 
 
-def _found_clauses(text: str) -> Iterator[Clause]:
+def _find_clauses(text: str) -> Iterator[Clause]:
     for sentence in sentences(text):
         if sentence[0] in _NO_PROSE:
             continue
@@ -387,8 +385,8 @@ def _found_clauses(text: str) -> Iterator[Clause]:
         if sentence.endswith(("?", "？")):
             turn = next((at for at, piece in enumerate(pieces) if _turns_to_ask(piece)), -1)
         for at, piece in enumerate(pieces):
-            # A question comes with what it is about: "I prefer tabs, what do you think?" states the one and asks the
-            # other. Where no clause is a question by its shape, all of the sentence asks.
+            # A question may come with a statement: "I prefer tabs, what do you think?" states the one and asks the
+            # other. If no clause has the shape of a question, the whole sentence asks.
             is_own = turn >= 0 and at > turn and _OWN.match(piece.lstrip().replace("’", "'")) is not None
             clause = _clause(piece, in_question=at >= turn and not is_own, is_own=is_own)
             if clause is not None:
@@ -403,14 +401,14 @@ def _turns_to_ask(piece: str) -> bool:
 
 
 def _clause(piece: str, *, in_question: bool, is_own: bool) -> Clause | None:
-    """A piece of a sentence as a clause; none where it says nothing by itself.
+    """Return a piece of a sentence as a clause; None if it says nothing by itself.
 
-    What someone tells of themselves is no question, though the mark of one stands at its end.
+    What people tell of themselves is no question, even with a question mark at its end.
     """
     bare = one_line(piece).strip(" ,;:-–—*•>\"'").rstrip(".。")
     if bare.count('"') % 2 and piece.rstrip(" .,;").endswith('"'):
         bare += '"'
-    plain = bare.replace("’", "'")  # people's keyboards differ; what they wrote stays
+    plain = bare.replace("’", "'")  # only for matching: the clause keeps the person's own apostrophes
     if (
         not bare
         or _FORMULA.search(bare)
@@ -438,7 +436,7 @@ def _clause(piece: str, *, in_question: bool, is_own: bool) -> Clause | None:
 
 
 def figures_in(text: str) -> int:
-    """How many figures and names a text has."""
+    """Count the figures and names of a text."""
     return _figures(text, entities(text))
 
 
@@ -449,7 +447,7 @@ def _figures(text: str, names: Sequence[str]) -> int:
 
 
 def _pieces(sentence: str) -> Iterator[str]:
-    """A sentence between the ends of its clauses; one that is still too long is given up to its last comma."""
+    """Yield a sentence cut at the ends of its clauses; too long pieces are cut at a comma."""
     start = 0
     for end in _CLAUSE_END.finditer(sentence.replace("’", "'") if "’" in sentence else sentence):
         if not _is_quoted(sentence, end.start()) and not _SUBJECT_ONLY.fullmatch(sentence[start : end.start()].strip()):
@@ -467,7 +465,7 @@ def _pieces(sentence: str) -> Iterator[str]:
 
 
 def _is_quoted(text: str, place: int) -> bool:
-    """Whether a place stands inside of quotation marks, backticks or parentheses."""
+    """Return whether a place stands inside of quotation marks, backticks or parentheses."""
     before = text[:place]
     return before.count("`") % 2 == 1 or before.count('"') % 2 == 1 or before.count("(") > before.count(")")
 
@@ -516,25 +514,25 @@ _MARKUP = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])|^#+\s*|^[-*•]\s+|^\d+[.)]\
 _MARKUP_STARTS = "#-*•"
 _LONGEST_CONCLUSION = 220
 _FEW_SPACES = 2
-"""A title or an item of a list has fewer; it concludes nothing."""
+"""A title or an item of a list has fewer spaces; it concludes nothing."""
 _SHORT_ANSWER = 3
-"""An answer of so few sentences is its own conclusion."""
+"""An answer of this many sentences is its own conclusion."""
 
 
 class Conclusion(NamedTuple):
-    """What an answer says at its core; empty where it only talks about it."""
+    """The core of an answer; empty if there is none."""
 
     reports: str
-    """Of someone who works with tools: the first words of the last message say what came of it."""
+    """For work with tools: the first telling sentence of the message."""
     concludes: str
-    """Of someone who explains: the last sentence that draws a conclusion with a figure in it."""
+    """For an explanation: the last sentence that draws a conclusion with a figure in it."""
 
 
 NO_CONCLUSION = Conclusion("", "")
 
 
 def conclude(said: Sequence[str]) -> Conclusion:
-    """What an answer comes to, taken from its sentences without marks and code."""
+    """Return the conclusion of an answer, from its sentences without markup and code."""
     reports = next(filter(_is_telling, said), "")
     if len(said) <= _SHORT_ANSWER:
         return Conclusion(reports, reports)
@@ -543,7 +541,7 @@ def conclude(said: Sequence[str]) -> Conclusion:
 
 
 def _is_telling(sentence: str) -> bool:
-    """Whether a sentence can be what an answer comes to: no title, no introduction, no courtesy, no code."""
+    """Return whether a sentence can be a conclusion: no title, no introduction, no courtesy, no code."""
     return (
         12 <= len(sentence) <= _LONGEST_CONCLUSION
         and not _LABELLED.match(sentence)
@@ -555,22 +553,22 @@ def _is_telling(sentence: str) -> bool:
 
 
 def without_emphasis(line: str) -> str:
-    """A line without Markdown's asterisks; those of a program stay."""
+    """Return a line without Markdown's asterisks; those of a program stay."""
     return _EMPHASIS.sub("", line) if "**" in line else line
 
 
 def plain_line(sentence: str) -> str:
-    """A sentence without Markdown's marks around and inside of it."""
+    """Return a sentence without Markdown around and inside of it."""
     may_have_marks = "**" in sentence or sentence[:1] in _MARKUP_STARTS or sentence[:1].isdecimal()
     return one_line(_MARKUP.sub("", sentence) if may_have_marks else sentence).removeprefix("THOUGHT: ")
 
 
 NEXT, LEFT_OUT = "; ", " … "
-"""What stands between two clauses that follow each other, and between two of which others were left out."""
+"""Separators between adjacent clauses, and where clauses were left out."""
 
 
-def joined(parts: Iterable[Clause], whole: Sequence[Clause]) -> str:
-    """Clauses as one text that can be parted into them again; where others were left out, an ellipsis says so."""
+def join_clauses(parts: Iterable[Clause], whole: Sequence[Clause]) -> str:
+    """Return clauses as one text that can be split again; an ellipsis marks clauses left out."""
     places = {clause: place for place, clause in enumerate(whole)}
     text, last = "", -1
     for clause in parts:
@@ -585,7 +583,7 @@ _SOFT_END = re.compile(r"[,;:，；：]\s*|\s[-–—]\s|[.!?。！？](?:\s|$)|
 
 
 def cut_at_clause(text: str, length: int) -> str:
-    """The beginning of a text, at most about so long, up to the end of a clause; marked where something follows."""
+    """Return the beginning of a text up to the end of a clause, at most about ``length``, marked if cut."""
     line = one_line(text)
     if len(line) <= length:
         return line

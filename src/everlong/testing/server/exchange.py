@@ -1,0 +1,61 @@
+"""One exchange with the server: the API it speaks, the record of the request, and the refusal if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Api = Literal["openai", "anthropic", "responses"]
+"""The API whose rules a request must keep: chat completions, messages, responses."""
+
+
+@dataclass(slots=True)
+class Record:
+    """One request, and its result."""
+
+    number: int
+    """The number of this request for a completion, from 0."""
+    api: Api
+    path: str
+    headers: dict[str, str]
+    """The headers, with names in lower case."""
+    body: dict[str, Any]
+    status: int = 0
+    """The HTTP status that was sent; 0 if the connection was dropped before."""
+    error: str | None = None
+    """The words of the refusal or the fault."""
+    fault: str | None = None
+    """The kind of the fault that was made on purpose."""
+    prompt_tokens: int = 0
+    usage: dict[str, Any] = field(default_factory=dict)
+    """The usage that was reported, in the shape of the API."""
+
+    @property
+    def rejected(self) -> bool:
+        """True if the server itself refused the request."""
+        return self.error is not None and self.fault is None
+
+
+class Refusal(Exception):  # noqa: N818 - not an error of the server but an answer to the client
+    """An HTTP error: its status, the API's name for its kind, the words, and further fields."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        kind: str = "invalid_request_error",
+        param: str | None = None,
+        code: str | int | None = None,
+        extra: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.kind = kind
+        self.param = param
+        self.code = code
+        self.extra = dict(extra or {})
+        self.headers = dict(headers or {})
