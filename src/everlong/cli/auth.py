@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from everlong.providers.keys import key_source, remove_key, store_key
+from everlong.providers.names import ENDPOINTS, endpoint_for
+
 if TYPE_CHECKING:
     from everlong.providers.names import Endpoint
 
@@ -27,8 +30,6 @@ def auth_group() -> None:
 @click.argument("provider")
 def set_(provider: str) -> None:
     """Store the key of PROVIDER; it is asked for, or read from standard input."""
-    from everlong.providers.keys import key_source, store_key  # noqa: PLC0415 - keeps `everlong --help` quick
-
     endpoint = _endpoint(provider)
     key = _asked(provider).strip()
     if not key:
@@ -51,8 +52,6 @@ def _asked(provider: str) -> str:
 def list_(as_json: bool) -> None:
     """Print every known provider, and where its key comes from."""
     from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.providers.keys import key_source  # noqa: PLC0415 - as above
-    from everlong.providers.names import ENDPOINTS, endpoint_for  # noqa: PLC0415 - as above
 
     own = load_settings().settings.providers
     endpoints = [endpoint_for(name, own) for name in sorted({*ENDPOINTS, *own})]
@@ -76,8 +75,6 @@ def _missing(endpoint: Endpoint) -> str:
 @click.argument("provider")
 def remove(provider: str) -> None:
     """Take the key of PROVIDER out of the keyring."""
-    from everlong.providers.keys import remove_key  # noqa: PLC0415 - keeps `everlong --help` quick
-
     _endpoint(provider)
     if not remove_key(provider):
         raise click.ClickException(f"there is no key for {provider} in the keyring")
@@ -86,6 +83,5 @@ def remove(provider: str) -> None:
 
 def _endpoint(provider: str) -> Endpoint:
     from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.providers.names import endpoint_for  # noqa: PLC0415 - as above
 
     return endpoint_for(provider, load_settings().settings.providers)

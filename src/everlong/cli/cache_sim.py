@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.files import read_input, write_output
+from everlong.cli.output import tracked
 
 if TYPE_CHECKING:
     from everlong.caching.simulation import Replay
@@ -49,7 +50,6 @@ def cache_sim_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     from everlong.caching.blocks import rough_count  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.caching.sessions import PROFILES, make_session  # noqa: PLC0415 - as above
     from everlong.caching.simulation import replay, requests_of  # noqa: PLC0415 - as above
-    from everlong.cli.screen import tracked  # noqa: PLC0415 - as above
     from everlong.tokens import MessageCounter, counter_for  # noqa: PLC0415 - as above
 
     if (file is None) == (generate is None):

@@ -17,10 +17,12 @@ import click
 from rich.text import Text
 
 from everlong.cli.files import read_input, write_output
+from everlong.cli.output import tracked
 from everlong.cli.picture import fit
 from everlong.cli.screen import console
 from everlong.cli.trust import tell_notices
 from everlong.context.explanation import ExplainedLine, Explanation, Fate, Verdict
+from everlong.errors import ConfigError, TargetUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,8 +103,6 @@ def _compact(
     *,
     explain: bool,
 ) -> tuple[list[list[Message]], list[CompactionReport], list[Explanation]]:
-    from everlong.cli.screen import tracked  # noqa: PLC0415 - keeps `everlong --help` quick
-
     results: list[list[Message]] = []
     reports: list[CompactionReport] = []
     explanations: list[Explanation] = []
@@ -147,7 +147,6 @@ def _engines(
 
 
 def _summarizer(name: str, settings: Settings) -> Summarizer:
-    from everlong.errors import ConfigError  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.providers import ProviderSummarizer, connect, summarizer_for  # noqa: PLC0415 - as above
 
     if name != "auto":
@@ -163,8 +162,6 @@ def _summarizer(name: str, settings: Settings) -> Summarizer:
 
 
 def _target(budget: int, overhead: int) -> int:
-    from everlong.errors import TargetUnreachable  # noqa: PLC0415 - keeps `everlong --help` quick
-
     if budget <= overhead:
         raise TargetUnreachable(budget, overhead + 1)
     return budget - overhead
@@ -207,8 +204,6 @@ def _print_changes(transcript: Transcript, compacted: list[list[Message]]) -> No
 
 
 def _print_explanations(transcript: Transcript, explanations: list[Explanation]) -> None:
-    from everlong.cli.compress import print_explanation  # noqa: PLC0415 - rich is only needed here
-
     for conversation, explanation in zip(transcript.conversations, explanations, strict=True):
         if explanation.lines:
             print_explanation(explanation, _name(conversation, len(explanations)).removesuffix(": "))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.trust import tell_notices
+from everlong.errors import ConfigError
 
 if TYPE_CHECKING:
     from everlong.config import LoadedSettings
@@ -109,7 +110,6 @@ def set_in_project(key: str, value: str) -> tuple[Path, Any, str]:
         may_set,
         remember_folder,
     )
-    from everlong.errors import ConfigError  # noqa: PLC0415 - as above
 
     if not may_set(key) and (key in catalog() or "." in key):
         raise ConfigError(
@@ -131,7 +131,6 @@ def set_in_project(key: str, value: str) -> tuple[Path, Any, str]:
 def _warn_if_overridden(key: str, path: str) -> None:
     """Say so when the value just written is not the one in effect."""
     from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.errors import ConfigError  # noqa: PLC0415
 
     try:
         where = load_settings().origins.get(key)

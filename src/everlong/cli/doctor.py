@@ -15,6 +15,7 @@ import click
 
 from everlong.cli.doctor_checks import DoctorSituation, Finding, fail
 from everlong.cli.screen import styled
+from everlong.context.summary.redaction import redacted
 
 if TYPE_CHECKING:
     from everlong.cli.doctor_checks import State
@@ -67,8 +68,6 @@ def _checks() -> Iterator[Check]:
 
 def _done(check: Check, situation: DoctorSituation) -> Iterator[Finding]:
     """What a check finds, without secrets; one that breaks has found something too."""
-    from everlong.context.summary.redaction import redacted  # noqa: PLC0415 - keeps `everlong --help` quick
-
     try:
         for one in check(situation):
             yield one._replace(text=_line(redacted(one.text)), advice=_line(redacted(one.advice)))

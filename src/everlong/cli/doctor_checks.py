@@ -15,11 +15,18 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
+
+from everlong.cli.output import format_bytes
+from everlong.config.paths import data_home
+from everlong.errors import ConfigError, NotesError, ProviderError, StoreError
+from everlong.providers.keys import key_source
+from everlong.providers.names import ENDPOINTS, endpoint_for
 
 if TYPE_CHECKING:
     from everlong.config import Settings
@@ -97,7 +104,6 @@ class DoctorSituation:
     def settings(self) -> Settings:
         """The settings in effect; the defaults where they cannot be read, which is a finding of its own."""
         from everlong.config import Settings, load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
-        from everlong.errors import ConfigError  # noqa: PLC0415 - as above
 
         try:
             return load_settings().settings
@@ -174,7 +180,6 @@ def _version(name: str) -> str | None:
 def check_config(_: DoctorSituation) -> Iterator[Finding]:
     """The configuration files, and every problem in them."""
     from everlong.config import load_settings, project_config_path, user_config_path  # noqa: PLC0415 - quick --help
-    from everlong.errors import ConfigError  # noqa: PLC0415 - as above
 
     try:
         loaded = load_settings()
@@ -196,7 +201,6 @@ def check_folder(_: DoctorSituation) -> Iterator[Finding]:
     """Whether what this folder brings along counts."""
     from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.config.trust import folder_wishes, folders_at, is_folder_trusted  # noqa: PLC0415 - as above
-    from everlong.errors import ConfigError  # noqa: PLC0415 - as above
 
     folder = folders_at()[0]
     try:
@@ -313,7 +317,6 @@ _ELSEWHERE = "everlong config set store.path PATH names another place"
 
 def check_store(situation: DoctorSituation) -> Iterator[Finding]:
     """Whether the store can be opened, whose it is, and of which version."""
-    from everlong.errors import StoreError  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.store.opening import default_path  # noqa: PLC0415 - as above
     from everlong.store.postgres import PostgreSQL  # noqa: PLC0415 - as above
     from everlong.store.sqlite import SQLite  # noqa: PLC0415 - as above
@@ -398,7 +401,6 @@ def _schema(version: str) -> Finding:
 def _server(backend: PostgreSQL) -> Iterator[Finding]:
     from sqlalchemy.exc import DBAPIError  # noqa: PLC0415 - keeps `everlong --help` quick
 
-    from everlong.errors import StoreError  # noqa: PLC0415 - as above
     from everlong.store.upgrade import version_of  # noqa: PLC0415 - as above
 
     advice = "check store.url, the server and the network"
@@ -428,12 +430,9 @@ def _server(backend: PostgreSQL) -> Iterator[Finding]:
 
 def check_disk(situation: DoctorSituation) -> Iterator[Finding]:
     """How much room is left where data is kept."""
-    from everlong.cli.sessions_common import size  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.config.paths import data_home  # noqa: PLC0415 - as above
-
     folder = nearest_folder(Path(situation.settings.store.path or data_home()).expanduser())
     free = shutil.disk_usage(folder).free
-    text = f"{size(free)} are free at {folder}"
+    text = f"{format_bytes(free)} are free at {folder}"
     if free < _LEAST_BYTES:
         yield fail("disk", text, "make room: a store that cannot be written keeps nothing")
     elif free < _LOW_BYTES:
@@ -444,8 +443,6 @@ def check_disk(situation: DoctorSituation) -> Iterator[Finding]:
 
 def check_logs(_: DoctorSituation) -> Iterator[Finding]:
     """Whether the logs of sessions can be written."""
-    from everlong.config.paths import data_home  # noqa: PLC0415 - keeps `everlong --help` quick
-
     folder = data_home() / "logs"
     problem = folder_problem(folder)
     if problem is None:
@@ -456,7 +453,6 @@ def check_logs(_: DoctorSituation) -> Iterator[Finding]:
 
 def check_memory(situation: DoctorSituation) -> Iterator[Finding]:
     """Whether notes can be read, and the external provider is there."""
-    from everlong.errors import ConfigError, NotesError  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.memory.external import offered_provider  # noqa: PLC0415 - as above
     from everlong.memory.notes import NotesMemory  # noqa: PLC0415 - as above
 
@@ -493,8 +489,6 @@ _NAME_ONE = "everlong config set agent.model PROVIDER:MODEL"
 
 def check_keys(situation: DoctorSituation) -> Iterator[Finding]:
     """Which providers have a key, and where it comes from."""
-    from everlong.providers.keys import key_source  # noqa: PLC0415 - keeps `everlong --help` quick
-
     found = {one.name: key_source(one) for one in _endpoints(situation) if one.key_variables or one.keyring}
     there = [f"{name} ({source})" for name, source in found.items() if source]
     if there:
@@ -505,9 +499,6 @@ def check_keys(situation: DoctorSituation) -> Iterator[Finding]:
 
 
 def _endpoints(situation: DoctorSituation) -> list[Endpoint]:
-    from everlong.errors import ConfigError  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.providers.names import ENDPOINTS, endpoint_for  # noqa: PLC0415 - as above
-
     own = situation.settings.providers
     found: list[Endpoint] = []
     for name in sorted({*ENDPOINTS, *own}):
@@ -518,7 +509,6 @@ def _endpoints(situation: DoctorSituation) -> list[Endpoint]:
 
 def check_model(situation: DoctorSituation) -> Iterator[Finding]:
     """Whether the chosen model can be called, and how large its window is."""
-    from everlong.errors import ConfigError, ProviderError  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.providers.connection import connect  # noqa: PLC0415 - as above
     from everlong.providers.retry import RetryPolicy  # noqa: PLC0415 - as above
 
@@ -566,8 +556,6 @@ def _address(connection: Connection) -> str:
 
 def check_call(situation: DoctorSituation) -> Iterator[Finding]:
     """One real call with an answer of one token, where calls are allowed."""
-    from everlong.errors import ProviderError  # noqa: PLC0415 - keeps `everlong --help` quick
-
     connection = situation.connection
     if connection is None or not situation.call:
         return
@@ -597,8 +585,6 @@ def _remedy(error: Exception) -> str:
 
 def check_gateway(situation: DoctorSituation) -> Iterator[Finding]:
     """Who writes the summaries of conversations that pass through the gateway."""
-    from importlib.util import find_spec  # noqa: PLC0415 - keeps `everlong --help` quick
-
     if find_spec("aiohttp") is None or find_spec("brotli") is None:
         return
     from everlong.gateway.summaries import told_writer  # noqa: PLC0415 - as above
@@ -608,10 +594,6 @@ def check_gateway(situation: DoctorSituation) -> Iterator[Finding]:
 
 def check_summaries(situation: DoctorSituation) -> Iterator[Finding]:
     """Whether the model that is to write summaries can be found."""
-    from everlong.errors import ConfigError  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.providers.keys import key_source  # noqa: PLC0415 - as above
-    from everlong.providers.names import endpoint_for  # noqa: PLC0415 - as above
-
     chosen = situation.settings.auxiliary.compression
     if chosen.models:
         how = "the best of" if chosen.choose == "best" else "the first good one of"

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from everlong.config.files import write_whole
+from everlong.errors import TranscriptError
+
 if TYPE_CHECKING:
     from everlong.wire import Transcript
 
 
 def read_input(name: str) -> Transcript:
     """The conversation file of that name, with a line on stderr that says what it was taken for."""
-    from everlong.errors import TranscriptError  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.wire import read_transcript  # noqa: PLC0415 - as above
 
     if name == "-" and sys.stdin.isatty():
@@ -32,8 +34,6 @@ def read_input(name: str) -> Transcript:
 
 def write_output(name: str, text: str) -> None:
     """Write a file as a whole or not at all."""
-    from everlong.config.files import write_whole  # noqa: PLC0415 - keeps `everlong --help` quick
-
     write_whole(Path(name), text, new_mode=0o666 & ~_umask())
 
 

@@ -25,9 +25,12 @@ from everlong.agent.text import visible
 from everlong.cli.config import set_in_project
 from everlong.cli.screen import styled, unguarded
 from everlong.config import load_settings, set_value, user_config_path
+from everlong.config.paths import config_home
 from everlong.errors import ConfigError, PluginError
+from everlong.plugins.adapters import host_state
 from everlong.plugins.discovery import FoundPlugin
 from everlong.plugins.manager import BUILT_IN, Plugins
+from everlong.plugins.template import write_plugin
 from everlong.plugins.trust import is_trusted
 
 if TYPE_CHECKING:
@@ -173,7 +176,6 @@ def _engine_name(found: FoundPlugin, name: str) -> str:
         return provides[0]
     if not _may_be_loaded(found):
         return found.name
-    from everlong.cli.plugins import looked_at  # noqa: PLC0415 - loads the plugin, as its user now wants it to be
 
     looked = looked_at(found)
     if not looked.engine and looked.is_loaded:
@@ -303,8 +305,6 @@ class Looked:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(name: str | None, as_json: bool) -> None:
     """Load a plugin, or all that are in use, and say what is wrong; leaves with 1 if anything is."""
-    from everlong.cli.plugins import Listed, meant, opened  # noqa: PLC0415 - keeps `everlong --help` quick
-
     plugins = opened()
     chosen = [meant(plugins, name)] if name is not None else [one.found for one in Listed.of(plugins) if one.is_active]
     looked = [looked_at(found) for found in chosen]
@@ -326,7 +326,6 @@ def looked_at(found: FoundPlugin) -> Looked:
     """Load a plugin by itself, and look at what it registered."""
     from everlong.cli.chat.command import command_registry  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.config import load_settings  # noqa: PLC0415 - as above
-    from everlong.errors import PluginError  # noqa: PLC0415 - as above
     from everlong.plugins.manager import Plugins  # noqa: PLC0415 - as above
 
     looked = Looked(found.name, found.where, found.manifest.version)
@@ -366,8 +365,6 @@ def _look_at_engine(plugins: Plugins, found: FoundPlugin, looked: Looked) -> Non
 
 def missing_plugins(plugins: Plugins, *, engine: bool = True) -> Iterator[str]:
     """What the settings name and nobody can load, in sentences."""
-    from everlong.cli.plugins import Listed  # noqa: PLC0415 - keeps `everlong --help` quick
-
     wanted = plugins.settings.context.engine
     enabled = plugins.settings.plugins.enabled
     if engine and not plugins.named(wanted) and not enabled:  # an enabled one may have an engine of that name
@@ -406,8 +403,6 @@ def plugins_group(context: click.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     if sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
-        from everlong.cli.plugins import choose  # noqa: PLC0415 - keeps `everlong --help` quick
-
         choose()
     else:
         context.invoke(list_)
@@ -420,8 +415,6 @@ plugins_group.add_command(doctor)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(as_json: bool = False) -> None:
     """List every plugin that is there, with its version, where it comes from, and whether it is in use."""
-    from everlong.cli.plugins import Listed, opened, rows  # noqa: PLC0415 - keeps `everlong --help` quick
-
     plugins = opened()
     listed = Listed.of(plugins)
     if as_json:
@@ -436,8 +429,6 @@ def list_(as_json: bool = False) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def info(name: str, as_json: bool) -> None:
     """Show what is known of a plugin without loading it."""
-    from everlong.cli.plugins import Listed, meant, opened  # noqa: PLC0415 - keeps `everlong --help` quick
-
     plugins = opened()
     found = meant(plugins, name)
     one = next(each for each in Listed.of(plugins) if each.found == found)
@@ -456,8 +447,6 @@ def info(name: str, as_json: bool) -> None:
 @click.option("--project", is_flag=True, help="Write the project's file instead of yours.")
 def use(name: str, project: bool) -> None:
     """Make NAME the context engine: write it to config.yaml, whose comments are kept."""
-    from everlong.cli.plugins import meant, opened, use_engine  # noqa: PLC0415 - keeps `everlong --help` quick
-
     plugins = opened()
     found = meant(plugins, name)
     for line in use_engine(plugins, found, name, project=project):
@@ -472,9 +461,7 @@ def use(name: str, project: bool) -> None:
 def new(name: str, path: Path | None) -> None:
     """Write a context engine called NAME, with tests that pass, ready to be edited."""
     from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.config.paths import config_home  # noqa: PLC0415 - as above
     from everlong.plugins.discovery import ENGINES, FOLDER, RESERVED_NAMES, check_name  # noqa: PLC0415 - as above  # noqa: PLC0415 - as above
-    from everlong.plugins.template import write_plugin  # noqa: PLC0415 - as above
 
     if name in RESERVED_NAMES:
         check_name(name)
@@ -494,7 +481,6 @@ def new(name: str, path: Path | None) -> None:
 @click.argument("path", type=click.Path(path_type=Path))
 def trust_(path: Path) -> None:
     """Trust the project plugin in the folder PATH as it is now; it runs with your rights, so look at it first."""
-    from everlong.errors import PluginError  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.plugins.discovery import is_plugin  # noqa: PLC0415 - as above
     from everlong.plugins.trust import trust  # noqa: PLC0415 - as above
 
@@ -507,6 +493,4 @@ def trust_(path: Path) -> None:
 @plugins_group.command("host-path")
 def host_path() -> None:
     """Print the folder that an author puts on PYTHONPATH to test a plugin that was written for another host."""
-    from everlong.plugins.adapters.host_state import host_path as folder  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    click.echo(str(folder()))
+    click.echo(str(host_state.host_path()))

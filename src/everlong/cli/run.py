@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from everlong.agent.approval import ask_on_terminal
+from everlong.cli.chosen_store import newest_to_resume, open_chosen_store, store_option
 from everlong.cli.local import CommandWithLocal, LocalModel, local_model, local_option
-from everlong.cli.sessions_common import opened, store_option, to_go_on_with
+from everlong.cli.speaking import JsonSpeaker, PlainSpeaker
 from everlong.cli.trust import settle_trust, tell_notices, trust_option
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def run_command(prompt: str | None, **given: Any) -> None:
     loaded = load_settings(_flags(given))
     tell_notices(loaded)
     settings = loaded.settings
-    with opened(new=True) as store, local_model(given, settings) as local:
+    with open_chosen_store(new=True) as store, local_model(given, settings) as local:
         agent = _agent(settings, store, given, local)
         try:
             if not given["as_json"]:
@@ -91,7 +93,6 @@ def _flags(given: dict[str, Any]) -> dict[str, Any]:
 
 def _agent(settings: Settings, store: Store, given: dict[str, Any], local: LocalModel | None) -> Agent:
     from everlong.agent import open_agent  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.cli.speaking import JsonSpeaker, PlainSpeaker  # noqa: PLC0415 - as above
 
     listen = JsonSpeaker() if given["as_json"] else PlainSpeaker()
     if local is not None:
@@ -108,13 +109,12 @@ def _agent(settings: Settings, store: Store, given: dict[str, Any], local: Local
 
 def _options(store: Store, given: dict[str, Any]) -> AgentOptions:
     from everlong.agent import AgentOptions, approve_everything  # noqa: PLC0415 - as above
-    from everlong.agent.approval import ask_on_terminal  # noqa: PLC0415 - as above
 
     resume = given["resume"]
     if given["goes_on"]:
         if resume is not None:
             raise click.UsageError("say --continue or --resume, not both")
-        resume, instead = to_go_on_with(store, given["cwd"] or Path.cwd(), "everlong run")
+        resume, instead = newest_to_resume(store, given["cwd"] or Path.cwd(), "everlong run")
         if resume is None:
             raise click.UsageError(f"{instead}; or leave --continue out")
     return AgentOptions(

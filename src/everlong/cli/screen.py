@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
@@ -131,21 +131,3 @@ def _is_terminal(stream: TextIO) -> bool:
         return stream.isatty()
     except (AttributeError, ValueError):  # there is none, or it is closed
         return False
-
-
-Item = TypeVar("Item")
-
-
-def tracked(items: Sequence[Item], doing: str) -> Iterator[Item]:
-    """The items one by one: with a bar that shows how far they are, or a moving sign where there is only one."""
-    if not sys.stderr.isatty():
-        yield from items
-        return
-    from rich.progress import track  # noqa: PLC0415 - only where somebody watches
-
-    watched = console(stderr=True)
-    if len(items) > 1:
-        yield from track(items, description=doing, console=watched, transient=True)
-        return
-    with watched.status(f"{doing} …"):
-        yield from items

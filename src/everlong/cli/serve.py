@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlong.cli.sessions_common import store_option, store_settings
+from everlong.cli.chosen_store import store_option, store_settings
 from everlong.cli.trust import tell_notices
+from everlong.errors import ConfigError
 
 if TYPE_CHECKING:
     from everlong.config import Settings
@@ -70,8 +71,6 @@ def serve_command(until_eof: bool, **given: Any) -> None:
 def check_installed() -> None:
     """Say how the gateway is installed, where it is not."""
     if find_spec("aiohttp") is None or find_spec("brotli") is None:
-        from everlong.errors import ConfigError  # noqa: PLC0415 - keeps `everlong --help` quick
-
         raise ConfigError(
             "the gateway needs the package aiohttp; install it with: pip install 'everlong[gateway]'", key="gateway"
         )
@@ -88,8 +87,6 @@ def gateway_settings(overrides: dict[str, Any]) -> Settings:
 
 def opened_database() -> Any:
     """The store's database, to be used in a ``with`` statement."""
-    from contextlib import closing  # noqa: PLC0415 - keeps `everlong --help` quick
-
     from everlong.store import open_store  # noqa: PLC0415 - as above
 
     database: Database = open_store(store_settings(), waits_for_disk=False).database

@@ -9,7 +9,9 @@ from urllib.parse import urlsplit
 
 import click
 
-from everlong.cli.sessions_common import say
+from everlong.cli.output import say
+from everlong.config.paths import user_config_path
+from everlong.providers.names import Endpoint, ModelName
 
 if TYPE_CHECKING:
     from everlong.cli.clients import Client, GatewayAddress, Setting
@@ -84,7 +86,6 @@ def _tell_threshold(settings: Settings, client: str, wanted: str | None) -> None
     """Set where compaction starts, or offer to let it follow the conversation."""
     if wanted is not None:
         from everlong.config.edit import set_value  # noqa: PLC0415 - keeps `everlong --help` quick
-        from everlong.config.paths import user_config_path  # noqa: PLC0415 - as above
 
         path = user_config_path()
         value = set_value(path, "compression.threshold", wanted)
@@ -133,7 +134,6 @@ def _address(settings: Settings, url: str | None) -> str:
 
 def _context_length(settings: Settings, model: str) -> int | None:
     from everlong.providers.catalogue import Catalogue  # noqa: PLC0415 - slow to load, seldom needed
-    from everlong.providers.names import Endpoint, ModelName  # noqa: PLC0415 - as above
 
     info = Catalogue(settings.models).info(ModelName("custom", model), Endpoint("custom"))
     return None if info.context_source == "default" else info.context_length

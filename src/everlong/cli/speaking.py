@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from everlong.agent.text import visible
+
 if TYPE_CHECKING:
     from everlong.agent.events import AgentEvent, CompactionFinished, ToolFinished, TurnFinished
 
@@ -57,14 +59,10 @@ class PlainSpeaker:
 
     def _word(self, text: str) -> None:
         if self._streams and text:
-            from everlong.agent.text import visible  # noqa: PLC0415 - as above
-
             click.echo(visible(text) if self._is_terminal else text, nl=False)
             self._is_midline = not text.endswith("\n")
 
     def _finished(self, event: TurnFinished) -> None:
-        from everlong.agent.text import visible  # noqa: PLC0415 - as above
-
         self._end_line()
         if not self._streams and event.text:
             click.echo(visible(event.text) if self._is_terminal else event.text)
@@ -85,8 +83,6 @@ class PlainSpeaker:
         )
 
     def _note(self, text: str) -> None:
-        from everlong.agent.text import visible  # noqa: PLC0415 - keeps `everlong --help` quick
-
         self._end_line()
         click.echo(f"everlong: {visible(text)}", err=True)
 

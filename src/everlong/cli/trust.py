@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from everlong.errors import ConfigError
+
 if TYPE_CHECKING:
     from everlong.config import LoadedSettings
     from everlong.config.trust import FolderWishes
@@ -70,7 +72,6 @@ def add(path: Path) -> None:
 def remove(path: Path) -> None:
     """Trust the folder at PATH no longer; the next chat there asks again."""
     from everlong.config.trust import folders_at, forget_folder  # noqa: PLC0415 - quick --help
-    from everlong.errors import ConfigError  # noqa: PLC0415 - as above
 
     folders = [path.absolute(), *(folders_at(path) if path.is_dir() else [])]
     if not sum(forget_folder(folder) for folder in folders):

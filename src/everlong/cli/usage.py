@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everlong.cli.sessions_common import (
-    counted,
+from everlong.cli.chosen_store import (
+    find_conversation,
     for_each_tenant,
-    found,
-    json_option,
-    opened,
-    put_json,
-    say,
+    open_chosen_store,
+    parse_time,
+    print_json,
     store_option,
     tenant_options,
-    when,
 )
+from everlong.cli.files import write_output
+from everlong.cli.output import counted, json_option, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +45,7 @@ _SIDE = {
 
 
 @click.command("usage")
-@click.option("--since", callback=when, metavar="WHEN", help="Only calls since this: 2026-01-31, today, 7d …")
+@click.option("--since", callback=parse_time, metavar="WHEN", help="Only calls since this: 2026-01-31, today, 7d …")
 @click.option(
     "--by", type=click.Choice(["model", "session", "day"]), default="model", show_default=True, help="What to group by."
 )
@@ -72,18 +71,16 @@ def usage_command(
     if plot and audit:
         raise click.UsageError("--plot draws what was paid, and cannot be had with --audit")
     settings = load_settings().settings
-    with opened() as store:
+    with open_chosen_store() as store:
         only = _named(store, session)
         if audit:
-            from everlong.cli.usage import show_audit  # noqa: PLC0415 - as above
-
             show_audit(store, settings, since=since, session=only, as_json=as_json)
             return
         books = account(store, settings, by=by, since=since, session=only)
     if plot:
         _plot(plot, books)
     if as_json:
-        put_json({**books.to_dict(), "session": only})
+        print_json({**books.to_dict(), "session": only})
         return
     if not books.total.calls and not books.total.unanswered:
         say("nothing was asked of a model" + (" in that time" if since is not None else " yet"))
@@ -94,13 +91,12 @@ def usage_command(
 
 
 def _named(store: Store, session: str | None) -> str | None:
-    return None if session is None else found(store, session).parts[0]
+    return None if session is None else find_conversation(store, session).parts[0]
 
 
 def _plot(path: str, books: Books) -> None:
     from everlong.agent.accounting import draw  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.caching.simulation import to_png  # noqa: PLC0415 - as above
-    from everlong.cli.files import write_output  # noqa: PLC0415 - as above
 
     picture = draw(books)
     if path.lower().endswith(".svg"):
@@ -219,7 +215,7 @@ def show_audit(store: Store, settings: Settings, *, since: float | None, session
 
     found = audit(store, settings, since=since, session=session)
     if as_json:
-        put_json({**found.to_dict(), "since": since, "session": session})
+        print_json({**found.to_dict(), "since": since, "session": session})
         return
     if not found.requests:
         say("no answered request was passed on in audit mode; everlong serve does that with gateway.mode: audit")

@@ -25,10 +25,12 @@ from urllib.parse import urlsplit
 
 import click
 
+from everlong.cli.chosen_store import store_option, store_settings
+from everlong.cli.output import counted, say
 from everlong.cli.serve import check_installed, gateway_settings
-from everlong.cli.sessions_common import counted, say, store_option, store_settings
 from everlong.cli.setup import client_gateway, own_address
 from everlong.cli.usage import money
+from everlong.errors import ConfigError, EverlongError
 from everlong.gateway.telemetry import GatewayLog
 
 if TYPE_CHECKING:
@@ -88,8 +90,6 @@ def _run_through(keeping: _Keeping, client: Client | None, command: tuple[str, .
 @contextmanager
 def _gateway(flags: dict[str, Any], client: Client | None) -> Iterator[_Keeping | None]:
     """A gateway while it is needed; None where there is none to be had."""
-    from everlong.errors import ConfigError, EverlongError  # noqa: PLC0415 - keeps `everlong --help` quick
-
     try:
         check_installed()
         keeping = _Keeping(gateway_settings(flags), store_settings(), client, is_own="gateway.upstream" in flags)
@@ -131,7 +131,6 @@ class _Keeping:
         self.address = ""
 
     def start(self) -> None:
-        from everlong.cli.wrap import read_metrics  # noqa: PLC0415 - as above
         from everlong.gateway.proof import is_gateway  # noqa: PLC0415 - as above
 
         own = self.settings.gateway
@@ -151,8 +150,6 @@ class _Keeping:
             self._before = read_metrics(self.address)
 
     def close(self) -> None:
-        from everlong.cli.wrap import read_metrics  # noqa: PLC0415 - as above
-
         self._over.set()
         if self._watching is not None:
             self._watching.join()
@@ -162,8 +159,6 @@ class _Keeping:
 
     def report(self, client: Client | None, program: str) -> str:
         """Return what went through the gateway, in one line; to be asked when it is closed."""
-        from everlong.cli.wrap import tell, why_nothing_came  # noqa: PLC0415 - as above
-
         tally, is_shared = self._tally, self._hosted is None
         if tally is None:
             return "the gateway is gone; what went through it is not known"
@@ -176,8 +171,6 @@ class _Keeping:
         return tell(tally, amounts, sessions[0] if sessions else None, is_shared=is_shared)
 
     def _amounts(self, sessions: list[str]) -> tuple[Decimal, Decimal] | None:
-        from everlong.cli.wrap import cost_without  # noqa: PLC0415 - as above
-        from everlong.errors import EverlongError  # noqa: PLC0415 - as above
         from everlong.store import open_store  # noqa: PLC0415 - as above
 
         try:
@@ -188,8 +181,6 @@ class _Keeping:
 
     def _host(self, port: int) -> None:
         """Start a gateway of our own; on another port where something else has this one."""
-        from everlong.errors import ConfigError  # noqa: PLC0415 - as above
-
         try:
             self._hosted = self._made(port).start()
         except ConfigError as error:
@@ -198,7 +189,6 @@ class _Keeping:
             self._hosted = self._made(0).start()
 
     def _made(self, port: int) -> HostedGateway:
-        from everlong.cli.wrap import SessionLog  # noqa: PLC0415 - as above
         from everlong.gateway.server import HostedGateway  # noqa: PLC0415 - as above
         from everlong.gateway.telemetry import GatewayLog, open_log  # noqa: PLC0415 - as above
 
@@ -217,7 +207,6 @@ class _Keeping:
 
     def _watch(self) -> None:
         """Take over where the gateway that was found is gone: the program knows no other address."""
-        from everlong.errors import EverlongError  # noqa: PLC0415 - as above
         from everlong.gateway.proof import is_gateway  # noqa: PLC0415 - as above
         from everlong.gateway.server import HostedRelay  # noqa: PLC0415 - as above
 

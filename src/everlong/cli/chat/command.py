@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from everlong.agent.approval import forget_typed
 from everlong.cli.chat.state import STARTING
+from everlong.cli.chosen_store import store_option
 from everlong.cli.local import CommandWithLocal, local_option
 from everlong.cli.screen import console, unguarded
-from everlong.cli.sessions_common import store_option
 from everlong.cli.trust import settle_trust, trust_option
 
 if TYPE_CHECKING:
@@ -86,8 +87,6 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
             talk(state, worker, registry)
             worker.end()
     else:
-        from everlong.cli.chat.command import talk_plainly  # noqa: PLC0415 - as above
-
         talk_plainly(state, worker)
     worker.end()
     if on_terminal and state.agent is not None and state.agent.conversation.session is not None:
@@ -170,8 +169,6 @@ class _LineTalk:
                 self._ask(question)
 
     def _ask(self, question: Question) -> None:
-        from everlong.agent.approval import forget_typed  # noqa: PLC0415 - loaded by then
-
         answer: Decision | None = None
         forget_typed(sys.stdin)
         while answer is None:

@@ -356,8 +356,6 @@ def context(desk: Desk, words: str) -> None:
     from rich.table import Table  # noqa: PLC0415 - the prompt is there before this is loaded
     from rich.text import Text  # noqa: PLC0415 - as above
 
-    from everlong.cli.chat.commands import window_parts  # noqa: PLC0415 - as above
-
     del words
     agent = desk.agent
     parts = window_parts(agent)

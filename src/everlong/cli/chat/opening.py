@@ -9,7 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from everlong.agent.approval import approve_everything, refuse_everything
 from everlong.cli.chat.commands import Desk, Registry, take_commands
+from everlong.cli.chosen_store import newest_to_resume, open_chosen_store as opened_store
+from everlong.cli.local import local_model
 
 if TYPE_CHECKING:
     import click
@@ -47,8 +50,6 @@ class Opening:
 
     def desk(self, worker: ChatWorker, show: Show, opened: ExitStack) -> Desk:
         """Open everything; what was opened is closed with the stack."""
-        from everlong.cli.local import local_model  # noqa: PLC0415 - loaded after the prompt is there
-        from everlong.cli.sessions_common import opened as opened_store  # noqa: PLC0415 - loaded after the prompt is there
         from everlong.config import load_settings  # noqa: PLC0415 - as above
 
         loaded = load_settings()
@@ -82,19 +83,15 @@ class Opening:
 
     def _resumed(self, store: Store, show: Show) -> str | None:
         """Return the conversation to go on with; None for a new one."""
-        from everlong.cli.sessions_common import to_go_on_with  # noqa: PLC0415 - as above
-
         name: str | None = self._given["resume"]
         if not self._given["goes_on"]:
             return name
-        newest, instead = to_go_on_with(store, self._given["cwd"] or Path.cwd(), "everlong chat")
+        newest, instead = newest_to_resume(store, self._given["cwd"] or Path.cwd(), "everlong chat")
         if newest is None:
             show.quiet(f"{instead}; this is a new one")
         return newest
 
     def _approver(self, worker: ChatWorker) -> Approver:
-        from everlong.agent.approval import approve_everything, refuse_everything  # noqa: PLC0415 - as above
-
         if self._given["yes"]:
             return approve_everything
         return worker.approve if self._asks else refuse_everything("there is no terminal to ask; say --yes")

@@ -183,8 +183,6 @@ class Show:
         if self.plain:
             self.text(text)
         else:
-            from everlong.cli.chat.show import print_markdown  # noqa: PLC0415 - loaded with the first answer
-
             print_markdown(self.console, visible(text))
 
     def _end_of_answer(self) -> None:
@@ -262,8 +260,6 @@ class Show:
         if self.plain:
             self.text(detail)
         else:
-            from everlong.cli.chat.show import code_of  # noqa: PLC0415 - as above
-
             kind = "diff" if detail.startswith(("---", "+++", "@@")) else "sh" if request.effect == "runs" else "text"
             self.console.print(Padding(code_of(detail, kind), (0, 0, 0, 2)))
 

@@ -25,6 +25,7 @@ from prompt_toolkit.utils import get_cwidth
 from everlong.cli.chat.state import SETTLING_SECONDS, STARTING
 from everlong.config.paths import data_home
 from everlong.errors import StoreError
+from everlong.providers.names import ENDPOINTS
 
 if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
@@ -120,7 +121,6 @@ class ChatCompleter(Completer):
                 return [one.title if one.title and titles.count(one.title) == 1 else one.id for one in newest]
             if name == "model":
                 from everlong.providers.auxiliary import CHEAPER  # noqa: PLC0415 - only when it is asked for
-                from everlong.providers.names import ENDPOINTS  # noqa: PLC0415 - as above
 
                 known = {f"{provider}:{model}" for provider, model in CHEAPER.items()}
                 used = {one.model for one in agent.conversation.store.sessions.newest(limit=50) if one.model}

@@ -9,10 +9,13 @@ import os
 import queue
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
+from everlong.agent.approval import ApprovalRefused
+from everlong.agent.watch import Interrupted
 from everlong.cli.chat.state import STARTING, ChatState, Question
 from everlong.errors import AuthenticationFailed, ConfigError, EverlongError
 
@@ -154,8 +157,6 @@ class ChatWorker:
             self._show.error(str(error))
 
     def _do(self, desk: Desk, sent: _SentPrompt) -> None:
-        from everlong.agent.watch import Interrupted  # noqa: PLC0415 - loaded after the prompt is there
-
         self.state.doing("working")
         if sent.has_waited:  # what was answered meanwhile stands between it and its own answer
             self._show.said(sent.text)
@@ -177,8 +178,6 @@ class ChatWorker:
         self.state.look()
 
     def _bug(self, error: Exception) -> None:
-        import traceback  # noqa: PLC0415 - as above
-
         self.failures += 1
         if os.environ.get("EVERLONG_DEBUG"):
             self._show.line("".join(traceback.format_exception(error)))
@@ -187,9 +186,6 @@ class ChatWorker:
 
     def approve(self, request: ApprovalRequest) -> Decision:
         """Put a call to the user and wait for their decision."""
-        from everlong.agent.approval import ApprovalRefused  # noqa: PLC0415 - as above
-        from everlong.agent.watch import Interrupted  # noqa: PLC0415 - as above
-
         self._show.request(request)
         before, self.state.busy = self.state.busy, "waiting for you"
         self.state.question = question = Question(request)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -290,8 +291,6 @@ def _tomlkit() -> Any:
 
 
 def _parse_toml(text: str) -> Any:
-    import tomllib  # noqa: PLC0415 - as above
-
     return tomllib.loads(text.removeprefix("\ufeff"))
 
 

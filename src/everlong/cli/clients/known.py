@@ -22,6 +22,7 @@ from everlong.cli.clients.client import (
     with_words,
 )
 from everlong.cli.clients.formats import ENV, JSON, TOML, YAML, value_at
+from everlong.config.files import write_whole
 from everlong.errors import ConfigError
 
 __all__ = ["CHATGPT_UPSTREAM", "CLIENTS", "client_of_program"]
@@ -348,8 +349,6 @@ def _keep_changes(
     copy: ConfigurationFile, file: ConfigurationFile, text: str, values: Any, settings: list[Setting]
 ) -> None:
     """Take over what a client wrote into its copy, such as a new login, without our settings."""
-    from everlong.config.files import write_whole  # noqa: PLC0415 - only where it is needed
-
     with suppress(ConfigError, ValueError, OSError):
         now = copy.text()
         if now is None or now == text:
