@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from everlong import config
 from everlong.providers.keys import key_source, remove_key, store_key
 from everlong.providers.names import ENDPOINTS, endpoint_for
 
@@ -51,9 +52,7 @@ def _asked(provider: str) -> str:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(as_json: bool) -> None:
     """Print every known provider, and where its key comes from."""
-    from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    own = load_settings().settings.providers
+    own = config.load_settings().settings.providers
     endpoints = [endpoint_for(name, own) for name in sorted({*ENDPOINTS, *own})]
     rows = [(endpoint, key_source(endpoint)) for endpoint in endpoints]
     if as_json:
@@ -82,6 +81,4 @@ def remove(provider: str) -> None:
 
 
 def _endpoint(provider: str) -> Endpoint:
-    from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    return endpoint_for(provider, load_settings().settings.providers)
+    return endpoint_for(provider, config.load_settings().settings.providers)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 from rich.text import Text
 
+import everlong.context
+from everlong import config, providers
 from everlong.cli.files import read_input, write_output
 from everlong.cli.output import tracked
 from everlong.cli.picture import fit
@@ -127,19 +129,19 @@ def _engines(
 ) -> Callable[[str | None], ContextCompressor]:
     """What gives the engine for a model's name, one for each."""
     from everlong.caching.rules import prices_for  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.config import load_settings  # noqa: PLC0415 - as above
-    from everlong.context import ContextCompressor  # noqa: PLC0415 - as above
     from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH  # noqa: PLC0415 - as above
 
-    loaded = load_settings(overrides)
+    loaded = config.load_settings(overrides)
     tell_notices(loaded)
     settings = loaded.settings
     writer = None if summarizer is None else _summarizer(summarizer, settings)
     window = context_length or DEFAULT_CONTEXT_LENGTH
 
     @cache
-    def engine_for(model: str | None) -> ContextCompressor:
-        engine = ContextCompressor(window, settings=settings.compression, summarizer=writer, model=model)
+    def engine_for(model: str | None) -> everlong.context.ContextCompressor:
+        engine = everlong.context.ContextCompressor(
+            window, settings=settings.compression, summarizer=writer, model=model
+        )
         engine.prices = prices_for(model or "")
         return engine
 
@@ -147,11 +149,9 @@ def _engines(
 
 
 def _summarizer(name: str, settings: Settings) -> Summarizer:
-    from everlong.providers import ProviderSummarizer, connect, summarizer_for  # noqa: PLC0415 - as above
-
     if name != "auto":
-        return ProviderSummarizer(connect(name, settings))
-    found = summarizer_for(settings)
+        return providers.ProviderSummarizer(providers.connect(name, settings))
+    found = providers.summarizer_for(settings)
     if found is None:
         raise ConfigError(
             "--summarizer auto finds no model: there is no key of a provider, and auxiliary.compression names none; "

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from everlong import config
 from everlong.cli.trust import tell_notices
 from everlong.errors import ConfigError
 
@@ -33,9 +34,7 @@ def config_group() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(origin: bool, as_json: bool) -> None:
     """Print every setting with the value in effect."""
-    from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    loaded = load_settings()
+    loaded = config.load_settings()
     tell_notices(loaded)
     if as_json:
         values = _without_passwords(loaded.settings.model_dump())
@@ -59,35 +58,28 @@ def set_(key: str, value: str, project: bool) -> None:
     With --project you trust the folder with what you write, unless its file said something else that you have not
     trusted yet.
     """
-    from everlong.config import set_value, user_config_path  # noqa: PLC0415 - keeps `everlong --help` quick
-
     if project:
         path, understood, note = set_in_project(key, value)
     else:
-        path, note = user_config_path(), ""
-        understood = set_value(path, key, value)
+        path, note = config.user_config_path(), ""
+        understood = config.set_value(path, key, value)
     shown = json.dumps(_without_passwords(understood), ensure_ascii=False, default=str)
     click.echo(f"{key} is now {shown} in {path}", err=True)
     if note:
         click.echo(f"note: {note}", err=True)
-    _warn_if_overridden(key, str(path))
+    for line in override_note(key, path):
+        click.echo(line, err=True)
 
 
 @config_group.command("path")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def path_(as_json: bool) -> None:
     """Print where the configuration files are and whether they exist."""
-    from everlong.config import (  # noqa: PLC0415 - keeps `everlong --help` quick
-        new_project_config_path,
-        project_config_path,
-        user_config_path,
-    )
-
-    user = user_config_path()
-    found = project_config_path()
+    user = config.user_config_path()
+    found = config.project_config_path()
     files = {
         "user": {"path": str(user), "exists": user.is_file()},
-        "project": {"path": str(found or new_project_config_path()), "exists": found is not None},
+        "project": {"path": str(found or config.new_project_config_path()), "exists": found is not None},
     }
     if as_json:
         click.echo(json.dumps(files, ensure_ascii=False, indent=2))
@@ -102,7 +94,6 @@ def set_in_project(key: str, value: str) -> tuple[Path, Any, str]:
     Raises:
         ConfigError: no folder may set the key, or the value is not allowed.
     """
-    from everlong.config import catalog, new_project_config_path, project_config_path, set_value  # noqa: PLC0415
     from everlong.config.trust import (  # noqa: PLC0415 - keeps `everlong --help` quick
         folder_records,
         folder_wishes,
@@ -111,34 +102,32 @@ def set_in_project(key: str, value: str) -> tuple[Path, Any, str]:
         remember_folder,
     )
 
-    if not may_set(key) and (key in catalog() or "." in key):
+    if not may_set(key) and (key in config.catalog() or "." in key):
         raise ConfigError(
             f"{key} cannot be set for a folder: where data, credentials and money go is said in your own file only; "
-            f"leave --project out, or set one of {', '.join(one for one in catalog() if may_set(one))}",
+            f"leave --project out, or set one of {', '.join(one for one in config.catalog() if may_set(one))}",
             key,
         )
-    path = project_config_path() or new_project_config_path()
+    path = config.project_config_path() or config.new_project_config_path()
     folder = path.parent.parent
     before, record = folder_wishes(folder), folder_records().get(folder.resolve())
     is_own = not path.exists() or (record is not None and record.is_trusted and is_decided(before))
-    understood = set_value(path, key, value)
+    understood = config.set_value(path, key, value)
     if not is_own:
         return path, understood, f"the file says more that you have not trusted; see: everlong trust add {folder}"
     remember_folder(folder_wishes(folder), is_trusted=True)
     return path, understood, ""
 
 
-def _warn_if_overridden(key: str, path: str) -> None:
-    """Say so when the value just written is not the one in effect."""
-    from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
-
+def override_note(key: str, path: Path) -> Iterator[str]:
+    """Yield a note if the value just written to a file is not the one in effect."""
     try:
-        where = load_settings().origins.get(key)
+        where = config.load_settings().origins.get(key)
     except ConfigError as error:
-        click.echo(f"note: it has no effect yet, because {error}", err=True)
+        yield f"note: it has no effect yet, because {error}"
         return
-    if where is not None and where.kind != "default" and where.name != path:
-        click.echo(f"note: {where} overrides it", err=True)
+    if where is not None and where.kind != "default" and where.name != str(path):
+        yield f"note: {where} overrides it"
 
 
 _PASSWORD = re.compile(r"(?P<before>[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s:@]*:)[^/?#\s]*(?=@)")

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import everlong.context
+from everlong.model import calls_of, is_system, text_of
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -63,9 +66,7 @@ def load_session() -> tuple[list[Message], list[dict[str, Any]]]:
 
 def play(session: Sequence[Message], window: int) -> Played:
     """Run a recorded session through the engine as a host would."""
-    from everlong.context import ContextCompressor  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    engine = ContextCompressor(window)
+    engine = everlong.context.ContextCompressor(window)
     played = Played(window, engine.threshold_tokens)
     raw = 0
     for index, message in enumerate(session):
@@ -87,8 +88,6 @@ def _before_request(engine: ContextCompressor, played: Played, index: int) -> No
 
 def still_known(fact: dict[str, Any], context: Sequence[Message]) -> str:
     """The first words by which a fact still stands in a context; empty where it does not."""
-    from everlong.model import calls_of, is_system, text_of  # noqa: PLC0415 - keeps `everlong --help` quick
-
     texts = [
         text for m in context if not is_system(m) for text in (text_of(m), *(call.arguments for call in calls_of(m)))
     ]

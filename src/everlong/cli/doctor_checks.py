@@ -22,6 +22,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
+from everlong import config
 from everlong.cli.output import format_bytes
 from everlong.config.paths import data_home
 from everlong.errors import ConfigError, NotesError, ProviderError, StoreError
@@ -103,12 +104,10 @@ class DoctorSituation:
     @cached_property
     def settings(self) -> Settings:
         """The settings in effect; the defaults where they cannot be read, which is a finding of its own."""
-        from everlong.config import Settings, load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
-
         try:
-            return load_settings().settings
+            return config.load_settings().settings
         except (ConfigError, OSError):
-            return Settings()
+            return config.Settings()
 
 
 def nearest_folder(path: Path) -> Path:
@@ -179,10 +178,8 @@ def _version(name: str) -> str | None:
 
 def check_config(_: DoctorSituation) -> Iterator[Finding]:
     """The configuration files, and every problem in them."""
-    from everlong.config import load_settings, project_config_path, user_config_path  # noqa: PLC0415 - quick --help
-
     try:
-        loaded = load_settings()
+        loaded = config.load_settings()
     except ConfigError as error:
         listed = [line.removeprefix("  - ") for line in str(error).splitlines() if line.startswith("  - ")]
         for sentence in listed or [str(error)]:
@@ -191,20 +188,23 @@ def check_config(_: DoctorSituation) -> Iterator[Finding]:
     except OSError as error:  # the working directory is gone, for one
         yield fail("config", f"no configuration can be read: {error.strerror or error}", "go to a folder that is there")
         return
-    files = [path for path in (user_config_path(), project_config_path()) if path is not None and path.is_file()]
+    files = [
+        path
+        for path in (config.user_config_path(), config.project_config_path())
+        if path is not None and path.is_file()
+    ]
     changed = sum(origin.kind != "default" for origin in loaded.origins.values())
-    names = " and ".join(map(str, files)) or f"no file ({user_config_path()} is not there)"
+    names = " and ".join(map(str, files)) or f"no file ({config.user_config_path()} is not there)"
     yield ok("config", f"{names}; settings that are not the default: {changed}")
 
 
 def check_folder(_: DoctorSituation) -> Iterator[Finding]:
     """Whether what this folder brings along counts."""
-    from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.config.trust import folder_wishes, folders_at, is_folder_trusted  # noqa: PLC0415 - as above
 
     folder = folders_at()[0]
     try:
-        notices = load_settings().notices
+        notices = config.load_settings().notices
     except ConfigError:  # a finding of its own
         notices = ()
     for notice in notices:
@@ -256,17 +256,17 @@ def check_engine(situation: DoctorSituation) -> Iterator[Finding]:
 def check_plugins(situation: DoctorSituation) -> Iterator[Finding]:
     """Which plugins are there, and whether those in use can be loaded."""
     from everlong.cli.plugins import (  # noqa: PLC0415 - as above
-        Listed,
-        looked_at,
+        ListedPlugin,
+        check_plugin,
         missing_plugins,
     )
     from everlong.plugins.manager import Plugins  # noqa: PLC0415 - as above
 
     plugins = Plugins(situation.settings)
-    listed = [one for one in Listed.of(plugins) if one.found.origin != "built-in"]
+    listed = [one for one in ListedPlugin.of(plugins) if one.found.origin != "built-in"]
     wrong = 0
     for one in listed:
-        problems = looked_at(one.found).problems if one.is_active else [one.problem] if one.problem else []
+        problems = check_plugin(one.found).problems if one.is_active else [one.problem] if one.problem else []
         for text in problems:
             wrong += 1
             make = fail if one.is_active else warn

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.files import read_input
+from everlong.model import calls_of, find_groups
 
 if TYPE_CHECKING:
     from everlong.model import Message
@@ -42,7 +43,6 @@ def inspect_command(file: str, model: str | None, largest: int, as_json: bool) -
 def inspect_conversation(conversation: TranscriptConversation, counter: MessageCounter, largest: int) -> dict[str, Any]:
     """The figures of one conversation as JSON-ready data."""
     from everlong.cli.picture import headline  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.model import find_groups  # noqa: PLC0415 - as above
 
     messages = conversation.messages
     counts = counter.counts(messages)
@@ -79,8 +79,6 @@ def inspect_conversation(conversation: TranscriptConversation, counter: MessageC
 
 def _by_tool(messages: list[Message], counts: list[int], counter: MessageCounter) -> dict[str, tuple[int, int, int]]:
     """For each tool: how often it was called, what the calls cost and what the results cost; the dearest first."""
-    from everlong.model import calls_of, find_groups  # noqa: PLC0415 - keeps `everlong --help` quick
-
     calls: Counter[str] = Counter()
     asked: Counter[str] = Counter()
     given: Counter[str] = Counter()

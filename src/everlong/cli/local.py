@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import everlong.agent
+from everlong import providers
+
 if TYPE_CHECKING:
     from everlong.agent import Agent, AgentEvent, AgentOptions
     from everlong.config import Settings
@@ -67,19 +70,16 @@ class LocalModel:
         self, settings: Settings, options: AgentOptions, store: Store, listen: Callable[[AgentEvent], None]
     ) -> Agent:
         """An agent that talks to it; with a small one, without tools and notes, and without its summaries."""
-        from everlong.agent import open_agent  # noqa: PLC0415 - keeps `everlong --help` quick
-        from everlong.providers import connect  # noqa: PLC0415 - as above
-
         server = self.server
         name = f"llamacpp:{server.model.name}"
-        connection = connect(name, settings, base_url=server.url, api_key=server.api_key)
+        connection = providers.connect(name, settings, base_url=server.url, api_key=server.api_key)
         if not server.model.is_split:
             connection.parameters = server.model.parameters  # so that no summary is asked of a small one
         if not server.model.is_small:
-            return open_agent(settings, connection, options, store=store, listen=listen)
+            return everlong.agent.open_agent(settings, connection, options, store=store, listen=listen)
         settings = settings.model_copy(update={"memory": settings.memory.model_copy(update={"enabled": False})})
         options = replace(options, tools=(), system_prompt=_SMALL_PROMPT)
-        return open_agent(settings, connection, options, store=store, listen=listen)
+        return everlong.agent.open_agent(settings, connection, options, store=store, listen=listen)
 
 
 @contextmanager

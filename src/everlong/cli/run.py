@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import everlong.agent
+from everlong import config, providers
 from everlong.agent.approval import ask_on_terminal
 from everlong.cli.chosen_store import newest_to_resume, open_chosen_store, store_option
 from everlong.cli.local import CommandWithLocal, LocalModel, local_model, local_option
@@ -63,12 +65,10 @@ def run_command(prompt: str | None, **given: Any) -> None:
     The prompt is read from standard input where none is given, or where it is a single dash. Before anything is written
     or run you are asked on the terminal; without one it is refused, unless you say --yes.
     """
-    from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
-
     said = _prompt(prompt, given["images"])
     is_watched = sys.stdin.isatty() and sys.stderr.isatty() and not given["as_json"]
     settle_trust(given["cwd"], trusts=given["trust"], asks=is_watched)
-    loaded = load_settings(_flags(given))
+    loaded = config.load_settings(_flags(given))
     tell_notices(loaded)
     settings = loaded.settings
     with open_chosen_store(new=True) as store, local_model(given, settings) as local:
@@ -92,24 +92,18 @@ def _flags(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _agent(settings: Settings, store: Store, given: dict[str, Any], local: LocalModel | None) -> Agent:
-    from everlong.agent import open_agent  # noqa: PLC0415 - keeps `everlong --help` quick
-
     listen = JsonSpeaker() if given["as_json"] else PlainSpeaker()
     if local is not None:
         return local.open_agent(settings, _options(store, given), store, listen)
     model: Any = given["model"] or settings.agent.model
     if given["base_url"] is not None:
-        from everlong.providers import connect  # noqa: PLC0415 - as above
-
         if model is None:
             raise click.UsageError("--base-url needs --model NAME")
-        model = connect(model, settings, base_url=given["base_url"])
-    return open_agent(settings, model, _options(store, given), store=store, listen=listen)
+        model = providers.connect(model, settings, base_url=given["base_url"])
+    return everlong.agent.open_agent(settings, model, _options(store, given), store=store, listen=listen)
 
 
 def _options(store: Store, given: dict[str, Any]) -> AgentOptions:
-    from everlong.agent import AgentOptions, approve_everything  # noqa: PLC0415 - as above
-
     resume = given["resume"]
     if given["goes_on"]:
         if resume is not None:
@@ -117,10 +111,10 @@ def _options(store: Store, given: dict[str, Any]) -> AgentOptions:
         resume, instead = newest_to_resume(store, given["cwd"] or Path.cwd(), "everlong run")
         if resume is None:
             raise click.UsageError(f"{instead}; or leave --continue out")
-    return AgentOptions(
+    return everlong.agent.AgentOptions(
         root=(given["cwd"] or Path.cwd()),
         allowed=given["allow"],
-        approver=approve_everything if given["yes"] else ask_on_terminal,
+        approver=everlong.agent.approve_everything if given["yes"] else ask_on_terminal,
         resume=resume,
         title=given["title"],
     )

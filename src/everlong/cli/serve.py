@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from everlong import config
 from everlong.cli.chosen_store import store_option, store_settings
 from everlong.cli.trust import tell_notices
 from everlong.errors import ConfigError
@@ -78,9 +79,7 @@ def check_installed() -> None:
 
 def gateway_settings(overrides: dict[str, Any]) -> Settings:
     """The settings; no folder's file says where requests go, because with them go the client's keys."""
-    from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    loaded = load_settings(overrides)
+    loaded = config.load_settings(overrides)
     tell_notices(loaded)
     return loaded.settings
 

@@ -31,7 +31,8 @@ from everlong.cli.serve import check_installed, gateway_settings
 from everlong.cli.setup import client_gateway, own_address
 from everlong.cli.usage import money
 from everlong.errors import ConfigError, EverlongError
-from everlong.gateway.telemetry import GatewayLog
+from everlong.gateway.proof import is_gateway
+from everlong.gateway.telemetry import GatewayLog, open_log
 
 if TYPE_CHECKING:
     from everlong.cli.clients import Client
@@ -131,8 +132,6 @@ class _Keeping:
         self.address = ""
 
     def start(self) -> None:
-        from everlong.gateway.proof import is_gateway  # noqa: PLC0415 - as above
-
         own = self.settings.gateway
         usual = f"http://127.0.0.1:{own.port}"
         wrapped = next((url for url in self._given.values() if is_gateway(url)), None)
@@ -190,7 +189,6 @@ class _Keeping:
 
     def _made(self, port: int) -> HostedGateway:
         from everlong.gateway.server import HostedGateway  # noqa: PLC0415 - as above
-        from everlong.gateway.telemetry import GatewayLog, open_log  # noqa: PLC0415 - as above
 
         own = self.settings.gateway
         update = {"host": "127.0.0.1", "port": port, "keys": {}}
@@ -207,7 +205,6 @@ class _Keeping:
 
     def _watch(self) -> None:
         """Take over where the gateway that was found is gone: the program knows no other address."""
-        from everlong.gateway.proof import is_gateway  # noqa: PLC0415 - as above
         from everlong.gateway.server import HostedRelay  # noqa: PLC0415 - as above
 
         port = self.settings.gateway.port
@@ -231,7 +228,6 @@ def _given_upstreams(env: Mapping[str, str], client: Client | None, own: str) ->
     """Where the program's calls would go by its variables or its configuration, by API; never to our own address."""
     from everlong.cli.clients.client import VARIABLES  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.config.check import problems_in  # noqa: PLC0415 - as above
-    from everlong.gateway.proof import is_gateway  # noqa: PLC0415 - as above
 
     found = {} if client is None else client.upstreams(env, Path.home())
     for api, names in VARIABLES.items():

@@ -104,9 +104,9 @@ def _show(state: ChatState, *, plain: bool) -> Show:
 
 def command_registry() -> Registry:
     """All slash commands."""
-    from everlong.cli.chat.commands import CHANGING, LOOKING, RULES, Registry  # noqa: PLC0415 - as above
+    from everlong.cli.chat.commands import COMMANDS, Registry  # noqa: PLC0415 - as above
 
-    return Registry([*LOOKING, *CHANGING, *RULES])
+    return Registry(COMMANDS)
 
 
 _ANSWERS: dict[str, Decision] = {"y": "once", "a": "session", "n": "no", "yes": "once", "always": "session", "no": "no"}

@@ -9,8 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import everlong.agent
+from everlong import config, providers
 from everlong.agent.approval import approve_everything, refuse_everything
-from everlong.cli.chat.commands import Desk, Registry, take_commands
+from everlong.cli.chat.commands import Desk, Registry, register_plugin_commands
 from everlong.cli.chosen_store import newest_to_resume, open_chosen_store as opened_store
 from everlong.cli.local import local_model
 
@@ -50,9 +52,7 @@ class Opening:
 
     def desk(self, worker: ChatWorker, show: Show, opened: ExitStack) -> Desk:
         """Open everything; what was opened is closed with the stack."""
-        from everlong.config import load_settings  # noqa: PLC0415 - as above
-
-        loaded = load_settings()
+        loaded = config.load_settings()
         for notice in loaded.notices:
             show.note(notice)
         settings = loaded.settings
@@ -67,7 +67,7 @@ class Opening:
                 agent = local.open_agent(settings, options, store, show)
             else:
                 agent = self._agent(settings, options, store, show)
-            take_commands(self._registry, agent.plugins.registered.commands.values(), show.note)
+            register_plugin_commands(self._registry, agent.plugins.registered.commands.values(), show.note)
             return agent
 
         self._state.agent = agent = open_agent(self._resumed(store, show))
@@ -97,10 +97,8 @@ class Opening:
         return worker.approve if self._asks else refuse_everything("there is no terminal to ask; say --yes")
 
     def _options(self, approver: Approver, resume: str | None) -> AgentOptions:
-        from everlong.agent import AgentOptions  # noqa: PLC0415 - as above
-
         given = self._given
-        return AgentOptions(
+        return everlong.agent.AgentOptions(
             root=given["cwd"] or Path.cwd(),
             allowed=given["allow"],
             approver=approver,
@@ -109,11 +107,8 @@ class Opening:
         )
 
     def _agent(self, settings: Settings, options: AgentOptions, store: Store, show: Show) -> Agent:
-        from everlong.agent import open_agent  # noqa: PLC0415 - as above
-        from everlong.providers import connect  # noqa: PLC0415 - as above
-
         given = self._given
         model: Any = given["model"] or settings.agent.model
         if given["base_url"] is not None and model is not None:
-            model = connect(model, settings, base_url=given["base_url"])
-        return open_agent(settings, model, options, store=store, listen=show)
+            model = providers.connect(model, settings, base_url=given["base_url"])
+        return everlong.agent.open_agent(settings, model, options, store=store, listen=show)
