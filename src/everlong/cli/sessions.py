@@ -28,7 +28,7 @@ _COMMANDS = {
     "vacuum": (f"{_CHANGE}:vacuum", "Apply retention, remove unused messages, free disk space."),
     "verify": (f"{_CHANGE}:verify", "Check every hash and every reference."),
 }
-"""Where each command is, and its line in ``everlong sessions --help``."""
+"""The place of each command, and its line in ``everlong sessions --help``."""
 
 
 @click.group("sessions", cls=LazyGroup, lazy=_COMMANDS)

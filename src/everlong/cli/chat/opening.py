@@ -1,6 +1,6 @@
-"""Opening a chat: settings, store and agent, put together for the thread that works with them.
+"""The opening of a chat: settings, store and agent.
 
-Loads all that is heavy, so it is called after the prompt is on the screen.
+The worker calls it after the prompt is on the screen, because it loads everything heavy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import everlong.agent
 from everlong import config, providers
 from everlong.agent.approval import approve_everything, refuse_everything
 from everlong.cli.chat.commands import Desk, Registry, register_plugin_commands
-from everlong.cli.chosen_store import newest_to_resume, open_chosen_store as opened_store
+from everlong.cli.chosen_store import newest_to_resume, open_chosen_store
 from everlong.cli.local import local_model
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ __all__ = ["Opening"]
 
 
 class Opening:
-    """What was said on the command line, and what becomes of it.
+    """Opens settings, store and agent as the command line says.
 
     Args:
-        context: the command's own, which knows the store that was named.
-        given: the options.
-        state: what is going on.
-        registry: the commands.
-        asks: whether there is somebody to ask.
+        context: The command's context, which knows the chosen store.
+        given: The options.
+        state: The state of the chat.
+        registry: The slash commands.
+        asks: True if there is somebody to ask.
     """
 
     def __init__(
@@ -51,26 +51,26 @@ class Opening:
         self._asks = asks
 
     def desk(self, worker: ChatWorker, show: Show, opened: ExitStack) -> Desk:
-        """Open everything; what was opened is closed with the stack."""
+        """Open everything, to be closed with the stack."""
         loaded = config.load_settings()
         for notice in loaded.notices:
             show.note(notice)
         settings = loaded.settings
         local = opened.enter_context(local_model(self._given, settings))
         with self._context.scope(cleanup=False):
-            store = opened.enter_context(opened_store(new=True))
-        approver = self._approver(worker)
+            store = opened.enter_context(open_chosen_store(new=True))
+        approver = self._choose_approver(worker)
 
         def open_agent(resume: str | None) -> Agent:
-            options = self._options(approver, resume)
+            options = self._make_options(approver, resume)
             if local is not None:
                 agent = local.open_agent(settings, options, store, show)
             else:
-                agent = self._agent(settings, options, store, show)
+                agent = self._open_agent(settings, options, store, show)
             register_plugin_commands(self._registry, agent.plugins.registered.commands.values(), show.note)
             return agent
 
-        self._state.agent = agent = open_agent(self._resumed(store, show))
+        self._state.agent = agent = open_agent(self._find_resumed(store, show))
         opened.callback(self._close)
         show.quiet(agent.caching_line)
         if agent.conversation.branch is not None:
@@ -78,11 +78,11 @@ class Opening:
         return Desk(self._state, show, settings, self._registry, open_agent=open_agent)
 
     def _close(self) -> None:
-        if self._state.agent is not None:  # by now it may be another one than at the beginning
+        if self._state.agent is not None:  # /resume may have replaced it
             self._state.agent.close()
 
-    def _resumed(self, store: Store, show: Show) -> str | None:
-        """Return the conversation to go on with; None for a new one."""
+    def _find_resumed(self, store: Store, show: Show) -> str | None:
+        """Return the id of the conversation to continue; None for a new one."""
         name: str | None = self._given["resume"]
         if not self._given["goes_on"]:
             return name
@@ -91,12 +91,12 @@ class Opening:
             show.quiet(f"{instead}; this is a new one")
         return newest
 
-    def _approver(self, worker: ChatWorker) -> Approver:
+    def _choose_approver(self, worker: ChatWorker) -> Approver:
         if self._given["yes"]:
             return approve_everything
         return worker.approve if self._asks else refuse_everything("there is no terminal to ask; say --yes")
 
-    def _options(self, approver: Approver, resume: str | None) -> AgentOptions:
+    def _make_options(self, approver: Approver, resume: str | None) -> AgentOptions:
         given = self._given
         return everlong.agent.AgentOptions(
             root=given["cwd"] or Path.cwd(),
@@ -106,7 +106,7 @@ class Opening:
             title=given["title"] if resume is None else None,
         )
 
-    def _agent(self, settings: Settings, options: AgentOptions, store: Store, show: Show) -> Agent:
+    def _open_agent(self, settings: Settings, options: AgentOptions, store: Store, show: Show) -> Agent:
         given = self._given
         model: Any = given["model"] or settings.agent.model
         if given["base_url"] is not None and model is not None:
