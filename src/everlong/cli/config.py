@@ -1,7 +1,6 @@
-"""``everlong config``: show the effective settings, set one in a file, tell where the files are.
+"""``everlong config``: shows the settings in effect, sets one in a file, and names the files.
 
-Data goes to stdout, what was done to stderr. The rules of settings are in `everlong.config`; this module only prints
-and asks it.
+`everlong.config` has the rules; this module prints.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong import config
+from everlong.cli.output import json_option, print_values
 from everlong.cli.trust import tell_notices
 from everlong.errors import ConfigError
 
@@ -30,10 +30,10 @@ def config_group() -> None:
 
 
 @config_group.command("show")
-@click.option("--origin", is_flag=True, help="Also tell where each value comes from.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--origin", is_flag=True, help="Also show where each value comes from.")
+@json_option
 def show(origin: bool, as_json: bool) -> None:
-    """Print every setting with the value in effect."""
+    """Print every setting with its value in effect."""
     loaded = config.load_settings()
     tell_notices(loaded)
     if as_json:
@@ -43,7 +43,7 @@ def show(origin: bool, as_json: bool) -> None:
                 ".".join(path): {"value": value, "origin": str(loaded.origins[".".join(path)])}
                 for path, value in _leaves(values)
             }
-        click.echo(json.dumps(values, ensure_ascii=False, indent=2, default=str))
+        print_values(values)
         return
     click.echo("\n".join(_listing(loaded, origin)))
 
@@ -55,8 +55,7 @@ def show(origin: bool, as_json: bool) -> None:
 def set_(key: str, value: str, project: bool) -> None:
     """Set KEY (such as compression.threshold) to VALUE in a configuration file; comments in it are kept.
 
-    With --project you trust the folder with what you write, unless its file said something else that you have not
-    trusted yet.
+    With --project, the folder is trusted with this value, unless its file has other settings that you have not trusted.
     """
     if project:
         path, understood, note = set_in_project(key, value)
@@ -72,7 +71,7 @@ def set_(key: str, value: str, project: bool) -> None:
 
 
 @config_group.command("path")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def path_(as_json: bool) -> None:
     """Print where the configuration files are and whether they exist."""
     user = config.user_config_path()
@@ -82,19 +81,21 @@ def path_(as_json: bool) -> None:
         "project": {"path": str(found or config.new_project_config_path()), "exists": found is not None},
     }
     if as_json:
-        click.echo(json.dumps(files, ensure_ascii=False, indent=2))
+        print_values(files)
         return
     for name, file in files.items():
         click.echo(f"{name + ':':<9}{file['path']}{'' if file['exists'] else '  (does not exist)'}")
 
 
 def set_in_project(key: str, value: str) -> tuple[Path, Any, str]:
-    """Set a key in the project's file, and trust the folder with it; the file, the value, and what the user must know.
+    """Set a key in the project's file, and trust the folder with it.
+
+    Returns the file, the value as understood, and a note for the user.
 
     Raises:
-        ConfigError: no folder may set the key, or the value is not allowed.
+        ConfigError: a folder may not set the key, or the value is not allowed.
     """
-    from everlong.config.trust import (  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.config.trust import (  # noqa: PLC0415 - keeps `--help` quick
         folder_records,
         folder_wishes,
         is_decided,
@@ -104,7 +105,7 @@ def set_in_project(key: str, value: str) -> tuple[Path, Any, str]:
 
     if not may_set(key) and (key in config.catalog() or "." in key):
         raise ConfigError(
-            f"{key} cannot be set for a folder: where data, credentials and money go is said in your own file only; "
+            f"{key} cannot be set for a folder: only your own file says where data, credentials and money go; "
             f"leave --project out, or set one of {', '.join(one for one in config.catalog() if may_set(one))}",
             key,
         )
@@ -114,7 +115,11 @@ def set_in_project(key: str, value: str) -> tuple[Path, Any, str]:
     is_own = not path.exists() or (record is not None and record.is_trusted and is_decided(before))
     understood = config.set_value(path, key, value)
     if not is_own:
-        return path, understood, f"the file says more that you have not trusted; see: everlong trust add {folder}"
+        return (
+            path,
+            understood,
+            f"the file has other settings that you have not trusted; see: everlong trust add {folder}",
+        )
     remember_folder(folder_wishes(folder), is_trusted=True)
     return path, understood, ""
 
@@ -137,7 +142,7 @@ _IN_QUERY = re.compile(
 
 
 def _without_passwords(value: Any) -> Any:
-    """Return settings with the passwords in their addresses left out: what is shown is copied into reports."""
+    """Return settings without the passwords in addresses, because people copy the output into reports."""
     if isinstance(value, dict):
         return {name: _without_passwords(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -148,7 +153,7 @@ def _without_passwords(value: Any) -> Any:
 
 
 def _leaves(values: dict[Any, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every setting as a path and its value; what plugins nest below their own keys stays whole."""
+    """Yield every setting as a path and a value; the nested settings of a plugin stay one value."""
     for name, value in values.items():
         path = (*above, str(name))
         if isinstance(value, dict) and value and len(path) < 3:
@@ -158,8 +163,8 @@ def _leaves(values: dict[Any, Any], above: tuple[str, ...] = ()) -> Iterator[tup
 
 
 def _listing(loaded: LoadedSettings, with_origin: bool) -> list[str]:
-    """The settings as YAML; with origins in an aligned column of comments."""
-    from everlong.config.yaml_file import scalar_text  # noqa: PLC0415 - keeps `everlong --help` quick
+    """Return the settings as lines of YAML, with their origins in a column of comments."""
+    from everlong.config.yaml_file import scalar_text  # noqa: PLC0415 - keeps `--help` quick
 
     rows: list[tuple[str, str]] = []
     open_sections: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import everlong.context
+from everlong.cli.output import print_values, say
 from everlong.model import calls_of, is_system, text_of
 
 if TYPE_CHECKING:
@@ -32,13 +33,11 @@ if TYPE_CHECKING:
 def demo_command(window: int, as_json: bool) -> None:
     """Play a long agent session in a small window and show what compaction does to it."""
     session, facts = load_session()
-    click.echo(
-        f"everlong: playing {len(session):,} messages of an agent session in a {window:,}-token window", err=True
-    )
+    say(f"playing {len(session):,} messages of an agent session in a {window:,}-token window")
     played = play(session, window)
     known = [bool(still_known(fact, played.context)) for fact in facts]
     if as_json:
-        click.echo(json.dumps(_figures(played, facts, known), ensure_ascii=False, indent=2))
+        print_values(_figures(played, facts, known))
         return
     _show(played, facts, known)
 
@@ -109,7 +108,7 @@ def _figures(played: Played, facts: Sequence[dict[str, Any]], known: Sequence[bo
 
 
 def _show(played: Played, facts: Sequence[dict[str, Any]], known: Sequence[bool]) -> None:
-    from everlong.cli.picture import console  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.cli.picture import console  # noqa: PLC0415 - keeps `--help` quick
 
     out = console()
     _show_curve(played, out)
@@ -118,7 +117,7 @@ def _show(played: Played, facts: Sequence[dict[str, Any]], known: Sequence[bool]
 
 
 def _show_curve(played: Played, out: Console) -> None:
-    from everlong.cli.picture import curve  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.cli.picture import curve  # noqa: PLC0415 - keeps `--help` quick
 
     out.print(f"\n[bold]Context size before each of {len(played.sizes):,} requests[/]")
     width = min(100, out.width - 12)
@@ -135,7 +134,7 @@ def _show_curve(played: Played, out: Console) -> None:
 
 
 def _show_compactions(played: Played, out: Console) -> None:
-    from rich.table import Table  # noqa: PLC0415 - keeps `everlong --help` quick
+    from rich.table import Table  # noqa: PLC0415 - keeps `--help` quick
 
     table = Table(title=f"{len(played.compactions)} compactions", title_justify="left", box=None, padding=(0, 2, 0, 0))
     for column in ("at message", "tokens before", "after", "saved", "messages", "summary", "quality", "ms"):
@@ -155,7 +154,7 @@ def _show_compactions(played: Played, out: Console) -> None:
 
 
 def _show_facts(played: Played, facts: Sequence[dict[str, Any]], known: Sequence[bool], out: Console) -> None:
-    from rich.markup import escape  # noqa: PLC0415 - keeps `everlong --help` quick
+    from rich.markup import escape  # noqa: PLC0415 - keeps `--help` quick
 
     from everlong.cli.picture import fit  # noqa: PLC0415 - as above
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from everlong.cli.output import json_option, print_values, say
 from everlong.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ def trust_group() -> None:
 
 
 @trust_group.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def list_(as_json: bool) -> None:
     """List the folders that you trust, and those that you do not."""
-    from everlong.config.trust import folder_records, folder_wishes, is_decided  # noqa: PLC0415 - quick --help
+    from everlong.config.trust import folder_records, folder_wishes, is_decided  # noqa: PLC0415 - keeps `--help` quick
 
     rows = [
         {
@@ -46,7 +46,7 @@ def list_(as_json: bool) -> None:
         for folder, record in sorted(folder_records().items())
     ]
     if as_json:
-        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        print_values(rows)
         return
     for row in rows:
         changed = "  (its settings have changed since: they ask again)" if row["changed"] else ""
@@ -57,26 +57,26 @@ def list_(as_json: bool) -> None:
 @click.argument("path", type=_PATH, default=".")
 def add(path: Path) -> None:
     """Trust the folder at PATH as it is now, and show what it wants. Changed settings ask again."""
-    from everlong.config.trust import folder_wishes, folders_at, remember_folder  # noqa: PLC0415 - quick --help
+    from everlong.config.trust import folder_wishes, folders_at, remember_folder  # noqa: PLC0415 - keeps `--help` quick
 
     for folder in folders_at(path):
         wishes = folder_wishes(folder)
         for line in _describe_wishes(wishes):
             click.echo(line, err=True)
         remember_folder(wishes, is_trusted=True)
-        click.echo(f"everlong: {folder} is trusted", err=True)
+        say(f"{folder} is trusted")
 
 
 @trust_group.command("remove")
 @click.argument("path", type=click.Path(path_type=Path), default=".")
 def remove(path: Path) -> None:
     """Stop trusting the folder at PATH; the next chat there asks again."""
-    from everlong.config.trust import folders_at, forget_folder  # noqa: PLC0415 - quick --help
+    from everlong.config.trust import folders_at, forget_folder  # noqa: PLC0415 - keeps `--help` quick
 
     folders = [path.absolute(), *(folders_at(path) if path.is_dir() else [])]
     if not sum(forget_folder(folder) for folder in folders):
         raise ConfigError(f"{path.absolute()} is not in the list; everlong trust list shows the folders that are")
-    click.echo(f"everlong: {folders[-1]} is not trusted any more", err=True)
+    say(f"{folders[-1]} is no longer trusted")
 
 
 # -- in commands that work in a folder --------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def settle_trust(root: Path | None, *, trusts: bool, asks: bool) -> None:
 def tell_notices(loaded: LoadedSettings) -> None:
     """Print which of the folder's settings were left out, and why."""
     for notice in loaded.notices:
-        click.echo(f"everlong: {_escape(notice)}", err=True)
+        say(_escape(notice))
 
 
 def _ask_user(wishes: FolderWishes) -> bool | None:
@@ -125,9 +125,7 @@ def _ask_user(wishes: FolderWishes) -> bool | None:
         if said in {"y", "yes"}:
             return True
         if said in {"n", "no"}:
-            click.echo(
-                "everlong: what it brings along is left out; change your mind with: everlong trust add", err=True
-            )
+            say("what it brings along is left out; change your mind with: everlong trust add")
             return False
 
 

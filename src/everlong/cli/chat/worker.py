@@ -127,7 +127,7 @@ class ChatWorker:
                 isinstance(error, ConfigError) and error.key == "agent.model"
             ):
                 self._show.quiet(_LOCAL)
-        except Exception as error:  # noqa: BLE001 - a bug must not leave the user before a chat that never starts
+        except Exception as error:  # noqa: BLE001 - a bug must not leave a chat that never starts
             self._report_bug(error)
         else:
             return desk
