@@ -15,7 +15,7 @@ A_BUG = """
 import everlong.cli.chat.show as s
 def broken(*_):
     raise TypeError("a made-up bug")
-s.Show._SHOWN[s.e.{}] = broken
+s.Show._HANDLERS[s.e.{}] = broken
 """
 
 

@@ -170,7 +170,7 @@ def check_config(_: DoctorSituation) -> Iterator[Finding]:
 
 def check_folder(_: DoctorSituation) -> Iterator[Finding]:
     """Check whether this folder's settings and instructions are trusted."""
-    from everlong.config.trust import folder_wishes, folders_at, is_folder_trusted  # noqa: PLC0415 - as above
+    from everlong.config.trust import folder_wishes, folders_at, is_folder_trusted  # noqa: PLC0415 - may be broken
 
     folder = folders_at()[0]
     try:
@@ -253,7 +253,7 @@ def _endpoints(situation: DoctorSituation) -> list[Endpoint]:
 
 def check_model(situation: DoctorSituation) -> Iterator[Finding]:
     """Check that the chosen model can be called, and report its window."""
-    from everlong.providers.connection import connect  # noqa: PLC0415 - as above
+    from everlong.providers.connection import connect  # noqa: PLC0415 - may be broken
     from everlong.providers.retry import RetryPolicy  # noqa: PLC0415 - as above
 
     name = situation.settings.agent.model
@@ -383,7 +383,7 @@ def check_gateway(situation: DoctorSituation) -> Iterator[Finding]:
     """Report who writes the summaries of the gateway's conversations."""
     if find_spec("aiohttp") is None or find_spec("brotli") is None:
         return
-    from everlong.gateway.summaries import told_writer  # noqa: PLC0415 - as above
+    from everlong.gateway.summaries import told_writer  # noqa: PLC0415 - may be broken
 
     yield ok("gateway summaries", f"by {told_writer(situation.settings)}")
 
@@ -444,7 +444,7 @@ def _ask_server(address: str, method: str = "HEAD", seconds: float = 10.0) -> _S
 
 def check_store(situation: DoctorSituation) -> Iterator[Finding]:
     """Check that the store can be opened, is Everlong's, and has a known version."""
-    from everlong.store.opening import default_path  # noqa: PLC0415 - as above
+    from everlong.store.opening import default_path  # noqa: PLC0415 - may be broken
     from everlong.store.postgres import PostgreSQL  # noqa: PLC0415 - as above
     from everlong.store.sqlite import SQLite  # noqa: PLC0415 - as above
     from everlong.store.upgrade import backend_for  # noqa: PLC0415 - as above
@@ -580,7 +580,7 @@ def check_logs(_: DoctorSituation) -> Iterator[Finding]:
 
 def check_memory(situation: DoctorSituation) -> Iterator[Finding]:
     """Check that notes can be read, and that the external provider can be loaded."""
-    from everlong.memory.external import offered_provider  # noqa: PLC0415 - as above
+    from everlong.memory.external import offered_provider  # noqa: PLC0415 - may be broken
     from everlong.memory.notes import NotesMemory  # noqa: PLC0415 - as above
 
     chosen = situation.settings.memory
@@ -648,12 +648,12 @@ def check_engine(situation: DoctorSituation) -> Iterator[Finding]:
 
 def check_plugins(situation: DoctorSituation) -> Iterator[Finding]:
     """Check that the plugins in use can be loaded."""
-    from everlong.cli.plugins import (  # noqa: PLC0415 - as above
+    from everlong.cli.plugins import (  # noqa: PLC0415 - may be broken
         ListedPlugin,
         check_plugin,
         missing_plugins,
     )
-    from everlong.plugins.manager import Plugins  # noqa: PLC0415 - as above
+    from everlong.plugins.manager import Plugins  # noqa: PLC0415 - may be broken
 
     plugins = Plugins(situation.settings)
     listed = [one for one in ListedPlugin.of(plugins) if one.found.origin != "built-in"]

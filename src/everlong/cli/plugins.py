@@ -393,7 +393,7 @@ def check_plugin(found: FoundPlugin) -> PluginCheckup:
 
 
 def _check_engine(plugins: Plugins, found: FoundPlugin, looked: PluginCheckup) -> None:
-    from everlong.plugins.checkup import engine_problems  # noqa: PLC0415 - as above
+    from everlong.plugins.checkup import engine_problems  # noqa: PLC0415 - only for a plugin that is loaded
     from everlong.plugins.engines import made_engine  # noqa: PLC0415 - as above
 
     offer = plugins.registered.engine

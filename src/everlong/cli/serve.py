@@ -84,7 +84,7 @@ def gateway_settings(overrides: dict[str, Any]) -> Settings:
 
 def open_database() -> Any:
     """Open the store's database for a ``with`` statement."""
-    from everlong.store import open_store  # noqa: PLC0415 - as above
+    from everlong.store import open_store  # noqa: PLC0415 - keeps `--help` quick
 
     database: Database = open_store(store_settings(), waits_for_disk=False).database
     return closing(database)

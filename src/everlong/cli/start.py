@@ -21,7 +21,7 @@ def main() -> None:
         # Python before 3.12 wraps an exception in a RuntimeError if it happens while a class is created.
         if not isinstance(error, KeyboardInterrupt) and not isinstance(error.__cause__, KeyboardInterrupt):
             raise
-        import signal  # noqa: PLC0415 - as above
+        import signal  # noqa: PLC0415 - needed only here
         import sys  # noqa: PLC0415 - as above
 
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not show how Python ends

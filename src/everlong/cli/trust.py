@@ -90,7 +90,7 @@ def settle_trust(root: Path | None, *, trusts: bool, asks: bool) -> None:
         trusts: True if the user says yes on the command line.
         asks: True if somebody is there to answer. Otherwise a folder that is not trusted stays so.
     """
-    from everlong.config.trust import folder_wishes, folders_at, is_decided, remember_folder  # noqa: PLC0415 - as above
+    from everlong.config.trust import folder_wishes, folders_at, is_decided, remember_folder  # noqa: PLC0415 - keeps `--help` quick
 
     for folder in dict.fromkeys([*folders_at(), *(folders_at(root) if root is not None else ())]):
         wishes = folder_wishes(folder)

@@ -113,7 +113,7 @@ def _new_table(first: str, heads: Sequence[str]) -> Table:
 
 
 def _add_row(table: Table, name: str, title: str | None, cells: Sequence[str]) -> None:
-    from rich.text import Text  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415 - --json and --plot need no rich
 
     from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `--help` quick
 
@@ -121,7 +121,7 @@ def _add_row(table: Table, name: str, title: str | None, cells: Sequence[str]) -
 
 
 def _print_lines(lines: Sequence[str], out: Console) -> None:
-    from rich.text import Text  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415 - --json and --plot need no rich
 
     for line in lines:
         out.print(Text(line))

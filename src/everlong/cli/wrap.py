@@ -174,7 +174,7 @@ class _WrappedGateway:
         return report_line(tally, amounts, sessions[0] if sessions else None, is_shared=is_shared)
 
     def _amounts(self, sessions: list[str]) -> tuple[Decimal, Decimal] | None:
-        from everlong.store import open_store  # noqa: PLC0415 - as above
+        from everlong.store import open_store  # noqa: PLC0415 - keeps `--help` quick
 
         try:
             with open_store(self._store) as store:
@@ -192,7 +192,7 @@ class _WrappedGateway:
             self._hosted = self._make_gateway(0).start()
 
     def _make_gateway(self, port: int) -> HostedGateway:
-        from everlong.gateway.server import HostedGateway  # noqa: PLC0415 - as above
+        from everlong.gateway.server import HostedGateway  # noqa: PLC0415 - keeps `--help` quick
 
         own = self.settings.gateway
         update = {"host": "127.0.0.1", "port": port, "keys": {}}
@@ -203,13 +203,13 @@ class _WrappedGateway:
         return HostedGateway(settings, self._routes, self._database, self._log)
 
     def _database(self) -> Database:
-        from everlong.store import open_store  # noqa: PLC0415 - as above
+        from everlong.store import open_store  # noqa: PLC0415 - keeps `--help` quick
 
         return open_store(self._store, waits_for_disk=False).database
 
     def _watch(self) -> None:
         """Take over if the gateway stops: the program knows no other address."""
-        from everlong.gateway.server import HostedRelay  # noqa: PLC0415 - as above
+        from everlong.gateway.server import HostedRelay  # noqa: PLC0415 - keeps `--help` quick
 
         port = self.settings.gateway.port
         while not self._over.wait(_WATCH_SECONDS):

@@ -75,7 +75,7 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
 
     The prompt comes first: the worker opens settings, store and agent in a thread of its own.
     """
-    from everlong.cli.chat.opening import Opening  # noqa: PLC0415 - as above
+    from everlong.cli.chat.opening import Opening  # noqa: PLC0415 - keeps `--help` quick
     from everlong.cli.chat.worker import ChatWorker  # noqa: PLC0415 - as above
 
     state, registry = ChatState(), command_registry()
@@ -83,7 +83,7 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
     opening = Opening(click.get_current_context(), given, state, registry, asks=not is_pipe)
     worker = ChatWorker(state, lambda: _make_show(state, plain=not on_terminal), opening.desk)
     if on_terminal:
-        from everlong.cli.chat.terminal import talk  # noqa: PLC0415 - as above
+        from everlong.cli.chat.terminal import talk  # noqa: PLC0415 - keeps `--help` quick
 
         with unguarded():  # it draws with escapes
             talk(state, worker, registry)
@@ -97,7 +97,7 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
 
 
 def _make_show(state: ChatState, *, plain: bool) -> Show:
-    from everlong.cli.chat.show import Show  # noqa: PLC0415 - as above
+    from everlong.cli.chat.show import Show  # noqa: PLC0415 - keeps `--help` quick
 
     # In a pipe only answers are data.
     aside = None if sys.stdout.isatty() else console(stderr=True, force_terminal=False)
@@ -106,7 +106,7 @@ def _make_show(state: ChatState, *, plain: bool) -> Show:
 
 def command_registry() -> Registry:
     """Return the registry of all slash commands."""
-    from everlong.cli.chat.commands import COMMANDS, Registry  # noqa: PLC0415 - as above
+    from everlong.cli.chat.commands import COMMANDS, Registry  # noqa: PLC0415 - keeps `--help` quick
 
     return Registry(COMMANDS)
 

@@ -160,7 +160,7 @@ def _format_figure(value: Any) -> str:
 
 def _show_threshold_reasons(desk: Desk) -> None:
     """Show why the threshold is where it is, and which compactions were put off, with the figures."""
-    from everlong.plugins.guard import compressor_of  # noqa: PLC0415 - as above
+    from everlong.plugins.guard import compressor_of  # noqa: PLC0415 - the prompt comes before this is loaded
 
     engine = compressor_of(desk.agent.engine)
     if engine is None:
@@ -380,7 +380,7 @@ def _describe_kept(report: CompactionReport, wanted: int, threshold: int) -> str
 
 def _preview(desk: Desk, focus: str) -> None:
     """Show what a compaction would do, on a copy and without a model, so that it costs nothing."""
-    from everlong.caching.editing import worth_editing  # noqa: PLC0415 - as above
+    from everlong.caching.editing import worth_editing  # noqa: PLC0415 - the prompt comes before this is loaded
     from everlong.caching.rules import model_rules  # noqa: PLC0415 - as above
 
     agent = desk.agent
@@ -543,7 +543,7 @@ def resume(desk: Desk, words: str) -> None:
     old = desk.agent
     desk.state.agent = desk.open_agent(found.parts[-1])
     old.close()
-    desk.show.where_it_stands(desk.agent.conversation)
+    desk.show.last_exchange(desk.agent.conversation)
 
 
 def leave(desk: Desk, words: str) -> None:

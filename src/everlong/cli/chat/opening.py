@@ -74,7 +74,7 @@ class Opening:
         opened.callback(self._close)
         show.quiet(agent.caching_line)
         if agent.conversation.branch is not None:
-            show.where_it_stands(agent.conversation)
+            show.last_exchange(agent.conversation)
         return Desk(self._state, show, settings, self._registry, open_agent=open_agent)
 
     def _close(self) -> None:

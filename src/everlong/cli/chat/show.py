@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 __all__ = ["MarkdownBlocks", "Show", "ToolRecord", "code_of", "print_markdown"]
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_OUTCOME_MARKS = {"done": "●", "failed": "✗", "refused": "⊘", "unknown": "?", "interrupted": "◌"}
+_OUTCOME_STYLES = {"done": "green", "failed": "red", "refused": "yellow", "unknown": "red", "interrupted": "yellow"}
+
+
+# -- Markdown ----------------------------------------------------------------------------------------------------------
 
 
 class MarkdownBlocks:
@@ -97,182 +102,6 @@ def _is_list(line: str) -> bool:
     return bool(re.match(r"\s*([-*+]|\d+[.)])\s|\s{2,}\S", line))
 
 
-_MARKS = {"done": "●", "failed": "✗", "refused": "⊘", "unknown": "?", "interrupted": "◌"}
-_STYLES = {"done": "green", "failed": "red", "refused": "yellow", "unknown": "red", "interrupted": "yellow"}
-
-
-@dataclass(frozen=True)
-class ToolRecord:
-    """A tool call of this chat; `/tools N` shows its text."""
-
-    summary: str
-    outcome: str
-    text: str
-    seconds: float
-
-
-@dataclass
-class Show:
-    """A listener that prints the events of an agent on a console."""
-
-    console: Console
-    state: ChatState
-    plain: bool = False
-    """True if answers are printed as they were written, for screen readers and pipes."""
-    aside: Console | None = None
-    """The console for everything but answers; by default the same one."""
-    tools: list[ToolRecord] = field(default_factory=list)
-    _blocks: MarkdownBlocks = field(default_factory=MarkdownBlocks)
-    _has_told_summary: bool = False
-    """True once the user was told that a summary is being written."""
-
-    def __call__(self, event: AgentEvent) -> None:
-        """Show an event."""
-        shown = self._SHOWN.get(type(event))
-        if shown is not None:
-            shown(self, event)
-
-    def _words(self, event: e.TextDelta) -> None:
-        self.state.busy = "answering"
-        for block in self._blocks.add(event.text):
-            self._block(block)
-        self.state.pending = visible(self._blocks.pending)
-        self.state.changed()
-
-    def _restarted(self, event: e.Restarted) -> None:
-        self._blocks.drop()
-        self.state.pending = ""
-        self.note(f"the answer broke off and is asked for again: {event.reason}")
-
-    def _answered(self, event: e.Answered) -> None:
-        self._end_answer()
-        self.state.cost += event.cost or 0.0
-        self.state.look()
-
-    def _compacting(self, event: e.CompactionStarted) -> None:
-        self._end_answer()
-        self._has_told_summary = False
-        self.state.doing(f"compacting {event.tokens:,} tokens")
-
-    def _summarizing(self, event: e.CompactionProgress) -> None:
-        if self.plain and not self._has_told_summary:  # for a screen reader or a pipe, one line is enough
-            self._has_told_summary = True
-            self.quiet("a model writes the summary …")
-        self.state.progress = event
-        self.state.changed()
-
-    def _compacted(self, event: e.CompactionFinished) -> None:
-        self.state.cost += event.cost or 0.0
-        self.state.progress = None
-        self._print_aside(Text(f"⟲ {compaction_line(event)}", style="cyan"))
-        self.state.look()
-
-    def _finished(self, event: e.TurnFinished) -> None:
-        self._end_answer()
-        if event.stop != "end":
-            self.note("stopped" if event.stop == "interrupted" else stop_line(event))
-
-    # -- pieces --------------------------------------------------------------------------------------------------------
-
-    def _block(self, text: str) -> None:
-        if self.plain:
-            self.text(text)
-        else:
-            print_markdown(self.console, visible(text))
-
-    def _end_answer(self) -> None:
-        self.state.pending = ""
-        for block in self._blocks.end():
-            self._block(block)
-
-    def _print_aside(self, text: Text) -> None:
-        (self.aside or self.console).print(text, soft_wrap=True)
-
-    def _tool(self, event: e.ToolFinished) -> None:
-        self.tools.append(ToolRecord(event.summary, event.outcome, event.text, event.seconds))
-        lines = event.text.count("\n") + 1 if event.text else 0
-        text = Text(f"{_MARKS.get(event.outcome, '·')} ", style=_STYLES.get(event.outcome, ""))
-        text.append(visible(event.summary), style="default")
-        told = f"  [{len(self.tools)}] {event.outcome}, {lines} line{'' if lines == 1 else 's'}, {event.seconds:.1f} s"
-        text.append(told, style="dim")
-        self._print_aside(text)
-        self.state.look()
-
-    def line(self, text: str, style: str = "") -> None:
-        """Print one line."""
-        self.console.print(Text(visible(text), style=style), soft_wrap=True)
-
-    def text(self, text: str) -> None:
-        """Print a text as it was written, with control characters spelled out."""
-        self.console.print(Text(visible(text)), soft_wrap=True)
-
-    def note(self, text: str) -> None:
-        """Print something that the user should know."""
-        self._end_answer()
-        self._print_aside(Text(f"! {visible(text)}", style="yellow"))
-
-    def quiet(self, text: str) -> None:
-        """Print something that the user may want to know."""
-        self._print_aside(Text(visible(text), style="dim"))
-
-    def said(self, prompt: str) -> None:
-        """Print a prompt that was sent earlier."""
-        first, *more = prompt.strip().splitlines() or [""]
-        told = f" … {len(more)} more line{'' if len(more) == 1 else 's'}" if more else ""
-        self.quiet(f"» {one_line(first)}{told}")
-
-    def where_it_stands(self, conversation: AgentConversation) -> None:
-        """Print the last exchange of a session that is continued."""
-        messages = [message for message in conversation.messages if message.get("role") != "system"]
-        session = conversation.session
-        whole = None if session is None else conversation.store.conversations.get(session.id)
-        ident, title = (conversation.session_id, None) if whole is None else (whole.id, whole.title)
-        count = f"{len(messages)} message{'' if len(messages) == 1 else 's'}"
-        self.quiet(f"session {ident}{f' ({title})' if title else ''}: {count}")
-        at = max((n for n, one in enumerate(messages) if one.get("role") == "user"), default=None)
-        if at is None or self.plain:
-            return
-        if not is_summary(messages[at]):
-            self.said(text_of(messages[at]))
-        answers = [text for one in messages[at + 1 :] if one.get("role") == "assistant" and (text := text_of(one))]
-        if answers:
-            self._block(answers[-1])
-        elif at == len(messages) - 1:
-            self.note("this was not answered; /retry asks again")
-
-    def error(self, text: str) -> None:
-        """Print an error."""
-        self._end_answer()
-        self._print_aside(Text(f"✗ {visible(text)}", style="red"))
-
-    def request(self, request: ApprovalRequest) -> None:
-        """Print a tool call that needs approval: one line, then its diff or command."""
-        self._end_answer()
-        self.line(f"? {unmistakable(request.summary)}", "bold yellow")
-        detail = unmistakable(request.detail.strip("\n"))
-        if not detail or detail == request.summary:
-            return
-        if self.plain:
-            self.text(detail)
-        else:
-            kind = "diff" if detail.startswith(("---", "+++", "@@")) else "sh" if request.effect == "runs" else "text"
-            self.console.print(Padding(code_of(detail, kind), (0, 0, 0, 2)))
-
-    _SHOWN: ClassVar[dict[type, Callable[[Show, Any], None]]] = {
-        e.TextDelta: _words,
-        e.ThinkingDelta: lambda self, _: self.state.doing("thinking"),
-        e.Restarted: _restarted,
-        e.Answered: _answered,
-        e.ToolStarted: lambda self, event: self.state.doing(event.summary),
-        e.ToolFinished: _tool,
-        e.CompactionStarted: _compacting,
-        e.CompactionProgress: _summarizing,
-        e.CompactionFinished: _compacted,
-        e.Notice: lambda self, event: self.note(event.text),
-        e.TurnFinished: _finished,
-    }
-
-
 class _Heading(Heading):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the heading, aligned with all other text."""
@@ -328,3 +157,178 @@ def _strip_end(line: list[Segment]) -> list[Segment]:
     if line:
         line = [*line[:-1], line[-1]._replace(text=line[-1].text.rstrip(" "))]
     return line
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ToolRecord:
+    """A tool call of this chat; `/tools N` shows its text."""
+
+    summary: str
+    outcome: str
+    text: str
+    seconds: float
+
+
+@dataclass
+class Show:
+    """A listener that prints the events of an agent on a console."""
+
+    console: Console
+    state: ChatState
+    plain: bool = False
+    """True if answers are printed as they were written, for screen readers and pipes."""
+    aside: Console | None = None
+    """The console for everything but answers; by default the same one."""
+    tools: list[ToolRecord] = field(default_factory=list)
+    _blocks: MarkdownBlocks = field(default_factory=MarkdownBlocks)
+    _has_told_summary: bool = False
+    """True once the user was told that a summary is being written."""
+
+    def __call__(self, event: AgentEvent) -> None:
+        """Print an event."""
+        handle = self._HANDLERS.get(type(event))
+        if handle is not None:
+            handle(self, event)
+
+    def _on_text(self, event: e.TextDelta) -> None:
+        self.state.busy = "answering"
+        for block in self._blocks.add(event.text):
+            self._print_block(block)
+        self.state.pending = visible(self._blocks.pending)
+        self.state.changed()
+
+    def _on_restart(self, event: e.Restarted) -> None:
+        self._blocks.drop()
+        self.state.pending = ""
+        self.note(f"the answer broke off and is asked for again: {event.reason}")
+
+    def _on_answer(self, event: e.Answered) -> None:
+        self._end_answer()
+        self.state.cost += event.cost or 0.0
+        self.state.refresh()
+
+    def _on_compaction_start(self, event: e.CompactionStarted) -> None:
+        self._end_answer()
+        self._has_told_summary = False
+        self.state.set_busy(f"compacting {event.tokens:,} tokens")
+
+    def _on_compaction_progress(self, event: e.CompactionProgress) -> None:
+        if self.plain and not self._has_told_summary:  # for a screen reader or a pipe, one line is enough
+            self._has_told_summary = True
+            self.quiet("a model writes the summary …")
+        self.state.progress = event
+        self.state.changed()
+
+    def _on_compaction_end(self, event: e.CompactionFinished) -> None:
+        self.state.cost += event.cost or 0.0
+        self.state.progress = None
+        self._print_aside(Text(f"⟲ {compaction_line(event)}", style="cyan"))
+        self.state.refresh()
+
+    def _on_turn_end(self, event: e.TurnFinished) -> None:
+        self._end_answer()
+        if event.stop != "end":
+            self.note("stopped" if event.stop == "interrupted" else stop_line(event))
+
+    # -- pieces --------------------------------------------------------------------------------------------------------
+
+    def _print_block(self, text: str) -> None:
+        if self.plain:
+            self.text(text)
+        else:
+            print_markdown(self.console, visible(text))
+
+    def _end_answer(self) -> None:
+        self.state.pending = ""
+        for block in self._blocks.end():
+            self._print_block(block)
+
+    def _print_aside(self, text: Text) -> None:
+        (self.aside or self.console).print(text, soft_wrap=True)
+
+    def _on_tool_end(self, event: e.ToolFinished) -> None:
+        self.tools.append(ToolRecord(event.summary, event.outcome, event.text, event.seconds))
+        lines = event.text.count("\n") + 1 if event.text else 0
+        text = Text(f"{_OUTCOME_MARKS.get(event.outcome, '·')} ", style=_OUTCOME_STYLES.get(event.outcome, ""))
+        text.append(visible(event.summary), style="default")
+        told = f"  [{len(self.tools)}] {event.outcome}, {lines} line{'' if lines == 1 else 's'}, {event.seconds:.1f} s"
+        text.append(told, style="dim")
+        self._print_aside(text)
+        self.state.refresh()
+
+    def line(self, text: str, style: str = "") -> None:
+        """Print one line."""
+        self.console.print(Text(visible(text), style=style), soft_wrap=True)
+
+    def text(self, text: str) -> None:
+        """Print a text as it was written, with control characters spelled out."""
+        self.console.print(Text(visible(text)), soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        """Print something that the user should know."""
+        self._end_answer()
+        self._print_aside(Text(f"! {visible(text)}", style="yellow"))
+
+    def quiet(self, text: str) -> None:
+        """Print something that the user may want to know."""
+        self._print_aside(Text(visible(text), style="dim"))
+
+    def earlier_prompt(self, prompt: str) -> None:
+        """Print a prompt that was sent earlier."""
+        first, *more = prompt.strip().splitlines() or [""]
+        told = f" … {len(more)} more line{'' if len(more) == 1 else 's'}" if more else ""
+        self.quiet(f"» {one_line(first)}{told}")
+
+    def last_exchange(self, conversation: AgentConversation) -> None:
+        """Print the last exchange of a session that is continued."""
+        messages = [message for message in conversation.messages if message.get("role") != "system"]
+        session = conversation.session
+        whole = None if session is None else conversation.store.conversations.get(session.id)
+        ident, title = (conversation.session_id, None) if whole is None else (whole.id, whole.title)
+        count = f"{len(messages)} message{'' if len(messages) == 1 else 's'}"
+        self.quiet(f"session {ident}{f' ({title})' if title else ''}: {count}")
+        at = max((n for n, one in enumerate(messages) if one.get("role") == "user"), default=None)
+        if at is None or self.plain:
+            return
+        if not is_summary(messages[at]):
+            self.earlier_prompt(text_of(messages[at]))
+        answers = [text for one in messages[at + 1 :] if one.get("role") == "assistant" and (text := text_of(one))]
+        if answers:
+            self._print_block(answers[-1])
+        elif at == len(messages) - 1:
+            self.note("this was not answered; /retry asks again")
+
+    def error(self, text: str) -> None:
+        """Print an error."""
+        self._end_answer()
+        self._print_aside(Text(f"✗ {visible(text)}", style="red"))
+
+    def request(self, request: ApprovalRequest) -> None:
+        """Print a tool call that needs approval: one line, then its diff or command."""
+        self._end_answer()
+        self.line(f"? {unmistakable(request.summary)}", "bold yellow")
+        detail = unmistakable(request.detail.strip("\n"))
+        if not detail or detail == request.summary:
+            return
+        if self.plain:
+            self.text(detail)
+        else:
+            kind = "diff" if detail.startswith(("---", "+++", "@@")) else "sh" if request.effect == "runs" else "text"
+            self.console.print(Padding(code_of(detail, kind), (0, 0, 0, 2)))
+
+    _HANDLERS: ClassVar[dict[type, Callable[[Show, Any], None]]] = {
+        e.TextDelta: _on_text,
+        e.ThinkingDelta: lambda self, _: self.state.set_busy("thinking"),
+        e.Restarted: _on_restart,
+        e.Answered: _on_answer,
+        e.ToolStarted: lambda self, event: self.state.set_busy(event.summary),
+        e.ToolFinished: _on_tool_end,
+        e.CompactionStarted: _on_compaction_start,
+        e.CompactionProgress: _on_compaction_progress,
+        e.CompactionFinished: _on_compaction_end,
+        e.Notice: lambda self, event: self.note(event.text),
+        e.TurnFinished: _on_turn_end,
+    }

@@ -76,12 +76,12 @@ class ChatState:
     _context: str = ""
     _cache: str = ""
 
-    def doing(self, what: str) -> None:
+    def set_busy(self, what: str) -> None:
         """Set the work under way."""
         self.busy, self.hint, self.progress = what, "", None
         self.changed()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Update the figures on context and cache; called by the worker."""
         agent = self.agent
         if agent is None:

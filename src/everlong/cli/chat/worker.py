@@ -106,7 +106,7 @@ class ChatWorker:
     def _work(self) -> None:
         with ExitStack() as opened:
             desk = self._start_up(opened)
-            self.state.doing("")
+            self.state.set_busy("")
             if desk is not None:
                 self._warm_up(desk)
             while (sent := self._next(desk)) is not None:
@@ -115,7 +115,7 @@ class ChatWorker:
                         self._do(desk, sent)
                 finally:
                     self._sent.task_done()
-                    self.state.doing("")
+                    self.state.set_busy("")
 
     def _start_up(self, opened: ExitStack) -> Desk | None:
         self._show = self._make_show()
@@ -136,7 +136,7 @@ class ChatWorker:
 
     def _warm_up(self, desk: Desk) -> None:
         """Do what can wait until the user may type: count the conversation, load the model's client."""
-        self.state.look()
+        self.state.refresh()
         if self._sent.empty():
             desk.agent.connection.load()
 
@@ -152,14 +152,14 @@ class ChatWorker:
     def _rest(self, agent: Agent) -> None:
         try:
             agent.rest(time.monotonic() - self._last_used)
-            self.state.look()
+            self.state.refresh()
         except (EverlongError, OSError) as error:
             self._show.error(str(error))
 
     def _do(self, desk: Desk, sent: _SentPrompt) -> None:
-        self.state.doing("working")
+        self.state.set_busy("working")
         if sent.has_waited:  # other answers were printed since it was typed
-            self._show.said(sent.text)
+            self._show.earlier_prompt(sent.text)
         try:
             if sent.text.startswith("/"):
                 desk.run(sent.text)
@@ -175,7 +175,7 @@ class ChatWorker:
             self._report_bug(error)
             if self.state.agent is not None:
                 self.state.agent.conversation.answer_what_is_open(_BROKEN)
-        self.state.look()
+        self.state.refresh()
 
     def _report_bug(self, error: Exception) -> None:
         self.failures += 1
@@ -194,7 +194,7 @@ class ChatWorker:
             question.is_answered.wait()
         finally:
             self.state.question = None
-            self.state.doing(before)
+            self.state.set_busy(before)
         if question.answer is None:
             raise Interrupted
         if question.answer == "no":
