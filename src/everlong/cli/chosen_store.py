@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -279,6 +278,8 @@ def find_part(store: Store, name: str) -> Session:
 
 
 def _with_suggestions(store: Store, name: str, error: Exception) -> Exception:
+    from difflib import get_close_matches  # noqa: PLC0415 - only for a name that was not found
+
     from everlong.store.transcripts import one_line  # noqa: PLC0415 - loads the database
 
     known = store.sessions.newest(limit=2_000)

@@ -12,10 +12,8 @@ import click
 
 import everlong.agent
 from everlong import config, providers
-from everlong.agent.approval import ask_on_terminal
 from everlong.cli.chosen_store import newest_to_resume, open_chosen_store, store_option
 from everlong.cli.local import CommandWithLocal, LocalModel, local_model, local_option
-from everlong.cli.speaking import JsonSpeaker, PlainSpeaker
 from everlong.cli.trust import settle_trust, tell_notices, trust_option
 
 if TYPE_CHECKING:
@@ -92,6 +90,8 @@ def _limits(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _open_agent(settings: Settings, store: Store, given: dict[str, Any], local: LocalModel | None) -> Agent:
+    from everlong.cli.speaking import JsonSpeaker, PlainSpeaker  # noqa: PLC0415 - keeps `--help` quick
+
     listen = JsonSpeaker() if given["as_json"] else PlainSpeaker()
     if local is not None:
         return local.open_agent(settings, _make_options(store, given), store, listen)
@@ -104,6 +104,8 @@ def _open_agent(settings: Settings, store: Store, given: dict[str, Any], local: 
 
 
 def _make_options(store: Store, given: dict[str, Any]) -> AgentOptions:
+    from everlong.agent.approval import ask_on_terminal  # noqa: PLC0415 - keeps `--help` quick
+
     resume = given["resume"]
     if given["goes_on"]:
         if resume is not None:

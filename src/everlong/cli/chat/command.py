@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlong.agent.approval import forget_typed
 from everlong.cli.chat.state import ANSWERS, STARTING, ChatState
 from everlong.cli.chosen_store import store_option
 from everlong.cli.local import CommandWithLocal, local_option
@@ -168,6 +167,8 @@ class _PlainChat:
                 self._ask(question)
 
     def _ask(self, question: Question) -> None:
+        from everlong.agent.approval import forget_typed  # noqa: PLC0415 - keeps `--help` quick
+
         answer: Decision | None = None
         forget_typed(sys.stdin)
         while answer is None:
