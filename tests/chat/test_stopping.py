@@ -143,7 +143,7 @@ def test_leaving_while_it_works_stops_it(serve: Serve, chat: Open) -> None:
     found.wait("Far out.")
     found.press("C-d")
     assert found.wait_exit() == 0
-    assert "continue with: everlong chat --resume 2" in found.everything()
+    assert "go on with: everlong chat --resume 2" in found.everything()
     gate.open()
 
 

@@ -91,7 +91,7 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
         talk_plainly(state, worker)
     worker.end()
     if on_terminal and state.agent is not None and state.agent.conversation.session is not None:
-        click.echo(f"continue with: everlong chat --resume {state.agent.conversation.session.conversation}", err=True)
+        click.echo(f"go on with: everlong chat --resume {state.agent.conversation.session.conversation}", err=True)
     return not worker.could_not_begin and not (is_pipe and worker.failures)
 
 
