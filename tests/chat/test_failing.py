@@ -15,7 +15,7 @@ A_BUG = """
 import everlong.cli.chat.show as s
 def broken(*_):
     raise TypeError("a made-up bug")
-s.Show._SHOWN[s.e.{}] = broken
+s.Show._HANDLERS[s.e.{}] = broken
 """
 
 
@@ -86,7 +86,7 @@ def test_a_bug_leaves_the_terminal_sane_and_the_session_whole(
     found.start(*talking_to(server), first=A_BUG.format(event))
     ready(found)
     found.enter("list the files")
-    found.wait("✗ this is a fault of Everlong, what was said is kept: TypeError: a made-up bug")
+    found.wait("✗ this is a bug in Everlong; the conversation is kept: TypeError: a made-up bug")
     idle(found)
     assert "Traceback" not in found.everything()
     found.press("C-d")

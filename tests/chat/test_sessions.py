@@ -37,7 +37,7 @@ def test_a_chat_that_is_killed_goes_on(serve: Serve, chat: Open, home: Path) -> 
     seen = ready(found)
     assert "(Harbour plans): 3 messages" in seen
     assert "» Second." in seen
-    found.wait("! this was not answered any more; /retry asks again")
+    found.wait("! this was not answered; /retry asks again")
     found.enter("/retry")
     found.wait("4 turns; you said 'Second.'.")
     idle(found)

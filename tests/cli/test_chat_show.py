@@ -32,7 +32,7 @@ def test_nothing_that_is_shown_is_obeyed_by_the_terminal() -> None:
         show(e.Notice(HOSTILE))
         show(e.ToolFinished(ToolCall("1", "read_file", "{}"), HOSTILE, "done", HOSTILE, 0.1))
         show.request(ApprovalRequest("run_command", "runs", HOSTILE, f"echo {HOSTILE}"))
-        for say in (show.line, show.text, show.quiet, show.error, show.said):
+        for say in (show.line, show.text, show.quiet, show.error, show.earlier_prompt):
             say(HOSTILE)
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", out.getvalue())
         assert out.getvalue().count("harmless") >= 9

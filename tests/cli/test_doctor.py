@@ -128,7 +128,7 @@ def test_without_call_nothing_is_sent_anywhere(serve: Serve, home: Path) -> None
         [sys.executable, "-c", NO_NETWORK, "doctor"], env=env, capture_output=True, text=True, check=False, timeout=60
     )
     assert "the network was used" not in ran.stdout
-    assert (ran.returncode, "was not talked to; --call does it" in ran.stdout) == (0, True)
+    assert (ran.returncode, "was not contacted; --call does that" in ran.stdout) == (0, True)
 
 
 # -- broken ones, by the program itself ----------------------------------------------------------------------------
@@ -306,7 +306,7 @@ def test_a_clock_that_differs_from_the_servers_is_told(
     served(home, server)
     true = time.time
     monkeypatch.setattr(time, "time", lambda: true() + off)
-    monkeypatch.setattr(doctor_checks, "_touched", _of_the_true_time(doctor_checks._touched, true))
+    monkeypatch.setattr(doctor_checks, "_ask_server", _of_the_true_time(doctor_checks._ask_server, true))
     ran = run("doctor", "--call", "--json")
     assert states(ran, "clock") == [state]
     assert f"workshop at {server.openai_url} (" in checks(ran)["local servers"]["text"]

@@ -122,7 +122,7 @@ def test_a_list_can_be_filtered(two: Run) -> None:
     assert titles("--since", "7d") == titles("--since", "today") == []
     assert titles("--limit", "1") == [None]
     assert "--limit" in two("list", "-n", "1").err
-    assert two("list", "--source", "nowhere").err == "everlong: no conversation is like that\n"
+    assert two("list", "--source", "nowhere").err == "everlong: no conversation matches these options\n"
 
 
 def test_a_time_that_is_none_is_a_wrong_call_that_says_what_is_allowed(two: Run) -> None:

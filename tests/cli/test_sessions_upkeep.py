@@ -85,7 +85,7 @@ def test_a_text_that_only_a_whole_output_holds_is_forgotten_too(filled: Run, sto
     assert filled("stats", "--json").json["outputs"] == 1
     told = filled("forget", "marlin-42", "--yes", "--json")
     assert told.json["messages"] >= 1
-    assert "1 tool result of which only the whole output holds it" in told.err
+    assert "1 tool result with TEXT only in the full output" in told.err
     assert filled("stats", "--json").json["outputs"] == 0
     filled("vacuum")
     assert b"MARLIN" not in store_file.read_bytes()

@@ -94,7 +94,7 @@ def test_writing_twice_changes_nothing(run: Run, home: Path, client: str) -> Non
     ran = run("setup", client, "--write")
     assert (ran.code, path.read_bytes()) == (0, once)
     assert "nothing was changed" in ran.err
-    assert "says it already" in run("setup", client).err
+    assert "has these settings already" in run("setup", client).err
 
 
 @pytest.mark.parametrize("client", WITH_FILE)

@@ -47,7 +47,7 @@ def test_a_table_has_tokens_and_dollars_and_what_caching_saved(usage: Run, fille
     ]
     assert "in total" in shown
     assert "on the side, in these figures: 1 call for a summary $1.00" in shown
-    assert "caching saved $3.60, 65% of what was due" in shown
+    assert "caching saved $3.60, 65% of the price without it" in shown
     assert "no price is known for 1 call to custom:tiny" in shown
     assert len(filled) == 2
 
@@ -85,7 +85,7 @@ def test_a_time_and_days(usage: Run) -> None:
     assert [day["calls"] for day in usage("--by", "day", "--json").json["groups"]] == [3]
     nothing = usage("--since", "2999-01-01")
     assert (nothing.code, nothing.out) == (0, "")
-    assert "nothing was asked of a model in that time" in nothing.err
+    assert "no model was called in that time" in nothing.err
     assert usage("--since", "soon").code == 2
 
 
@@ -117,5 +117,5 @@ def test_why_the_cache_was_missed_is_summed_up_by_reason(usage: Run, store_file:
 
 
 def test_a_store_that_is_new_or_not_there_is_told_so(run: Run, usage: Run) -> None:
-    assert "nothing was asked of a model yet" in run("usage").err
+    assert "no model was called yet" in run("usage").err
     assert "there is no store at" in usage().err

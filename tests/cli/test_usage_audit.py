@@ -34,4 +34,4 @@ def test_a_store_without_such_requests_is_told_so(tmp_path: Path, run: Run) -> N
     path = tmp_path / "store.db"
     with ModelServer() as model, run_gateway(model.url, str(path)) as running:
         talk(running, 1)
-    assert "no answered request was passed on in audit mode" in run("usage", "--audit", "--store", str(path)).err
+    assert "no request was answered in audit mode yet" in run("usage", "--audit", "--store", str(path)).err

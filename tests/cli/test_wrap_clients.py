@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from everlong.cli.main import main
-from everlong.cli.wrap import WrapTally, tell
+from everlong.cli.wrap import WrapTally, report_line
 from everlong.testing import ModelServer
 from tests.cli.client_files import FILES, scratch_home
 from tests.gateway.served import serving
@@ -289,8 +289,8 @@ def test_a_program_that_bypassed_the_gateway_is_told_so(wrapped: Wrap) -> None:
 
 def test_the_line_names_what_compactions_spared_only_where_that_is_known() -> None:
     tally = WrapTally(requests=41, compactions=2, prompt_tokens=1_000, cache_read=969, dollars=Decimal("1.24"))
-    assert tell(tally) == "41 requests, 2 compactions, 96 % from cache, $1.24"
-    assert tell(tally, (Decimal("1.24"), Decimal("2.10")), "20260131_1") == (
+    assert report_line(tally) == "41 requests, 2 compactions, 96 % from cache, $1.24"
+    assert report_line(tally, (Decimal("1.24"), Decimal("2.10")), "20260131_1") == (
         "41 requests, 2 compactions, 96 % from cache, $1.24 instead of an estimated $2.10; "
         "everlong sessions show 20260131_1"
     )

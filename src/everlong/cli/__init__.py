@@ -1,1 +1,1 @@
-"""The command line. Each command is a module; heavy imports wait until a command runs."""
+"""The command line. ``main.py`` lists the commands; each is a module of its own."""

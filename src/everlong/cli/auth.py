@@ -1,7 +1,7 @@
-"""``everlong auth``: keys of providers in the system's keyring.
+"""``everlong auth``: the keys of model providers in the system's keyring.
 
-A key is asked for at a prompt that does not show it, or read from standard input; it is never an argument, because
-arguments can be seen by everybody on the machine. Printed are names and places, never keys.
+A key is typed at a hidden prompt or read from standard input. It is never an argument, because everybody on the machine
+can see those. The commands print names and places, never keys.
 """
 
 from __future__ import annotations
@@ -11,6 +11,11 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
+
+from everlong import config
+from everlong.cli.output import json_option, say
+from everlong.providers.keys import key_source, remove_key, store_key
+from everlong.providers.names import ENDPOINTS, endpoint_for
 
 if TYPE_CHECKING:
     from everlong.providers.names import Endpoint
@@ -26,35 +31,29 @@ def auth_group() -> None:
 @auth_group.command("set")
 @click.argument("provider")
 def set_(provider: str) -> None:
-    """Store the key of PROVIDER; it is asked for, or read from standard input."""
-    from everlong.providers.keys import key_source, store_key  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    endpoint = _endpoint(provider)
-    key = _asked(provider).strip()
+    """Store the key of PROVIDER, typed at a prompt or read from standard input."""
+    endpoint = _find_endpoint(provider)
+    key = _read_key(provider).strip()
     if not key:
         raise click.UsageError("the key is empty; nothing was stored")
     store_key(provider, key)
-    click.echo(f"everlong: stored a key for {provider} in the system's keyring", err=True)
+    say(f"stored a key for {provider} in the system's keyring")
     source = key_source(endpoint)
     if source not in {None, "keyring"}:
-        click.echo(f"everlong: note: {source} is set, and is used before the keyring", err=True)
+        say(f"note: {source} is set, and is used before the keyring")
 
 
-def _asked(provider: str) -> str:
+def _read_key(provider: str) -> str:
     if sys.stdin.isatty():
         return str(click.prompt(f"Key for {provider}", hide_input=True, err=True))
     return sys.stdin.readline()
 
 
 @auth_group.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def list_(as_json: bool) -> None:
-    """Print every known provider, and where its key comes from."""
-    from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.providers.keys import key_source  # noqa: PLC0415 - as above
-    from everlong.providers.names import ENDPOINTS, endpoint_for  # noqa: PLC0415 - as above
-
-    own = load_settings().settings.providers
+    """List the known providers, and where their keys come from."""
+    own = config.load_settings().settings.providers
     endpoints = [endpoint_for(name, own) for name in sorted({*ENDPOINTS, *own})]
     rows = [(endpoint, key_source(endpoint)) for endpoint in endpoints]
     if as_json:
@@ -65,27 +64,22 @@ def list_(as_json: bool) -> None:
         click.echo(json.dumps(listed, indent=2))
         return
     for endpoint, source in rows:
-        click.echo(f"{endpoint.name:<12}{source or _missing(endpoint)}")
+        click.echo(f"{endpoint.name:<12}{source or _describe_missing(endpoint)}")
 
 
-def _missing(endpoint: Endpoint) -> str:
+def _describe_missing(endpoint: Endpoint) -> str:
     return f"none (set {endpoint.key_variables[0]})" if endpoint.needs_key else "not needed"
 
 
 @auth_group.command("remove")
 @click.argument("provider")
 def remove(provider: str) -> None:
-    """Take the key of PROVIDER out of the keyring."""
-    from everlong.providers.keys import remove_key  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    _endpoint(provider)
+    """Remove the key of PROVIDER from the keyring."""
+    _find_endpoint(provider)
     if not remove_key(provider):
         raise click.ClickException(f"there is no key for {provider} in the keyring")
-    click.echo(f"everlong: removed the key for {provider} from the system's keyring", err=True)
+    say(f"removed the key for {provider} from the system's keyring")
 
 
-def _endpoint(provider: str) -> Endpoint:
-    from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.providers.names import endpoint_for  # noqa: PLC0415 - as above
-
-    return endpoint_for(provider, load_settings().settings.providers)
+def _find_endpoint(provider: str) -> Endpoint:
+    return endpoint_for(provider, config.load_settings().settings.providers)

@@ -1,17 +1,17 @@
-"""``everlong cache-sim``: what caching is worth on one's own logs, under every strategy, by the providers' rules.
+"""``everlong cache-sim``: the cost of a conversation under every caching strategy, by the providers' rules.
 
-Replays a conversation request by request, or sessions made up from a seed. Nothing is sent anywhere. What the rules are
-and what a strategy does, the caching package knows.
+Replays a conversation request by request, or a session generated from a seed. Nothing is sent anywhere.
+`everlong.caching` has the rules and the strategies.
 """
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlong.cli.files import read_input, write_output
+from everlong.cli.files import check_picture_name, read_input, write_picture
+from everlong.cli.output import print_values, tracked
 
 if TYPE_CHECKING:
     from everlong.caching.simulation import Replay
@@ -19,15 +19,22 @@ if TYPE_CHECKING:
 
 @click.command("cache-sim")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), required=False)
-@click.option("--model", help="The model whose rules hold.  [default: the one the file names, else claude-sonnet-4-5]")
+@click.option(
+    "--model", help="The model whose caching rules apply.  [default: the one the file names, else claude-sonnet-4-5]"
+)
 @click.option("--provider", help="Who serves it: anthropic, openrouter, bedrock, vertex, openai …")
 @click.option("--gap", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds between requests.")
 @click.option("--pauses", type=click.FloatRange(0, 1), default=0.0, help="Share of requests after a pause of 6-40 min.")
 @click.option("--collapse-runs", is_flag=True, help="Count a run of calls, or of results, as one look-back position.")
-@click.option("--generate", metavar="PROFILE", help="Make up a session instead: serial, mixed or wide.")
-@click.option("--seed", type=int, default=0, show_default=True, help="For pauses and made-up sessions.")
 @click.option(
-    "--plot", type=click.Path(dir_okay=False), help="Draw cost per request and in total: an .svg or .png file."
+    "--generate", metavar="PROFILE", help="Generate a session instead of reading FILE: serial, mixed or wide."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="The seed for pauses and generated sessions.")
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False),
+    callback=check_picture_name,
+    help="Draw the cost per request and in total to an .svg or .png file.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print all figures as JSON.")
 def cache_sim_command(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -48,16 +55,13 @@ def cache_sim_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     """
     from everlong.caching.blocks import rough_count  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.caching.sessions import PROFILES, make_session  # noqa: PLC0415 - as above
-    from everlong.caching.simulation import replay, requests_of  # noqa: PLC0415 - as above
-    from everlong.cli.screen import tracked  # noqa: PLC0415 - as above
+    from everlong.caching.simulation import draw, replay, requests_of  # noqa: PLC0415 - as above
     from everlong.tokens import MessageCounter, counter_for  # noqa: PLC0415 - as above
 
     if (file is None) == (generate is None):
         raise click.UsageError("give a FILE, or --generate with serial, mixed or wide")
     if generate is not None and generate not in PROFILES:
         raise click.UsageError(f"--generate is {generate!r}, but must be one of {', '.join(PROFILES)}")
-    if plot and not plot.lower().endswith((".svg", ".png")):
-        raise click.UsageError(f"--plot is {plot!r}, but must end in .svg or .png")
     sessions: list[tuple[str, str | None, Any]] = []
     if generate is not None:
         calls = [(call.at, call.body) for call in make_session(PROFILES[generate], seed)]
@@ -72,9 +76,9 @@ def cache_sim_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         count = rough_count if generate else MessageCounter(counter_for(chosen)).count_text
         results.append(replay(name, calls, chosen, provider or "", per_block=not collapse_runs, count=count))
     if plot:
-        _plot(plot, results)
+        write_picture(plot, draw(results))
     if as_json:
-        click.echo(json.dumps({"sessions": [result.to_dict() for result in results]}, ensure_ascii=False, indent=2))
+        print_values({"sessions": [result.to_dict() for result in results]})
         return
     for result in results:
         _print(result)
@@ -102,14 +106,3 @@ def _print(result: Replay) -> None:
     )
     out.print(table)
     out.print()
-
-
-def _plot(path: str, results: list[Replay]) -> None:
-    from everlong.caching.plot import draw, to_png  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    picture = draw(results)
-    if path.lower().endswith(".svg"):
-        write_output(path, picture)
-    else:
-        to_png(picture, path)
-    click.echo(f"everlong: wrote {path}", err=True)

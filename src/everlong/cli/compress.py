@@ -1,12 +1,11 @@
-"""``everlong compress``: compact anyone's own transcript, with no API key, or with a model that writes the summary.
+"""``everlong compress``: compacts the conversations of a file, with or without a model that writes the summary.
 
-The compacted conversation goes to stdout or a file, in the format that came in; the report goes to stderr, or to
-stdout as JSON. What compaction is, the context package knows.
+The result goes to stdout or a file, in the format of the input; the report goes to stderr, or to stdout as JSON.
+`everlong.context` does the compaction.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -16,11 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 from rich.text import Text
 
+import everlong.context
+from everlong import config, providers
 from everlong.cli.files import read_input, write_output
-from everlong.cli.picture import fit
+from everlong.cli.output import print_values, tracked
+from everlong.cli.picture import fit, print_changes
 from everlong.cli.screen import console
 from everlong.cli.trust import tell_notices
-from everlong.context.explanation import ExplainedLine, Explanation, Fate, Verdict
+from everlong.context.report import changes
+from everlong.errors import ConfigError, TargetUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
     from everlong.config import Settings
     from everlong.context import CompactionReport, ContextCompressor, Summarizer
+    from everlong.context.explanation import ExplainedLine, Explanation, Fate, Verdict
     from everlong.model import Message
     from everlong.wire import Transcript, TranscriptConversation
 
@@ -36,16 +40,18 @@ if TYPE_CHECKING:
 @click.command("compress")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--context-length", type=click.IntRange(min=1), help="The model's window in tokens.  [default: 200000]")
-@click.option("--threshold", help="Share of the window where compaction starts (0.0 to 1.0, or auto).")
+@click.option("--threshold", help="Share of the window at which compaction starts (0.0 to 1.0, or auto).")
 @click.option("--budget", type=click.IntRange(min=1), help="Make each conversation fit this many tokens.")
 @click.option("--focus", help="A topic that the summary puts first.")
 @click.option("--model", help="Count tokens as this model does.  [default: the one the file names]")
-@click.option("--summarizer", metavar="PROVIDER:MODEL", help="Let this model write the summary; auto: as configured.")
+@click.option(
+    "--summarizer", metavar="PROVIDER:MODEL", help="Let this model write the summary; auto for the configured one."
+)
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the conversation here, not to stdout.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout.")
 @click.option("--diff", is_flag=True, help="Show what was kept, summarized and cleared instead of the conversation.")
 @click.option("--explain", is_flag=True, help="Say for every line why it was kept or dropped, instead of the result.")
-@click.option("--why", metavar="TEXT", help="The same, only for the lines that contain TEXT.")
+@click.option("--why", metavar="TEXT", help="Like --explain, only for lines that contain TEXT.")
 def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     file: str,
     context_length: int | None,
@@ -63,12 +69,12 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     """Compact the conversation(s) in FILE, or in standard input for "-".
 
     FILE is a message list or a request body in the OpenAI or Anthropic format, JSONL of messages or of conversations,
-    or a Claude Code session log; what comes out has the same format (of a log: its messages). Nothing is sent anywhere,
+    or a Claude Code session log. The result has the same format; of a log, its messages. Nothing is sent anywhere
     unless --summarizer names a model.
     """
     transcript = read_input(file)
     explain = explain or why is not None
-    make_engine = _engines(
+    make_engine = _make_engines(
         {} if threshold is None else {"compression.threshold": threshold}, context_length, summarizer
     )
     compacted, reports, explanations = _compact(transcript, make_engine, model, budget, focus, explain=explain)
@@ -79,7 +85,7 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         click.echo(f"everlong: wrote {output}", err=True)
     if as_json:
         report = _json_report(transcript, reports, explanations, compacted if diff else [])
-        click.echo(json.dumps(report, ensure_ascii=False, indent=2))
+        print_values(report)
     else:
         if diff:
             _print_changes(transcript, compacted)
@@ -101,15 +107,13 @@ def _compact(
     *,
     explain: bool,
 ) -> tuple[list[list[Message]], list[CompactionReport], list[Explanation]]:
-    from everlong.cli.screen import tracked  # noqa: PLC0415 - keeps `everlong --help` quick
-
     results: list[list[Message]] = []
     reports: list[CompactionReport] = []
     explanations: list[Explanation] = []
     for conversation in tracked(transcript.conversations, "compacting"):
         engine = make_engine(model or conversation.model)
         engine.overhead_tokens = engine.counter.count_tools(conversation.tools)
-        target = None if budget is None else _target(budget, engine.overhead_tokens)
+        target = None if budget is None else _subtract_overhead(budget, engine.overhead_tokens)
         if explain:
             told = engine.explain(conversation.messages, focus_topic=focus, force=True, target_tokens=target)
             explanations.append(told)
@@ -122,49 +126,44 @@ def _compact(
     return results, reports, explanations
 
 
-def _engines(
+def _make_engines(
     overrides: dict[str, Any], context_length: int | None, summarizer: str | None
 ) -> Callable[[str | None], ContextCompressor]:
-    """What gives the engine for a model's name, one for each."""
-    from everlong.caching.rules import prices_for  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.config import load_settings  # noqa: PLC0415 - as above
-    from everlong.context import ContextCompressor  # noqa: PLC0415 - as above
+    """Return a function that returns the engine for a model, the same one each time."""
+    from everlong.caching.rules import prices_for  # noqa: PLC0415 - keeps `--help` quick
     from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH  # noqa: PLC0415 - as above
 
-    loaded = load_settings(overrides)
+    loaded = config.load_settings(overrides)
     tell_notices(loaded)
     settings = loaded.settings
-    writer = None if summarizer is None else _summarizer(summarizer, settings)
+    writer = None if summarizer is None else _open_summarizer(summarizer, settings)
     window = context_length or DEFAULT_CONTEXT_LENGTH
 
     @cache
-    def engine_for(model: str | None) -> ContextCompressor:
-        engine = ContextCompressor(window, settings=settings.compression, summarizer=writer, model=model)
+    def engine_for(model: str | None) -> everlong.context.ContextCompressor:
+        engine = everlong.context.ContextCompressor(
+            window, settings=settings.compression, summarizer=writer, model=model
+        )
         engine.prices = prices_for(model or "")
         return engine
 
     return engine_for
 
 
-def _summarizer(name: str, settings: Settings) -> Summarizer:
-    from everlong.errors import ConfigError  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.providers import ProviderSummarizer, connect, summarizer_for  # noqa: PLC0415 - as above
-
+def _open_summarizer(name: str, settings: Settings) -> Summarizer:
     if name != "auto":
-        return ProviderSummarizer(connect(name, settings))
-    found = summarizer_for(settings)
+        return providers.ProviderSummarizer(providers.connect(name, settings))
+    found = providers.summarizer_for(settings)
     if found is None:
         raise ConfigError(
-            "--summarizer auto finds no model: there is no key of a provider, and auxiliary.compression names none; "
+            "--summarizer auto finds no model: no provider has a key, and auxiliary.compression names none; "
             "store a key with everlong auth set PROVIDER, or leave the option out",
             key="auxiliary.compression.provider",
         )
     return found
 
 
-def _target(budget: int, overhead: int) -> int:
-    from everlong.errors import TargetUnreachable  # noqa: PLC0415 - keeps `everlong --help` quick
-
+def _subtract_overhead(budget: int, overhead: int) -> int:
     if budget <= overhead:
         raise TargetUnreachable(budget, overhead + 1)
     return budget - overhead
@@ -176,8 +175,8 @@ def _json_report(
     explanations: list[Explanation],
     compacted: list[list[Message]],
 ) -> dict[str, Any]:
-    """The reports, with what became of each message and line where that was asked for."""
-    accounts: list[dict[str, Any]] = [{} for _ in reports]  # and nothing to add where it was not asked for
+    """Return the reports, with the fate of each message and line if that was asked for."""
+    accounts: list[dict[str, Any]] = [{} for _ in reports]  # empty if not asked for
     for account, explanation in zip(accounts, explanations, strict=False):
         account["explanation"] = explanation.to_dict()
     for account, conversation, messages in zip(accounts, transcript.conversations, compacted, strict=False):
@@ -194,21 +193,15 @@ def _json_report(
 
 
 def _listed_changes(before: list[Message], after: list[Message]) -> list[dict[str, Any]]:
-    from everlong.context.report import changes  # noqa: PLC0415 - only for those who ask
-
     return [{"source": one.source, "fate": one.fate, "role": one.message["role"]} for one in changes(before, after)]
 
 
 def _print_changes(transcript: Transcript, compacted: list[list[Message]]) -> None:
-    from everlong.cli.picture import print_changes  # noqa: PLC0415 - rich is only needed here
-
     for conversation, messages in zip(transcript.conversations, compacted, strict=True):
         print_changes(conversation.messages, messages)
 
 
 def _print_explanations(transcript: Transcript, explanations: list[Explanation]) -> None:
-    from everlong.cli.compress import print_explanation  # noqa: PLC0415 - rich is only needed here
-
     for conversation, explanation in zip(transcript.conversations, explanations, strict=True):
         if explanation.lines:
             print_explanation(explanation, _name(conversation, len(explanations)).removesuffix(": "))
@@ -224,8 +217,8 @@ def _print_reports(transcript: Transcript, reports: list[CompactionReport]) -> N
         click.echo(f"everlong: … {len(pairs) - 20} more; in all {before:,} → {after:,} tokens", err=True)
     if all(report.outcome == "unchanged" for report in reports):
         click.echo(
-            "everlong: nothing to compact: what is not protected is empty. A smaller --context-length, or --budget N "
-            "for an exact size, compacts more",
+            "everlong: nothing to compact: all messages are protected. Use a smaller --context-length, or --budget N "
+            "for an exact size",
             err=True,
         )
 
@@ -235,7 +228,7 @@ def _name(conversation: TranscriptConversation, total: int) -> str:
 
 
 def describe(report: CompactionReport) -> str:
-    """One line for a person: what was done, before and after."""
+    """Return one line on a compaction: the outcome and the sizes before and after."""
     if report.outcome == "unchanged":
         return f"unchanged, {report.tokens_before:,} tokens in {report.messages_before} messages"
     line = (
@@ -261,44 +254,44 @@ _STYLES: dict[Fate, str] = {
 }
 _UNBOUNDED = 1_000_000
 _MOST_LOST = 4
-_TELLING = 8
-"""Characters from which on it is worth a remark that the same words stand elsewhere."""
+_LEAST_REMARKABLE = 8
+"""Least characters of a text for a remark that it also stands elsewhere."""
 
-_Told: TypeAlias = tuple[ExplainedLine, Verdict]
+_LineVerdict: TypeAlias = "tuple[ExplainedLine, Verdict]"
 
 
 def print_explanation(explanation: Explanation, name: str = "") -> None:
-    """Every line with its reason, then how many fared how."""
+    """Print every line with its reason, then the number of lines for each fate."""
     out = console(highlight=False)
-    if not out.is_terminal:  # whoever searches the output wants whole lines
+    if not out.is_terminal:  # grep needs whole lines
         out = console(highlight=False, width=_UNBOUNDED)
     if name:
         out.print(Text(f"== {name}", style="bold"))
     for index, lines in explanation.by_message():
         out.print(Text(f"message {index}, {lines[0].role}", style="bold"))
-        for run in _runs(lines):
+        for run in _group_runs(lines):
             _print_run(run, out)
     total = len(explanation.lines)
     figures = ", ".join(f"{number:,} {fate}" for fate, number in explanation.fates.items())
     out.print(Text(f"{total:,} line{'' if total == 1 else 's'}: {figures}", style="bold"))
 
 
-def _runs(lines: Sequence[ExplainedLine]) -> Iterator[list[_Told]]:
-    """Verdicts that follow each other and say the same."""
+def _group_runs(lines: Sequence[ExplainedLine]) -> Iterator[list[_LineVerdict]]:
+    """Yield runs of neighbouring verdicts that say the same."""
     told = ((line, part) for line in lines for part in line.parts)
     for _, run in groupby(told, key=lambda pair: _heading(pair[1])):
         yield list(run)
 
 
 def _heading(verdict: Verdict) -> tuple[Fate, str, str]:
-    """What a run of lines has in common: the fate, the reason, and the summary's words where they say more."""
+    """Return what a run of lines shares: the fate, the reason, and the summary's words if they differ."""
     where = f"{verdict.section}: " if verdict.section and verdict.fate in ("quoted", "told") else ""
     item = verdict.item or ""
     says_more = item.removeprefix("- ") != verdict.text
     return verdict.fate, where + verdict.reason, item if says_more else ""
 
 
-def _print_run(run: list[_Told], out: Console) -> None:
+def _print_run(run: list[_LineVerdict], out: Console) -> None:
     fate, reason, item = _heading(run[0][1])
     out.print(Text(f"  {fate:<8} {reason}", style=_STYLES[fate]))
     for line, verdict in run:
@@ -311,10 +304,10 @@ def _print_run(run: list[_Told], out: Console) -> None:
 
 
 def _remark(verdict: Verdict) -> str:
-    """What a person would look for next: where the same words stand, or what is lost with them."""
-    if verdict.also is not None and len(verdict.text) >= _TELLING:
+    """Return where else the same words stand, or what is lost with them."""
+    if verdict.also is not None and len(verdict.text) >= _LEAST_REMARKABLE:
         return f"  (also in message {verdict.also} of the result)"
-    lost = [name for name in verdict.lost if len(name) > 2 or not name.isdigit()]  # the number of a line is no loss
+    lost = [name for name in verdict.lost if len(name) > 2 or not name.isdigit()]  # a line number is no loss
     if not lost:
         return ""
     more = f" and {len(lost) - _MOST_LOST} more" if len(lost) > _MOST_LOST else ""

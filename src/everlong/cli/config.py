@@ -1,7 +1,6 @@
-"""``everlong config``: show the effective settings, set one in a file, tell where the files are.
+"""``everlong config``: shows the settings in effect, sets one in a file, and names the files.
 
-Data goes to stdout, what was done to stderr. The rules of settings are in `everlong.config`; this module only prints
-and asks it.
+`everlong.config` has the rules; this module prints.
 """
 
 from __future__ import annotations
@@ -14,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from everlong import config
+from everlong.cli.output import json_option, print_values
 from everlong.cli.trust import tell_notices
+from everlong.errors import ConfigError
 
 if TYPE_CHECKING:
     from everlong.config import LoadedSettings
@@ -28,13 +30,11 @@ def config_group() -> None:
 
 
 @config_group.command("show")
-@click.option("--origin", is_flag=True, help="Also tell where each value comes from.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--origin", is_flag=True, help="Also show where each value comes from.")
+@json_option
 def show(origin: bool, as_json: bool) -> None:
-    """Print every setting with the value in effect."""
-    from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    loaded = load_settings()
+    """Print every setting with its value in effect."""
+    loaded = config.load_settings()
     tell_notices(loaded)
     if as_json:
         values = _without_passwords(loaded.settings.model_dump())
@@ -43,7 +43,7 @@ def show(origin: bool, as_json: bool) -> None:
                 ".".join(path): {"value": value, "origin": str(loaded.origins[".".join(path)])}
                 for path, value in _leaves(values)
             }
-        click.echo(json.dumps(values, ensure_ascii=False, indent=2, default=str))
+        print_values(values)
         return
     click.echo("\n".join(_listing(loaded, origin)))
 
@@ -55,91 +55,84 @@ def show(origin: bool, as_json: bool) -> None:
 def set_(key: str, value: str, project: bool) -> None:
     """Set KEY (such as compression.threshold) to VALUE in a configuration file; comments in it are kept.
 
-    With --project you trust the folder with what you write, unless its file said something else that you have not
-    trusted yet.
+    With --project, the folder is trusted with this value, unless its file has other settings that you have not trusted.
     """
-    from everlong.config import set_value, user_config_path  # noqa: PLC0415 - keeps `everlong --help` quick
-
     if project:
         path, understood, note = set_in_project(key, value)
     else:
-        path, note = user_config_path(), ""
-        understood = set_value(path, key, value)
+        path, note = config.user_config_path(), ""
+        understood = config.set_value(path, key, value)
     shown = json.dumps(_without_passwords(understood), ensure_ascii=False, default=str)
     click.echo(f"{key} is now {shown} in {path}", err=True)
     if note:
         click.echo(f"note: {note}", err=True)
-    _warn_if_overridden(key, str(path))
+    for line in override_note(key, path):
+        click.echo(line, err=True)
 
 
 @config_group.command("path")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def path_(as_json: bool) -> None:
     """Print where the configuration files are and whether they exist."""
-    from everlong.config import (  # noqa: PLC0415 - keeps `everlong --help` quick
-        new_project_config_path,
-        project_config_path,
-        user_config_path,
-    )
-
-    user = user_config_path()
-    found = project_config_path()
+    user = config.user_config_path()
+    found = config.project_config_path()
     files = {
         "user": {"path": str(user), "exists": user.is_file()},
-        "project": {"path": str(found or new_project_config_path()), "exists": found is not None},
+        "project": {"path": str(found or config.new_project_config_path()), "exists": found is not None},
     }
     if as_json:
-        click.echo(json.dumps(files, ensure_ascii=False, indent=2))
+        print_values(files)
         return
     for name, file in files.items():
         click.echo(f"{name + ':':<9}{file['path']}{'' if file['exists'] else '  (does not exist)'}")
 
 
 def set_in_project(key: str, value: str) -> tuple[Path, Any, str]:
-    """Set a key in the project's file, and trust the folder with it; the file, the value, and what the user must know.
+    """Set a key in the project's file, and trust the folder with it.
+
+    Returns the file, the value as understood, and a note for the user.
 
     Raises:
-        ConfigError: no folder may set the key, or the value is not allowed.
+        ConfigError: a folder may not set the key, or the value is not allowed.
     """
-    from everlong.config import catalog, new_project_config_path, project_config_path, set_value  # noqa: PLC0415
-    from everlong.config.trust import (  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.config.trust import (  # noqa: PLC0415 - keeps `--help` quick
         folder_records,
         folder_wishes,
         is_decided,
         may_set,
         remember_folder,
     )
-    from everlong.errors import ConfigError  # noqa: PLC0415 - as above
 
-    if not may_set(key) and (key in catalog() or "." in key):
+    if not may_set(key) and (key in config.catalog() or "." in key):
         raise ConfigError(
-            f"{key} cannot be set for a folder: where data, credentials and money go is said in your own file only; "
-            f"leave --project out, or set one of {', '.join(one for one in catalog() if may_set(one))}",
+            f"{key} cannot be set for a folder: only your own file says where data, credentials and money go; "
+            f"leave --project out, or set one of {', '.join(one for one in config.catalog() if may_set(one))}",
             key,
         )
-    path = project_config_path() or new_project_config_path()
+    path = config.project_config_path() or config.new_project_config_path()
     folder = path.parent.parent
     before, record = folder_wishes(folder), folder_records().get(folder.resolve())
     is_own = not path.exists() or (record is not None and record.is_trusted and is_decided(before))
-    understood = set_value(path, key, value)
+    understood = config.set_value(path, key, value)
     if not is_own:
-        return path, understood, f"the file says more that you have not trusted; see: everlong trust add {folder}"
+        return (
+            path,
+            understood,
+            f"the file has other settings that you have not trusted; see: everlong trust add {folder}",
+        )
     remember_folder(folder_wishes(folder), is_trusted=True)
     return path, understood, ""
 
 
-def _warn_if_overridden(key: str, path: str) -> None:
-    """Say so when the value just written is not the one in effect."""
-    from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.errors import ConfigError  # noqa: PLC0415
-
+def override_note(key: str, path: Path) -> Iterator[str]:
+    """Yield a note if the value just written to a file is not the one in effect."""
     try:
-        where = load_settings().origins.get(key)
+        where = config.load_settings().origins.get(key)
     except ConfigError as error:
-        click.echo(f"note: it has no effect yet, because {error}", err=True)
+        yield f"note: it has no effect yet, because {error}"
         return
-    if where is not None and where.kind != "default" and where.name != path:
-        click.echo(f"note: {where} overrides it", err=True)
+    if where is not None and where.kind != "default" and where.name != str(path):
+        yield f"note: {where} overrides it"
 
 
 _PASSWORD = re.compile(r"(?P<before>[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s:@]*:)[^/?#\s]*(?=@)")
@@ -149,7 +142,7 @@ _IN_QUERY = re.compile(
 
 
 def _without_passwords(value: Any) -> Any:
-    """Return settings with the passwords in their addresses left out: what is shown is copied into reports."""
+    """Return settings without the passwords in addresses, because people copy the output into reports."""
     if isinstance(value, dict):
         return {name: _without_passwords(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -160,7 +153,7 @@ def _without_passwords(value: Any) -> Any:
 
 
 def _leaves(values: dict[Any, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every setting as a path and its value; what plugins nest below their own keys stays whole."""
+    """Yield every setting as a path and a value; the nested settings of a plugin stay one value."""
     for name, value in values.items():
         path = (*above, str(name))
         if isinstance(value, dict) and value and len(path) < 3:
@@ -170,8 +163,8 @@ def _leaves(values: dict[Any, Any], above: tuple[str, ...] = ()) -> Iterator[tup
 
 
 def _listing(loaded: LoadedSettings, with_origin: bool) -> list[str]:
-    """The settings as YAML; with origins in an aligned column of comments."""
-    from everlong.config.yaml_file import scalar_text  # noqa: PLC0415 - keeps `everlong --help` quick
+    """Return the settings as lines of YAML, with their origins in a column of comments."""
+    from everlong.config.yaml_file import scalar_text  # noqa: PLC0415 - keeps `--help` quick
 
     rows: list[tuple[str, str]] = []
     open_sections: tuple[str, ...] = ()

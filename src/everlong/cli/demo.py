@@ -1,7 +1,7 @@
-"""``everlong demo``: a long agent session played in a small window, turn by turn, with no key and no network.
+"""``everlong demo``: plays a long agent session in a small window, without a key and without a network.
 
-Plays the shipped session through the real engine as an agent's host would: check before each request, compact when
-due, go on. Then shows the context's size over time, what each compaction did, and what is still known of the beginning.
+The shipped session runs through the real engine as in an agent: check before each request, and compact when due. Then
+the command shows the size of the context over time, each compaction, and which early facts are still known.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import everlong.context
+from everlong.cli.output import print_values, say
+from everlong.model import calls_of, is_system, text_of
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -22,39 +26,39 @@ if TYPE_CHECKING:
 
 
 @click.command("demo")
-@click.option("--window", type=click.IntRange(min=2048), default=32_768, show_default=True, help="The model's window.")
+@click.option(
+    "--window", type=click.IntRange(min=2048), default=32_768, show_default=True, help="The model's window in tokens."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def demo_command(window: int, as_json: bool) -> None:
     """Play a long agent session in a small window and show what compaction does to it."""
     session, facts = load_session()
-    click.echo(
-        f"everlong: playing {len(session):,} messages of an agent session in a {window:,}-token window", err=True
-    )
+    say(f"playing {len(session):,} messages of an agent session in a {window:,}-token window")
     played = play(session, window)
     known = [bool(still_known(fact, played.context)) for fact in facts]
     if as_json:
-        click.echo(json.dumps(_figures(played, facts, known), ensure_ascii=False, indent=2))
+        print_values(_figures(played, facts, known))
         return
     _show(played, facts, known)
 
 
 @dataclass(slots=True)
 class Played:
-    """What happened while a session was played."""
+    """The record of a played session."""
 
     window: int
     threshold: int
     sizes: list[int] = field(default_factory=list)
     """Tokens of the context before each request."""
     raw_sizes: list[int] = field(default_factory=list)
-    """Tokens it would have had without compaction."""
+    """Tokens of the context before each request without compaction."""
     compactions: list[tuple[int, CompactionReport]] = field(default_factory=list)
-    """At which message each one happened, and its report."""
+    """The message at which each compaction happened, and its report."""
     context: list[Message] = field(default_factory=list)
 
 
 def load_session() -> tuple[list[Message], list[dict[str, Any]]]:
-    """The shipped session and the facts that it states."""
+    """Return the shipped session and the facts that it states."""
     folder = files("everlong.cli") / "demo_session"
     lines = (folder / "session.jsonl").read_text(encoding="utf-8").splitlines()
     facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
@@ -62,15 +66,13 @@ def load_session() -> tuple[list[Message], list[dict[str, Any]]]:
 
 
 def play(session: Sequence[Message], window: int) -> Played:
-    """Run a recorded session through the engine as a host would."""
-    from everlong.context import ContextCompressor  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    engine = ContextCompressor(window)
+    """Run a recorded session through the engine as an agent would."""
+    engine = everlong.context.ContextCompressor(window)
     played = Played(window, engine.threshold_tokens)
     raw = 0
     for index, message in enumerate(session):
-        if message["role"] == "assistant":  # a host asks the model here, so the context must fit now
-            _before_request(engine, played, index)
+        if message["role"] == "assistant":  # an agent calls the model here, so the context must fit now
+            _compact_if_due(engine, played, index)
             played.sizes.append(engine.counter.total(played.context))
             played.raw_sizes.append(raw)
         played.context.append(message)
@@ -78,7 +80,7 @@ def play(session: Sequence[Message], window: int) -> Played:
     return played
 
 
-def _before_request(engine: ContextCompressor, played: Played, index: int) -> None:
+def _compact_if_due(engine: ContextCompressor, played: Played, index: int) -> None:
     if engine.should_compress_preflight(played.context):
         played.context = engine.compress(played.context)
         assert engine.last_report is not None  # noqa: S101 - compress always leaves one
@@ -86,9 +88,7 @@ def _before_request(engine: ContextCompressor, played: Played, index: int) -> No
 
 
 def still_known(fact: dict[str, Any], context: Sequence[Message]) -> str:
-    """The first words by which a fact still stands in a context; empty where it does not."""
-    from everlong.model import calls_of, is_system, text_of  # noqa: PLC0415 - keeps `everlong --help` quick
-
+    """Return the words that still state a fact in a context; empty if none do."""
     texts = [
         text for m in context if not is_system(m) for text in (text_of(m), *(call.arguments for call in calls_of(m)))
     ]
@@ -108,7 +108,7 @@ def _figures(played: Played, facts: Sequence[dict[str, Any]], known: Sequence[bo
 
 
 def _show(played: Played, facts: Sequence[dict[str, Any]], known: Sequence[bool]) -> None:
-    from everlong.cli.picture import console  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.cli.picture import console  # noqa: PLC0415 - keeps `--help` quick
 
     out = console()
     _show_curve(played, out)
@@ -117,7 +117,7 @@ def _show(played: Played, facts: Sequence[dict[str, Any]], known: Sequence[bool]
 
 
 def _show_curve(played: Played, out: Console) -> None:
-    from everlong.cli.picture import curve  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.cli.picture import curve  # noqa: PLC0415 - keeps `--help` quick
 
     out.print(f"\n[bold]Context size before each of {len(played.sizes):,} requests[/]")
     width = min(100, out.width - 12)
@@ -134,7 +134,7 @@ def _show_curve(played: Played, out: Console) -> None:
 
 
 def _show_compactions(played: Played, out: Console) -> None:
-    from rich.table import Table  # noqa: PLC0415 - keeps `everlong --help` quick
+    from rich.table import Table  # noqa: PLC0415 - keeps `--help` quick
 
     table = Table(title=f"{len(played.compactions)} compactions", title_justify="left", box=None, padding=(0, 2, 0, 0))
     for column in ("at message", "tokens before", "after", "saved", "messages", "summary", "quality", "ms"):
@@ -154,7 +154,7 @@ def _show_compactions(played: Played, out: Console) -> None:
 
 
 def _show_facts(played: Played, facts: Sequence[dict[str, Any]], known: Sequence[bool], out: Console) -> None:
-    from rich.markup import escape  # noqa: PLC0415 - keeps `everlong --help` quick
+    from rich.markup import escape  # noqa: PLC0415 - keeps `--help` quick
 
     from everlong.cli.picture import fit  # noqa: PLC0415 - as above
 

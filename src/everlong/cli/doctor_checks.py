@@ -1,4 +1,7 @@
-"""What the checks of ``everlong doctor`` share: findings, the settings they look at, folders that can be written to."""
+"""The checks of ``everlong doctor``, by subject; `CHECKS` lists them in the order in which they run.
+
+A check yields findings. It imports what it checks when it runs: a broken package is a finding, not a traceback.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,25 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
+
+from everlong import config
+from everlong.cli.output import format_bytes
+from everlong.config.paths import data_home
+from everlong.errors import ConfigError, NotesError, ProviderError, StoreError
+from everlong.providers.keys import key_source
+from everlong.providers.names import ENDPOINTS, endpoint_for
 
 if TYPE_CHECKING:
     from everlong.config import Settings
@@ -27,101 +38,10 @@ if TYPE_CHECKING:
     from everlong.providers.names import Endpoint
     from everlong.store.postgres import PostgreSQL
 
-__all__ = [
-    "EXTRAS",
-    "DoctorSituation",
-    "Finding",
-    "check_call",
-    "check_clock",
-    "check_config",
-    "check_disk",
-    "check_engine",
-    "check_folder",
-    "check_gateway",
-    "check_keys",
-    "check_local",
-    "check_logs",
-    "check_memory",
-    "check_model",
-    "check_packages",
-    "check_plugins",
-    "check_python",
-    "check_sandbox",
-    "check_store",
-    "check_summaries",
-    "check_terminal",
-    "fail",
-    "folder_problem",
-    "nearest_folder",
-    "ok",
-    "warn",
-]
+__all__ = ["CHECKS", "EXTRAS", "DoctorSituation", "Finding", "State", "fail"]
 
 State = Literal["ok", "warn", "fail"]
-
-
-class Finding(NamedTuple):
-    """What one check found, in a sentence, and what to do about it."""
-
-    name: str
-    state: State
-    text: str
-    advice: str = ""
-
-
-def ok(name: str, text: str) -> Finding:
-    """All is well."""
-    return Finding(name, "ok", text)
-
-
-def warn(name: str, text: str, advice: str) -> Finding:
-    """It works, but perhaps not as meant."""
-    return Finding(name, "warn", text, advice)
-
-
-def fail(name: str, text: str, advice: str) -> Finding:
-    """It does not work."""
-    return Finding(name, "fail", text, advice)
-
-
-@dataclass
-class DoctorSituation:
-    """What the checks look at."""
-
-    call: bool = False
-    """Whether anything outside of this machine, or any server at all, may be talked to."""
-    connection: Connection | None = None
-    """The chosen model, once it is known that it can be called."""
-
-    @cached_property
-    def settings(self) -> Settings:
-        """The settings in effect; the defaults where they cannot be read, which is a finding of its own."""
-        from everlong.config import Settings, load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
-        from everlong.errors import ConfigError  # noqa: PLC0415 - as above
-
-        try:
-            return load_settings().settings
-        except (ConfigError, OSError):
-            return Settings()
-
-
-def nearest_folder(path: Path) -> Path:
-    """The path itself, or the nearest one above it that is there."""
-    path = path.absolute()
-    return next((one for one in (path, *path.parents) if one.exists()), path)
-
-
-def folder_problem(folder: Path) -> str | None:
-    """Why nothing can be written to a folder, or it cannot be made; None where it can."""
-    there = nearest_folder(folder)
-    if not there.is_dir():
-        return f"{there} is no folder"
-    try:
-        with tempfile.TemporaryFile(dir=there):
-            return None
-    except OSError as error:
-        return f"{there} cannot be written to ({error.strerror or error})"
-
+Check: TypeAlias = "Callable[[DoctorSituation], Iterable[Finding]]"
 
 EXTRAS = {
     "anthropic": ("anthropic", "genai-prices", "keyring"),
@@ -135,14 +55,69 @@ EXTRAS = {
     "langchain": ("langchain",),
     "openai-agents": ("openai-agents",),
 }
-"""What each extra of the package brings."""
-
+"""The packages of each extra."""
 _LEAST_PYTHON = (3, 11)
 _LEAST_COLUMNS = 60
+_QUICK_BYTES = 500_000_000
+"""Larger files are not read completely: that takes too long."""
+_QUICK_MESSAGES = 5_000
+"""Stores with more messages are not verified hash by hash."""
+_LOW_BYTES, _LEAST_BYTES = 500_000_000, 20_000_000
+_RESTORE = "restore a backup, or name another file: everlong config set store.path PATH"
+_ELSEWHERE = "everlong config set store.path PATH names another place"
+_CALL_SECONDS = 30.0
+_MOST_CLOCK_SECONDS = 60.0
+_LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
+_CHOOSE_MODEL = "everlong config set agent.model PROVIDER:MODEL"
+
+
+class Finding(NamedTuple):
+    """The result of one check, in a sentence, with advice."""
+
+    name: str
+    state: State
+    text: str
+    advice: str = ""
+
+
+def ok(name: str, text: str) -> Finding:
+    """Return a finding that all is well."""
+    return Finding(name, "ok", text)
+
+
+def warn(name: str, text: str, advice: str) -> Finding:
+    """Return a finding that something works, but perhaps not as intended."""
+    return Finding(name, "warn", text, advice)
+
+
+def fail(name: str, text: str, advice: str) -> Finding:
+    """Return a finding that something does not work."""
+    return Finding(name, "fail", text, advice)
+
+
+@dataclass
+class DoctorSituation:
+    """The settings and the model that the checks look at."""
+
+    call: bool = False
+    """True if checks may talk to servers, on this machine or outside."""
+    connection: Connection | None = None
+    """The chosen model, once a check has found that it can be called."""
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings in effect, or the defaults if they cannot be read: `check_config` reports that."""
+        try:
+            return config.load_settings().settings
+        except (ConfigError, OSError):
+            return config.Settings()
+
+
+# -- installation and settings -----------------------------------------------------------------------------------------
 
 
 def check_python(_: DoctorSituation) -> Iterator[Finding]:
-    """Which Python runs which Everlong."""
+    """Check the version of Python."""
     found = f"Everlong {metadata.version('everlong')}, Python {platform.python_version()} on {platform.system()}"
     if sys.version_info < _LEAST_PYTHON:
         yield fail("python", f"{found} is too old", "install Python 3.11 or newer, and Everlong with it")
@@ -151,8 +126,8 @@ def check_python(_: DoctorSituation) -> Iterator[Finding]:
 
 
 def check_packages(_: DoctorSituation) -> Iterator[Finding]:
-    """Which extras are there."""
-    missing = {extra: [name for name in names if not _version(name)] for extra, names in EXTRAS.items()}
+    """Check which extras are installed."""
+    missing = {extra: [name for name in names if not _installed_version(name)] for extra, names in EXTRAS.items()}
     there = [extra for extra, names in missing.items() if not names]
     absent = [extra for extra, names in missing.items() if names]
     text = f"extras: {', '.join(there) or 'none'}; not installed: {', '.join(absent) or 'none'}"
@@ -164,7 +139,7 @@ def check_packages(_: DoctorSituation) -> Iterator[Finding]:
         yield ok("packages", text)
 
 
-def _version(name: str) -> str | None:
+def _installed_version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -172,12 +147,9 @@ def _version(name: str) -> str | None:
 
 
 def check_config(_: DoctorSituation) -> Iterator[Finding]:
-    """The configuration files, and every problem in them."""
-    from everlong.config import load_settings, project_config_path, user_config_path  # noqa: PLC0415 - quick --help
-    from everlong.errors import ConfigError  # noqa: PLC0415 - as above
-
+    """Check the configuration files, and report every problem in them."""
     try:
-        loaded = load_settings()
+        loaded = config.load_settings()
     except ConfigError as error:
         listed = [line.removeprefix("  - ") for line in str(error).splitlines() if line.startswith("  - ")]
         for sentence in listed or [str(error)]:
@@ -186,21 +158,23 @@ def check_config(_: DoctorSituation) -> Iterator[Finding]:
     except OSError as error:  # the working directory is gone, for one
         yield fail("config", f"no configuration can be read: {error.strerror or error}", "go to a folder that is there")
         return
-    files = [path for path in (user_config_path(), project_config_path()) if path is not None and path.is_file()]
+    files = [
+        path
+        for path in (config.user_config_path(), config.project_config_path())
+        if path is not None and path.is_file()
+    ]
     changed = sum(origin.kind != "default" for origin in loaded.origins.values())
-    names = " and ".join(map(str, files)) or f"no file ({user_config_path()} is not there)"
+    names = " and ".join(map(str, files)) or f"no file ({config.user_config_path()} is not there)"
     yield ok("config", f"{names}; settings that are not the default: {changed}")
 
 
 def check_folder(_: DoctorSituation) -> Iterator[Finding]:
-    """Whether what this folder brings along counts."""
-    from everlong.config import load_settings  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.config.trust import folder_wishes, folders_at, is_folder_trusted  # noqa: PLC0415 - as above
-    from everlong.errors import ConfigError  # noqa: PLC0415 - as above
+    """Check whether this folder's settings and instructions are trusted."""
+    from everlong.config.trust import folder_wishes, folders_at, is_folder_trusted  # noqa: PLC0415 - may be broken
 
     folder = folders_at()[0]
     try:
-        notices = load_settings().notices
+        notices = config.load_settings().notices
     except ConfigError:  # a finding of its own
         notices = ()
     for notice in notices:
@@ -215,8 +189,8 @@ def check_folder(_: DoctorSituation) -> Iterator[Finding]:
 
 
 def check_sandbox(situation: DoctorSituation) -> Iterator[Finding]:
-    """What confines the commands of the agent."""
-    from everlong.agent.tools.sandbox import Confinement, find_sandbox  # noqa: PLC0415 - keeps `everlong --help` quick
+    """Check the sandbox of the agent's commands."""
+    from everlong.agent.tools.sandbox import Confinement, find_sandbox  # noqa: PLC0415 - may be broken
 
     mode = situation.settings.agent.sandbox
     confinement = Confinement(mode)
@@ -232,56 +206,13 @@ def check_sandbox(situation: DoctorSituation) -> Iterator[Finding]:
         yield warn("sandbox", f"commands run {confinement.describe()}", advice)
 
 
-def check_engine(situation: DoctorSituation) -> Iterator[Finding]:
-    """Whether the context engine that is named is there."""
-    from everlong.agent.engines import resolve_engine  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.plugins.manager import Plugins  # noqa: PLC0415 - as above
-
-    plugins = Plugins(situation.settings)
-    plugins.load()  # what is wrong with other plugins is told by a check of its own
-    failed = plugins.failed.get(situation.settings.context.engine)
-    said = [] if failed is None else [str(failed)]
-    plugins.warn = said.append
-    engine = resolve_engine(situation.settings, 128_000, plugins=plugins, warn=said.append)
-    for text in said:
-        yield warn("engine", text, "everlong config set context.engine compressor")
-    if not said:
-        yield ok("engine", f"context.engine is {engine.name}")
-
-
-def check_plugins(situation: DoctorSituation) -> Iterator[Finding]:
-    """Which plugins are there, and whether those in use can be loaded."""
-    from everlong.cli.plugins import (  # noqa: PLC0415 - as above
-        Listed,
-        looked_at,
-        missing_plugins,
-    )
-    from everlong.plugins.manager import Plugins  # noqa: PLC0415 - as above
-
-    plugins = Plugins(situation.settings)
-    listed = [one for one in Listed.of(plugins) if one.found.origin != "built-in"]
-    wrong = 0
-    for one in listed:
-        problems = looked_at(one.found).problems if one.is_active else [one.problem] if one.problem else []
-        for text in problems:
-            wrong += 1
-            make = fail if one.is_active else warn
-            yield make("plugins", f"{one.found.name}: {text}", f"everlong plugins doctor {one.found.name} tells more")
-    for text in missing_plugins(plugins, engine=False):
-        wrong += 1
-        yield fail("plugins", text, "everlong plugins list shows what is there")
-    if not wrong:
-        used = ", ".join(one.found.name for one in listed if one.is_active) or "none"
-        yield ok("plugins", f"{len(listed)} {'is' if len(listed) == 1 else 'are'} there; in use: {used}")
-
-
 def check_terminal(_: DoctorSituation) -> Iterator[Finding]:
-    """What can be shown here."""
+    """Check the width and the encoding of the terminal."""
     encoding = (sys.stdout.encoding or "ascii").lower()
     if not sys.stdout.isatty():
         where = "standard output is no terminal"
     else:
-        from rich.console import Console  # noqa: PLC0415 - keeps `everlong --help` quick
+        from rich.console import Console  # noqa: PLC0415 - may be broken
 
         columns = shutil.get_terminal_size().columns
         where = f"{columns} columns, colours: {Console().color_system or 'none'}"
@@ -297,204 +228,11 @@ def check_terminal(_: DoctorSituation) -> Iterator[Finding]:
     yield ok("terminal", f"{where}; {encoding}")
 
 
-def package_folder() -> Path:
-    """Where this package is installed."""
-    return Path(__file__).parent.parent
-
-
-_QUICK_BYTES = 500_000_000
-"""A larger file is not read through, because that takes long."""
-_QUICK_MESSAGES = 5_000
-"""A store with more messages is not verified hash by hash."""
-_LOW_BYTES, _LEAST_BYTES = 500_000_000, 20_000_000
-_RESTORE = "restore a backup, or name another file: everlong config set store.path PATH"
-_ELSEWHERE = "everlong config set store.path PATH names another place"
-
-
-def check_store(situation: DoctorSituation) -> Iterator[Finding]:
-    """Whether the store can be opened, whose it is, and of which version."""
-    from everlong.errors import StoreError  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.opening import default_path  # noqa: PLC0415 - as above
-    from everlong.store.postgres import PostgreSQL  # noqa: PLC0415 - as above
-    from everlong.store.sqlite import SQLite  # noqa: PLC0415 - as above
-    from everlong.store.upgrade import backend_for  # noqa: PLC0415 - as above
-
-    chosen = situation.settings.store
-    try:
-        backend = backend_for(chosen.url or chosen.path or default_path(), 5.0)
-    except StoreError as error:
-        yield fail("store", str(error), "correct store.url or store.path")
-        return
-    if isinstance(backend, SQLite):
-        yield from _file(backend.path, situation)
-    elif isinstance(backend, PostgreSQL) and situation.call:
-        yield from _server(backend)
-    else:
-        yield ok("store", f"{backend.where} was not talked to; --call does it")
-
-
-def _file(path: Path, situation: DoctorSituation) -> Iterator[Finding]:
-    problem = folder_problem(path.parent)
-    if path.is_dir():
-        yield fail("store", f"{path} is a folder, and a store is a file", _ELSEWHERE)
-    elif problem is not None:
-        yield fail("store", f"the store {path} cannot be written: {problem}", _ELSEWHERE)
-    elif not path.exists() or not path.stat().st_size:
-        yield ok("store", f"there is none yet; the first conversation makes {path}")
-    else:
-        try:
-            with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5.0)) as raw:
-                yield from _looked_at(path, raw, situation)
-        except sqlite3.Error as error:
-            yield fail("store", f"{path} is damaged, no database, or not to be read ({error})", _RESTORE)
-
-
-def _looked_at(path: Path, raw: sqlite3.Connection, situation: DoctorSituation) -> Iterator[Finding]:
-    from everlong.store.upgrade import VERSION_TABLE  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    tables = {name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if VERSION_TABLE not in tables:
-        yield fail("store", f"{path} holds tables that are not Everlong's", _ELSEWHERE)
-        return
-    (version,) = raw.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()  # noqa: S608 - a constant
-    schema = _schema(str(version))
-    if path.stat().st_size <= _QUICK_BYTES:
-        (found,) = raw.execute("PRAGMA quick_check(1)").fetchone()
-        if found != "ok":
-            yield fail("store", f"{path} is damaged: {found}", _RESTORE)
-            return
-    if schema.state != "ok":
-        yield ok("store", f"{path} can be read")
-    else:
-        (messages,) = raw.execute("SELECT count(*) FROM node").fetchone()
-        yield _verified(path, messages, situation)
-    yield schema
-
-
-def _verified(path: Path, messages: int, situation: DoctorSituation) -> Finding:
-    from everlong.store import open_store  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    if messages > _QUICK_MESSAGES:
-        return ok("store", f"{path}, {messages:,} messages; `everlong sessions verify` checks every hash")
-    with open_store(situation.settings.store) as store:
-        problems = store.verify().problems
-    if problems:
-        return fail("store", f"{path} contradicts itself: {problems[0]}", _RESTORE)
-    return ok("store", f"{path}, {messages:,} messages, every hash is right")
-
-
-def _schema(version: str) -> Finding:
-    from everlong.store.upgrade import HEAD, is_known  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    if version == HEAD:
-        return ok("migrations", f"the schema is {HEAD}, the newest")
-    if is_known(version):
-        text = f"the schema is {version}, this version's is {HEAD}; it is brought up to date when the store is opened"
-        return warn("migrations", text, "copy the file first if an older Everlong has to open it again")
-    text = f"the schema is {version!r}, and this version knows up to {HEAD!r}"
-    return fail("migrations", text, "update Everlong: the store was written by a newer version")
-
-
-def _server(backend: PostgreSQL) -> Iterator[Finding]:
-    from sqlalchemy.exc import DBAPIError  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    from everlong.errors import StoreError  # noqa: PLC0415 - as above
-    from everlong.store.upgrade import version_of  # noqa: PLC0415 - as above
-
-    advice = "check store.url, the server and the network"
-    backend.url = backend.url.update_query_dict({"connect_timeout": "5"})
-    try:
-        engine = backend.engine()
-        try:
-            with engine.connect() as connection:
-                version = version_of(connection)
-                is_empty = version is None and backend.is_empty(connection)
-        finally:
-            engine.dispose()
-    except StoreError as error:
-        yield fail("store", str(error), advice)
-        return
-    except DBAPIError as error:
-        yield fail("store", str(backend.translated(error)), advice)
-        return
-    if version is not None:
-        yield ok("store", f"{backend.where} answers")
-        yield _schema(version)
-    elif is_empty:
-        yield ok("store", f"{backend.where} answers and is empty; the first conversation makes its tables")
-    else:
-        yield fail("store", f"{backend.where} holds tables that are not Everlong's", "name another database")
-
-
-def check_disk(situation: DoctorSituation) -> Iterator[Finding]:
-    """How much room is left where data is kept."""
-    from everlong.cli.sessions_common import size  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.config.paths import data_home  # noqa: PLC0415 - as above
-
-    folder = nearest_folder(Path(situation.settings.store.path or data_home()).expanduser())
-    free = shutil.disk_usage(folder).free
-    text = f"{size(free)} are free at {folder}"
-    if free < _LEAST_BYTES:
-        yield fail("disk", text, "make room: a store that cannot be written keeps nothing")
-    elif free < _LOW_BYTES:
-        yield warn("disk", text, "make room; `everlong sessions vacuum` gives back what is not needed")
-    else:
-        yield ok("disk", text)
-
-
-def check_logs(_: DoctorSituation) -> Iterator[Finding]:
-    """Whether the logs of sessions can be written."""
-    from everlong.config.paths import data_home  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    folder = data_home() / "logs"
-    problem = folder_problem(folder)
-    if problem is None:
-        yield ok("logs", f"{folder} can be written to")
-    else:
-        yield fail("logs", f"logs cannot be written: {problem}", "mend it, or set EVERLONG_HOME to another folder")
-
-
-def check_memory(situation: DoctorSituation) -> Iterator[Finding]:
-    """Whether notes can be read, and the external provider is there."""
-    from everlong.errors import ConfigError, NotesError  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.memory.external import offered_provider  # noqa: PLC0415 - as above
-    from everlong.memory.notes import NotesMemory  # noqa: PLC0415 - as above
-
-    chosen = situation.settings.memory
-    if not chosen.enabled:
-        yield ok("memory", "switched off (memory.enabled)")
-        return
-    notes = NotesMemory()
-    try:
-        count = sum(len(notes.notes(target)) for target in ("memory", "user"))
-        problem = folder_problem(notes.folder)
-    except NotesError as error:
-        count, problem = 0, str(error)
-    if problem is None:
-        yield ok("memory", f"{count} {'note' if count == 1 else 'notes'} in {notes.folder}")
-    else:
-        yield fail("memory", problem, "mend the file or its permissions")
-    if chosen.provider is None:
-        return
-    try:
-        offered: Any = offered_provider(chosen.provider)
-    except ConfigError as error:
-        yield fail("memory provider", str(error), "everlong config set memory.provider null goes on without it")
-    else:
-        name = getattr(offered, "__name__", type(offered).__name__)
-        yield ok("memory provider", f"{chosen.provider} can be loaded ({name}); it is made when a session starts")
-
-
-_PATIENCE = 30.0
-_CLOCK_SECONDS = 60.0
-_LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
-_NAME_ONE = "everlong config set agent.model PROVIDER:MODEL"
+# -- models and servers ------------------------------------------------------------------------------------------------
 
 
 def check_keys(situation: DoctorSituation) -> Iterator[Finding]:
-    """Which providers have a key, and where it comes from."""
-    from everlong.providers.keys import key_source  # noqa: PLC0415 - keeps `everlong --help` quick
-
+    """Check which providers have a key, and where it comes from."""
     found = {one.name: key_source(one) for one in _endpoints(situation) if one.key_variables or one.keyring}
     there = [f"{name} ({source})" for name, source in found.items() if source]
     if there:
@@ -505,9 +243,6 @@ def check_keys(situation: DoctorSituation) -> Iterator[Finding]:
 
 
 def _endpoints(situation: DoctorSituation) -> list[Endpoint]:
-    from everlong.errors import ConfigError  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.providers.names import ENDPOINTS, endpoint_for  # noqa: PLC0415 - as above
-
     own = situation.settings.providers
     found: list[Endpoint] = []
     for name in sorted({*ENDPOINTS, *own}):
@@ -517,31 +252,30 @@ def _endpoints(situation: DoctorSituation) -> list[Endpoint]:
 
 
 def check_model(situation: DoctorSituation) -> Iterator[Finding]:
-    """Whether the chosen model can be called, and how large its window is."""
-    from everlong.errors import ConfigError, ProviderError  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.providers.connection import connect  # noqa: PLC0415 - as above
+    """Check that the chosen model can be called, and report its window."""
+    from everlong.providers.connection import connect  # noqa: PLC0415 - may be broken
     from everlong.providers.retry import RetryPolicy  # noqa: PLC0415 - as above
 
     name = situation.settings.agent.model
     if name is None:
-        yield warn("model", "none is chosen, so every command has to name one (--model)", _NAME_ONE)
+        yield warn("model", "none is chosen, so every command has to name one (--model)", _CHOOSE_MODEL)
         return
     try:
-        connection = connect(name, situation.settings, policy=RetryPolicy(attempts=1), timeout=_PATIENCE)
+        connection = connect(name, situation.settings, policy=RetryPolicy(attempts=1), timeout=_CALL_SECONDS)
     except (ConfigError, ProviderError) as error:
         yield fail("model", f"{name} cannot be called: {error}", "correct agent.model, the key or the installation")
         return
     situation.connection = connection
     address = _address(connection)
     if situation.call:
-        answer = _touched(address)
+        answer = _ask_server(address)
         if answer.problem:
             yield fail("model", f"{name} cannot be reached at {address}: {answer.problem}", "check address and network")
             return
-    yield _window(connection, situation.call)
+    yield _describe_window(connection, situation.call)
 
 
-def _window(connection: Connection, may_ask: bool) -> Finding:
+def _describe_window(connection: Connection, may_ask: bool) -> Finding:
     ask = connection.served_context_length if may_ask else None
     info = connection.catalogue.info(connection.model_name, connection.endpoint, ask)
     said = {
@@ -565,9 +299,7 @@ def _address(connection: Connection) -> str:
 
 
 def check_call(situation: DoctorSituation) -> Iterator[Finding]:
-    """One real call with an answer of one token, where calls are allowed."""
-    from everlong.errors import ProviderError  # noqa: PLC0415 - keeps `everlong --help` quick
-
+    """Make one real call with an answer of one token, if calls are allowed."""
     connection = situation.connection
     if connection is None or not situation.call:
         return
@@ -575,7 +307,7 @@ def check_call(situation: DoctorSituation) -> Iterator[Finding]:
     try:
         reply = connection.complete([{"role": "user", "content": "Say ok."}], max_tokens=1)
     except ProviderError as error:
-        yield fail("call", f"{connection.model_name} did not answer: {error}", _remedy(error))
+        yield fail("call", f"{connection.model_name} did not answer: {error}", _advise(error))
         return
     seconds = time.perf_counter() - started
     cost = connection.cost(reply.usage)
@@ -583,8 +315,8 @@ def check_call(situation: DoctorSituation) -> Iterator[Finding]:
     yield ok("call", f"{reply.model} answered in {seconds:.1f} s ({reply.usage.total_tokens} tokens{paid})")
 
 
-def _remedy(error: Exception) -> str:
-    from everlong import errors  # noqa: PLC0415 - keeps `everlong --help` quick
+def _advise(error: Exception) -> str:
+    from everlong import errors  # noqa: PLC0415 - may be broken
 
     if isinstance(error, errors.AuthenticationFailed):
         return "check the key; `everlong auth list` tells where it comes from"
@@ -595,23 +327,36 @@ def _remedy(error: Exception) -> str:
     return "check the model's name and what the account may use"
 
 
-def check_gateway(situation: DoctorSituation) -> Iterator[Finding]:
-    """Who writes the summaries of conversations that pass through the gateway."""
-    from importlib.util import find_spec  # noqa: PLC0415 - keeps `everlong --help` quick
+def check_clock(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check this machine's clock, against the model's server if calls are allowed."""
+    now = time.time()
+    if situation.call and situation.connection is not None:
+        before = time.time()
+        date = _ask_server(_address(situation.connection)).date
+        with suppress(TypeError, ValueError):
+            # The header has whole seconds, and was written at some moment between the two.
+            off = (before + time.time()) / 2 - (parsedate_to_datetime(date or "").timestamp() + 0.5)
+            if abs(off) > _MOST_CLOCK_SECONDS:
+                way = "ahead of" if off > 0 else "behind"
+                text = f"this clock is {abs(off):,.0f} seconds {way} the one of the model's server"
+                yield warn("clock", text, "set the clock, or have it set from the network (NTP)")
+            else:
+                yield ok("clock", f"within {max(1, round(abs(off)))} s of the model's server")
+            return
+    installed = (_package_folder() / "__init__.py").stat().st_mtime
+    if now < installed - 86_400:
+        yield warn("clock", f"it is {time.ctime(now)} here, before Everlong was installed", "set the clock")
+    else:
+        yield ok("clock", time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(now)))
 
-    if find_spec("aiohttp") is None or find_spec("brotli") is None:
-        return
-    from everlong.gateway.summaries import told_writer  # noqa: PLC0415 - as above
 
-    yield ok("gateway summaries", f"by {told_writer(situation.settings)}")
+def _package_folder() -> Path:
+    """Return the folder where this package is installed."""
+    return Path(__file__).parent.parent
 
 
 def check_summaries(situation: DoctorSituation) -> Iterator[Finding]:
-    """Whether the model that is to write summaries can be found."""
-    from everlong.errors import ConfigError  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.providers.keys import key_source  # noqa: PLC0415 - as above
-    from everlong.providers.names import endpoint_for  # noqa: PLC0415 - as above
-
+    """Check the model that writes summaries."""
     chosen = situation.settings.auxiliary.compression
     if chosen.models:
         how = "the best of" if chosen.choose == "best" else "the first good one of"
@@ -634,73 +379,30 @@ def check_summaries(situation: DoctorSituation) -> Iterator[Finding]:
             yield ok("summaries", f"by {who}, else by the main model")
 
 
-# -- asking servers ---------------------------------------------------------------------------------------------------
+def check_gateway(situation: DoctorSituation) -> Iterator[Finding]:
+    """Report who writes the summaries of the gateway's conversations."""
+    if find_spec("aiohttp") is None or find_spec("brotli") is None:
+        return
+    from everlong.gateway.summaries import told_writer  # noqa: PLC0415 - may be broken
 
-
-class Touched(NamedTuple):
-    """What came of knocking at an address."""
-
-    problem: str = ""
-    date: str | None = None
-    body: bytes = b""
-
-
-def _touched(address: str, method: str = "HEAD", seconds: float = 10.0) -> Touched:
-    """Ask an address for anything, without a key: that it answers at all is what counts."""
-    parts = urlsplit(address)
-    if parts.scheme not in {"http", "https"}:
-        return Touched(f"{address!r} is no http address")
-    # What listens on this machine is not to be looked for behind a proxy.
-    opener = build_opener(ProxyHandler({})) if parts.hostname in _LOOPBACK else build_opener()
-    request = Request(address, method=method, headers={"user-agent": "everlong-doctor"})  # noqa: S310 - checked above
-    try:
-        with opener.open(request, timeout=seconds) as answer:
-            return Touched(date=answer.headers.get("date"), body=answer.read(1_000_000))
-    except HTTPError as error:
-        with error:
-            return Touched(date=error.headers.get("date"))
-    except (OSError, ValueError) as error:
-        return Touched(str(getattr(error, "reason", error)) or type(error).__name__)
-
-
-def check_clock(situation: DoctorSituation) -> Iterator[Finding]:
-    """Whether this machine's clock is right: by the model's server where calls are allowed, else by common sense."""
-    now = time.time()
-    if situation.call and situation.connection is not None:
-        before = time.time()
-        date = _touched(_address(situation.connection)).date
-        with suppress(TypeError, ValueError):
-            # The header has whole seconds, and was written at some moment between the two.
-            off = (before + time.time()) / 2 - (parsedate_to_datetime(date or "").timestamp() + 0.5)
-            if abs(off) > _CLOCK_SECONDS:
-                way = "ahead of" if off > 0 else "behind"
-                text = f"this clock is {abs(off):,.0f} seconds {way} the one of the model's server"
-                yield warn("clock", text, "set the clock, or have it set from the network (NTP)")
-            else:
-                yield ok("clock", f"within {max(1, round(abs(off)))} s of the model's server")
-            return
-    installed = (package_folder() / "__init__.py").stat().st_mtime
-    if now < installed - 86_400:
-        yield warn("clock", f"it is {time.ctime(now)} here, before Everlong was installed", "set the clock")
-    else:
-        yield ok("clock", time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(now)))
+    yield ok("gateway summaries", f"by {told_writer(situation.settings)}")
 
 
 def check_local(situation: DoctorSituation) -> Iterator[Finding]:
-    """Which servers of models listen on this machine."""
+    """Report the model servers that listen on this machine."""
     local = [one for one in _endpoints(situation) if one.base_url and urlsplit(one.base_url).hostname in _LOOPBACK]
     if not situation.call:
-        yield ok("local servers", "not looked for; --call does it")
+        yield ok("local servers", "not looked for; --call does that")
         return
-    found = [f"{one.name} at {one.base_url} ({names})" for one in local if (names := _served(one)) is not None]
+    found = [f"{one.name} at {one.base_url} ({names})" for one in local if (names := _list_models(one)) is not None]
     names = ", ".join(one.name for one in local)
     yield ok("local servers", "; ".join(found) or f"none answers at the addresses of {names}")
 
 
-def _served(endpoint: Endpoint) -> str | None:
-    """The models that a server lists; None where nobody answers."""
+def _list_models(endpoint: Endpoint) -> str | None:
+    """Return the models that a server lists; None if nobody answers."""
     versioned = "" if endpoint.api == "openai" else "/v1"
-    answer = _touched(f"{str(endpoint.base_url).rstrip('/')}{versioned}/models", "GET", seconds=2.0)
+    answer = _ask_server(f"{str(endpoint.base_url).rstrip('/')}{versioned}/models", "GET", seconds=2.0)
     if answer.problem:
         return None
     try:
@@ -709,3 +411,285 @@ def _served(endpoint: Endpoint) -> str | None:
     except (ValueError, KeyError, TypeError):
         return "does not list its models"
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") or "no models"
+
+
+class _ServerAnswer(NamedTuple):
+    """The answer of a server, or the problem in reaching it."""
+
+    problem: str = ""
+    date: str | None = None
+    body: bytes = b""
+
+
+def _ask_server(address: str, method: str = "HEAD", seconds: float = 10.0) -> _ServerAnswer:
+    """Send a request without a key: any answer shows that the server is there."""
+    parts = urlsplit(address)
+    if parts.scheme not in {"http", "https"}:
+        return _ServerAnswer(f"{address!r} is no http address")
+    # A server on this machine is not behind a proxy.
+    opener = build_opener(ProxyHandler({})) if parts.hostname in _LOOPBACK else build_opener()
+    request = Request(address, method=method, headers={"user-agent": "everlong-doctor"})  # noqa: S310 - checked above
+    try:
+        with opener.open(request, timeout=seconds) as answer:
+            return _ServerAnswer(date=answer.headers.get("date"), body=answer.read(1_000_000))
+    except HTTPError as error:
+        with error:
+            return _ServerAnswer(date=error.headers.get("date"))
+    except (OSError, ValueError) as error:
+        return _ServerAnswer(str(getattr(error, "reason", error)) or type(error).__name__)
+
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+
+def check_store(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check that the store can be opened, is Everlong's, and has a known version."""
+    from everlong.store.opening import default_path  # noqa: PLC0415 - may be broken
+    from everlong.store.postgres import PostgreSQL  # noqa: PLC0415 - as above
+    from everlong.store.sqlite import SQLite  # noqa: PLC0415 - as above
+    from everlong.store.upgrade import backend_for  # noqa: PLC0415 - as above
+
+    chosen = situation.settings.store
+    try:
+        backend = backend_for(chosen.url or chosen.path or default_path(), 5.0)
+    except StoreError as error:
+        yield fail("store", str(error), "correct store.url or store.path")
+        return
+    if isinstance(backend, SQLite):
+        yield from _check_file(backend.path, situation)
+    elif isinstance(backend, PostgreSQL) and situation.call:
+        yield from _check_server(backend)
+    else:
+        yield ok("store", f"{backend.where} was not contacted; --call does that")
+
+
+def _check_file(path: Path, situation: DoctorSituation) -> Iterator[Finding]:
+    problem = _folder_problem(path.parent)
+    if path.is_dir():
+        yield fail("store", f"{path} is a folder, and a store is a file", _ELSEWHERE)
+    elif problem is not None:
+        yield fail("store", f"the store {path} cannot be written: {problem}", _ELSEWHERE)
+    elif not path.exists() or not path.stat().st_size:
+        yield ok("store", f"there is none yet; the first conversation makes {path}")
+    else:
+        try:
+            with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5.0)) as raw:
+                yield from _check_database(path, raw, situation)
+        except sqlite3.Error as error:
+            yield fail("store", f"{path} is damaged, no database, or not to be read ({error})", _RESTORE)
+
+
+def _check_database(path: Path, raw: sqlite3.Connection, situation: DoctorSituation) -> Iterator[Finding]:
+    from everlong.store.upgrade import VERSION_TABLE  # noqa: PLC0415 - may be broken
+
+    tables = {name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if VERSION_TABLE not in tables:
+        yield fail("store", f"{path} holds tables that are not Everlong's", _ELSEWHERE)
+        return
+    (version,) = raw.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()  # noqa: S608 - a constant
+    schema = _check_schema(str(version))
+    if path.stat().st_size <= _QUICK_BYTES:
+        (found,) = raw.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            yield fail("store", f"{path} is damaged: {found}", _RESTORE)
+            return
+    if schema.state != "ok":
+        yield ok("store", f"{path} can be read")
+    else:
+        (messages,) = raw.execute("SELECT count(*) FROM node").fetchone()
+        yield _verify(path, messages, situation)
+    yield schema
+
+
+def _verify(path: Path, messages: int, situation: DoctorSituation) -> Finding:
+    from everlong.store import open_store  # noqa: PLC0415 - may be broken
+
+    if messages > _QUICK_MESSAGES:
+        return ok("store", f"{path}, {messages:,} messages; `everlong sessions verify` checks every hash")
+    with open_store(situation.settings.store) as store:
+        problems = store.verify().problems
+    if problems:
+        return fail("store", f"{path} contradicts itself: {problems[0]}", _RESTORE)
+    return ok("store", f"{path}, {messages:,} messages, every hash is right")
+
+
+def _check_schema(version: str) -> Finding:
+    from everlong.store.upgrade import HEAD, is_known  # noqa: PLC0415 - may be broken
+
+    if version == HEAD:
+        return ok("migrations", f"the schema is {HEAD}, the newest")
+    if is_known(version):
+        text = f"the schema is {version}, this version's is {HEAD}; it is brought up to date when the store is opened"
+        return warn("migrations", text, "copy the file first if an older Everlong has to open it again")
+    text = f"the schema is {version!r}, and this version knows up to {HEAD!r}"
+    return fail("migrations", text, "update Everlong: the store was written by a newer version")
+
+
+def _check_server(backend: PostgreSQL) -> Iterator[Finding]:
+    from sqlalchemy.exc import DBAPIError  # noqa: PLC0415 - may be broken
+
+    from everlong.store.upgrade import version_of  # noqa: PLC0415 - as above
+
+    advice = "check store.url, the server and the network"
+    backend.url = backend.url.update_query_dict({"connect_timeout": "5"})
+    try:
+        engine = backend.engine()
+        try:
+            with engine.connect() as connection:
+                version = version_of(connection)
+                is_empty = version is None and backend.is_empty(connection)
+        finally:
+            engine.dispose()
+    except StoreError as error:
+        yield fail("store", str(error), advice)
+        return
+    except DBAPIError as error:
+        yield fail("store", str(backend.translated(error)), advice)
+        return
+    if version is not None:
+        yield ok("store", f"{backend.where} answers")
+        yield _check_schema(version)
+    elif is_empty:
+        yield ok("store", f"{backend.where} answers and is empty; the first conversation makes its tables")
+    else:
+        yield fail("store", f"{backend.where} holds tables that are not Everlong's", "name another database")
+
+
+def check_disk(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check the free disk space where data is kept."""
+    folder = _nearest_folder(Path(situation.settings.store.path or data_home()).expanduser())
+    free = shutil.disk_usage(folder).free
+    text = f"{format_bytes(free)} are free at {folder}"
+    if free < _LEAST_BYTES:
+        yield fail("disk", text, "make room: a store that cannot be written keeps nothing")
+    elif free < _LOW_BYTES:
+        yield warn("disk", text, "make room; `everlong sessions vacuum` gives back what is not needed")
+    else:
+        yield ok("disk", text)
+
+
+def check_logs(_: DoctorSituation) -> Iterator[Finding]:
+    """Check that session logs can be written."""
+    folder = data_home() / "logs"
+    problem = _folder_problem(folder)
+    if problem is None:
+        yield ok("logs", f"{folder} can be written to")
+    else:
+        yield fail("logs", f"logs cannot be written: {problem}", "mend it, or set EVERLONG_HOME to another folder")
+
+
+def check_memory(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check that notes can be read, and that the external provider can be loaded."""
+    from everlong.memory.external import offered_provider  # noqa: PLC0415 - may be broken
+    from everlong.memory.notes import NotesMemory  # noqa: PLC0415 - as above
+
+    chosen = situation.settings.memory
+    if not chosen.enabled:
+        yield ok("memory", "switched off (memory.enabled)")
+        return
+    notes = NotesMemory()
+    try:
+        count = sum(len(notes.notes(target)) for target in ("memory", "user"))
+        problem = _folder_problem(notes.folder)
+    except NotesError as error:
+        count, problem = 0, str(error)
+    if problem is None:
+        yield ok("memory", f"{count} {'note' if count == 1 else 'notes'} in {notes.folder}")
+    else:
+        yield fail("memory", problem, "mend the file or its permissions")
+    if chosen.provider is None:
+        return
+    try:
+        offered: Any = offered_provider(chosen.provider)
+    except ConfigError as error:
+        yield fail("memory provider", str(error), "everlong config set memory.provider null goes on without it")
+    else:
+        name = getattr(offered, "__name__", type(offered).__name__)
+        yield ok("memory provider", f"{chosen.provider} can be loaded ({name}); it is made when a session starts")
+
+
+def _nearest_folder(path: Path) -> Path:
+    """Return the path, or the nearest folder above it that exists."""
+    path = path.absolute()
+    return next((one for one in (path, *path.parents) if one.exists()), path)
+
+
+def _folder_problem(folder: Path) -> str | None:
+    """Return why a folder cannot be created or written to; None if it can."""
+    there = _nearest_folder(folder)
+    if not there.is_dir():
+        return f"{there} is no folder"
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            return None
+    except OSError as error:
+        return f"{there} cannot be written to ({error.strerror or error})"
+
+
+# -- engine and plugins ------------------------------------------------------------------------------------------------
+
+
+def check_engine(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check that the chosen context engine exists."""
+    from everlong.agent.engines import resolve_engine  # noqa: PLC0415 - may be broken
+    from everlong.plugins.manager import Plugins  # noqa: PLC0415 - as above
+
+    plugins = Plugins(situation.settings)
+    plugins.load()  # what is wrong with other plugins is told by a check of its own
+    failed = plugins.failed.get(situation.settings.context.engine)
+    said = [] if failed is None else [str(failed)]
+    plugins.warn = said.append
+    engine = resolve_engine(situation.settings, 128_000, plugins=plugins, warn=said.append)
+    for text in said:
+        yield warn("engine", text, "everlong config set context.engine compressor")
+    if not said:
+        yield ok("engine", f"context.engine is {engine.name}")
+
+
+def check_plugins(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check that the plugins in use can be loaded."""
+    from everlong.cli.plugins import (  # noqa: PLC0415 - may be broken
+        ListedPlugin,
+        check_plugin,
+        missing_plugins,
+    )
+    from everlong.plugins.manager import Plugins  # noqa: PLC0415 - may be broken
+
+    plugins = Plugins(situation.settings)
+    listed = [one for one in ListedPlugin.of(plugins) if one.found.origin != "built-in"]
+    wrong = 0
+    for one in listed:
+        problems = check_plugin(one.found).problems if one.is_active else [one.problem] if one.problem else []
+        for text in problems:
+            wrong += 1
+            make = fail if one.is_active else warn
+            yield make("plugins", f"{one.found.name}: {text}", f"everlong plugins doctor {one.found.name} tells more")
+    for text in missing_plugins(plugins, engine=False):
+        wrong += 1
+        yield fail("plugins", text, "everlong plugins list shows what is there")
+    if not wrong:
+        used = ", ".join(one.found.name for one in listed if one.is_active) or "none"
+        yield ok("plugins", f"{len(listed)} {'is' if len(listed) == 1 else 'are'} there; in use: {used}")
+
+
+CHECKS: tuple[Check, ...] = (
+    check_python,
+    check_packages,
+    check_config,
+    check_folder,
+    check_sandbox,
+    check_terminal,
+    check_keys,
+    check_model,
+    check_call,
+    check_clock,
+    check_summaries,
+    check_gateway,
+    check_local,
+    check_store,
+    check_disk,
+    check_logs,
+    check_memory,
+    check_engine,
+    check_plugins,
+)

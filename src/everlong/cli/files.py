@@ -1,4 +1,4 @@
-"""Reading transcripts and writing results for the commands; ``-`` is standard input or output."""
+"""Files that commands read and write: transcripts, results and pictures. ``-`` is standard input."""
 
 from __future__ import annotations
 
@@ -9,32 +9,51 @@ from typing import TYPE_CHECKING
 
 import click
 
+from everlong.cli.output import say
+from everlong.config.files import write_whole
+from everlong.errors import TranscriptError
+
 if TYPE_CHECKING:
     from everlong.wire import Transcript
 
 
 def read_input(name: str) -> Transcript:
-    """The conversation file of that name, with a line on stderr that says what it was taken for."""
-    from everlong.errors import TranscriptError  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.wire import read_transcript  # noqa: PLC0415 - as above
+    """Read the conversations of a file, and say on stderr which format they have."""
+    from everlong.wire import read_transcript  # noqa: PLC0415 - keeps `--help` quick
 
     if name == "-" and sys.stdin.isatty():
-        click.echo("everlong: reading a conversation from the terminal; end it with Ctrl-D", err=True)
+        say("reading a conversation from the terminal; end it with Ctrl-D")
     data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     shown = "standard input" if name == "-" else name
     try:
         transcript = read_transcript(data)
     except TranscriptError as error:
         raise TranscriptError(f"{shown}: {error}") from error
-    click.echo(f"everlong: read {shown} as {transcript.describe()}", err=True)
+    say(f"read {shown} as {transcript.describe()}")
     return transcript
 
 
 def write_output(name: str, text: str) -> None:
-    """Write a file as a whole or not at all."""
-    from everlong.config.files import write_whole  # noqa: PLC0415 - keeps `everlong --help` quick
-
+    """Write a file completely or not at all."""
     write_whole(Path(name), text, new_mode=0o666 & ~_umask())
+
+
+def check_picture_name(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    """Return the value of ``--plot`` if it names an SVG or PNG file; a callback for the option."""
+    if value and not value.lower().endswith((".svg", ".png")):
+        raise click.UsageError(f"--plot is {value!r}, but must end in .svg or .png")
+    return value
+
+
+def write_picture(path: str, svg: str) -> None:
+    """Write a picture as SVG or PNG, by the ending of its name, and say so."""
+    if path.lower().endswith(".svg"):
+        write_output(path, svg)
+    else:
+        from everlong.caching.simulation import to_png  # noqa: PLC0415 - loads the simulation
+
+        to_png(svg, path)
+    say(f"wrote {path}")
 
 
 def _umask() -> int:

@@ -1,14 +1,15 @@
-"""``everlong inspect``: where a conversation's tokens go."""
+"""``everlong inspect``: the tokens of a conversation by role, by tool and by message."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from everlong.cli.files import read_input
+from everlong.cli.output import json_option, print_values
+from everlong.model import calls_of, find_groups
 
 if TYPE_CHECKING:
     from everlong.model import Message
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--model", help="Count tokens as this model does.  [default: the one the file names]")
 @click.option("--largest", type=click.IntRange(min=0), default=8, show_default=True, help="How many messages to list.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def inspect_command(file: str, model: str | None, largest: int, as_json: bool) -> None:
     """Show where the tokens of the conversation(s) in FILE go: by role, by tool, the largest messages."""
     from everlong.tokens import MessageCounter, counter_for  # noqa: PLC0415 - keeps `everlong --help` quick
@@ -33,16 +34,15 @@ def inspect_command(file: str, model: str | None, largest: int, as_json: bool) -
         counter = counters.setdefault(chosen, MessageCounter(counter_for(chosen)))
         figures.append(inspect_conversation(conversation, counter, largest))
     if as_json:
-        click.echo(json.dumps({"format": transcript.kind, "conversations": figures}, ensure_ascii=False, indent=2))
+        print_values({"format": transcript.kind, "conversations": figures})
         return
     for figure in figures:
         _print(figure)
 
 
 def inspect_conversation(conversation: TranscriptConversation, counter: MessageCounter, largest: int) -> dict[str, Any]:
-    """The figures of one conversation as JSON-ready data."""
+    """Return the figures of one conversation as JSON-ready data."""
     from everlong.cli.picture import headline  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.model import find_groups  # noqa: PLC0415 - as above
 
     messages = conversation.messages
     counts = counter.counts(messages)
@@ -78,9 +78,7 @@ def inspect_conversation(conversation: TranscriptConversation, counter: MessageC
 
 
 def _by_tool(messages: list[Message], counts: list[int], counter: MessageCounter) -> dict[str, tuple[int, int, int]]:
-    """For each tool: how often it was called, what the calls cost and what the results cost; the dearest first."""
-    from everlong.model import calls_of, find_groups  # noqa: PLC0415 - keeps `everlong --help` quick
-
+    """Return the number of calls, their tokens and the tokens of their results for each tool, largest first."""
     calls: Counter[str] = Counter()
     asked: Counter[str] = Counter()
     given: Counter[str] = Counter()

@@ -1,6 +1,7 @@
 """A group of commands that imports a command's module only when that command is called.
 
-``everlong --help`` therefore loads nothing but click, and the modules of commands import what they need at their top.
+``everlong --help`` therefore loads nothing but click. A command's own ``--help`` loads its module, so modules import
+heavy packages at their top only if every command in them needs these.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ import click
 
 
 class LazyGroup(click.Group):
-    """A click group whose commands are named by ``module:attribute``, each with the line that the help shows."""
+    """A click group whose commands are named by ``module:attribute``, each with its line in the help."""
 
     def __init__(self, *arguments: Any, lazy: Mapping[str, tuple[str, str]], **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, in the order of the alphabet."""
+        """Return the names of all commands, sorted."""
         return sorted({*super().list_commands(ctx), *self.lazy})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command, imported if need be; None for a name that is none."""
+        """Return a command, imported now if it is lazy; None if there is no command of that name."""
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
         module, _, attribute = self.lazy[cmd_name][0].partition(":")

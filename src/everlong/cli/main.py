@@ -1,7 +1,7 @@
 """The ``everlong`` program: its commands, and what a person sees when something goes wrong.
 
-Data goes to stdout, chatter and errors to stderr. Exit codes: 0 well, 1 the work could not be done, 2 a wrong call,
-130 interrupted. A traceback is shown only with ``--debug``.
+Data goes to stdout, chatter and errors to stderr. Exit codes: 0 success, 1 failure, 2 wrong usage, 130
+interrupted. A traceback is shown only with ``--debug``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COMMANDS = {
     "usage": ("everlong.cli.usage:usage_command", "Show what models, caching and compactions cost."),
     "wrap": ("everlong.cli.wrap:wrap_command", "Run a program with its model calls through the gateway."),
 }
-"""Where each command is, and the line that ``everlong --help`` shows for it."""
+"""The place of each command, and its line in ``everlong --help``."""
 
 
 @click.group(
@@ -59,19 +59,19 @@ def cli(context: click.Context, debug: bool) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the program and leave with its exit code."""
+    """Run the program and exit with its code."""
     try:
         with spelling_out():
             _run(arguments)
     except BrokenPipeError:
-        # The reader (head, less) has seen enough; python would complain once more at exit.
+        # The reader (head, less) has closed the pipe; without this, Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 
 
 def _run(arguments: list[str] | None) -> None:
     try:
-        # Click hands back the code that a command left with, else what the command returned: nothing.
+        # click returns the exit code of a command that left early, else the command's result, None.
         code = cli.main(args=arguments, prog_name="everlong", standalone_mode=False)
         if code:
             sys.exit(code)
@@ -88,11 +88,11 @@ def _run(arguments: list[str] | None) -> None:
     except (EverlongError, OSError, MemoryError) as error:
         if os.environ.get("EVERLONG_DEBUG"):
             raise
-        click.echo(f"everlong: {_sentence(error)}", err=True)
+        click.echo(f"everlong: {_describe(error)}", err=True)
         sys.exit(1)
 
 
-def _sentence(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__

@@ -1,6 +1,6 @@
-"""Pictures for the terminal: bars, coloured listings and the curve of a context over time.
+"""Pictures for the terminal: bars, coloured lists, and a curve over time.
 
-Uses rich, so colours and widths fit the terminal and vanish in a pipe. Knows how to draw, not what it means.
+rich fits colours and widths to the terminal, and leaves them out in a pipe.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that keeps long lines whole where nobody looks at them."""
+    """Return a console that does not wrap lines shorter than 100 columns outside a terminal."""
     made = screen.console(stderr=stderr, highlight=False)
     return made if made.is_terminal else screen.console(stderr=stderr, highlight=False, width=max(100, made.width))
 
 
 def print_changes(before: Sequence[Message], after: Sequence[Message]) -> None:
-    """Every message on a line, with a mark and a colour for what became of it."""
+    """Print every message on a line, with a mark and a colour for its fate."""
     out = console()
     listed = changes(before, after)
     for change in listed:
@@ -50,7 +50,7 @@ def print_changes(before: Sequence[Message], after: Sequence[Message]) -> None:
 
 
 def headline(message: Message) -> str:
-    """A message in one line."""
+    """Return a message in one line."""
     pieces = [" ".join(text_of(message).split())]
     pieces += [f"{call.name}({' '.join(call.arguments.split())})" for call in calls_of(message)]
     pieces += ["[image]" for part in parts_of(message) if is_image(part)]
@@ -58,7 +58,7 @@ def headline(message: Message) -> str:
 
 
 def fit(text: str, width: int) -> str:
-    """A line cut to so many terminal cells; wide characters count as two."""
+    """Return a line cut to this many terminal cells; wide characters take two."""
     printable = "".join(character if character.isprintable() else "�" for character in text)
     if cell_len(printable) <= width:
         return printable
@@ -66,7 +66,7 @@ def fit(text: str, width: int) -> str:
 
 
 def bars(rows: Sequence[tuple[str, int, str]], out: Console, title: str) -> None:
-    """Labelled bars on a common scale; each row is a label, a value and a remark."""
+    """Print labelled bars on a common scale; each row is a label, a value and a remark."""
     most = max((value for _, value, _ in rows), default=0)
     total = sum(value for _, value, _ in rows)
     label_width = min(_LABEL_CELLS, max((cell_len(label) for label, _, _ in rows), default=0))
@@ -84,7 +84,7 @@ def bars(rows: Sequence[tuple[str, int, str]], out: Console, title: str) -> None
 
 
 def curve(values: Sequence[int], ceiling: int, height: int, width: int) -> list[str]:
-    """A filled curve of block characters, one string per line from the top; each column is the largest of its share."""
+    """Return a filled curve of block characters, line by line; each column is the maximum of its values."""
     if not values:
         return []
     columns = min(width, len(values))

@@ -1,17 +1,17 @@
-"""The terminal that a person looks at, given only what it shows: every command writes through here.
+"""A guard between the commands and the terminal: control characters in data are spelled out, never obeyed.
 
-Titles, names, messages and errors may hold what a terminal obeys, what turns words round, or what cannot be seen. So
-while a command runs, standard output and standard error spell such characters out wherever they are a terminal. Colours
-of our own go through `styled` and `console`. In a pipe everything stays as it is.
+Titles, messages and errors may contain escapes, bidirectional or invisible characters. While a command runs, stdout and
+stderr spell these out if they are terminals. Our own colours go through `styled` and `console`. Pipes get the data as
+it is.
 """
 
 from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 __all__ = ["console", "is_guarded", "show_in_pager", "spelling_out", "styled", "unguarded"]
 
 _OURS = f"\ufdd0{secrets.token_hex(8)}\ufdd1"
-"""Stands for the escape character in colours of our own; nobody else knows it."""
+"""A random stand-in for the escape character in our own colours, which no data can guess."""
 
 
-class _Screen:
-    """A stream to a terminal."""
+class _GuardedStream:
+    """A stream to a terminal that spells out control characters."""
 
     def __init__(self, terminal: TextIO) -> None:
         self.terminal = terminal
 
     def write(self, text: str) -> int:
-        """Write a text with what a terminal would obey spelled out."""
+        """Write a text with its control characters spelled out."""
         if not isinstance(text, str):
-            raise TypeError(f"a terminal is given text, and no {type(text).__name__}")
-        self.terminal.write(_spelled_out(text))
+            raise TypeError(f"only str can be written to a terminal, not {type(text).__name__}")
+        self.terminal.write(_spell_out(text))
         return len(text)
 
     def writelines(self, lines: Iterator[str]) -> None:
@@ -48,7 +48,7 @@ class _Screen:
 
 @contextmanager
 def spelling_out() -> Iterator[None]:
-    """Guard what is a terminal of standard output and standard error while the block runs."""
+    """Guard stdout and stderr while the block runs, if they are terminals."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (_guard(stream) for stream in before)
     try:
@@ -59,9 +59,9 @@ def spelling_out() -> Iterator[None]:
 
 @contextmanager
 def unguarded() -> Iterator[None]:
-    """Hand over the terminal itself, to something that draws on it and sees to what it shows."""
+    """Give the block the terminal itself; it must draw only what is safe."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (_terminal_of(stream) for stream in before)
+    sys.stdout, sys.stderr = (_unwrap(stream) for stream in before)
     try:
         yield
     finally:
@@ -69,49 +69,49 @@ def unguarded() -> Iterator[None]:
 
 
 def is_guarded(stream: object) -> bool:
-    """Return whether a stream spells out what its terminal would obey."""
-    return isinstance(stream, _Screen)
+    """Return whether a stream spells out control characters."""
+    return isinstance(stream, _GuardedStream)
 
 
 def styled(text: str, **style: Any) -> str:
     """Return a text in a colour, as `click.style` does."""
-    made = click.style(text, **style)
+    result = click.style(text, **style)
     if not is_guarded(sys.stdout):
-        return made
-    begun, found, ended = made.partition(text) if text else (made, "", "")
-    return begun.replace("\x1b", _OURS) + found + ended.replace("\x1b", _OURS)
+        return result
+    before, found, after = result.partition(text) if text else (result, "", "")
+    return before.replace("\x1b", _OURS) + found + after.replace("\x1b", _OURS)
 
 
 def console(*, stderr: bool = False, **options: Any) -> Console:
-    """Return a console of rich that shows only what can be seen."""
-    from rich.console import Console  # noqa: PLC0415 - keeps `everlong --help` quick
+    """Return a rich console that spells out control characters on a terminal."""
+    from rich.console import Console  # noqa: PLC0415 - every command imports this module
     from rich.segment import Segment  # noqa: PLC0415 - as above
 
     from everlong.agent.text import visible  # noqa: PLC0415 - as above
 
-    class ScreenConsole(Console):
-        """A console whose texts are spelled out."""
+    class GuardedConsole(Console):
+        """A console that spells out control characters."""
 
         def render(self, renderable: Any, options: Any = None) -> Any:
             for text, style, control in super().render(renderable, options):
                 yield Segment(text if control else visible(text), style, control)
 
-    stream = _terminal_of(sys.stderr if stderr else sys.stdout)
+    stream = _unwrap(sys.stderr if stderr else sys.stdout)
     is_terminal = is_guarded(sys.stderr if stderr else sys.stdout)
-    return (ScreenConsole if is_terminal or stream.isatty() else Console)(
+    return (GuardedConsole if is_terminal or stream.isatty() else Console)(
         file=stream if is_terminal else None, stderr=stderr, **options
     )
 
 
 def show_in_pager(texts: Iterable[str]) -> None:
-    """Show texts one after the other, in the pager where somebody looks."""
-    click.echo_via_pager(map(_spelled_out, texts) if is_guarded(sys.stdout) else texts)
+    """Show texts one after the other, in the pager if stdout is a terminal."""
+    click.echo_via_pager(map(_spell_out, texts) if is_guarded(sys.stdout) else texts)
 
 
-def _spelled_out(text: str) -> str:
+def _spell_out(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
-    from everlong.agent.text import visible  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.agent.text import visible  # noqa: PLC0415 - every command imports this module
 
     return "\x1b".join(map(visible, text.split(_OURS)))
 
@@ -119,33 +119,15 @@ def _spelled_out(text: str) -> str:
 def _guard(stream: TextIO) -> TextIO:
     if is_guarded(stream) or not _is_terminal(stream):
         return stream
-    return cast("TextIO", _Screen(stream))
+    return cast("TextIO", _GuardedStream(stream))
 
 
-def _terminal_of(stream: TextIO) -> TextIO:
-    return stream.terminal if isinstance(stream, _Screen) else stream
+def _unwrap(stream: TextIO) -> TextIO:
+    return stream.terminal if isinstance(stream, _GuardedStream) else stream
 
 
 def _is_terminal(stream: TextIO) -> bool:
     try:
         return stream.isatty()
-    except (AttributeError, ValueError):  # there is none, or it is closed
+    except (AttributeError, ValueError):  # no stream, or a closed one
         return False
-
-
-Item = TypeVar("Item")
-
-
-def tracked(items: Sequence[Item], doing: str) -> Iterator[Item]:
-    """The items one by one: with a bar that shows how far they are, or a moving sign where there is only one."""
-    if not sys.stderr.isatty():
-        yield from items
-        return
-    from rich.progress import track  # noqa: PLC0415 - only where somebody watches
-
-    watched = console(stderr=True)
-    if len(items) > 1:
-        yield from track(items, description=doing, console=watched, transient=True)
-        return
-    with watched.status(f"{doing} …"):
-        yield from items

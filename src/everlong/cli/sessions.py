@@ -1,36 +1,38 @@
-"""``everlong sessions``: the conversations in the store. The commands are in ``sessions_*.py``, by subject."""
+"""``everlong sessions``: the group of commands for the conversations in the store.
+
+``sessions_read.py`` has list, show, search, tail and compactions; ``sessions_change.py`` has rename, delete, forget,
+verify, stats, backup and vacuum; ``sessions_transfer.py`` has import and export. ``chosen_store.py`` opens the store.
+"""
 
 from __future__ import annotations
 
 import click
 
-from everlong.cli.sessions_change import backup, delete, forget, stats, vacuum, verify
-from everlong.cli.sessions_common import store_option, tenant_options
-from everlong.cli.sessions_read import compactions, list_, rename, search, show, tail
-from everlong.cli.sessions_transfer import export, import_
+from everlong.cli.chosen_store import store_option, tenant_options
+from everlong.cli.lazy_group import LazyGroup
+
+_READ, _CHANGE, _TRANSFER = (f"everlong.cli.sessions_{name}" for name in ("read", "change", "transfer"))
+_COMMANDS = {
+    "backup": (f"{_CHANGE}:backup", "Copy the store into a new file."),
+    "compactions": (f"{_READ}:compactions", "Show the compaction history of one conversation, or of all."),
+    "delete": (f"{_CHANGE}:delete", "Delete conversations."),
+    "export": (f"{_TRANSFER}:export", "Write conversations to files: JSONL, JSON, Markdown or HTML."),
+    "forget": (f"{_CHANGE}:forget", "Remove messages for good: by a text, or by name."),
+    "import": (f"{_TRANSFER}:import_", "Read conversations from files or folders."),
+    "list": (f"{_READ}:list_", "List conversations, the last active one first."),
+    "rename": (f"{_CHANGE}:rename", "Give a conversation another title."),
+    "search": (f"{_READ}:search", "Find messages, tool calls, results and summaries."),
+    "show": (f"{_READ}:show", "Show a conversation."),
+    "stats": (f"{_CHANGE}:stats", "Show the size and contents of the store."),
+    "tail": (f"{_READ}:tail", "Show the newest messages, or follow them."),
+    "vacuum": (f"{_CHANGE}:vacuum", "Apply retention, remove unused messages, free disk space."),
+    "verify": (f"{_CHANGE}:verify", "Check every hash and every reference."),
+}
+"""The place of each command, and its line in ``everlong sessions --help``."""
 
 
-@click.group("sessions")
+@click.group("sessions", cls=LazyGroup, lazy=_COMMANDS)
 @store_option(hidden=False)
 @tenant_options(hidden=False)
 def sessions_group() -> None:
-    """Look at, search, import, export and keep the conversations in the store."""
-
-
-for _made in (
-    list_,
-    show,
-    search,
-    tail,
-    rename,
-    compactions,
-    export,
-    import_,
-    verify,
-    delete,
-    forget,
-    stats,
-    backup,
-    vacuum,
-):
-    sessions_group.add_command(_made)
+    """Read, search, import, export and clean up the conversations in the store."""

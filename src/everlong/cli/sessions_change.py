@@ -1,4 +1,7 @@
-"""``everlong sessions delete|forget``: taking things out, after asking."""
+"""``everlong sessions rename``, ``delete``, ``forget``, ``verify``, ``stats``, ``backup`` and ``vacuum``.
+
+These commands change or maintain the store. Those that delete ask first.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +11,54 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlong.cli.sessions_common import (
-    bar,
+from everlong.cli.chosen_store import (
     command,
-    confirm,
-    counted,
-    found,
-    found_part,
-    json_option,
-    opened,
-    opened_for_all,
-    put_json,
-    say,
-    size,
+    find_conversation,
+    find_part,
+    is_for_all_tenants,
+    open_chosen_store,
+    open_for_all_tenants,
+    print_json,
     store_settings,
-    yes_option,
 )
+from everlong.cli.output import confirm, counted, format_bytes, json_option, progress_bar, say, yes_option
+from everlong.cli.sessions_read import hit_lines
+from everlong.config.files import write_whole
+from everlong.config.paths import data_home
+from everlong.errors import NotStored
+from everlong.store import Store, maintenance
+from everlong.store.forget import Forgotten
+from everlong.store.opening import apply_retention
+from everlong.store.shown_path import message_counts
+from everlong.store.sqlite import SQLite
+from everlong.store.tombstones import forgotten_among
+from everlong.store.transcripts import one_line
+from everlong.store.transcripts.parts import moment, name_of
 
 if TYPE_CHECKING:
-    from everlong.store import Store
     from everlong.store.search import Hit
     from everlong.store.verify import Verified
 
-__all__ = ["forget_traces", "old_copies", "store_journal"]
+__all__ = ["backup", "delete", "forget", "rename", "stats", "vacuum", "verify"]
 
-LISTED = 10
+_MOST_LISTED = 10
+_HISTORY_ENTRY = re.compile(r"(?m)^(?:# .*\n)?(?:\+.*\n?)+")
+"""One entry of the chat's history: a line with its time, then its lines, each after a plus."""
+
+# -- rename and delete -------------------------------------------------------------------------------------------------
+
+
+@command("rename")
+@click.argument("session")
+@click.argument("title")
+@json_option
+def rename(session: str, title: str, as_json: bool) -> None:
+    """Give a conversation another TITLE."""
+    with open_chosen_store() as store:
+        renamed = store.conversations.rename(find_conversation(store, session).id, title)
+    if as_json:
+        print_json(renamed.to_dict())
+    say(f"{renamed.id} is now called {renamed.title!r}")
 
 
 @command("delete")
@@ -43,38 +69,37 @@ LISTED = 10
 def delete(sessions: tuple[str, ...], parts: bool, yes: bool, as_json: bool) -> None:
     """Delete conversations; their messages go with them unless another conversation needs them.
 
-    What was recorded within the last day is only removed by a later `everlong sessions vacuum`. To have words gone at
-    once and for good, use `everlong sessions forget`.
+    Messages of the last day are only removed by a later `everlong sessions vacuum`. To remove words at once and for
+    good, use `everlong sessions forget`.
     """
-    from everlong.store.maintenance import collect_garbage  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.shown_path import message_counts  # noqa: PLC0415 - as above
-    from everlong.store.transcripts.parts import name_of  # noqa: PLC0415 - as above
-
     noun = "part" if parts else "conversation"
-    with opened() as store:
+    with open_chosen_store() as store:
         if parts:
-            named = {one.id: one for one in (found_part(store, name) for name in sessions)}
+            named = {one.id: one for one in (find_part(store, name) for name in sessions)}
             counts = message_counts(store, list(named.values()))
             listed = [(one.id, counts[one.id], name_of(one)) for one in named.values()]
             idents = list(named)
         else:
-            chosen = {one.id: one for one in (found(store, name) for name in sessions)}
+            chosen = {one.id: one for one in (find_conversation(store, name) for name in sessions)}
             listed = [(one.id, one.messages, name_of(one)) for one in chosen.values()]
             idents = [part for one in chosen.values() for part in one.parts]
-        for ident, count, name in listed[:LISTED]:
+        for ident, count, name in listed[:_MOST_LISTED]:
             say(f"{ident}  {counted(count, 'message')}  {name}")
         confirm(f"Delete {counted(len(listed), noun)}?", yes)
         for ident in idents:
             store.sessions.delete(ident)
-        removed = collect_garbage(store).messages
+        removed = maintenance.collect_garbage(store).messages
     if as_json:
-        put_json({"sessions": [ident for ident, _, _ in listed], "messages": removed})
+        print_json({"sessions": [ident for ident, _, _ in listed], "messages": removed})
     say(f"deleted {counted(len(listed), noun)} and {counted(removed, 'message')}")
     if removed < sum(count for _, count, _ in listed):
         say(
-            "messages that other conversations need stay; what came within the last day goes with a later "
-            "`everlong sessions vacuum`, or now with --all"
+            "messages that other conversations need stay; messages of the last day are removed by a later "
+            "`everlong sessions vacuum`, or now by `everlong sessions vacuum --all`"
         )
+
+
+# -- forget ------------------------------------------------------------------------------------------------------------
 
 
 @command("forget", "each")
@@ -84,44 +109,44 @@ def delete(sessions: tuple[str, ...], parts: bool, yes: bool, as_json: bool) -> 
     "turns",
     multiple=True,
     metavar="SESSION:TURN",
-    help="This message, by the numbers that search and show give.",
+    help="Forget this message, by the numbers that search and show print.",
 )
 @click.option(
-    "--node", "nodes", multiple=True, metavar="ID", help="This message, by its id in the JSON of show and search."
+    "--node",
+    "nodes",
+    multiple=True,
+    metavar="ID",
+    help="Forget this message, by its id in the JSON of show and search.",
 )
-@click.option(
-    "--session", help="All messages of this conversation that no other shows; the same words said elsewhere stay."
-)
+@click.option("--session", help="Forget all messages of this conversation that no other conversation shows.")
 @yes_option
 @json_option
 def forget(
     text: str | None, turns: tuple[str, ...], nodes: tuple[str, ...], session: str | None, yes: bool, as_json: bool
 ) -> None:
-    """Forget messages for good: every one that holds TEXT, in whatever case, or the ones that are named.
+    """Forget messages for good: all that contain TEXT, in upper or lower case, or the ones you name.
 
-    Their words go out of the store, the search, titles, logs, the gateway's journal, what was typed in the chat, and
-    every summary that was made with them in sight, and are not stored again. This cannot be undone. Files that were
-    exported, backups and notes keep what they have.
+    They are removed from the store, the search, titles, logs, the gateway's journal and the chat's history, with every
+    summary that was made from them, and are not stored again. This cannot be undone. Exported files, backups and notes
+    are not touched.
     """
-    _check_one_is_named(text, turns or nodes, session)
-    from everlong.cli.sessions_change import forget_traces, old_copies, store_journal  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.forget import Forgotten  # noqa: PLC0415 - as above
+    _check_target(text, turns or nodes, session)
 
-    with opened() as store:
-        store_journal(store)
+    with open_chosen_store() as store:
+        _store_journals(store)
         if session is not None:
-            one = found(store, session)
+            one = find_conversation(store, session)
             confirm(f"Forget all messages of {one.id} for good?", yes)
             gone = store.conversations.forget(one.id)
         else:
-            chosen = _holding(store, text) if text else [_node_at(store, turn) for turn in turns]
-            chosen += [_node_id(node) for node in nodes]
+            chosen = _find_nodes(store, text) if text else [_node_at(store, turn) for turn in turns]
+            chosen += [_parse_node(node) for node in nodes]
             titled = [one.id for one in store.conversations.newest(title=text)] if text else []
             if not chosen and not titled:
-                forget_traces(store, text)
+                _clean_traces(store, text)
                 say("nothing was found, so nothing was forgotten")
                 if as_json:
-                    put_json({"messages": 0, "summaries": 0, "spared": 0})
+                    print_json({"messages": 0, "summaries": 0, "spared": 0})
                 return
             if titled:
                 say(f"and the titles of {counted(len(titled), 'conversation')}")
@@ -129,32 +154,30 @@ def forget(
             gone = store.forget(chosen) if chosen else Forgotten(0, 0)
             if text:
                 store.forget_titles(text)
-        forget_traces(store, text)
-        copies = old_copies(store)
+        _clean_traces(store, text)
+        copies = _old_copies(store)
     if as_json:
-        put_json({"messages": gone.messages, "summaries": gone.views, "spared": gone.spared})
+        print_json({"messages": gone.messages, "summaries": gone.views, "spared": gone.spared})
     voided = f", and with them {counted(gone.views, 'compaction')} that had seen them" if gone.views else ""
     say(f"forgot {counted(gone.messages, 'message')}{voided}")
     if gone.spared:
         kept = counted(gone.spared, "message")
-        say(f"kept {kept} that other conversations show too; to forget them, name them or a TEXT")
-    say("`everlong sessions vacuum` takes their last traces out of the file")
+        say(f"kept {kept} that other conversations show too; to forget them, name them with --turn, or a TEXT")
+    say("`everlong sessions vacuum` removes their last traces from the file")
     for copy in copies:
-        say(f"{copy} is a copy from before an update and still has them; delete it if you do not need it")
+        say(f"{copy} is a copy from before an update and still contains them; delete it if you do not need it")
 
 
-def _check_one_is_named(text: str | None, messages: tuple[str, ...], session: str | None) -> None:
+def _check_target(text: str | None, messages: tuple[str, ...], session: str | None) -> None:
     """Raise a usage error unless exactly one kind of thing to forget is named."""
     if sum(bool(given) for given in (text, messages, session)) != 1:
         raise click.UsageError("name what to forget: a TEXT, or messages with --turn and --node, or one --session")
-    if not text and click.get_current_context().meta.get("everlong.all_tenants"):
-        raise click.UsageError("--all-tenants goes with a TEXT; what is named is one tenant's")
+    if not text and is_for_all_tenants():
+        raise click.UsageError("--all-tenants needs a TEXT; --turn, --node and --session name messages of one tenant")
 
 
-def _holding(store: Store, text: str) -> list[bytes]:
-    """The ids of all messages that hold a text; the first ones are listed."""
-    from everlong.cli.sessions_read import hit_lines  # noqa: PLC0415 - only where something is listed
-
+def _find_nodes(store: Store, text: str) -> list[bytes]:
+    """List the first messages that contain a text, and return the ids of all."""
     hits: list[Hit] = []
     cursor = None
     while True:
@@ -163,77 +186,61 @@ def _holding(store: Store, text: str) -> list[bytes]:
         cursor = page.cursor
         if cursor is None:
             break
-    for number, hit in enumerate(hits[:LISTED], start=1):
+    for number, hit in enumerate(hits[:_MOST_LISTED], start=1):
         click.echo("\n".join(hit_lines(number, hit)), err=True)
-    if len(hits) > LISTED:
-        say(f"… and {len(hits) - LISTED:,} more")
+    if len(hits) > _MOST_LISTED:
+        say(f"… and {len(hits) - _MOST_LISTED:,} more")
     nodes = dict.fromkeys(hit.node for hit in hits if hit.node is not None)
     outputs = [node for node in store.outputs.holding(text) if node not in nodes]
     if outputs:
-        say(f"and {counted(len(outputs), 'tool result')} of which only the whole output holds it")
+        say(f"and {counted(len(outputs), 'tool result')} with TEXT only in the full output")
     return [*nodes, *outputs]
 
 
 def _node_at(store: Store, place: str) -> bytes:
-    from everlong.errors import NotStored  # noqa: PLC0415 - keeps `everlong --help` quick
-
     name, colon, number = place.rpartition(":")
     if not colon or not number.isdecimal():
         raise click.UsageError(f"--turn {place}: write SESSION:TURN, such as 20260131_142501_a1b2c3:57")
-    one = found(store, name)
+    one = find_conversation(store, name)
     node = store.conversations.node_at(one.id, int(number))
     if node is None:
-        raise NotStored(f"session {one.id} has no message that ends at turn {number}; `everlong sessions show` tells")
+        raise NotStored(
+            f"session {one.id} has no message that ends at turn {number}; `everlong sessions show {one.id}` lists them"
+        )
     return node
 
 
-def _node_id(text: str) -> bytes:
+def _parse_node(text: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError:
         raise click.UsageError(f"--node {text}: an id is 32 hexadecimal digits, as in `show --json`") from None
 
 
-_ENTRY = re.compile(r"(?m)^(?:# .*\n)?(?:\+.*\n?)+")
-"""One entry of the chat's history: a line with its time, then its lines, each after a plus."""
+def _store_journals(store: Store) -> None:
+    """Store the journals of gateways that no longer run, so that their messages can be found and forgotten."""
+    from everlong.gateway.upkeep import store_left_behind  # noqa: PLC0415 - only `forget` needs the gateway
+
+    store_left_behind(lambda tenant: Store(store.database, tenant))
 
 
-def store_journal(store: Store) -> None:
-    """Store what gateways that run no more left in their journals, so that it can be found and forgotten."""
-    from everlong.gateway.upkeep import store_left_behind  # noqa: PLC0415 - keeps `everlong --help` quick
+def _clean_traces(store: Store, text: str | None = None) -> None:
+    """Remove forgotten messages from the journals and the chat's history, and history entries with this text."""
+    from everlong.gateway.upkeep import clean_journal  # noqa: PLC0415 - only `forget` needs the gateway
 
-    store_left_behind(lambda tenant: _of_tenant(store, tenant))
-
-
-def forget_traces(store: Store, text: str | None = None) -> None:
-    """Take what the store has forgotten out of the journals and of the chat's history; there also what holds a text."""
-    from everlong.config.paths import data_home  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.gateway.upkeep import clean_journal  # noqa: PLC0415 - as above
-
-    clean_journal(lambda tenant: _of_tenant(store, tenant))
+    clean_journal(lambda tenant: Store(store.database, tenant))
     _clean_history(store, data_home() / "chat_history", text)
 
 
-def old_copies(store: Store) -> list[Path]:
-    """Return the copies of a store's file that were made before it was brought up to date."""
-    from everlong.store.sqlite import SQLite  # noqa: PLC0415 - keeps `everlong --help` quick
-
+def _old_copies(store: Store) -> list[Path]:
+    """Return the copies of a store's file that were made before its schema was upgraded."""
     backend = store.database.backend
     if not isinstance(backend, SQLite):
         return []
     return sorted(backend.path.parent.glob(f"{backend.path.name}.before-*.bak"))
 
 
-def _of_tenant(store: Store, tenant: str) -> Store:
-    from everlong.store import Store as Opened  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    return Opened(store.database, tenant)
-
-
 def _clean_history(store: Store, path: Path, text: str | None) -> None:
-    from everlong.config.files import write_whole  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.tombstones import forgotten_among  # noqa: PLC0415 - as above
-
     try:
         told = path.read_text(encoding="utf-8", errors="replace")
     except OSError:  # nothing was typed yet
@@ -247,19 +254,22 @@ def _clean_history(store: Store, path: Path, text: str | None) -> None:
             is_gone = bool(forgotten_among(connection, store.tenant, blocks))
             return "" if is_gone or (text and text.casefold() in typed.casefold()) else entry[0]
 
-        kept = _ENTRY.sub(left, told)
+        kept = _HISTORY_ENTRY.sub(left, told)
     if kept != told:
         write_whole(path, kept)
+
+
+# -- verify, stats, backup and vacuum ----------------------------------------------------------------------------------
 
 
 @command("verify", "all")
 @json_option
 def verify(as_json: bool) -> None:
-    """Derive every hash anew and follow every reference, for all tenants; leaves with 1 if anything is wrong."""
-    with opened_for_all() as stores, bar("verifying") as step:
-        checked = _together({store.tenant: store.verify(step) for store in stores})
+    """Recompute every hash and follow every reference, for all tenants; exit with 1 if anything is wrong."""
+    with open_for_all_tenants() as stores, progress_bar("verifying") as step:
+        checked = _merge_results({store.tenant: store.verify(step) for store in stores})
     if as_json:
-        put_json(checked._asdict())
+        print_json(checked._asdict())
     for remark in checked.remarks:
         say(f"note: {remark}")
     for problem in checked.problems:
@@ -274,8 +284,8 @@ def verify(as_json: bool) -> None:
     say(f"{looked}: all is well")
 
 
-def _together(found: dict[str, Verified]) -> Verified:
-    """Return what was found for each tenant as one; what was found for one of several is told with its name."""
+def _merge_results(found: dict[str, Verified]) -> Verified:
+    """Merge the results of all tenants; a problem of only one of several tenants gets its name."""
 
     def told(lists: dict[str, list[str]]) -> list[str]:
         owners: dict[str, list[str]] = {}
@@ -299,11 +309,9 @@ def _together(found: dict[str, Verified]) -> Verified:
 @command("stats", "all")
 @json_option
 def stats(as_json: bool) -> None:
-    """Show how much the store holds of all tenants, how large it is, and how far the index is."""
-    from everlong.store.maintenance import stats as figures  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    with opened_for_all() as stores:
-        counts = {store.tenant: figures(store) for store in stores}
+    """Show how much the store holds for all tenants, its size, and how much is indexed."""
+    with open_for_all_tenants() as stores:
+        counts = {store.tenant: maintenance.stats(store) for store in stores}
         found: dict[str, Any] = {"store": stores[0].database.backend.where, **counts["local"]}
         for name in found.keys() - {"store", "pending", "bytes"}:  # those two are of the whole store
             found[name] = sum(one[name] for one in counts.values())
@@ -319,20 +327,17 @@ def stats(as_json: bool) -> None:
         found["first"] = min((one.started for one in sessions), default=None)
         found["last"] = max((one.ended or one.started for one in sessions), default=None)
     if as_json:
-        put_json(found)
+        print_json(found)
         return
-    _print(found)
+    _print_stats(found)
 
 
-def _print(found: dict[str, Any]) -> None:
-    from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.transcripts.parts import moment  # noqa: PLC0415 - as above
-
+def _print_stats(found: dict[str, Any]) -> None:
     sources = ", ".join(f"{number:,} {one_line(name)}" for name, number in found["sources"].items())
     pending, is_open = found["pending"], found["open_sessions"]
     rows = [
         ("store", found["store"]),
-        ("size", size(found["bytes"])),
+        ("size", format_bytes(found["bytes"])),
         ("sessions", f"{found['conversations']:,}" + (f" ({sources}); {is_open:,} open" if sources else "")),
         ("messages", f"{found['messages']:,} in {found['branches']:,} branches"),
         ("outputs", f"{found['outputs']:,} kept whole beside tool results"),
@@ -352,16 +357,14 @@ def _print(found: dict[str, Any]) -> None:
 @click.argument("file", type=click.Path(dir_okay=False))
 @json_option
 def backup(file: str, as_json: bool) -> None:
-    """Copy the store into a new FILE while others go on writing; as a whole or not at all."""
-    from everlong.store.maintenance import backup as copy  # noqa: PLC0415 - keeps `everlong --help` quick
-
+    """Copy the store into a new FILE, even while it is being written to; completely or not at all."""
     path = Path(file)
-    with opened() as store:
-        copy(store, path)
+    with open_chosen_store() as store:
+        maintenance.backup(store, path)
     written = path.stat().st_size
     if as_json:
-        put_json({"file": str(path), "bytes": written})
-    say(f"wrote {path}, {size(written)}; `everlong sessions --store {path} verify` checks it")
+        print_json({"file": str(path), "bytes": written})
+    say(f"wrote {path}, {format_bytes(written)}; `everlong sessions --store {path} verify` checks it")
 
 
 @command("vacuum", "all")
@@ -369,26 +372,20 @@ def backup(file: str, as_json: bool) -> None:
     "--all",
     "everything",
     is_flag=True,
-    help="Also remove what was begun within the last day and is in no session; only while nothing else writes.",
+    help="Also remove unused messages of the last day; only while nothing else writes to the store.",
 )
 @json_option
 def vacuum(everything: bool, as_json: bool) -> None:
-    """Apply the retention settings, remove what no session needs, and give the room back to the disk."""
-    from everlong.store.maintenance import (  # noqa: PLC0415 - keeps `everlong --help` quick
-        DAY,
-        size_of,
-        vacuum as clean,
-    )
-    from everlong.store.opening import apply_retention  # noqa: PLC0415 - as above
-
-    with opened_for_all() as stores:
-        before = size_of(stores[0])
+    """Apply the retention settings, remove messages that no session needs, and free the disk space."""
+    with open_for_all_tenants() as stores:
+        before = maintenance.size_of(stores[0])
         expired = [ident for store in stores for ident in apply_retention(store, store_settings())]
-        each = [clean(store, 0.0 if everything else DAY) for store in stores]
+        each = [maintenance.vacuum(store, 0.0 if everything else maintenance.DAY) for store in stores]
         gone = each[0]._replace(**{name: sum(getattr(one, name) for one in each) for name in each[0]._fields})
-        after = size_of(stores[0])
+        after = maintenance.size_of(stores[0])
     if as_json:
-        put_json({"expired": expired, **gone._asdict(), "bytes_before": before, "bytes_after": after})
+        print_json({"expired": expired, **gone._asdict(), "bytes_before": before, "bytes_after": after})
     if expired:
-        say(f"deleted {counted(len(expired), 'session')} that the retention settings say are too old or too much")
-    say(f"removed {counted(gone.messages, 'message')} that no session needs; {size(before)} → {size(after)}")
+        say(f"deleted {counted(len(expired), 'session')} that the retention settings no longer keep")
+    sizes = f"{format_bytes(before)} → {format_bytes(after)}"
+    say(f"removed {counted(gone.messages, 'message')} that no session needs; {sizes}")

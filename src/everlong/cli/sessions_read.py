@@ -1,55 +1,81 @@
-"""``everlong sessions list|tail|compactions|rename``: what there is and what came last."""
+"""``everlong sessions list``, ``show``, ``search``, ``tail`` and ``compactions``: reading the store.
+
+Each command starts with its options. To filter ``list`` by something new, add an option to `list_`; its value reaches
+`Conversations.newest` in ``store/conversations.py`` by its name.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlong.cli.screen import show_in_pager, styled
-from everlong.cli.sessions_common import (
+from everlong.cli.chosen_store import (
     command,
-    counted,
-    found,
-    found_part,
-    index_what_is_pending,
-    json_option,
-    opened,
-    put_json,
-    put_line,
-    say,
-    when,
+    find_conversation,
+    find_part,
+    index_pending,
+    open_chosen_store,
+    parse_time,
+    print_json,
 )
+from everlong.cli.output import counted, json_option, say
+from everlong.cli.screen import show_in_pager, styled
+from everlong.config import load_settings
+from everlong.errors import NotStored, QueryError
+from everlong.model import typed_words
+from everlong.store import Conversation
+from everlong.store.conversations import CompactionMark, ConversationLine
+from everlong.store.search import Filters
+from everlong.store.search.corpus import called_tools
+from everlong.store.shown_path import message_counts, newest_messages
+from everlong.store.transcripts import one_line, pieces_of, plain
+from everlong.store.transcripts.parts import broken_words, compaction_line, facts_of, moment, name_of
+from everlong.store.transcripts.writer import lines_of, prompt_of
 
 if TYPE_CHECKING:
-    from everlong.store import Conversation, Session, Store
-    from everlong.store.conversations import CompactionMark, ConversationLine
+    from everlong.store import Compaction, Session, Store
     from everlong.store.search import Hit, Page
     from everlong.store.search.snippets import Snippet
     from everlong.store.shown_path import Newest
 
-POLL_SECONDS = 0.5
-_TITLE = 30
-"""Cells that the title shall have at least; columns that people miss least make room for it."""
-_FOLDER = 28
+__all__ = ["compactions", "hit_lines", "list_", "search", "show", "tail"]
+
+_TITLE_CELLS = 30
+"""Cells the title gets at least; less important columns are left out to make room for it."""
+_FOLDER_CHARS = 28
+_PAGE_CHARS = 8_000
+_ROLE_COLOURS = {"user": "blue", "assistant": "green", "tool": "yellow"}
+_INDEX_SECONDS = 2.0
+"""Seconds a search may first spend on indexing new messages; it looks through the rest directly."""
+_POLL_SECONDS = 0.5
+
+# -- list --------------------------------------------------------------------------------------------------------------
 
 
 @command("list", "each")
 @click.option("--source", help="Only from this source, such as cli or claude-code.")
 @click.option("--folder", type=click.Path(), help="Only those that work in this folder; . for the current one.")
 @click.option(
-    "--since", callback=when, metavar="WHEN", help="Active at or after this: 2026-01-31, or 7d for seven days ago."
+    "--since",
+    callback=parse_time,
+    metavar="WHEN",
+    help="Only those active at or after this time: 2026-01-31, or 7d for seven days ago.",
 )
-@click.option("--before", callback=when, metavar="WHEN", help="Begun before this.")
+@click.option("--before", callback=parse_time, metavar="WHEN", help="Only those that began before this time.")
 @click.option("--title", help="Only those with this in their title.")
-@click.option("--side", is_flag=True, help="What clients ask on the side, and sub-agents, with what they work for.")
-@click.option("--parts", is_flag=True, help="The parts of conversations: a compaction begins a new one.")
-@click.option("-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many.")
+@click.option("--side", is_flag=True, help="Side requests of clients, and sub-agents, instead of conversations.")
+@click.option("--parts", is_flag=True, help="Parts of conversations instead: each compaction begins a new part.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Show at most this many."
+)
 @json_option
 def list_(limit: int, as_json: bool, side: bool, parts: bool, **given: Any) -> None:
     """List conversations, the one that was last active first."""
@@ -57,43 +83,40 @@ def list_(limit: int, as_json: bool, side: bool, parts: bool, **given: Any) -> N
         raise click.UsageError("say --side or --parts, not both")
     if given["folder"] is not None:
         given["folder"] = str(Path(given["folder"]).expanduser().resolve())
-    with opened() as store:
+    with open_chosen_store() as store:
         if parts:
-            rows, is_more = _parts(store, limit, given, as_json=as_json)
+            rows, is_more = _part_rows(store, limit, given, as_json=as_json)
         else:
-            rows, is_more = _conversations(store, limit, given, side=side, as_json=as_json)
+            rows, is_more = _conversation_rows(store, limit, given, side=side, as_json=as_json)
     if as_json:
         return
     if not rows:
         is_filtered = side or any(value is not None for value in given.values())
         nothing = "no conversations yet; `everlong sessions import FILE` adds some"
-        say("no conversation is like that" if is_filtered else nothing)
+        say("no conversation matches these options" if is_filtered else nothing)
         return
     heads = ["session", "started", "messages", "source", "title or first words"]
     if parts:
-        _table(heads, rows, right={2})
+        _print_table(heads, rows, right={2})
     else:
         heads = ["session", "active", "messages", "compactions", "model", "cost", "from", "title or first words"]
-        _table(heads, rows, right={2, 3, 5}, spare=(4, 5, 3, 6))
+        _print_table(heads, rows, right={2, 3, 5}, spare=(4, 5, 3, 6))
     if is_more:
         say(f"there are more; --limit {limit * 5} shows more of them")
 
 
-def _conversations(
+def _conversation_rows(
     store: Store, limit: int, given: dict[str, Any], *, side: bool, as_json: bool
 ) -> tuple[list[list[str]], bool]:
     found = store.conversations.newest(limit + 1, kinds=("side", "agent") if side else ("main",), **given)
     shown = found[:limit]
     if as_json:
-        put_json([one.to_dict() for one in shown])
+        print_json([one.to_dict() for one in shown])
         return [], False
-    return [_row(store, one) for one in shown], len(found) > limit
+    return [_conversation_row(store, one) for one in shown], len(found) > limit
 
 
-def _row(store: Store, one: Conversation) -> list[str]:
-    from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.transcripts.parts import moment  # noqa: PLC0415 - as above
-
+def _conversation_row(store: Store, one: Conversation) -> list[str]:
     name = one_line(one.title or "") or _first_words(store, one)
     if one.kind != "main":
         whom = f" for {one.works_for}" if one.works_for else ""
@@ -102,7 +125,7 @@ def _row(store: Store, one: Conversation) -> list[str]:
         name = f"{name}  +{counted(one.agents, 'agent')}"
     where = [one_line(one.client or one.source)]
     if one.folder:
-        where.append(_short(one_line(one.folder)))
+        where.append(_short_folder(one_line(one.folder)))
     cost = f"${one.cost:,.2f}" if one.cost >= 1 else f"${one.cost:,.4f}" if one.cost else ""
     return [
         *(one.id, moment(one.active)[:16], f"{one.messages:,}", f"{one.compactions:,}" if one.compactions else ""),
@@ -110,16 +133,14 @@ def _row(store: Store, one: Conversation) -> list[str]:
     ]
 
 
-def _short(folder: str) -> str:
+def _short_folder(folder: str) -> str:
     home = str(Path.home())
     if folder == home or folder.startswith(f"{home}/"):
         folder = f"~{folder[len(home) :]}"
-    return folder if len(folder) <= _FOLDER else f"…{folder[1 - _FOLDER :]}"
+    return folder if len(folder) <= _FOLDER_CHARS else f"…{folder[1 - _FOLDER_CHARS :]}"
 
 
-def _parts(store: Store, limit: int, given: dict[str, Any], *, as_json: bool) -> tuple[list[list[str]], bool]:
-    from everlong.store.shown_path import message_counts  # noqa: PLC0415 - keeps `everlong --help` quick
-
+def _part_rows(store: Store, limit: int, given: dict[str, Any], *, as_json: bool) -> tuple[list[list[str]], bool]:
     title, folder = given["title"], given["folder"]
     is_filtered = title is not None or folder is not None
     times = {name: given[name] for name in ("source", "since", "before")}
@@ -131,15 +152,12 @@ def _parts(store: Store, limit: int, given: dict[str, Any], *, as_json: bool) ->
     shown = sessions[:limit]
     counts = message_counts(store, shown)
     if as_json:
-        put_json([one.to_dict() | {"messages": counts[one.id]} for one in shown])
+        print_json([one.to_dict() | {"messages": counts[one.id]} for one in shown])
         return [], False
     return [_part_row(store, one, counts[one.id]) for one in shown], len(sessions) > limit
 
 
 def _part_row(store: Store, one: Session, count: int) -> list[str]:
-    from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.transcripts.parts import moment  # noqa: PLC0415 - as above
-
     name = one_line(one.title or "") or _first_words(store, one)
     if one.parent:
         name = f"{name}  ↳ {one.parent}"
@@ -147,13 +165,6 @@ def _part_row(store: Store, one: Session, count: int) -> list[str]:
 
 
 def _first_words(store: Store, one: Conversation | Session) -> str:
-    from itertools import islice  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    from everlong.model import typed_words  # noqa: PLC0415 - as above
-    from everlong.store.conversations import ConversationLine  # noqa: PLC0415 - as above
-    from everlong.store.transcripts import one_line  # noqa: PLC0415 - as above
-    from everlong.store.transcripts.writer import lines_of  # noqa: PLC0415 - as above
-
     for line in islice(lines_of(store, one), 12):
         words = one_line(typed_words(line.entry.message)[:400]) if isinstance(line, ConversationLine) else ""
         if words:
@@ -161,9 +172,9 @@ def _first_words(store: Store, one: Conversation | Session) -> str:
     return ""
 
 
-def _table(heads: list[str], rows: list[list[str]], right: set[int], spare: Sequence[int] = ()) -> None:
-    """Print a table; where it is too wide for its last column, the columns of ``spare`` are left out, one by one."""
-    from rich.cells import cell_len  # noqa: PLC0415 - keeps `everlong --help` quick
+def _print_table(heads: list[str], rows: list[list[str]], right: set[int], spare: Sequence[int] = ()) -> None:
+    """Print a table; on a narrow terminal, leave out the columns of ``spare``, one by one, in this order."""
+    from rich.cells import cell_len  # noqa: PLC0415 - searching and showing need no rich
     from rich.text import Text  # noqa: PLC0415 - as above
 
     from everlong.cli.picture import console, fit  # noqa: PLC0415 - as above
@@ -172,118 +183,29 @@ def _table(heads: list[str], rows: list[list[str]], right: set[int], spare: Sequ
     widths = [max(cell_len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
     kept = [at for at in range(len(heads)) if at not in spare or any(row[at] for row in rows)]
     for at in spare:
-        if not out.is_terminal or sum(widths[one] + 2 for one in kept[:-1]) + min(_TITLE, widths[-1]) <= out.width:
+        if (
+            not out.is_terminal
+            or sum(widths[one] + 2 for one in kept[:-1]) + min(_TITLE_CELLS, widths[-1]) <= out.width
+        ):
             break
         kept = [one for one in kept if one != at]
-    if not out.is_terminal:  # whoever reads it from a file has room
+    if not out.is_terminal:  # a file or pipe has no width
         out.width = max(out.width, sum(widths[one] + 2 for one in kept))
     for place, row in enumerate([heads, *rows]):
         cells = [row[at].rjust(widths[at]) if at in right else row[at].ljust(widths[at]) for at in kept]
         out.print(Text(fit("  ".join(cells).rstrip(), out.width), style="bold" if place == 0 else ""))
 
 
-@command("tail")
-@click.option("-n", "--limit", type=click.IntRange(min=0), default=10, show_default=True, help="How many messages.")
-@click.option("-f", "--follow", is_flag=True, help="Go on and show messages as they come, until Ctrl-C.")
-@json_option
-def tail(limit: int, follow: bool, as_json: bool) -> None:
-    """Show the messages that were recorded last; with --json, one object on each line."""
-    from everlong.store.shown_path import newest_messages  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    with opened() as store:
-        newest = newest_messages(store, max(limit, 1))
-        last = newest[-1].seq if newest else 0
-        for one in newest[len(newest) - min(limit, len(newest)) :]:
-            _put(one, as_json)
-        if not newest and not follow:
-            say("no messages yet; `everlong sessions import FILE` adds some")
-        while follow:
-            time.sleep(POLL_SECONDS)
-            for one in newest_messages(store, 500, after=last):
-                _put(one, as_json)
-                last = one.seq
-
-
-def _put(one: Newest, as_json: bool) -> None:
-    from everlong.cli.picture import headline  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.transcripts import one_line  # noqa: PLC0415 - as above
-    from everlong.store.transcripts.parts import moment  # noqa: PLC0415 - as above
-
-    if as_json:
-        put_line({**one._asdict(), "node": one.node.hex()})
-        return
-    words = one_line(headline(one.message)[:2_000])
-    where = f"{one.session}:{one.turn}" if one.session else "(in no conversation)"
-    head = f"{moment(one.at)}  {where}  {styled(one_line(one.role), bold=True)}"
-    click.echo(f"{head}  {words[:300]}{'…' if len(words) > 300 else ''}")
-
-
-@command("compactions", "each")
-@click.argument("session", required=False)
-@json_option
-def compactions(session: str | None, as_json: bool) -> None:
-    """Show the compaction history of a conversation, or of all: when, why, how much, how good."""
-    with opened() as store:
-        named = None if session is None else found(store, session).id
-        history = store.compactions() if named is None else store.conversations.compactions(named)
-        whole = {one.id: one.conversation for one in store.sessions.newest()} if named is None else {}
-    if as_json:
-        put_json([asdict(one) for one in history])
-        return
-    if not history:
-        say("no compaction yet")
-        return
-    heads = ["when", "session", "why", "engine", "tokens", "messages", "seconds", "cost", "quality", "remark"]
-    rows = [_compaction_row(one, named or whole.get(one.session or "", "")) for one in history]
-    _table(heads, rows, right={6, 7, 8})
-
-
-def _compaction_row(one: Any, conversation: str) -> list[str]:
-    from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.transcripts.parts import moment  # noqa: PLC0415 - as above
-
-    def figure(value: float | None, form: str) -> str:
-        return "?" if value is None else format(value, form)
-
-    writers = dict.fromkeys(one_line(name) for name in (one.engine, one.summarizer, one.model) if name)
-    return [
-        moment(one.at)[:16],
-        conversation,
-        one_line(one.reason),
-        ", ".join(writers),
-        f"{figure(one.tokens_before, ',')} → {figure(one.tokens_after, ',')}",
-        f"{one.messages_before:,} → {one.messages_after:,}",
-        f"{one.seconds:.1f}",
-        figure(one.cost, ".4f"),
-        figure(one.quality, ".2f"),
-        f"fell back: {one_line(one.fallback)}" if one.fallback else "",
-    ]
-
-
-@command("rename")
-@click.argument("session")
-@click.argument("title")
-@json_option
-def rename(session: str, title: str, as_json: bool) -> None:
-    """Give a conversation another TITLE."""
-    with opened() as store:
-        renamed = store.conversations.rename(found(store, session).id, title)
-    if as_json:
-        put_json(renamed.to_dict())
-    say(f"{renamed.id} is now called {renamed.title!r}")
-
-
-PAGE_CHARS = 8_000
-_COLOURS = {"user": "blue", "assistant": "green", "tool": "yellow"}
+# -- show --------------------------------------------------------------------------------------------------------------
 
 
 @command("show")
 @click.argument("session")
 @click.option(
-    "--turn", type=click.IntRange(min=1), help="Only this message, whole, by the number that show and search give."
+    "--turn", type=click.IntRange(min=1), help="Only this message, in full, by the number that show and search print."
 )
 @click.option(
-    "--around", type=click.IntRange(min=0), default=0, help="With --turn: also so many messages on each side."
+    "--around", type=click.IntRange(min=0), default=0, help="With --turn: also this many messages before and after it."
 )
 @click.option("--page", type=click.IntRange(min=1), help="With --turn: only this page of a long message.")
 @click.option(
@@ -296,54 +218,41 @@ _COLOURS = {"user": "blue", "assistant": "green", "tool": "yellow"}
 @click.option("--parts", is_flag=True, help="Only the part that SESSION names, with numbers of its own.")
 @json_option
 def show(session: str, turn: int | None, around: int, page: int | None, chars: int, parts: bool, as_json: bool) -> None:
-    """Show a conversation from its first word, named by the id of any of its parts, the beginning of one, or its title.
+    """Show a conversation, named by its title, or by the id (or its beginning) of any of its parts.
 
-    Compactions are marked at their places, and replies that broke off say so.
+    Marks show where it was compacted and which replies broke off.
     """
     if turn is None and (around or page):
         raise click.UsageError("--around and --page need --turn")
-    with opened() as store:
-        one = found_part(store, session) if parts else found(store, session)
+    with open_chosen_store() as store:
+        one = find_part(store, session) if parts else find_conversation(store, session)
         if turn is not None:
             _show_turn(store, one, turn, around, page, chars, as_json=as_json)
         elif as_json:
-            put_json(_as_json(store, one))
+            print_json(_conversation_json(store, one))
         else:
-            show_in_pager(_printed(store, one, chars))
+            show_in_pager(_render(store, one, chars))
 
 
-def _lines(store: Store, one: Conversation | Session) -> Iterator[ConversationLine | CompactionMark]:
-    from everlong.store.transcripts.writer import lines_of  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    return lines_of(store, one)
-
-
-def _as_json(store: Store, one: Conversation | Session) -> dict[str, Any]:
-    from everlong.store import Conversation  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.conversations import CompactionMark  # noqa: PLC0415 - as above
-    from everlong.store.transcripts.writer import prompt_of  # noqa: PLC0415 - as above
-
+def _conversation_json(store: Store, one: Conversation | Session) -> dict[str, Any]:
     messages: list[dict[str, Any]] = []
     compactions: list[dict[str, Any]] = []
-    for line in _lines(store, one):
+    for line in lines_of(store, one):
         if isinstance(line, CompactionMark):
             compactions.append({"before_message": len(messages), **line.to_dict()})
         else:
-            messages.append(_plain(line))
+            messages.append(_line_json(line))
     if isinstance(one, Conversation):
-        one, parts = _paid(store, one), list(one.parts)
+        one, parts = _with_all_costs(store, one), list(one.parts)
     else:
         parts = [member.id for member in store.sessions.lineage(one.id)]
     facts = one.to_dict() | {"system_prompt": prompt_of(store, one)}
     return {"session": facts, "parts": parts, "messages": messages, "compactions": compactions}
 
 
-def _paid(store: Store, one: Conversation) -> Conversation:
-    """Return a conversation with all calls that were paid for, at the prices that `everlong usage` tells."""
-    from dataclasses import replace  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    from everlong.agent.accounting import account  # noqa: PLC0415 - as above
-    from everlong.config import load_settings  # noqa: PLC0415 - as above
+def _with_all_costs(store: Store, one: Conversation) -> Conversation:
+    """Return a conversation with the tokens and cost of all its calls, as `everlong usage` reports them."""
+    from everlong.agent.accounting import account  # noqa: PLC0415 - loads more than most commands here need
 
     total = account(store, load_settings().settings, session=one.parts[0]).total
     if not total.calls:
@@ -359,7 +268,7 @@ def _paid(store: Store, one: Conversation) -> Conversation:
     )
 
 
-def _plain(line: ConversationLine) -> dict[str, Any]:
+def _line_json(line: ConversationLine) -> dict[str, Any]:
     entry = line.entry
     broken = {} if line.status is None else {"status": line.status, "error": line.error}
     return {
@@ -372,15 +281,9 @@ def _plain(line: ConversationLine) -> dict[str, Any]:
     }
 
 
-def _printed(store: Store, one: Conversation | Session, chars: int) -> Iterator[str]:
-    from everlong.store import Conversation  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.conversations import CompactionMark  # noqa: PLC0415 - as above
-    from everlong.store.search.corpus import called_tools  # noqa: PLC0415 - as above
-    from everlong.store.transcripts.parts import compaction_line, facts_of, name_of  # noqa: PLC0415 - as above
-    from everlong.store.transcripts.writer import prompt_of  # noqa: PLC0415 - as above
-
+def _render(store: Store, one: Conversation | Session, chars: int) -> Iterator[str]:
     yield styled(name_of(one), bold=True) + "\n"
-    for name, value in facts_of(_paid(store, one) if isinstance(one, Conversation) else one):
+    for name, value in facts_of(_with_all_costs(store, one) if isinstance(one, Conversation) else one):
         yield f"{name + ':':<11} {value}\n"
     if not isinstance(one, Conversation):
         children = [member.id for member in store.sessions.lineage(one.id) if member.parent == one.id]
@@ -388,25 +291,24 @@ def _printed(store: Store, one: Conversation | Session, chars: int) -> Iterator[
             yield f"{'goes on in:':<11} {', '.join(children)}\n"
     prompt = prompt_of(store, one)
     if prompt:
-        shown = _cut(prompt, min(chars, 400) if chars else 0, "")
+        shown = _shorten(prompt, min(chars, 400) if chars else 0, "")
         yield from ("\n", styled("system", bold=True), "\n", shown, "\n")
     tools: dict[str, str] = {}
-    for line in _lines(store, one):
+    for line in lines_of(store, one):
         if isinstance(line, CompactionMark):
             yield "\n" + styled(f"── {compaction_line(line)} ──", dim=True) + "\n"
             continue
         tools |= called_tools(line.entry.message)
-        yield from _message(one, line, chars, tools)
+        yield from _render_message(one, line, chars, tools)
 
 
-def _message(one: Conversation | Session, line: ConversationLine, chars: int, tools: dict[str, str]) -> Iterator[str]:
-    from everlong.store.transcripts import one_line, pieces_of  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.transcripts.parts import broken_words, moment  # noqa: PLC0415 - as above
-
+def _render_message(
+    one: Conversation | Session, line: ConversationLine, chars: int, tools: dict[str, str]
+) -> Iterator[str]:
     entry = line.entry
     role = one_line(str(entry.message.get("role")))
     number = "" if line.turn is None else f"{line.turn} "
-    who = styled(f"{number}{role}", bold=True, fg=_COLOURS.get(role))
+    who = styled(f"{number}{role}", bold=True, fg=_ROLE_COLOURS.get(role))
     broken = f"  {styled(broken_words(line), fg='red')}" if line.status else ""
     yield f"\n{who}  {styled(moment(entry.ts), dim=True)}{broken}\n"
     rest = f"; everlong sessions show {one.id} --turn {line.turn}" if line.turn is not None else ""
@@ -418,13 +320,11 @@ def _message(one: Conversation | Session, line: ConversationLine, chars: int, to
         if piece.kind != "text":
             name = {"call": f"→ {label}", "result": f"← {label}"}.get(piece.kind, label)
             yield styled(name, fg="cyan") + "\n"
-        yield _cut(piece.body, chars, rest) + "\n"
+        yield _shorten(piece.body, chars, rest) + "\n"
 
 
-def _cut(text: str, chars: int, rest: str) -> str:
-    """The beginning of a text, safe for a terminal, and how to see the rest."""
-    from everlong.store.transcripts import plain  # noqa: PLC0415 - keeps `everlong --help` quick
-
+def _shorten(text: str, chars: int, rest: str) -> str:
+    """Return the beginning of a text, safe for a terminal, and how to see the rest."""
     if not chars or len(text) <= chars + 200:  # to cut for less than a line would only annoy
         return plain(text)
     more = f"… {len(text) - chars:,} more characters{rest}"
@@ -434,11 +334,7 @@ def _cut(text: str, chars: int, rest: str) -> str:
 def _show_turn(
     store: Store, one: Conversation | Session, turn: int, around: int, page: int | None, chars: int, *, as_json: bool
 ) -> None:
-    from everlong.errors import NotStored  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.conversations import ConversationLine  # noqa: PLC0415 - as above
-    from everlong.store.search.corpus import called_tools  # noqa: PLC0415 - as above
-
-    listed = [line for line in _lines(store, one) if isinstance(line, ConversationLine)]
+    listed = [line for line in lines_of(store, one) if isinstance(line, ConversationLine)]
     place = next((at for at, line in enumerate(listed) if (line.turn or 0) >= turn), None)
     if place is None:
         last = max((line.turn or 0 for line in listed), default=0)
@@ -451,57 +347,58 @@ def _show_turn(
         end += 1
     window = listed[max(0, place - around) : end + around]
     if as_json:
-        shown = [_plain(line) for line in window]
-        put_json(shown if around or len(shown) > 1 else shown[0])
+        shown = [_line_json(line) for line in window]
+        print_json(shown if around or len(shown) > 1 else shown[0])
         return
     tools: dict[str, str] = {}
     for line in listed[: end + around]:
         tools |= called_tools(line.entry.message)
     sizes = [0 if any(line is meant for meant in listed[place:end]) else chars for line in window]
-    show_in_pager(text for line, size in zip(window, sizes, strict=True) for text in _message(one, line, size, tools))
+    show_in_pager(
+        text for line, size in zip(window, sizes, strict=True) for text in _render_message(one, line, size, tools)
+    )
 
 
 def _show_page(store: Store, line: ConversationLine, page: int, *, as_json: bool) -> None:
-    from everlong.errors import NotStored  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.transcripts import plain  # noqa: PLC0415 - as above
-
     assert line.entry.id is not None  # noqa: S101 - only a message with an id has a turn
-    read = store.read(line.entry.id, page - 1, PAGE_CHARS)
+    read = store.read(line.entry.id, page - 1, _PAGE_CHARS)
     if page > read.pages:
         raise NotStored(f"the message has {counted(read.pages, 'page')}, so there is no page {page}")
     if as_json:
-        put_json({**read._asdict(), "page": page, "turn": line.turn})
+        print_json({**read._asdict(), "page": page, "turn": line.turn})
         return
     click.echo(plain(read.text))
     say(f"page {page} of {counted(read.pages, 'page')}, {counted(read.chars, 'character')} in all")
 
 
-INDEX_SECONDS = 2.0
-"""How long a search may first work on the index for what was stored since; what is left is looked through directly."""
+# -- search ------------------------------------------------------------------------------------------------------------
 
 
 @command("search", "each")
 @click.argument("query", nargs=-1, required=True)
-@click.option("--phrase", "mode", flag_value="phrase", help="The whole query, as whole words in a row.")
-@click.option("--substring", "mode", flag_value="substring", help="The whole query, anywhere, also within words.")
+@click.option("--phrase", "mode", flag_value="phrase", help="Find the whole query as a phrase of whole words.")
+@click.option("--substring", "mode", flag_value="substring", help="Find the whole query anywhere, also within words.")
 @click.option("--regex", "mode", flag_value="regex", help="The query is a regular expression; (?i) ignores case.")
 @click.option("--session", help="Only in this conversation.")
 @click.option("--role", type=click.Choice(["user", "assistant", "tool", "summary"]), help="Only what this role said.")
 @click.option("--tool", help="Only calls of this tool and its answers.")
 @click.option(
-    "--since", callback=when, metavar="WHEN", help="Said at or after this: 2026-01-31, or 7d for seven days ago."
+    "--since",
+    callback=parse_time,
+    metavar="WHEN",
+    help="Only what was said at or after this time: 2026-01-31, or 7d for seven days ago.",
 )
-@click.option("--before", callback=when, metavar="WHEN", help="Said before this.")
+@click.option("--before", callback=parse_time, metavar="WHEN", help="Only what was said before this time.")
 @click.option(
     "--by",
     type=click.Choice(["relevance", "time"]),
     default="relevance",
     show_default=True,
-    help="The order; by time the newest comes first.",
+    help="The order of the hits; by time, the newest first.",
 )
 @click.option("-n", "--limit", type=click.IntRange(1, 1_000), default=10, show_default=True, help="Hits on a page.")
 @click.option("--page", type=click.IntRange(min=1), default=1, help="Which page to show, counted from 1.")
-@click.option("--cursor", help="Go on where a page ended; it is in the JSON of that page.")
+@click.option("--cursor", help="Start after an earlier page, with the cursor from its JSON.")
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0.01),
@@ -527,32 +424,28 @@ def search(  # noqa: PLR0913, PLR0917 - one parameter per option
 ) -> None:
     """Find messages, tool calls, results and summaries about QUERY.
 
-    Any of the words count, the best hits come first; "what must be there as it is" stands in double quotes.
+    Messages with any of the words match, best first. Put "an exact phrase" in double quotes.
     """
-    with opened() as store:
-        from everlong.store.search import Filters  # noqa: PLC0415 - keeps `everlong --help` quick
-
-        index_what_is_pending(store, INDEX_SECONDS)
+    with open_chosen_store() as store:
+        index_pending(store, _INDEX_SECONDS)
         filters = Filters(
-            session=found(store, session).id if session is not None else None,
+            session=find_conversation(store, session).id if session is not None else None,
             role=role,
             tool=tool,
             since=since,
             before=before,
         )
         options = {"mode": mode or "auto", "order": by, "filters": filters, "limit": limit, "seconds": seconds}
-        shown = _page(store, " ".join(query), options, page, cursor)
+        shown = _find_page(store, " ".join(query), options, page, cursor)
     if as_json:
         hits = [hit.to_dict() for hit in shown.hits]
-        put_json({"hits": hits, "cursor": shown.cursor, "is_partial": shown.is_partial})
+        print_json({"hits": hits, "cursor": shown.cursor, "is_partial": shown.is_partial})
         return
-    _print(shown, limit * (page - 1), page)
+    _print_page(shown, limit * (page - 1), page)
 
 
-def _page(store: Store, text: str, options: dict[str, Any], number: int, cursor: str | None) -> Page:
-    """A page by its number, counted from where the cursor is."""
-    from everlong.errors import QueryError  # noqa: PLC0415 - keeps `everlong --help` quick
-
+def _find_page(store: Store, text: str, options: dict[str, Any], number: int, cursor: str | None) -> Page:
+    """Return a page of hits by its number, counted from the cursor."""
     shown = store.search(text, cursor=cursor, **options)
     for _ in range(number - 1):
         if shown.cursor is None:
@@ -561,22 +454,19 @@ def _page(store: Store, text: str, options: dict[str, Any], number: int, cursor:
     return shown
 
 
-def _print(shown: Page, before: int, page: int) -> None:
+def _print_page(shown: Page, before: int, page: int) -> None:
     for number, hit in enumerate(shown.hits, start=before + 1):
         click.echo("\n".join(hit_lines(number, hit)))
     if not shown.hits:
         say("nothing was found" + ("; time ran out, so --seconds 60 may find more" if shown.is_partial else ""))
     elif shown.is_partial:
-        say("time ran out; --seconds 60 looks further")
+        say("time ran out; --seconds 60 searches longer")
     if shown.cursor is not None and shown.hits:
         say(f"{counted(len(shown.hits), 'hit')} shown; --page {page + 1} shows more")
 
 
 def hit_lines(number: int, hit: Hit) -> list[str]:
-    """A hit in two lines for people."""
-    from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.transcripts.parts import moment  # noqa: PLC0415 - as above
-
+    """Return two lines that show a hit."""
     where = f"{hit.session}:{hit.turn}" if hit.session else "(in no conversation)"
     title = f"  {one_line(hit.title)}" if hit.title else ""
     speaker = f" ({one_line(hit.speaker)})" if hit.speaker else ""
@@ -584,13 +474,11 @@ def hit_lines(number: int, hit: Hit) -> list[str]:
     if hit.status:
         beside += f"  ({hit.status})"
     head = f"{number:>3}  {moment(hit.at)[:16]}  {styled(one_line(hit.role), bold=True)}{speaker}  {where}{title}"
-    return [head + beside, f"     {marked(hit.snippet)}"]
+    return [head + beside, f"     {_mark_matches(hit.snippet)}"]
 
 
-def marked(snippet: Snippet) -> str:
-    """A snippet for the terminal, made harmless, with its matches in colour and in asterisks where there is none."""
-    from everlong.store.transcripts import plain  # noqa: PLC0415 - keeps `everlong --help` quick
-
+def _mark_matches(snippet: Snippet) -> str:
+    """Return a snippet with its matches in colour, or between asterisks where stdout is no terminal."""
     in_colour = sys.stdout.isatty()
     pieces, end = [], 0
     for start, stop in snippet.marks:
@@ -599,3 +487,77 @@ def marked(snippet: Snippet) -> str:
         pieces += [plain(snippet.text[end:start]), shown]
         end = stop
     return "".join([*pieces, plain(snippet.text[end:])]).replace("\n", " ")
+
+
+# -- tail and compactions ----------------------------------------------------------------------------------------------
+
+
+@command("tail")
+@click.option("-n", "--limit", type=click.IntRange(min=0), default=10, show_default=True, help="How many messages.")
+@click.option("-f", "--follow", is_flag=True, help="Go on and show messages as they come, until Ctrl-C.")
+@json_option
+def tail(limit: int, follow: bool, as_json: bool) -> None:
+    """Show the messages that were recorded last; with --json, one object on each line."""
+    with open_chosen_store() as store:
+        newest = newest_messages(store, max(limit, 1))
+        last = newest[-1].seq if newest else 0
+        for one in newest[len(newest) - min(limit, len(newest)) :]:
+            _print_newest(one, as_json)
+        if not newest and not follow:
+            say("no messages yet; `everlong sessions import FILE` adds some")
+        while follow:
+            time.sleep(_POLL_SECONDS)
+            for one in newest_messages(store, 500, after=last):
+                _print_newest(one, as_json)
+                last = one.seq
+
+
+def _print_newest(one: Newest, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({**one._asdict(), "node": one.node.hex()}, ensure_ascii=True, default=str))
+        return
+    from everlong.cli.picture import headline  # noqa: PLC0415 - loads rich
+
+    words = one_line(headline(one.message)[:2_000])
+    where = f"{one.session}:{one.turn}" if one.session else "(in no conversation)"
+    head = f"{moment(one.at)}  {where}  {styled(one_line(one.role), bold=True)}"
+    click.echo(f"{head}  {words[:300]}{'…' if len(words) > 300 else ''}")
+
+
+@command("compactions", "each")
+@click.argument("session", required=False)
+@json_option
+def compactions(session: str | None, as_json: bool) -> None:
+    """Show the compaction history of a conversation, or of all: when, why, how much, how good."""
+    with open_chosen_store() as store:
+        named = None if session is None else find_conversation(store, session).id
+        history = store.compactions() if named is None else store.conversations.compactions(named)
+        whole = {one.id: one.conversation for one in store.sessions.newest()} if named is None else {}
+    if as_json:
+        print_json([asdict(one) for one in history])
+        return
+    if not history:
+        say("no compaction yet")
+        return
+    heads = ["when", "session", "why", "engine", "tokens", "messages", "seconds", "cost", "quality", "remark"]
+    rows = [_compaction_row(one, named or whole.get(one.session or "", "")) for one in history]
+    _print_table(heads, rows, right={6, 7, 8})
+
+
+def _compaction_row(one: Compaction, conversation: str) -> list[str]:
+    def figure(value: float | None, form: str) -> str:
+        return "?" if value is None else format(value, form)
+
+    writers = dict.fromkeys(one_line(name) for name in (one.engine, one.summarizer, one.model) if name)
+    return [
+        moment(one.at)[:16],
+        conversation,
+        one_line(one.reason),
+        ", ".join(writers),
+        f"{figure(one.tokens_before, ',')} → {figure(one.tokens_after, ',')}",
+        f"{one.messages_before:,} → {one.messages_after:,}",
+        f"{one.seconds:.1f}",
+        figure(one.cost, ".4f"),
+        figure(one.quality, ".2f"),
+        f"fell back: {one_line(one.fallback)}" if one.fallback else "",
+    ]

@@ -1,4 +1,4 @@
-"""``everlong sessions export``: conversations out to files."""
+"""``everlong sessions import`` and ``export``: conversations from files and to files."""
 
 from __future__ import annotations
 
@@ -13,109 +13,112 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlong.cli.screen import is_guarded
-from everlong.cli.sessions_common import (
-    bar,
+from everlong.cli.chosen_store import (
     command,
-    counted,
-    found,
-    found_part,
-    index_what_is_pending,
-    json_option,
-    opened,
-    put_json,
-    say,
+    find_conversation,
+    find_part,
+    index_pending,
+    open_chosen_store,
+    print_json,
 )
+from everlong.cli.output import counted, json_option, progress_bar, say
+from everlong.cli.screen import is_guarded
+from everlong.errors import MessageError, TranscriptError
+from everlong.store.imports import Importer, ImportOrigin
+from everlong.store.maintenance import stats
+from everlong.store.transcripts import FORMATS, one_line, suffix_of, write_transcript
+from everlong.wire import read_transcript
 
 if TYPE_CHECKING:
     from everlong.store import Conversation, Session, Store
     from everlong.store.transcripts import Format
     from everlong.wire import Transcript
 
+_MOST_LISTED = 20
+"""Skipped files that are named one by one."""
+
 
 @command("export")
 @click.argument("sessions", nargs=-1, metavar="[SESSION]...")
 @click.option("--all", "everything", is_flag=True, help="All conversations, oldest first.")
-@click.option("--parts", is_flag=True, help="Only the parts that are named, or with --all each part by itself.")
+@click.option("--parts", is_flag=True, help="Only the named parts; with --all, each part by itself.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(["jsonl", "json", "markdown", "html"]),
     help="What to write.  [default: by the name of the file, else jsonl]",
 )
-@click.option("-o", "--output", type=click.Path(), help="Write here instead of stdout; into a folder, a file for each.")
+@click.option(
+    "-o", "--output", type=click.Path(), help="Write to this file instead of stdout; to a folder, one file for each."
+)
 @json_option
 def export(
     sessions: tuple[str, ...], everything: bool, parts: bool, form: str | None, output: str | None, as_json: bool
 ) -> None:
-    """Write conversations out, whole: as JSONL that `import` reads, the JSON log, Markdown or self-contained HTML."""
+    """Write whole conversations: as JSONL that `import` reads, the JSON log, Markdown or self-contained HTML."""
     if bool(sessions) == everything:
         raise click.UsageError("name the conversations to export, or say --all")
     if as_json and output is None:
-        raise click.UsageError("--json tells what was written, so it needs --output")
-    with opened() as store:
-        chosen = _chosen(store, sessions, everything=everything, parts=parts)
-        kind = _format(form, output)
-        done = _write(store, chosen, kind, output)
+        raise click.UsageError("--json reports the written files, so it needs --output")
+    with open_chosen_store() as store:
+        chosen = _choose(store, sessions, everything=everything, parts=parts)
+        kind = _choose_format(form, output)
+        done = _write_files(store, chosen, kind, output)
     if as_json:
-        put_json(done)
+        print_json(done)
     elif output is not None:
         messages = sum(entry["messages"] for entry in done)
         noun = "part" if parts else "conversation"
         say(f"wrote {counted(len(chosen), noun)} with {counted(messages, 'message')} to {output}")
 
 
-def _chosen(
+def _choose(
     store: Store, names: tuple[str, ...], *, everything: bool, parts: bool
 ) -> list[Conversation] | list[Session]:
     if parts:
         if everything:
             return store.sessions.newest()[::-1]
-        return list({one.id: one for one in (found_part(store, name) for name in names)}.values())
+        return list({one.id: one for one in (find_part(store, name) for name in names)}.values())
     if everything:
         every = store.conversations.newest(kinds=("main", "side", "agent"))
         return sorted(every, key=lambda one: (one.started, one.id))
-    return list({one.id: one for one in (found(store, name) for name in names)}.values())
+    return list({one.id: one for one in (find_conversation(store, name) for name in names)}.values())
 
 
-def _format(form: str | None, output: str | None) -> Format:
-    from everlong.store.transcripts import FORMATS, suffix_of  # noqa: PLC0415 - keeps `everlong --help` quick
-
+def _choose_format(form: str | None, output: str | None) -> Format:
     suffix = Path(output or "").suffix.lower()
     return next((known for known in FORMATS if form == known or (form is None and suffix_of(known) == suffix)), "jsonl")
 
 
-def _write(
+def _write_files(
     store: Store, chosen: list[Conversation] | list[Session], form: Format, output: str | None
 ) -> list[dict[str, Any]]:
-    from everlong.store.transcripts import suffix_of, write_transcript  # noqa: PLC0415 - keeps `everlong --help` quick
-
     if output is None:
-        count = write_transcript(store, chosen, form, _utf8(sys.stdout))
-        sys.stdout.flush()  # here, so that a reader who went away is noticed where that is dealt with
+        count = write_transcript(store, chosen, form, _utf8_writer(sys.stdout))
+        sys.stdout.flush()  # a closed pipe must raise here, where `main` handles it
         return [{"file": None, "messages": count}]
     path = Path(output)
     if not path.is_dir() and not output.endswith(("/", os.sep)):
-        with _whole(path) as put:
+        with _open_whole(path) as put:
             return [{"file": output, "messages": write_transcript(store, chosen, form, put)}]
     path.mkdir(parents=True, exist_ok=True)
     done = []
     for one in chosen:
         file = path / f"session_{one.id}{suffix_of(form)}"
-        with _whole(file) as put:
+        with _open_whole(file) as put:
             done.append({"file": str(file), "messages": write_transcript(store, [one], form, put)})
     return done
 
 
-def _utf8(stream: Any) -> Callable[[str], Any]:
-    """Writes text as UTF-8, whatever the terminal's own encoding is."""
+def _utf8_writer(stream: Any) -> Callable[[str], Any]:
+    """Return a function that writes text as UTF-8, whatever the encoding of the terminal."""
     raw = None if is_guarded(stream) else getattr(stream, "buffer", None)
     return stream.write if raw is None else lambda text: raw.write(text.encode("utf-8"))
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[Callable[[str], Any]]:
-    """A file that is there as a whole or not at all, readable by its owner only."""
+def _open_whole(path: Path) -> Iterator[Callable[[str], Any]]:
+    """Write a file completely or not at all, readable by its owner only; yield the function that writes."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with os.fdopen(
@@ -127,48 +130,42 @@ def _whole(path: Path) -> Iterator[Callable[[str], Any]]:
         partial.unlink(missing_ok=True)
 
 
-SHOWN = 20
-SUFFIXES = (".jsonl", ".json")
-
-
 @command("import")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, allow_dash=True), metavar="PATH...")
-@click.option("--source", help="What to call the source of these sessions.  [default: claude-code, or import]")
+@click.option("--source", help="A name for the source of these sessions.  [default: claude-code, or import]")
 @json_option
 def import_(paths: tuple[str, ...], source: str | None, as_json: bool) -> None:
-    """Take conversations over from files, from all .jsonl files of a folder, or from standard input for "-".
+    """Import conversations from files, from all .jsonl files of a folder, or from standard input ("-").
 
     Files are what `everlong compress` reads: message lists, request bodies, JSONL in the OpenAI or Anthropic format,
     session logs of Claude Code (also the whole folder ~/.claude/projects), and what `everlong sessions export` wrote.
     Importing again adds only what is new; an import that was interrupted goes on when it is run again.
     """
-    files = list(dict.fromkeys(_files(paths)))
+    files = list(dict.fromkeys(_list_files(paths)))
     outcomes: Counter[str] = Counter()
     skipped: list[dict[str, str]] = []
-    with opened(new=True) as store:
-        before = _messages(store)
+    with open_chosen_store(new=True) as store:
+        before = _count_messages(store)
         try:
-            with bar("importing") as step:
-                for done, result in _imported(store, files, source, skipped):
+            with progress_bar("importing") as step:
+                for done, result in _import_files(store, files, source, skipped):
                     outcomes.update(result)
                     step(done, len(files))
         except KeyboardInterrupt:
-            say(f"stopped after {_told(outcomes)}; run it again to go on")
+            say(f"stopped after {_describe(outcomes)}; run it again to go on")
             raise
         finally:
-            _tell_skipped(skipped)
-        added = _messages(store) - before
-        index_what_is_pending(store)
+            _say_skipped(skipped)
+        added = _count_messages(store) - before
+        index_pending(store)
     if as_json:
-        put_json({"files": len(files), "messages": added, **_figures(outcomes), "skipped": skipped})
-    say(f"read {counted(len(files) - len(skipped), 'file')}: {_told(outcomes)}; {counted(added, 'new message')}")
+        print_json({"files": len(files), "messages": added, **_figures(outcomes), "skipped": skipped})
+    say(f"read {counted(len(files) - len(skipped), 'file')}: {_describe(outcomes)}; {counted(added, 'new message')}")
     if skipped:
         raise click.exceptions.Exit(1)
 
 
-def _files(paths: Sequence[str]) -> Iterator[str]:
-    from everlong.errors import TranscriptError  # noqa: PLC0415 - keeps `everlong --help` quick
-
+def _list_files(paths: Sequence[str]) -> Iterator[str]:
     for name in paths:
         path = Path(name)
         if name == "-" or not path.is_dir():
@@ -180,18 +177,15 @@ def _files(paths: Sequence[str]) -> Iterator[str]:
         yield from inside
 
 
-def _imported(
+def _import_files(
     store: Store, files: Sequence[str], source: str | None, skipped: list[dict[str, str]]
 ) -> Iterator[tuple[int, Counter[str]]]:
-    """File by file: how many are done, and what became of the conversations of the last one."""
-    from everlong.errors import MessageError, TranscriptError  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.store.imports import Importer, ImportOrigin  # noqa: PLC0415 - as above
-
+    """Import the files one by one; yield the number of files so far and the outcomes of the last one."""
     importer = Importer(store)
     for done, name in enumerate(files, start=1):
         result: Counter[str] = Counter()
         try:
-            transcript = _read(name)
+            transcript = _read_transcript(name)
             written = time.time() if name == "-" else Path(name).stat().st_mtime
             origin = ImportOrigin(
                 transcript.kind, "standard input" if name == "-" else str(Path(name).absolute()), written, source
@@ -207,11 +201,8 @@ def _imported(
         yield done, result
 
 
-def _read(name: str) -> Transcript:
-    """A file's conversations; of JSONL whose writer is still at the last line, those before it."""
-    from everlong.errors import TranscriptError  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.wire import read_transcript  # noqa: PLC0415 - as above
-
+def _read_transcript(name: str) -> Transcript:
+    """Read a file's conversations; leave out a last line of JSONL that is still being written."""
     data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     try:
         return read_transcript(data)
@@ -228,9 +219,7 @@ def _is_empty_log(error: Exception) -> bool:
     return "has no messages" in str(error) or "the input is empty" in str(error)
 
 
-def _messages(store: Store) -> int:
-    from everlong.store.maintenance import stats  # noqa: PLC0415 - keeps `everlong --help` quick
-
+def _count_messages(store: Store) -> int:
     return stats(store)["messages"]
 
 
@@ -238,16 +227,14 @@ def _figures(outcomes: Counter[str]) -> dict[str, Any]:
     return {name: outcomes[name] for name in ("new", "grown", "known", "empty")}
 
 
-def _told(outcomes: Counter[str]) -> str:
+def _describe(outcomes: Counter[str]) -> str:
     words = {"new": "new", "grown": "grown", "known": "already there", "empty": "empty"}
     said = [f"{outcomes[name]:,} {word}" for name, word in words.items() if outcomes[name]]
     return f"{counted(sum(outcomes.values()), 'conversation')}" + (f" ({', '.join(said)})" if said else "")
 
 
-def _tell_skipped(skipped: list[dict[str, str]]) -> None:
-    from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    for entry in skipped[:SHOWN]:
+def _say_skipped(skipped: list[dict[str, str]]) -> None:
+    for entry in skipped[:_MOST_LISTED]:
         say(one_line(f"skipped {entry['file']}: {entry['problem']}"))
-    if len(skipped) > SHOWN:
-        say(f"… and {len(skipped) - SHOWN:,} more files were skipped; --json lists all")
+    if len(skipped) > _MOST_LISTED:
+        say(f"… and {len(skipped) - _MOST_LISTED:,} more files were skipped; --json lists all")

@@ -1,4 +1,4 @@
-"""``everlong setup CLIENT``: a client whose requests go through the gateway, by its own configuration file."""
+"""``everlong setup CLIENT``: points a client at the gateway in the client's own configuration file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from urllib.parse import urlsplit
 
 import click
 
-from everlong.cli.sessions_common import say
+from everlong.cli.output import say
+from everlong.config.paths import user_config_path
+from everlong.providers.names import Endpoint, ModelName
 
 if TYPE_CHECKING:
     from everlong.cli.clients import Client, GatewayAddress, Setting
@@ -35,8 +37,8 @@ NAMES = (
 
 @click.command("setup")
 @click.argument("client", type=click.Choice(NAMES))
-@click.option("--write", is_flag=True, help="Change the file, after a backup beside it.")
-@click.option("--undo", is_flag=True, help="Put the file back as it was.")
+@click.option("--write", is_flag=True, help="Change the client's file, and keep a backup beside it.")
+@click.option("--undo", is_flag=True, help="Restore the client's file as it was.")
 @click.option("--url", metavar="URL", help="The gateway's address.  [default: that of gateway.host and gateway.port]")
 @click.option("--model", metavar="NAME", help="The model to use (claude-code, llm).")
 @click.option(
@@ -47,21 +49,23 @@ NAMES = (
 def setup_command(
     client: str, write: bool, undo: bool, url: str | None, model: str | None, threshold: str | None
 ) -> None:
-    """Point CLIENT at the gateway: show what its configuration must say, or write it.
+    """Point CLIENT at the gateway: show the settings it needs, or write them.
 
-    Everything else in the file stays as it is, comments too. Writing twice changes nothing. For libraries the lines of
+    Everything else in its file stays as it is, comments too. Writing twice changes nothing. For a library, the lines of
     code are shown.
     """
-    from everlong.cli.clients import CLIENTS  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.cli.clients import CLIENTS  # noqa: PLC0415 - keeps `--help` quick
     from everlong.cli.serve import gateway_settings  # noqa: PLC0415 - as above
 
     chosen = CLIENTS[client]
     if write and undo:
-        raise click.UsageError("say --write or --undo, not both")
+        raise click.UsageError("use --write or --undo, not both")
     if model is not None and not chosen.takes_model:
-        raise click.UsageError(f"--model is for claude-code and llm; choose the model of {chosen.title} in its own way")
+        raise click.UsageError(
+            f"--model is for claude-code and llm; choose the model of {chosen.title} in its own settings"
+        )
     if threshold is not None and not write:
-        raise click.UsageError("--threshold is written with --write")
+        raise click.UsageError("--threshold needs --write")
     settings = gateway_settings({})
     gateway = client_gateway(settings, _address(settings, url), model=model)
     if chosen.format is None:
@@ -71,20 +75,19 @@ def setup_command(
         return
     file = chosen.file(os.environ, Path.home())
     if undo:
-        say(file.undo(_all_settings(chosen, gateway, file)))
+        say(file.undo(_possible_settings(chosen, gateway, file)))
     elif write:
         _write(chosen, gateway, file)
     else:
         _show(chosen, gateway, file)
     if not undo:
-        _tell_threshold(settings, client, threshold)
+        _set_threshold(settings, client, threshold)
 
 
-def _tell_threshold(settings: Settings, client: str, wanted: str | None) -> None:
-    """Set where compaction starts, or offer to let it follow the conversation."""
+def _set_threshold(settings: Settings, client: str, wanted: str | None) -> None:
+    """Set the threshold of compaction, or suggest ``auto``."""
     if wanted is not None:
-        from everlong.config.edit import set_value  # noqa: PLC0415 - keeps `everlong --help` quick
-        from everlong.config.paths import user_config_path  # noqa: PLC0415 - as above
+        from everlong.config.edit import set_value  # noqa: PLC0415 - keeps `--help` quick
 
         path = user_config_path()
         value = set_value(path, "compression.threshold", wanted)
@@ -98,8 +101,8 @@ def _tell_threshold(settings: Settings, client: str, wanted: str | None) -> None
 
 
 def client_gateway(settings: Settings, address: str, model: str | None = None) -> GatewayAddress:
-    """Return what a client must know of the gateway at an address; one that runs there is asked."""
-    from everlong.cli.clients import GatewayAddress  # noqa: PLC0415 - keeps `everlong --help` quick
+    """Return what a client must know of the gateway at an address; ask it if it is running."""
+    from everlong.cli.clients import GatewayAddress  # noqa: PLC0415 - keeps `--help` quick
     from everlong.gateway.proof import find_gateway  # noqa: PLC0415 - as above
     from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
 
@@ -112,7 +115,7 @@ def client_gateway(settings: Settings, address: str, model: str | None = None) -
 
 
 def own_address(settings: Settings) -> str:
-    """Return where a gateway with these settings is reached from this machine."""
+    """Return the address of a gateway with these settings, as seen from this machine."""
     own = settings.gateway
     host = "127.0.0.1" if own.host in {"0.0.0.0", "::"} else own.host  # noqa: S104 - where it listens, not we
     return f"http://{f'[{host}]' if ':' in host else host}:{own.port}"
@@ -121,7 +124,7 @@ def own_address(settings: Settings) -> str:
 def _address(settings: Settings, url: str | None) -> str:
     if url is None:
         if not settings.gateway.port:
-            raise click.UsageError("gateway.port is 0, any free port; say where the gateway is with --url")
+            raise click.UsageError("gateway.port is 0, any free port; name the gateway's address with --url")
         return own_address(settings)
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
@@ -133,15 +136,14 @@ def _address(settings: Settings, url: str | None) -> str:
 
 def _context_length(settings: Settings, model: str) -> int | None:
     from everlong.providers.catalogue import Catalogue  # noqa: PLC0415 - slow to load, seldom needed
-    from everlong.providers.names import Endpoint, ModelName  # noqa: PLC0415 - as above
 
     info = Catalogue(settings.models).info(ModelName("custom", model), Endpoint("custom"))
     return None if info.context_source == "default" else info.context_length
 
 
-def _all_settings(client: Client, gateway: GatewayAddress, file: ConfigurationFile) -> list[Setting]:
-    """Return everything that may have been set, whatever the gateway was like then."""
-    from everlong.cli.clients import GatewayAddress  # noqa: PLC0415 - keeps `everlong --help` quick
+def _possible_settings(client: Client, gateway: GatewayAddress, file: ConfigurationFile) -> list[Setting]:
+    """Return every setting that may have been written, whatever gateway it was for."""
+    from everlong.cli.clients import GatewayAddress  # noqa: PLC0415 - keeps `--help` quick
 
     model = "any" if client.takes_model else None
     return client.settings(GatewayAddress(gateway.address, True, model, lambda _: 1), file.original())
@@ -152,16 +154,16 @@ def _show(client: Client, gateway: GatewayAddress, file: ConfigurationFile) -> N
     settings = client.settings(gateway, values)
     fresh = file.changed(settings)
     if fresh == file.text():
-        say(f"{file.path} says it already")
-        _tell(client, gateway)
+        say(f"{file.path} has these settings already")
+        _say_next_steps(client, gateway)
         return
-    say(f"{file.path} must say:")
+    say(f"{file.path} needs these settings:")
     text = ""
     for setting in settings:
         text = file.format.put(text, setting.path, setting.value)
     click.echo(text.rstrip())
-    _tell_old(settings, values, gateway)
-    _tell(client, gateway)
+    _say_replaced(settings, values, gateway)
+    _say_next_steps(client, gateway)
     say(f"nothing was written; `everlong setup {client.name} --write` does it")
 
 
@@ -169,17 +171,17 @@ def _write(client: Client, gateway: GatewayAddress, file: ConfigurationFile) -> 
     values = file.values()
     settings = client.settings(gateway, values)
     if not file.write(settings):
-        say(f"{file.path} says it already; nothing was changed")
+        say(f"{file.path} has these settings already; nothing was changed")
     else:
         kept = f"; the file as it was is {file.backup.name} beside it" if file.backup.exists() else ""
         say(f"changed {file.path}{kept}; `everlong setup {client.name} --undo` puts it back")
-        _tell_old(settings, values, gateway)
-    _tell(client, gateway)
+        _say_replaced(settings, values, gateway)
+    _say_next_steps(client, gateway)
 
 
-def _tell_old(settings: list[Setting], values: object, gateway: GatewayAddress) -> None:
-    """Say which addresses of the user's own are replaced: requests must still end there."""
-    from everlong.cli.clients.formats import value_at  # noqa: PLC0415 - keeps `everlong --help` quick
+def _say_replaced(settings: list[Setting], values: object, gateway: GatewayAddress) -> None:
+    """Name the user's own addresses that are replaced: the gateway must send requests there."""
+    from everlong.cli.clients.formats import value_at  # noqa: PLC0415 - keeps `--help` quick
 
     old = dict.fromkeys(
         url
@@ -189,12 +191,12 @@ def _tell_old(settings: list[Setting], values: object, gateway: GatewayAddress) 
         and url not in {setting.value, gateway.address, gateway.v1}
     )
     for url in old:
-        say(f"requests went to {url} so far: start the gateway with --upstream {url}")
+        say(f"requests have gone to {url} so far: start the gateway with --upstream {url}")
 
 
-def _tell(client: Client, gateway: GatewayAddress) -> None:
-    """Say what is left to do."""
-    from everlong.gateway.proof import find_gateway  # noqa: PLC0415 - keeps `everlong --help` quick
+def _say_next_steps(client: Client, gateway: GatewayAddress) -> None:
+    """Print what is left to do."""
+    from everlong.gateway.proof import find_gateway  # noqa: PLC0415 - keeps `--help` quick
 
     for note in client.notes(gateway, os.environ, Path.home()):
         say(note)
@@ -202,4 +204,4 @@ def _tell(client: Client, gateway: GatewayAddress) -> None:
     if running is None:
         say(f"no gateway listens at {gateway.address} yet: start it with `everlong serve`")
     elif running.needs_key:
-        say("this gateway wants a key: give the client one of its keys in the place of the API's")
+        say("this gateway needs a key: give the client one of its keys instead of the API's")

@@ -1,7 +1,7 @@
-"""What an agent does, shown to a person as it happens, or to a program as JSON lines.
+"""The output of ``everlong run``: events for a person as they happen, or JSON lines for a program.
 
-On a terminal words appear as they come, and what a terminal would obey is spelled out; in a pipe only the final answer
-is data, as it came. Everything else goes to stderr.
+On a terminal, words appear as they arrive. In a pipe, stdout gets the final answer only. Everything else goes to
+stderr.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from everlong.agent.text import visible
+
 if TYPE_CHECKING:
     from everlong.agent.events import AgentEvent, CompactionFinished, ToolFinished, TurnFinished
 
-__all__ = ["JsonSpeaker", "PlainSpeaker"]
+__all__ = ["JsonSpeaker", "PlainSpeaker", "compaction_line", "stop_line"]
 
 
 class JsonSpeaker:
-    """Prints every event as one line of JSON."""
+    """A listener that prints every event as one line of JSON."""
 
     def __call__(self, event: AgentEvent) -> None:
         """Print an event."""
@@ -29,7 +31,7 @@ class JsonSpeaker:
 
 
 class PlainSpeaker:
-    """Prints answers on stdout and what happens on the way on stderr."""
+    """A listener that prints answers on stdout and everything else on stderr."""
 
     def __init__(self, *, streams: bool | None = None) -> None:
         self._is_terminal = sys.stdout.isatty()
@@ -37,7 +39,7 @@ class PlainSpeaker:
         self._is_midline = False
 
     def __call__(self, event: AgentEvent) -> None:
-        """Print what there is to see of an event."""
+        """Print an event."""
         from everlong.agent import events as e  # noqa: PLC0415 - keeps `everlong --help` quick
 
         if isinstance(event, e.TextDelta):
@@ -57,25 +59,15 @@ class PlainSpeaker:
 
     def _word(self, text: str) -> None:
         if self._streams and text:
-            from everlong.agent.text import visible  # noqa: PLC0415 - as above
-
             click.echo(visible(text) if self._is_terminal else text, nl=False)
             self._is_midline = not text.endswith("\n")
 
     def _finished(self, event: TurnFinished) -> None:
-        from everlong.agent.text import visible  # noqa: PLC0415 - as above
-
         self._end_line()
         if not self._streams and event.text:
             click.echo(visible(event.text) if self._is_terminal else event.text)
         if event.stop != "end":
-            said = {
-                "limit": f"stopped at a limit: {event.detail}",
-                "interrupted": "interrupted",
-                "length": "the answer was cut off at its longest (agent.max_output_tokens)",
-                "refusal": "the model declined to answer",
-            }
-            self._note(said[event.stop])
+            self._note(stop_line(event))
         usage = event.usage
         answers = f"{event.steps} answer{'' if event.steps == 1 else 's'}"
         cost = f", ${event.cost:.4f}" if event.cost else ""
@@ -85,8 +77,6 @@ class PlainSpeaker:
         )
 
     def _note(self, text: str) -> None:
-        from everlong.agent.text import visible  # noqa: PLC0415 - keeps `everlong --help` quick
-
         self._end_line()
         click.echo(f"everlong: {visible(text)}", err=True)
 
@@ -101,8 +91,19 @@ def _tool_line(event: ToolFinished) -> str:
     return f"· {event.summary} → {event.outcome}, {lines} lines, {event.seconds:.1f} s"
 
 
+def stop_line(event: TurnFinished) -> str:
+    """Return why a turn ended without an answer."""
+    reasons = {
+        "limit": f"stopped at a limit: {event.detail}",
+        "interrupted": "interrupted",
+        "length": "the answer was cut off at its longest (agent.max_output_tokens)",
+        "refusal": "the model declined to answer",
+    }
+    return reasons[event.stop]
+
+
 def compaction_line(event: CompactionFinished) -> str:
-    """One line about a compaction: why, from what to what, who wrote the summary, how good it is."""
+    """Return one line on a compaction: the reason, the sizes before and after, the quality."""
     if event.outcome != "compacted":
         return f"compaction ({event.reason}): {event.outcome}"
     quality = f", quality {event.quality:.2f}" if event.quality is not None else ""

@@ -1,17 +1,19 @@
-"""``everlong trust``, and the question that is asked once in a folder that brings something along.
+"""``everlong trust``, and the question that is asked once in a folder with settings or instructions of its own.
 
-What a folder may want and whether it is trusted, `everlong.config.trust` knows; this module prints and asks.
+`everlong.config.trust` knows what a folder wants and whether it is trusted; this module prints and asks.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from everlong.cli.output import json_option, print_values, say
+from everlong.errors import ConfigError
 
 if TYPE_CHECKING:
     from everlong.config import LoadedSettings
@@ -26,14 +28,14 @@ _PATH = click.Path(path_type=Path, exists=True, file_okay=False)
 
 @click.group("trust")
 def trust_group() -> None:
-    """Say whose settings and instructions count: only folders that you trust may bring any along."""
+    """Choose the folders you trust: only their settings and instructions count."""
 
 
 @trust_group.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def list_(as_json: bool) -> None:
-    """List the folders that you have trusted, and those that you said no to."""
-    from everlong.config.trust import folder_records, folder_wishes, is_decided  # noqa: PLC0415 - quick --help
+    """List the folders that you trust, and those that you do not."""
+    from everlong.config.trust import folder_records, folder_wishes, is_decided  # noqa: PLC0415 - keeps `--help` quick
 
     rows = [
         {
@@ -44,7 +46,7 @@ def list_(as_json: bool) -> None:
         for folder, record in sorted(folder_records().items())
     ]
     if as_json:
-        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        print_values(rows)
         return
     for row in rows:
         changed = "  (its settings have changed since: they ask again)" if row["changed"] else ""
@@ -54,42 +56,41 @@ def list_(as_json: bool) -> None:
 @trust_group.command("add")
 @click.argument("path", type=_PATH, default=".")
 def add(path: Path) -> None:
-    """Trust the folder at PATH as it is now; what it wants is shown. Changed settings ask again."""
-    from everlong.config.trust import folder_wishes, folders_at, remember_folder  # noqa: PLC0415 - quick --help
+    """Trust the folder at PATH as it is now, and show what it wants. Changed settings ask again."""
+    from everlong.config.trust import folder_wishes, folders_at, remember_folder  # noqa: PLC0415 - keeps `--help` quick
 
     for folder in folders_at(path):
         wishes = folder_wishes(folder)
-        for line in _wanted(wishes):
+        for line in _describe_wishes(wishes):
             click.echo(line, err=True)
         remember_folder(wishes, is_trusted=True)
-        click.echo(f"everlong: {folder} is trusted", err=True)
+        say(f"{folder} is trusted")
 
 
 @trust_group.command("remove")
 @click.argument("path", type=click.Path(path_type=Path), default=".")
 def remove(path: Path) -> None:
-    """Trust the folder at PATH no longer; the next chat there asks again."""
-    from everlong.config.trust import folders_at, forget_folder  # noqa: PLC0415 - quick --help
-    from everlong.errors import ConfigError  # noqa: PLC0415 - as above
+    """Stop trusting the folder at PATH; the next chat there asks again."""
+    from everlong.config.trust import folders_at, forget_folder  # noqa: PLC0415 - keeps `--help` quick
 
     folders = [path.absolute(), *(folders_at(path) if path.is_dir() else [])]
     if not sum(forget_folder(folder) for folder in folders):
-        raise ConfigError(f"nothing was said about {path.absolute()}; everlong trust list shows what was")
-    click.echo(f"everlong: {folders[-1]} is not trusted any more", err=True)
+        raise ConfigError(f"{path.absolute()} is not in the list; everlong trust list shows the folders that are")
+    say(f"{folders[-1]} is no longer trusted")
 
 
 # -- in commands that work in a folder --------------------------------------------------------------------------------
 
 
 def settle_trust(root: Path | None, *, trusts: bool, asks: bool) -> None:
-    """Ask about a folder that brings something along, once; with ``trusts``, take the answer to be yes.
+    """Ask once whether to trust a folder that has settings or instructions of its own.
 
     Args:
-        root: the folder that is worked in, where it is not the current one.
-        trusts: whether the user has said so on the command line.
-        asks: whether somebody is there to answer; without them a folder that is not trusted stays so.
+        root: The folder to work in, if it is not the current one.
+        trusts: True if the user says yes on the command line.
+        asks: True if somebody is there to answer. Otherwise a folder that is not trusted stays so.
     """
-    from everlong.config.trust import folder_wishes, folders_at, is_decided, remember_folder  # noqa: PLC0415 - as above
+    from everlong.config.trust import folder_wishes, folders_at, is_decided, remember_folder  # noqa: PLC0415 - keeps `--help` quick
 
     for folder in dict.fromkeys([*folders_at(), *(folders_at(root) if root is not None else ())]):
         wishes = folder_wishes(folder)
@@ -98,20 +99,20 @@ def settle_trust(root: Path | None, *, trusts: bool, asks: bool) -> None:
         if trusts:
             remember_folder(wishes, is_trusted=True)
         elif asks and not is_decided(wishes):
-            answer = _ask(wishes)
+            answer = _ask_user(wishes)
             if answer is not None:
                 remember_folder(wishes, is_trusted=answer)
 
 
 def tell_notices(loaded: LoadedSettings) -> None:
-    """Say what of the folder's settings was left out, and why."""
+    """Print which of the folder's settings were left out, and why."""
     for notice in loaded.notices:
-        click.echo(f"everlong: {_safe(notice)}", err=True)
+        say(_escape(notice))
 
 
-def _ask(wishes: FolderWishes) -> bool | None:
-    """Whether the user trusts a folder; None where they leave that open."""
-    for line in _wanted(wishes):
+def _ask_user(wishes: FolderWishes) -> bool | None:
+    """Ask whether the user trusts a folder; return None if there is no answer."""
+    for line in _describe_wishes(wishes):
         click.echo(line, err=True)
     _forget_typed()
     while True:
@@ -124,15 +125,13 @@ def _ask(wishes: FolderWishes) -> bool | None:
         if said in {"y", "yes"}:
             return True
         if said in {"n", "no"}:
-            click.echo(
-                "everlong: what it brings along is left out; change your mind with: everlong trust add", err=True
-            )
+            say("what it brings along is left out; change your mind with: everlong trust add")
             return False
 
 
-def _wanted(wishes: FolderWishes) -> Iterator[str]:
-    """What a folder wants, line by line."""
-    yield f"{_safe(str(wishes.folder))} {'brings along:' if wishes else 'brings nothing along that needs trust.'}"
+def _describe_wishes(wishes: FolderWishes) -> Iterator[str]:
+    """Yield what a folder wants, line by line."""
+    yield f"{_escape(str(wishes.folder))} {'brings along:' if wishes else 'brings nothing along that needs trust.'}"
     if wishes.settings:
         yield "  settings (.everlong/config.yaml):"
         yield from (f"    {key}: {value}" for key, value in wishes.settings)
@@ -156,5 +155,5 @@ def _forget_typed() -> None:
         return
 
 
-def _safe(text: str) -> str:
+def _escape(text: str) -> str:
     return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)

@@ -1,7 +1,7 @@
-"""``everlong wrap -- COMMAND``: a program whose calls to models go through the gateway, and nothing else changed.
+"""``everlong wrap -- COMMAND``: runs a program whose calls to models go through the gateway.
 
-Sets the base-URL variables of the program; clients that do not read them get what they do read
-(`everlong.cli.clients`). It has our terminal, gets our signals, and its exit code is ours.
+Sets the base-URL variables for the program. Clients that do not read them get their own settings instead
+(`everlong.cli.clients`). The program has our terminal and gets our signals, and its exit code becomes ours.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ from urllib.parse import urlsplit
 
 import click
 
+from everlong.cli.chosen_store import store_option, store_settings
+from everlong.cli.output import counted, say
 from everlong.cli.serve import check_installed, gateway_settings
-from everlong.cli.sessions_common import counted, say, store_option, store_settings
 from everlong.cli.setup import client_gateway, own_address
 from everlong.cli.usage import money
-from everlong.gateway.telemetry import GatewayLog
+from everlong.errors import ConfigError, EverlongError
+from everlong.gateway.proof import is_gateway
+from everlong.gateway.telemetry import GatewayLog, open_log
 
 if TYPE_CHECKING:
     from everlong.cli.clients import Client
@@ -40,14 +43,18 @@ if TYPE_CHECKING:
     from everlong.store import Store
     from everlong.store.database import Database
 
-__all__ = ["SessionLog", "WrapTally", "cost_without", "read_metrics", "tell", "why_nothing_came", "wrap_command"]
+__all__ = ["WrapTally", "report_line", "wrap_command"]
 
 _WATCH_SECONDS = 1.0
-_NOT_RUN = (126, 127)
-"""Exit codes of commands that could not be run."""
-_FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
-_FROM_TERMINAL = ("SIGINT", "SIGQUIT")
-"""A terminal sends these to the program as well."""
+_METRICS_SECONDS = 2.0
+_NOT_RUN_CODES = (126, 127)
+"""Exit codes of programs that could not be started."""
+_FORWARDED_SIGNALS = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+_TERMINAL_SIGNALS = ("SIGINT", "SIGQUIT")
+"""Signals that a terminal sends to the program as well."""
+_CONVERSATION_ROUTES = frozenset({"messages", "chat", "responses"})
+_METRIC = re.compile(r"^everlong_(\w+?)_total(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 @click.command("wrap", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -58,72 +65,70 @@ _FROM_TERMINAL = ("SIGINT", "SIGQUIT")
 def wrap_command(command: tuple[str, ...], port: int | None, upstream: str | None) -> None:
     """Run COMMAND with its calls to models going through the gateway.
 
-    A gateway that runs already is used; else one runs for as long as COMMAND does. Where none can be started, COMMAND
-    is run all the same and talks to the API itself. When it ends, one line says what went through the gateway.
+    Uses the gateway that is running, or starts one for as long as COMMAND runs. If none can be started, COMMAND runs
+    all the same and calls the API directly. When it ends, one line says what went through the gateway.
     """
-    from everlong.cli.clients import client_of_program  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.cli.clients import client_of_program  # noqa: PLC0415 - keeps `--help` quick
 
     flags = {"gateway.port": port, "gateway.upstream": upstream}
     client = client_of_program(command[0])
-    with _gateway({key: value for key, value in flags.items() if value is not None}, client) as keeping:
-        code = _run(command, os.environ) if keeping is None else _run_through(keeping, client, command)
-    if keeping is not None and code not in _NOT_RUN:
-        say(keeping.report(client, command[0]))
+    with _open_gateway({key: value for key, value in flags.items() if value is not None}, client) as gateway:
+        code = _run_program(command, os.environ) if gateway is None else _run_through_gateway(gateway, client, command)
+    if gateway is not None and code not in _NOT_RUN_CODES:
+        say(gateway.report(client, command[0]))
     if code:
         raise click.exceptions.Exit(code)
 
 
-def _run_through(keeping: _Keeping, client: Client | None, command: tuple[str, ...]) -> int:
-    from everlong.cli.clients.client import ClientRun, around_proxies, base_urls  # noqa: PLC0415 - keeps `everlong --help` quick
+def _run_through_gateway(wrapped: _WrappedGateway, client: Client | None, command: tuple[str, ...]) -> int:
+    from everlong.cli.clients.client import ClientRun, around_proxies, base_urls  # noqa: PLC0415 - keeps `--help` quick
 
-    gateway = client_gateway(keeping.settings, keeping.address)
+    gateway = client_gateway(wrapped.settings, wrapped.address)
     run = ClientRun(list(command), {**os.environ, **around_proxies(os.environ), **base_urls(gateway)})
     with nullcontext(run) if client is None else client.started(gateway, run, Path.home()) as ready:
-        return _run(tuple(ready.command), ready.env)
+        return _run_program(tuple(ready.command), ready.env)
 
 
 # -- the gateway -------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _gateway(flags: dict[str, Any], client: Client | None) -> Iterator[_Keeping | None]:
-    """A gateway while it is needed; None where there is none to be had."""
-    from everlong.errors import ConfigError, EverlongError  # noqa: PLC0415 - keeps `everlong --help` quick
-
+def _open_gateway(flags: dict[str, Any], client: Client | None) -> Iterator[_WrappedGateway | None]:
+    """Provide a gateway while the block runs; yield None if none can be started."""
     try:
         check_installed()
-        keeping = _Keeping(gateway_settings(flags), store_settings(), client, is_own="gateway.upstream" in flags)
-        keeping.start()
+        gateway = _WrappedGateway(gateway_settings(flags), store_settings(), client, is_own="gateway.upstream" in flags)
+        gateway.start()
     except (EverlongError, OSError) as error:
         if isinstance(error, ConfigError) and error.key in flags:
             raise
         say(f"no gateway: {error}")
-        say("going on without one: the program talks to the API itself, and nothing is kept")
+        say("going on without one: the program talks to the API itself, and nothing is stored")
         yield None
         return
     try:
-        yield keeping
+        yield gateway
     finally:
-        keeping.close()
+        gateway.close()
 
 
-class _Keeping:
-    """Sees to it that a gateway is there: one that runs already, else one of our own."""
+class _WrappedGateway:
+    """The gateway that a wrapped program uses: one that is running already, or one of our own."""
 
     def __init__(self, settings: Settings, store: Any, client: Client | None, *, is_own: bool) -> None:
-        from everlong.gateway.routing import Routes  # noqa: PLC0415 - keeps `everlong --help` quick
+        from everlong.gateway.routing import Routes  # noqa: PLC0415 - keeps `--help` quick
 
         self.settings = settings
         self._store = store
-        self._given = _given_upstreams(os.environ, client, own_address(settings))
-        self._is_own = is_own or bool(self._given)
-        self._routes: Routes = Routes(settings, upstreams=self._given)
+        self._upstreams = _find_upstreams(os.environ, client, own_address(settings))
+        self._is_own = is_own or bool(self._upstreams)
+        self._routes: Routes = Routes(settings, upstreams=self._upstreams)
         self._hosted: HostedGateway | HostedRelay | None = None
-        self._log: SessionLog | None = None
-        """That of a gateway of our own."""
+        self._log: _SessionLog | None = None
+        """The log of a gateway of our own."""
         self._began = time.time()
         self._before: WrapTally | None = None
-        """The counts of a gateway that was running already, from before the program started."""
+        """The counts before the program started, of a gateway that was running already."""
         self._tally: WrapTally | None = None
         """The counts at the end."""
         self._over = threading.Event()
@@ -131,12 +136,9 @@ class _Keeping:
         self.address = ""
 
     def start(self) -> None:
-        from everlong.cli.wrap import read_metrics  # noqa: PLC0415 - as above
-        from everlong.gateway.proof import is_gateway  # noqa: PLC0415 - as above
-
         own = self.settings.gateway
         usual = f"http://127.0.0.1:{own.port}"
-        wrapped = next((url for url in self._given.values() if is_gateway(url)), None)
+        wrapped = next((url for url in self._upstreams.values() if is_gateway(url)), None)
         if wrapped is not None:
             self.address = wrapped.removesuffix("/").removesuffix("/v1")  # a wrap inside of a wrap
         elif own.port and not self._is_own and is_gateway(usual):
@@ -148,101 +150,88 @@ class _Keeping:
             assert self._hosted is not None  # noqa: S101 - just made
             self.address = self._hosted.address
         if self._hosted is None:
-            self._before = read_metrics(self.address)
+            self._before = _read_metrics(self.address)
 
     def close(self) -> None:
-        from everlong.cli.wrap import read_metrics  # noqa: PLC0415 - as above
-
         self._over.set()
         if self._watching is not None:
             self._watching.join()
-        self._tally = read_metrics(self.address)
+        self._tally = _read_metrics(self.address)
         if self._hosted is not None:
             self._hosted.close()
 
     def report(self, client: Client | None, program: str) -> str:
-        """Return what went through the gateway, in one line; to be asked when it is closed."""
-        from everlong.cli.wrap import tell, why_nothing_came  # noqa: PLC0415 - as above
-
+        """Return what went through the gateway, in one line; call it after `close`."""
         tally, is_shared = self._tally, self._hosted is None
         if tally is None:
-            return "the gateway is gone; what went through it is not known"
+            return "the gateway has stopped; what went through it is unknown"
         if is_shared and self._before is not None:
             tally = tally.minus(self._before)
         if not tally.requests:
-            return why_nothing_came(client, program)
+            return _explain_silence(client, program)
         sessions = [] if self._log is None else self._log.sessions
         amounts = self._amounts(sessions) if tally.compactions and sessions else None
-        return tell(tally, amounts, sessions[0] if sessions else None, is_shared=is_shared)
+        return report_line(tally, amounts, sessions[0] if sessions else None, is_shared=is_shared)
 
     def _amounts(self, sessions: list[str]) -> tuple[Decimal, Decimal] | None:
-        from everlong.cli.wrap import cost_without  # noqa: PLC0415 - as above
-        from everlong.errors import EverlongError  # noqa: PLC0415 - as above
-        from everlong.store import open_store  # noqa: PLC0415 - as above
+        from everlong.store import open_store  # noqa: PLC0415 - keeps `--help` quick
 
         try:
             with open_store(self._store) as store:
-                return cost_without(store, self.settings, sessions, self._began)
-        except (EverlongError, OSError):  # the program is done; a figure less is no error
+                return _cost_without_compactions(store, self.settings, sessions, self._began)
+        except (EverlongError, OSError):  # the program is done; a missing figure is no error
             return None
 
     def _host(self, port: int) -> None:
-        """Start a gateway of our own; on another port where something else has this one."""
-        from everlong.errors import ConfigError  # noqa: PLC0415 - as above
-
+        """Start a gateway of our own, on another port if this one is taken."""
         try:
-            self._hosted = self._made(port).start()
+            self._hosted = self._make_gateway(port).start()
         except ConfigError as error:
             if error.key != "gateway.port" or not port:
                 raise
-            self._hosted = self._made(0).start()
+            self._hosted = self._make_gateway(0).start()
 
-    def _made(self, port: int) -> HostedGateway:
-        from everlong.cli.wrap import SessionLog  # noqa: PLC0415 - as above
-        from everlong.gateway.server import HostedGateway  # noqa: PLC0415 - as above
-        from everlong.gateway.telemetry import GatewayLog, open_log  # noqa: PLC0415 - as above
+    def _make_gateway(self, port: int) -> HostedGateway:
+        from everlong.gateway.server import HostedGateway  # noqa: PLC0415 - keeps `--help` quick
 
         own = self.settings.gateway
         update = {"host": "127.0.0.1", "port": port, "keys": {}}
         settings = self.settings.model_copy(update={"gateway": own.model_copy(update=update)})
         # The terminal is the program's; without a file there is no log.
         log = GatewayLog(None) if own.log_file is None else open_log(own.log_file, own.log_level)
-        self._log = SessionLog(log)
+        self._log = _SessionLog(log)
         return HostedGateway(settings, self._routes, self._database, self._log)
 
     def _database(self) -> Database:
-        from everlong.store import open_store  # noqa: PLC0415 - as above
+        from everlong.store import open_store  # noqa: PLC0415 - keeps `--help` quick
 
         return open_store(self._store, waits_for_disk=False).database
 
     def _watch(self) -> None:
-        """Take over where the gateway that was found is gone: the program knows no other address."""
-        from everlong.errors import EverlongError  # noqa: PLC0415 - as above
-        from everlong.gateway.proof import is_gateway  # noqa: PLC0415 - as above
-        from everlong.gateway.server import HostedRelay  # noqa: PLC0415 - as above
+        """Take over if the gateway stops: the program knows no other address."""
+        from everlong.gateway.server import HostedRelay  # noqa: PLC0415 - keeps `--help` quick
 
         port = self.settings.gateway.port
         while not self._over.wait(_WATCH_SECONDS):
             if is_gateway(self.address) or is_gateway(self.address):
                 continue
             try:
-                self._hosted = self._made(port).start()
+                self._hosted = self._make_gateway(port).start()
             except (EverlongError, OSError) as error:
-                if is_gateway(self.address):  # somebody else was quicker
+                if is_gateway(self.address):  # another process was quicker
                     continue
                 try:
                     self._hosted = HostedRelay(self._routes, "127.0.0.1", port).start()
                 except (EverlongError, OSError):
                     continue
-                say(f"the gateway is gone, and no other could be started ({error}); calls go to the API directly")
+                say(f"the gateway has stopped, and no other could be started ({error}); calls go to the API directly")
             return
 
 
-def _given_upstreams(env: Mapping[str, str], client: Client | None, own: str) -> dict[str, str]:
-    """Where the program's calls would go by its variables or its configuration, by API; never to our own address."""
-    from everlong.cli.clients.client import VARIABLES  # noqa: PLC0415 - keeps `everlong --help` quick
+def _find_upstreams(env: Mapping[str, str], client: Client | None, own: str) -> dict[str, str]:
+    """Return where the program would send its calls without us, by API; never our own address."""
+    from everlong.cli.clients.client import VARIABLES  # noqa: PLC0415 - keeps `--help` quick
     from everlong.config.check import problems_in  # noqa: PLC0415 - as above
-    from everlong.gateway.proof import is_gateway  # noqa: PLC0415 - as above
 
     found = {} if client is None else client.upstreams(env, Path.home())
     for api, names in VARIABLES.items():
@@ -258,83 +247,8 @@ def _given_upstreams(env: Mapping[str, str], client: Client | None, own: str) ->
     return {api: url for api, url in found.items() if is_upstream(url)}
 
 
-# -- the program -------------------------------------------------------------------------------------------------------
-
-
-def _run(command: tuple[str, ...], env: Mapping[str, str]) -> int:
-    """Run the program to its end; its exit code, as a shell has it."""
-    with _signals() as receivers:
-        try:
-            process = subprocess.Popen(list(command), env=dict(env))  # noqa: S603 - what the user asked for
-        except OSError as error:
-            say(f"{command[0]} cannot be run: {error.strerror or error}")
-            return 127 if isinstance(error, FileNotFoundError) else 126
-        receivers.append(process)
-        code = process.wait()
-    return 128 - code if code < 0 else code
-
-
-@contextmanager
-def _signals() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Hand signals on to the program; handlers and not ignoring, which the program would inherit."""
-    receivers: list[subprocess.Popen[bytes]] = []
-
-    def forward(number: int, _frame: Any) -> None:
-        if signal.Signals(number).name in _FROM_TERMINAL and _is_in_foreground():
-            return
-        for process in receivers:
-            if process.poll() is None:
-                process.send_signal(number)
-
-    numbers = [getattr(signal, name) for name in (*_FORWARDED, *_FROM_TERMINAL) if hasattr(signal, name)]
-    before = {number: signal.signal(number, forward) for number in numbers}
-    try:
-        yield receivers
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _is_in_foreground() -> bool:
-    """Whether a terminal sends its signals to our group, so that the program has them already."""
-    if sys.platform == "win32":
-        return True
-    try:
-        with Path("/dev/tty").open("rb", buffering=0) as terminal:
-            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
-    except OSError:
-        return False
-
-
-_CONVERSATIONS = frozenset({"messages", "chat", "responses"})
-_SECONDS = 2.0
-
-
-@dataclass(slots=True)
-class WrapTally:
-    """Requests that went through a gateway, in numbers."""
-
-    requests: int = 0
-    failed: int = 0
-    compactions: int = 0
-    prompt_tokens: int = 0
-    cache_read: int = 0
-    dollars: Decimal = Decimal(0)
-
-    def minus(self, before: WrapTally) -> WrapTally:
-        """Return what was added since an earlier tally."""
-        return WrapTally(
-            self.requests - before.requests,
-            self.failed - before.failed,
-            self.compactions - before.compactions,
-            self.prompt_tokens - before.prompt_tokens,
-            self.cache_read - before.cache_read,
-            self.dollars - before.dollars,
-        )
-
-
-class SessionLog(GatewayLog):
-    """A log that also remembers the conversations of its requests; it writes where ``log`` writes."""
+class _SessionLog(GatewayLog):
+    """A log that also counts the requests of each conversation, and hands everything on to another log."""
 
     def __init__(self, log: GatewayLog) -> None:
         super().__init__(None)
@@ -347,37 +261,61 @@ class SessionLog(GatewayLog):
         return [session for session, _ in self._requests.most_common()]
 
     def request(self, account: RequestAccount) -> None:
-        """Remember the conversation of a request, and log it."""
+        """Count a request for its conversation, and log it."""
         self._log.request(account)
-        if account.route in _CONVERSATIONS and account.session is not None:
+        if account.route in _CONVERSATION_ROUTES and account.session is not None:
             self._requests[account.session] += 1
 
     def say(self, level: str, event: str, **fields: object) -> None:
-        """Log something else."""
+        """Log another event."""
         self._log.say(level, event, **fields)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Close the log."""
         self._log.close()
 
 
-_LINE = re.compile(r"^everlong_(\w+?)_total(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
+# -- the report --------------------------------------------------------------------------------------------------------
 
 
-def read_metrics(address: str) -> WrapTally | None:
-    """Return what a gateway has counted so far for all of its clients; None where it does not tell."""
+@dataclass(slots=True)
+class WrapTally:
+    """Figures on the requests that went through a gateway."""
+
+    requests: int = 0
+    failed: int = 0
+    compactions: int = 0
+    prompt_tokens: int = 0
+    cache_read: int = 0
+    dollars: Decimal = Decimal(0)
+
+    def minus(self, before: WrapTally) -> WrapTally:
+        """Return the difference to an earlier tally."""
+        return WrapTally(
+            self.requests - before.requests,
+            self.failed - before.failed,
+            self.compactions - before.compactions,
+            self.prompt_tokens - before.prompt_tokens,
+            self.cache_read - before.cache_read,
+            self.dollars - before.dollars,
+        )
+
+
+def _read_metrics(address: str) -> WrapTally | None:
+    """Return the counts of a gateway for all of its clients; None if it does not answer."""
     parts = urlsplit(address)
     try:
-        with closing(http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_SECONDS)) as connection:
+        with closing(
+            http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_METRICS_SECONDS)
+        ) as connection:
             connection.request("GET", "/metrics")
             text = connection.getresponse().read(1_000_000).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException):
         return None
     tally = WrapTally()
-    for name, inside, number in _LINE.findall(text):
+    for name, inside, number in _METRIC.findall(text):
         labels, value = dict(_LABEL.findall(inside)), Decimal(number)
-        if name == "requests" and labels.get("route") in _CONVERSATIONS:
+        if name == "requests" and labels.get("route") in _CONVERSATION_ROUTES:
             tally.requests += int(value)
             tally.failed += int(value) * _is_failure(int(labels.get("status", "0")))
         elif name == "compactions" and labels.get("outcome") == "compacted":
@@ -391,13 +329,15 @@ def read_metrics(address: str) -> WrapTally | None:
 
 
 def _is_failure(status: int) -> bool:
-    return status >= 400 and status != 499  # a client that hangs up wanted that
+    return status >= 400 and status != 499  # 499: the client hung up on purpose
 
 
-def cost_without(store: Store, settings: Settings, sessions: list[str], since: float) -> tuple[Decimal, Decimal] | None:
-    """Return what the calls of conversations cost, and an estimate of what they would have cost without compactions.
+def _cost_without_compactions(
+    store: Store, settings: Settings, sessions: list[str], since: float
+) -> tuple[Decimal, Decimal] | None:
+    """Return the cost of conversations, and the estimated cost without compactions.
 
-    None where that is not known: a call has no price, or no compaction spared anything.
+    Returns None if a call has no known price, or if compactions made no difference.
     """
     from everlong.agent.accounting import account  # noqa: PLC0415 - only where something was compacted
 
@@ -413,14 +353,14 @@ def cost_without(store: Store, settings: Settings, sessions: list[str], since: f
     return (paid, without) if paid != without else None
 
 
-def tell(
+def report_line(
     tally: WrapTally,
     amounts: tuple[Decimal, Decimal] | None = None,
     session: str | None = None,
     *,
     is_shared: bool = False,
 ) -> str:
-    """Return the line that says what a program did at the gateway."""
+    """Return the line that sums up what a program sent through the gateway."""
     parts = [counted(tally.requests, "request")]
     if tally.failed:
         parts.append(f"{tally.failed:,} failed")
@@ -439,8 +379,8 @@ def tell(
     return line
 
 
-def why_nothing_came(client: Client | None, program: str) -> str:
-    """Return why no request may have come through, and what to do."""
+def _explain_silence(client: Client | None, program: str) -> str:
+    """Return why no request may have come through the gateway, and what to do."""
     if client is None:
         return (
             f"no request of {program} came through the gateway: it asked no model, or reads neither "
@@ -450,3 +390,54 @@ def why_nothing_came(client: Client | None, program: str) -> str:
         f"no request of {client.title} came through the gateway: it asked no model, or uses another provider than "
         f"OpenAI and Anthropic; `everlong setup {client.name}` shows what its own file must say"
     )
+
+
+# -- the program -------------------------------------------------------------------------------------------------------
+
+
+def _run_program(command: tuple[str, ...], env: Mapping[str, str]) -> int:
+    """Run the program to its end, and return its exit code as a shell would."""
+    with _forward_signals() as receivers:
+        try:
+            process = subprocess.Popen(list(command), env=dict(env))  # noqa: S603 - what the user asked for
+        except OSError as error:
+            say(f"{command[0]} cannot be run: {error.strerror or error}")
+            return 127 if isinstance(error, FileNotFoundError) else 126
+        receivers.append(process)
+        code = process.wait()
+    return 128 - code if code < 0 else code
+
+
+@contextmanager
+def _forward_signals() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Forward signals to the program; yield the list that it is to be added to.
+
+    Signals get handlers rather than being ignored, because the program would inherit that.
+    """
+    receivers: list[subprocess.Popen[bytes]] = []
+
+    def forward(number: int, _frame: Any) -> None:
+        if signal.Signals(number).name in _TERMINAL_SIGNALS and _is_in_foreground():
+            return
+        for process in receivers:
+            if process.poll() is None:
+                process.send_signal(number)
+
+    numbers = [getattr(signal, name) for name in (*_FORWARDED_SIGNALS, *_TERMINAL_SIGNALS) if hasattr(signal, name)]
+    before = {number: signal.signal(number, forward) for number in numbers}
+    try:
+        yield receivers
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _is_in_foreground() -> bool:
+    """Return whether the terminal sends its signals to our process group, and so to the program."""
+    if sys.platform == "win32":
+        return True
+    try:
+        with Path("/dev/tty").open("rb", buffering=0) as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:
+        return False

@@ -1,4 +1,7 @@
-"""``everlong chat``: puts the parts of the chat together, for a terminal or for a pipe."""
+"""``everlong chat``: the command, and the chat line by line for a pipe or a plain terminal.
+
+``terminal.py`` is the chat with a prompt that stays at the bottom; ``commands.py`` has the slash commands.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlong.cli.chat.state import STARTING
+from everlong.cli.chat.state import ANSWERS, STARTING, ChatState
+from everlong.cli.chosen_store import store_option
 from everlong.cli.local import CommandWithLocal, local_option
 from everlong.cli.screen import console, unguarded
-from everlong.cli.sessions_common import store_option
 from everlong.cli.trust import settle_trust, trust_option
 
 if TYPE_CHECKING:
     from everlong.agent import Decision
     from everlong.cli.chat.commands import Registry
     from everlong.cli.chat.show import Show
-    from everlong.cli.chat.state import ChatState, Question
+    from everlong.cli.chat.state import Question
     from everlong.cli.chat.worker import ChatWorker
 
 __all__ = ["chat_command", "talk_plainly"]
@@ -29,11 +32,11 @@ __all__ = ["chat_command", "talk_plainly"]
 
 @click.command("chat", cls=CommandWithLocal)
 @click.option("-m", "--model", metavar="PROVIDER:MODEL", help="The model.  [default: agent.model]")
-@click.option("--base-url", metavar="URL", help="The address of an endpoint that serves the model.")
+@click.option("--base-url", metavar="URL", help="The address of a server that has the model.")
 @local_option()
-@click.option("-c", "--continue", "goes_on", is_flag=True, help="Go on with the newest conversation of this folder.")
-@click.option("--resume", metavar="ID|TITLE", help="Go on with this conversation.")
-@click.option("-p", "--prompt", help="Answer this one prompt and leave, as everlong run does.")
+@click.option("-c", "--continue", "goes_on", is_flag=True, help="Continue the newest conversation of this folder.")
+@click.option("--resume", metavar="ID|TITLE", help="Continue this conversation.")
+@click.option("-p", "--prompt", help="Answer this one prompt and exit, like everlong run.")
 @click.option("--title", help="A title for the session.")
 @click.option("-y", "--yes", is_flag=True, help="Approve everything that writes or runs something.")
 @click.option("--plain", is_flag=True, help="No colour, no drawing, for screen readers and dumb terminals.")
@@ -42,16 +45,16 @@ __all__ = ["chat_command", "talk_plainly"]
     "--allow",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     multiple=True,
-    help="A further folder that file tools may touch; may be given again.",
+    help="Another folder that file tools may use; can be repeated.",
 )
 @trust_option
 @store_option(hidden=False)
 def chat_command(**given: Any) -> None:
     """Talk to a model with tools, in a conversation that does not end at its window."""
     if given["goes_on"] and given["resume"] is not None:
-        raise click.UsageError("say --continue or --resume, not both")
+        raise click.UsageError("use --continue or --resume, not both")
     if given["prompt"] is not None:
-        _one_prompt(given)
+        _answer_one_prompt(given)
         return
     settle_trust(given["cwd"], trusts=given["trust"], asks=sys.stdin.isatty() and sys.stderr.isatty())
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
@@ -59,35 +62,32 @@ def chat_command(**given: Any) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _one_prompt(given: dict[str, Any]) -> None:
-    from everlong.cli.run import run_command  # noqa: PLC0415 - keeps `everlong --help` quick
+def _answer_one_prompt(given: dict[str, Any]) -> None:
+    from everlong.cli.run import run_command  # noqa: PLC0415 - keeps `--help` quick
 
     taken = ("model", "base_url", "local", "goes_on", "resume", "title", "yes", "cwd", "allow", "trust")
     click.get_current_context().invoke(run_command, prompt=given["prompt"], **{name: given[name] for name in taken})
 
 
 def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
-    """Chat until the user leaves; whether all was well.
+    """Chat until the user leaves; return whether all went well.
 
-    The prompt comes first: settings, store and agent are opened by the worker, in a thread of its own.
+    The prompt comes first: the worker opens settings, store and agent in a thread of its own.
     """
-    from everlong.cli.chat.opening import Opening  # noqa: PLC0415 - as above
-    from everlong.cli.chat.state import ChatState  # noqa: PLC0415 - as above
+    from everlong.cli.chat.opening import Opening  # noqa: PLC0415 - keeps `--help` quick
     from everlong.cli.chat.worker import ChatWorker  # noqa: PLC0415 - as above
 
     state, registry = ChatState(), command_registry()
     is_pipe = not sys.stdin.isatty()
     opening = Opening(click.get_current_context(), given, state, registry, asks=not is_pipe)
-    worker = ChatWorker(state, lambda: _show(state, plain=not on_terminal), opening.desk)
+    worker = ChatWorker(state, lambda: _make_show(state, plain=not on_terminal), opening.desk)
     if on_terminal:
-        from everlong.cli.chat.terminal import talk  # noqa: PLC0415 - as above
+        from everlong.cli.chat.terminal import talk  # noqa: PLC0415 - keeps `--help` quick
 
-        with unguarded():  # what it draws with are escapes
+        with unguarded():  # it draws with escapes
             talk(state, worker, registry)
             worker.end()
     else:
-        from everlong.cli.chat.command import talk_plainly  # noqa: PLC0415 - as above
-
         talk_plainly(state, worker)
     worker.end()
     if on_terminal and state.agent is not None and state.agent.conversation.session is not None:
@@ -95,8 +95,8 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
     return not worker.could_not_begin and not (is_pipe and worker.failures)
 
 
-def _show(state: ChatState, *, plain: bool) -> Show:
-    from everlong.cli.chat.show import Show  # noqa: PLC0415 - as above
+def _make_show(state: ChatState, *, plain: bool) -> Show:
+    from everlong.cli.chat.show import Show  # noqa: PLC0415 - keeps `--help` quick
 
     # In a pipe only answers are data.
     aside = None if sys.stdout.isatty() else console(stderr=True, force_terminal=False)
@@ -104,17 +104,14 @@ def _show(state: ChatState, *, plain: bool) -> Show:
 
 
 def command_registry() -> Registry:
-    """All slash commands."""
-    from everlong.cli.chat.commands import CHANGING, LOOKING, RULES, Registry  # noqa: PLC0415 - as above
+    """Return the registry of all slash commands."""
+    from everlong.cli.chat.commands import COMMANDS, Registry  # noqa: PLC0415 - keeps `--help` quick
 
-    return Registry([*LOOKING, *CHANGING, *RULES])
-
-
-_ANSWERS: dict[str, Decision] = {"y": "once", "a": "session", "n": "no", "yes": "once", "always": "session", "no": "no"}
+    return Registry(COMMANDS)
 
 
-class _LineTalk:
-    """Reads lines and waits for what becomes of them."""
+class _PlainChat:
+    """A chat that reads a line and waits until it is done."""
 
     def __init__(self, state: ChatState, worker: ChatWorker) -> None:
         self._state = state
@@ -126,23 +123,23 @@ class _LineTalk:
     def talk(self) -> None:
         """Send every line, and wait until it is done."""
         self._worker.start()
-        self._until(lambda: self._state.busy != STARTING)
+        self._wait_until(lambda: self._state.busy != STARTING)
         while not self._state.is_over:
             try:
-                line = self._line("> ")
+                line = self._read_line("> ")
             except KeyboardInterrupt:
                 if not self._is_asked:
                     raise
-                sys.stdout.write("\n")  # as a shell does: the line is thrown away
+                sys.stdout.write("\n")  # like a shell: drop the line
                 continue
             if line is None:
                 return
             if line.strip():
                 self._worker.send(line)
-                self._done()
+                self._finish()
 
-    def _line(self, prompt: str) -> str | None:
-        """The next line; None at the end."""
+    def _read_line(self, prompt: str) -> str | None:
+        """Return the next line; None at the end."""
         if self._is_asked:
             sys.stdout.write(prompt)
             sys.stdout.flush()
@@ -151,17 +148,17 @@ class _LineTalk:
             sys.stdout.write("\n")
         return line.rstrip("\r\n") if line else None
 
-    def _done(self) -> None:
-        """Wait until all that was sent is done; Ctrl-C stops it, and ends a pipe."""
+    def _finish(self) -> None:
+        """Wait until everything sent is done; Ctrl-C stops that, and ends a chat in a pipe."""
         try:
-            self._until(lambda: self._worker.is_done)
+            self._wait_until(lambda: self._worker.is_done)
         except KeyboardInterrupt:
             self._worker.interrupt()
-            self._until(lambda: self._worker.is_done)
+            self._wait_until(lambda: self._worker.is_done)
             if not self._is_asked:
                 raise
 
-    def _until(self, is_so: Callable[[], bool]) -> None:
+    def _wait_until(self, is_so: Callable[[], bool]) -> None:
         while not is_so():
             self._changed.wait(1.0)
             self._changed.clear()
@@ -170,16 +167,16 @@ class _LineTalk:
                 self._ask(question)
 
     def _ask(self, question: Question) -> None:
-        from everlong.agent.approval import forget_typed  # noqa: PLC0415 - loaded by then
+        from everlong.agent.approval import forget_typed  # noqa: PLC0415 - keeps `--help` quick
 
         answer: Decision | None = None
         forget_typed(sys.stdin)
         while answer is None:
-            line = self._line("allow? [y]es, [a]lways in this session, [n]o: ")
-            answer = "no" if line is None else _ANSWERS.get(line.strip().lower())
+            line = self._read_line("allow? [y]es, [a]lways in this session, [n]o: ")
+            answer = "no" if line is None else ANSWERS.get(line.strip().lower())
         question.decide(answer)
 
 
 def talk_plainly(state: ChatState, worker: ChatWorker) -> None:
     """Chat line by line until there are no more lines."""
-    _LineTalk(state, worker).talk()
+    _PlainChat(state, worker).talk()

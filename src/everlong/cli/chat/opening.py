@@ -1,6 +1,6 @@
-"""Opening a chat: settings, store and agent, put together for the thread that works with them.
+"""The opening of a chat: settings, store and agent.
 
-Loads all that is heavy, so it is called after the prompt is on the screen.
+The worker calls it after the prompt is on the screen, because it loads everything heavy.
 """
 
 from __future__ import annotations
@@ -9,7 +9,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlong.cli.chat.commands import Desk, Registry, take_commands
+import everlong.agent
+from everlong import config, providers
+from everlong.agent.approval import approve_everything, refuse_everything
+from everlong.cli.chat.commands import Desk, Registry, register_plugin_commands
+from everlong.cli.chosen_store import newest_to_resume, open_chosen_store
+from everlong.cli.local import local_model
 
 if TYPE_CHECKING:
     import click
@@ -26,14 +31,14 @@ __all__ = ["Opening"]
 
 
 class Opening:
-    """What was said on the command line, and what becomes of it.
+    """Opens settings, store and agent as the command line says.
 
     Args:
-        context: the command's own, which knows the store that was named.
-        given: the options.
-        state: what is going on.
-        registry: the commands.
-        asks: whether there is somebody to ask.
+        context: The command's context, which knows the chosen store.
+        given: The options.
+        state: The state of the chat.
+        registry: The slash commands.
+        asks: True if there is somebody to ask.
     """
 
     def __init__(
@@ -46,64 +51,54 @@ class Opening:
         self._asks = asks
 
     def desk(self, worker: ChatWorker, show: Show, opened: ExitStack) -> Desk:
-        """Open everything; what was opened is closed with the stack."""
-        from everlong.cli.local import local_model  # noqa: PLC0415 - loaded after the prompt is there
-        from everlong.cli.sessions_common import opened as opened_store  # noqa: PLC0415 - loaded after the prompt is there
-        from everlong.config import load_settings  # noqa: PLC0415 - as above
-
-        loaded = load_settings()
+        """Open everything, to be closed with the stack."""
+        loaded = config.load_settings()
         for notice in loaded.notices:
             show.note(notice)
         settings = loaded.settings
         local = opened.enter_context(local_model(self._given, settings))
         with self._context.scope(cleanup=False):
-            store = opened.enter_context(opened_store(new=True))
-        approver = self._approver(worker)
+            store = opened.enter_context(open_chosen_store(new=True))
+        approver = self._choose_approver(worker)
 
         def open_agent(resume: str | None) -> Agent:
-            options = self._options(approver, resume)
+            options = self._make_options(approver, resume)
             if local is not None:
                 agent = local.open_agent(settings, options, store, show)
             else:
-                agent = self._agent(settings, options, store, show)
-            take_commands(self._registry, agent.plugins.registered.commands.values(), show.note)
+                agent = self._open_agent(settings, options, store, show)
+            register_plugin_commands(self._registry, agent.plugins.registered.commands.values(), show.note)
             return agent
 
-        self._state.agent = agent = open_agent(self._resumed(store, show))
+        self._state.agent = agent = open_agent(self._find_resumed(store, show))
         opened.callback(self._close)
         show.quiet(agent.caching_line)
         if agent.conversation.branch is not None:
-            show.where_it_stands(agent.conversation)
+            show.last_exchange(agent.conversation)
         return Desk(self._state, show, settings, self._registry, open_agent=open_agent)
 
     def _close(self) -> None:
-        if self._state.agent is not None:  # by now it may be another one than at the beginning
+        if self._state.agent is not None:  # /resume may have replaced it
             self._state.agent.close()
 
-    def _resumed(self, store: Store, show: Show) -> str | None:
-        """Return the conversation to go on with; None for a new one."""
-        from everlong.cli.sessions_common import to_go_on_with  # noqa: PLC0415 - as above
-
+    def _find_resumed(self, store: Store, show: Show) -> str | None:
+        """Return the id of the conversation to continue; None for a new one."""
         name: str | None = self._given["resume"]
         if not self._given["goes_on"]:
             return name
-        newest, instead = to_go_on_with(store, self._given["cwd"] or Path.cwd(), "everlong chat")
+        newest, instead = newest_to_resume(store, self._given["cwd"] or Path.cwd(), "everlong chat")
         if newest is None:
             show.quiet(f"{instead}; this is a new one")
         return newest
 
-    def _approver(self, worker: ChatWorker) -> Approver:
-        from everlong.agent.approval import approve_everything, refuse_everything  # noqa: PLC0415 - as above
-
+    def _choose_approver(self, worker: ChatWorker) -> Approver:
         if self._given["yes"]:
             return approve_everything
         return worker.approve if self._asks else refuse_everything("there is no terminal to ask; say --yes")
 
-    def _options(self, approver: Approver, resume: str | None) -> AgentOptions:
-        from everlong.agent import AgentOptions  # noqa: PLC0415 - as above
-
+    def _make_options(self, approver: Approver, resume: str | None) -> AgentOptions:
         given = self._given
-        return AgentOptions(
+        return everlong.agent.AgentOptions(
             root=given["cwd"] or Path.cwd(),
             allowed=given["allow"],
             approver=approver,
@@ -111,12 +106,9 @@ class Opening:
             title=given["title"] if resume is None else None,
         )
 
-    def _agent(self, settings: Settings, options: AgentOptions, store: Store, show: Show) -> Agent:
-        from everlong.agent import open_agent  # noqa: PLC0415 - as above
-        from everlong.providers import connect  # noqa: PLC0415 - as above
-
+    def _open_agent(self, settings: Settings, options: AgentOptions, store: Store, show: Show) -> Agent:
         given = self._given
         model: Any = given["model"] or settings.agent.model
         if given["base_url"] is not None and model is not None:
-            model = connect(model, settings, base_url=given["base_url"])
-        return open_agent(settings, model, options, store=store, listen=show)
+            model = providers.connect(model, settings, base_url=given["base_url"])
+        return everlong.agent.open_agent(settings, model, options, store=store, listen=show)

@@ -1,7 +1,7 @@
-"""What happens in a chat, as lines on a screen: answers as Markdown, tools and compactions in one line each.
+"""The display of a chat: answers as Markdown, tool calls and compactions in one line each.
 
-Whole blocks are printed once and never again, so nothing flickers and everything can be scrolled and copied. Works with
-a `rich` console of any kind; knows no input.
+Blocks are printed once and never redrawn, so nothing flickers and everything can be scrolled and copied. It works with
+any `rich` console and knows no input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rich.text import Text
 
 from everlong.agent import events as e
 from everlong.agent.text import one_line, unmistakable, visible
-from everlong.cli.speaking import compaction_line
+from everlong.cli.speaking import compaction_line, stop_line
 from everlong.context.literals import is_summary
 from everlong.model import text_of
 
@@ -33,10 +33,15 @@ if TYPE_CHECKING:
 __all__ = ["MarkdownBlocks", "Show", "ToolRecord", "code_of", "print_markdown"]
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_OUTCOME_MARKS = {"done": "●", "failed": "✗", "refused": "⊘", "unknown": "?", "interrupted": "◌"}
+_OUTCOME_STYLES = {"done": "green", "failed": "red", "refused": "yellow", "unknown": "red", "interrupted": "yellow"}
+
+
+# -- Markdown ----------------------------------------------------------------------------------------------------------
 
 
 class MarkdownBlocks:
-    """Collects words as they come and gives back whole blocks."""
+    """A collector of streamed words that returns whole Markdown blocks."""
 
     def __init__(self) -> None:
         self._line = ""
@@ -45,25 +50,25 @@ class MarkdownBlocks:
 
     @property
     def pending(self) -> str:
-        """What has come and is not complete yet."""
+        """The text that does not form a whole block yet."""
         return "\n".join([*self._block, self._line]) if self._line or self._block else ""
 
     def add(self, text: str) -> Iterator[str]:
-        """Take in more words; the blocks that they complete."""
+        """Add words, and yield the blocks that they complete."""
         *whole, self._line = (self._line + text).split("\n")
         for line in whole:
             yield from self._add_line(line.removesuffix("\r"))
 
     def end(self) -> Iterator[str]:
-        """The end of the text; what is left of it."""
+        """End the text, and yield what is left of it."""
         if self._line:
             line, self._line = self._line, ""
             yield from self._add_line(line)
-        yield from self._taken()
+        yield from self._take_block()
         self._fence = ""
 
     def drop(self) -> None:
-        """Forget what has come and was not handed on."""
+        """Drop the text that does not form a whole block yet."""
         self._line, self._block, self._fence = "", [], ""
 
     def _add_line(self, line: str) -> Iterator[str]:
@@ -72,22 +77,22 @@ class MarkdownBlocks:
             self._block.append(line)
             if fence and fence[1].startswith(self._fence) and not line[fence.end() :].strip():
                 self._fence = ""
-                yield from self._taken()
+                yield from self._take_block()
             return
         if fence:
-            yield from self._taken()
+            yield from self._take_block()
             self._fence = fence[1]
             self._block.append(line)
         elif line.strip():
             self._block.append(line)
         elif self._block and not _is_list(self._block[-1]):
-            yield from self._taken()
+            yield from self._take_block()
         elif self._block:
             self._block.append(line)  # a list may go on after an empty line
             if len(self._block) > 1 and not self._block[-2].strip():
-                yield from self._taken()
+                yield from self._take_block()
 
-    def _taken(self) -> Iterator[str]:
+    def _take_block(self) -> Iterator[str]:
         block, self._block = "\n".join(self._block).strip("\n"), []
         if block.strip():
             yield block
@@ -97,208 +102,23 @@ def _is_list(line: str) -> bool:
     return bool(re.match(r"\s*([-*+]|\d+[.)])\s|\s{2,}\S", line))
 
 
-_MARKS = {"done": "●", "failed": "✗", "refused": "⊘", "unknown": "?", "interrupted": "◌"}
-_STYLES = {"done": "green", "failed": "red", "refused": "yellow", "unknown": "red", "interrupted": "yellow"}
-_STOPS = {
-    "interrupted": "stopped",
-    "length": "the answer was cut off at its longest (agent.max_output_tokens)",
-    "refusal": "the model declined to answer",
-}
-
-
-@dataclass(frozen=True)
-class ToolRecord:
-    """A tool call of this chat, to be opened on demand."""
-
-    summary: str
-    outcome: str
-    text: str
-    seconds: float
-
-
-@dataclass
-class Show:
-    """Shows the events of an agent on a console."""
-
-    console: Console
-    state: ChatState
-    plain: bool = False
-    """Whether answers are shown as they were written, for screen readers and pipes."""
-    aside: Console | None = None
-    """Where goes what is no answer; the console itself by default."""
-    tools: list[ToolRecord] = field(default_factory=list)
-    _blocks: MarkdownBlocks = field(default_factory=MarkdownBlocks)
-    _is_told: bool = False
-    """Whether it was said that a summary is being written."""
-
-    def __call__(self, event: AgentEvent) -> None:
-        """Show an event."""
-        shown = self._SHOWN.get(type(event))
-        if shown is not None:
-            shown(self, event)
-
-    def _words(self, event: e.TextDelta) -> None:
-        self.state.busy = "answering"
-        for block in self._blocks.add(event.text):
-            self._block(block)
-        self.state.pending = visible(self._blocks.pending)
-        self.state.changed()
-
-    def _restarted(self, event: e.Restarted) -> None:
-        self._blocks.drop()
-        self.state.pending = ""
-        self.note(f"the answer broke off and is asked for again: {event.reason}")
-
-    def _answered(self, event: e.Answered) -> None:
-        self._end_of_answer()
-        self.state.cost += event.cost or 0.0
-        self.state.look()
-
-    def _compacting(self, event: e.CompactionStarted) -> None:
-        self._end_of_answer()
-        self._is_told = False
-        self.state.doing(f"compacting {event.tokens:,} tokens")
-
-    def _summarizing(self, event: e.CompactionProgress) -> None:
-        if self.plain and not self._is_told:  # a screen reader reads every line, and a pipe keeps it: one will do
-            self._is_told = True
-            self.quiet("a model writes the summary …")
-        self.state.progress = event
-        self.state.changed()
-
-    def _compacted(self, event: e.CompactionFinished) -> None:
-        self.state.cost += event.cost or 0.0
-        self.state.progress = None
-        self._beside(Text(f"⟲ {compaction_line(event)}", style="cyan"))
-        self.state.look()
-
-    def _finished(self, event: e.TurnFinished) -> None:
-        self._end_of_answer()
-        if event.stop != "end":
-            self.note(_STOPS.get(event.stop) or f"stopped at a limit: {event.detail}")
-
-    # -- pieces --------------------------------------------------------------------------------------------------------
-
-    def _block(self, text: str) -> None:
-        if self.plain:
-            self.text(text)
-        else:
-            from everlong.cli.chat.show import print_markdown  # noqa: PLC0415 - loaded with the first answer
-
-            print_markdown(self.console, visible(text))
-
-    def _end_of_answer(self) -> None:
-        self.state.pending = ""
-        for block in self._blocks.end():
-            self._block(block)
-
-    def _beside(self, text: Text) -> None:
-        (self.aside or self.console).print(text, soft_wrap=True)
-
-    def _tool(self, event: e.ToolFinished) -> None:
-        self.tools.append(ToolRecord(event.summary, event.outcome, event.text, event.seconds))
-        lines = event.text.count("\n") + 1 if event.text else 0
-        text = Text(f"{_MARKS.get(event.outcome, '·')} ", style=_STYLES.get(event.outcome, ""))
-        text.append(visible(event.summary), style="default")
-        told = f"  [{len(self.tools)}] {event.outcome}, {lines} line{'' if lines == 1 else 's'}, {event.seconds:.1f} s"
-        text.append(told, style="dim")
-        self._beside(text)
-        self.state.look()
-
-    def line(self, text: str, style: str = "") -> None:
-        """One line."""
-        self.console.print(Text(visible(text), style=style), soft_wrap=True)
-
-    def text(self, text: str) -> None:
-        """A text as it was written; nothing in it can move the cursor, hide anything or colour it."""
-        self.console.print(Text(visible(text)), soft_wrap=True)
-
-    def note(self, text: str) -> None:
-        """Something that the user should know."""
-        self._end_of_answer()
-        self._beside(Text(f"! {visible(text)}", style="yellow"))
-
-    def quiet(self, text: str) -> None:
-        """Something that the user may want to know."""
-        self._beside(Text(visible(text), style="dim"))
-
-    def said(self, prompt: str) -> None:
-        """A prompt that was sent before."""
-        first, *more = prompt.strip().splitlines() or [""]
-        told = f" … {len(more)} more line{'' if len(more) == 1 else 's'}" if more else ""
-        self.quiet(f"» {one_line(first)}{told}")
-
-    def where_it_stands(self, conversation: AgentConversation) -> None:
-        """What a session is about that is gone on with: its last exchange."""
-        messages = [message for message in conversation.messages if message.get("role") != "system"]
-        session = conversation.session
-        whole = None if session is None else conversation.store.conversations.get(session.id)
-        ident, title = (conversation.session_id, None) if whole is None else (whole.id, whole.title)
-        count = f"{len(messages)} message{'' if len(messages) == 1 else 's'}"
-        self.quiet(f"session {ident}{f' ({title})' if title else ''}: {count}")
-        at = max((n for n, one in enumerate(messages) if one.get("role") == "user"), default=None)
-        if at is None or self.plain:
-            return
-        if not is_summary(messages[at]):
-            self.said(text_of(messages[at]))
-        answers = [text for one in messages[at + 1 :] if one.get("role") == "assistant" and (text := text_of(one))]
-        if answers:
-            self._block(answers[-1])
-        elif at == len(messages) - 1:
-            self.note("this was not answered any more; /retry asks again")
-
-    def error(self, text: str) -> None:
-        """Something that went wrong."""
-        self._end_of_answer()
-        self._beside(Text(f"✗ {visible(text)}", style="red"))
-
-    def request(self, request: ApprovalRequest) -> None:
-        """What is to be decided: the call in one line, and its diff or command."""
-        self._end_of_answer()
-        self.line(f"? {unmistakable(request.summary)}", "bold yellow")
-        detail = unmistakable(request.detail.strip("\n"))
-        if not detail or detail == request.summary:
-            return
-        if self.plain:
-            self.text(detail)
-        else:
-            from everlong.cli.chat.show import code_of  # noqa: PLC0415 - as above
-
-            kind = "diff" if detail.startswith(("---", "+++", "@@")) else "sh" if request.effect == "runs" else "text"
-            self.console.print(Padding(code_of(detail, kind), (0, 0, 0, 2)))
-
-    _SHOWN: ClassVar[dict[type, Callable[[Show, Any], None]]] = {
-        e.TextDelta: _words,
-        e.ThinkingDelta: lambda self, _: self.state.doing("thinking"),
-        e.Restarted: _restarted,
-        e.Answered: _answered,
-        e.ToolStarted: lambda self, event: self.state.doing(event.summary),
-        e.ToolFinished: _tool,
-        e.CompactionStarted: _compacting,
-        e.CompactionProgress: _summarizing,
-        e.CompactionFinished: _compacted,
-        e.Notice: lambda self, event: self.note(event.text),
-        e.TurnFinished: _finished,
-    }
-
-
 class _Heading(Heading):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The heading where all other text begins."""
+        """Yield the heading, aligned with all other text."""
         del console, options
         yield self.text
 
 
 class _Code(CodeBlock):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The code without empty lines around it."""
+        """Yield the code without empty lines around it."""
         del console, options
         yield Padding(code_of(str(self.text).rstrip(), self.lexer_name), (0, 2))
 
 
 class _Table(TableElement):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The table without empty lines around it."""
+        """Yield the table without empty lines around it."""
         for part in super().__rich_console__(console, options):
             if isinstance(part, Table):
                 part.show_edge = False
@@ -316,13 +136,13 @@ class _Markdown(Markdown):
 
 
 def code_of(text: str, language: str) -> Syntax:
-    """Code in the terminal's own colours, which can be read on a dark ground and on a light one."""
+    """Return code in the terminal's own colours, which suit dark and light backgrounds."""
     return Syntax(text, language, theme="ansi_dark", word_wrap=True, background_color="default")
 
 
 def print_markdown(console: Console, text: str) -> None:
-    """Print a block and one empty line after it; no line is longer than its words, so that a resize breaks none."""
-    lines = [_without_end(line) for line in console.render_lines(_Markdown(text), pad=False)]
+    """Print a block and an empty line, without trailing spaces, so that a resize breaks no line."""
+    lines = [_strip_end(line) for line in console.render_lines(_Markdown(text), pad=False)]
     while lines and not lines[0]:  # lists, tables and quotes begin with one
         del lines[0]
     while lines and not lines[-1]:
@@ -330,10 +150,185 @@ def print_markdown(console: Console, text: str) -> None:
     console.print(Segments([part for line in [*lines, []] for part in (*line, Segment.line())]))
 
 
-def _without_end(line: list[Segment]) -> list[Segment]:
-    """A line without the spaces at its end."""
+def _strip_end(line: list[Segment]) -> list[Segment]:
+    """Return a line without trailing spaces."""
     while line and not line[-1].text.strip(" "):
         line = line[:-1]
     if line:
         line = [*line[:-1], line[-1]._replace(text=line[-1].text.rstrip(" "))]
     return line
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ToolRecord:
+    """A tool call of this chat; `/tools N` shows its text."""
+
+    summary: str
+    outcome: str
+    text: str
+    seconds: float
+
+
+@dataclass
+class Show:
+    """A listener that prints the events of an agent on a console."""
+
+    console: Console
+    state: ChatState
+    plain: bool = False
+    """True if answers are printed as they were written, for screen readers and pipes."""
+    aside: Console | None = None
+    """The console for everything but answers; by default the same one."""
+    tools: list[ToolRecord] = field(default_factory=list)
+    _blocks: MarkdownBlocks = field(default_factory=MarkdownBlocks)
+    _has_told_summary: bool = False
+    """True once the user was told that a summary is being written."""
+
+    def __call__(self, event: AgentEvent) -> None:
+        """Print an event."""
+        handle = self._HANDLERS.get(type(event))
+        if handle is not None:
+            handle(self, event)
+
+    def _on_text(self, event: e.TextDelta) -> None:
+        self.state.busy = "answering"
+        for block in self._blocks.add(event.text):
+            self._print_block(block)
+        self.state.pending = visible(self._blocks.pending)
+        self.state.changed()
+
+    def _on_restart(self, event: e.Restarted) -> None:
+        self._blocks.drop()
+        self.state.pending = ""
+        self.note(f"the answer broke off and is asked for again: {event.reason}")
+
+    def _on_answer(self, event: e.Answered) -> None:
+        self._end_answer()
+        self.state.cost += event.cost or 0.0
+        self.state.refresh()
+
+    def _on_compaction_start(self, event: e.CompactionStarted) -> None:
+        self._end_answer()
+        self._has_told_summary = False
+        self.state.set_busy(f"compacting {event.tokens:,} tokens")
+
+    def _on_compaction_progress(self, event: e.CompactionProgress) -> None:
+        if self.plain and not self._has_told_summary:  # for a screen reader or a pipe, one line is enough
+            self._has_told_summary = True
+            self.quiet("a model writes the summary …")
+        self.state.progress = event
+        self.state.changed()
+
+    def _on_compaction_end(self, event: e.CompactionFinished) -> None:
+        self.state.cost += event.cost or 0.0
+        self.state.progress = None
+        self._print_aside(Text(f"⟲ {compaction_line(event)}", style="cyan"))
+        self.state.refresh()
+
+    def _on_turn_end(self, event: e.TurnFinished) -> None:
+        self._end_answer()
+        if event.stop != "end":
+            self.note("stopped" if event.stop == "interrupted" else stop_line(event))
+
+    # -- pieces --------------------------------------------------------------------------------------------------------
+
+    def _print_block(self, text: str) -> None:
+        if self.plain:
+            self.text(text)
+        else:
+            print_markdown(self.console, visible(text))
+
+    def _end_answer(self) -> None:
+        self.state.pending = ""
+        for block in self._blocks.end():
+            self._print_block(block)
+
+    def _print_aside(self, text: Text) -> None:
+        (self.aside or self.console).print(text, soft_wrap=True)
+
+    def _on_tool_end(self, event: e.ToolFinished) -> None:
+        self.tools.append(ToolRecord(event.summary, event.outcome, event.text, event.seconds))
+        lines = event.text.count("\n") + 1 if event.text else 0
+        text = Text(f"{_OUTCOME_MARKS.get(event.outcome, '·')} ", style=_OUTCOME_STYLES.get(event.outcome, ""))
+        text.append(visible(event.summary), style="default")
+        told = f"  [{len(self.tools)}] {event.outcome}, {lines} line{'' if lines == 1 else 's'}, {event.seconds:.1f} s"
+        text.append(told, style="dim")
+        self._print_aside(text)
+        self.state.refresh()
+
+    def line(self, text: str, style: str = "") -> None:
+        """Print one line."""
+        self.console.print(Text(visible(text), style=style), soft_wrap=True)
+
+    def text(self, text: str) -> None:
+        """Print a text as it was written, with control characters spelled out."""
+        self.console.print(Text(visible(text)), soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        """Print something that the user should know."""
+        self._end_answer()
+        self._print_aside(Text(f"! {visible(text)}", style="yellow"))
+
+    def quiet(self, text: str) -> None:
+        """Print something that the user may want to know."""
+        self._print_aside(Text(visible(text), style="dim"))
+
+    def earlier_prompt(self, prompt: str) -> None:
+        """Print a prompt that was sent earlier."""
+        first, *more = prompt.strip().splitlines() or [""]
+        told = f" … {len(more)} more line{'' if len(more) == 1 else 's'}" if more else ""
+        self.quiet(f"» {one_line(first)}{told}")
+
+    def last_exchange(self, conversation: AgentConversation) -> None:
+        """Print the last exchange of a session that is continued."""
+        messages = [message for message in conversation.messages if message.get("role") != "system"]
+        session = conversation.session
+        whole = None if session is None else conversation.store.conversations.get(session.id)
+        ident, title = (conversation.session_id, None) if whole is None else (whole.id, whole.title)
+        count = f"{len(messages)} message{'' if len(messages) == 1 else 's'}"
+        self.quiet(f"session {ident}{f' ({title})' if title else ''}: {count}")
+        at = max((n for n, one in enumerate(messages) if one.get("role") == "user"), default=None)
+        if at is None or self.plain:
+            return
+        if not is_summary(messages[at]):
+            self.earlier_prompt(text_of(messages[at]))
+        answers = [text for one in messages[at + 1 :] if one.get("role") == "assistant" and (text := text_of(one))]
+        if answers:
+            self._print_block(answers[-1])
+        elif at == len(messages) - 1:
+            self.note("this was not answered; /retry asks again")
+
+    def error(self, text: str) -> None:
+        """Print an error."""
+        self._end_answer()
+        self._print_aside(Text(f"✗ {visible(text)}", style="red"))
+
+    def request(self, request: ApprovalRequest) -> None:
+        """Print a tool call that needs approval: one line, then its diff or command."""
+        self._end_answer()
+        self.line(f"? {unmistakable(request.summary)}", "bold yellow")
+        detail = unmistakable(request.detail.strip("\n"))
+        if not detail or detail == request.summary:
+            return
+        if self.plain:
+            self.text(detail)
+        else:
+            kind = "diff" if detail.startswith(("---", "+++", "@@")) else "sh" if request.effect == "runs" else "text"
+            self.console.print(Padding(code_of(detail, kind), (0, 0, 0, 2)))
+
+    _HANDLERS: ClassVar[dict[type, Callable[[Show, Any], None]]] = {
+        e.TextDelta: _on_text,
+        e.ThinkingDelta: lambda self, _: self.state.set_busy("thinking"),
+        e.Restarted: _on_restart,
+        e.Answered: _on_answer,
+        e.ToolStarted: lambda self, event: self.state.set_busy(event.summary),
+        e.ToolFinished: _on_tool_end,
+        e.CompactionStarted: _on_compaction_start,
+        e.CompactionProgress: _on_compaction_progress,
+        e.CompactionFinished: _on_compaction_end,
+        e.Notice: lambda self, event: self.note(event.text),
+        e.TurnFinished: _on_turn_end,
+    }

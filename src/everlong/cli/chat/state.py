@@ -1,6 +1,6 @@
-"""What a chat is doing right now, shared between the thread that works and the one that draws.
+"""The state of a chat, shared by the thread that works and the thread that draws.
 
-The one who works writes, the one who draws reads: plain values only, so that drawing never waits and never counts.
+The worker writes it, the terminal reads it. It holds plain values only, so that drawing never waits.
 """
 
 from __future__ import annotations
@@ -14,83 +14,93 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from everlong.agent import Agent, ApprovalRequest, CompactionProgress, Decision
 
-__all__ = ["STARTING", "ChatState", "Question"]
+__all__ = ["ANSWERS", "STARTING", "ChatState", "Question"]
 
 STARTING = "starting"
 
+ANSWERS: dict[str, Decision] = {
+    "y": "once",
+    "yes": "once",
+    "a": "session",
+    "always": "session",
+    "n": "no",
+    "no": "no",
+}
+"""The decision that each answer to a question means."""
+
 SETTLING_SECONDS = 0.3
-"""So long after something is asked a key is not taken for its answer: it was meant for what was there before."""
+"""Seconds after a question in which keys do not answer it: they were meant for what was there before."""
 
 
 @dataclass
 class Question:
-    """Something that a person has to decide, and their decision."""
+    """A tool call that the user has to decide on, and the decision."""
 
     request: ApprovalRequest
     answer: Decision | None = None
     is_answered: threading.Event = field(default_factory=threading.Event)
     asked_at: float = field(default_factory=time.monotonic)
     is_open: bool = False
-    """Whether a line that is typed now answers it: it has settled, and nothing was being typed then."""
+    """True if the line being typed answers it: the question has settled, and the line was empty then."""
 
     def decide(self, answer: Decision) -> None:
-        """Answer it."""
+        """Set the answer."""
         self.answer = answer
         self.is_answered.set()
 
     @property
     def is_settled(self) -> bool:
-        """Whether it has been on the screen for so long that a key can be meant for it."""
+        """True if it has been on the screen long enough for a key to be meant for it."""
         return time.monotonic() - self.asked_at >= SETTLING_SECONDS
 
 
 @dataclass
 class ChatState:
-    """The state of a chat; every change is followed by `changed`."""
+    """The state of a chat; whoever changes it calls `changed`."""
 
     agent: Agent | None = None
     busy: str = STARTING
-    """What is being done; empty while the chat waits for its user."""
+    """The work under way; empty while the chat waits for the user."""
     pending: str = ""
-    """The words of an answer that do not make up a whole block yet."""
+    """The words of an answer that do not form a whole block yet."""
     progress: CompactionProgress | None = None
-    """How far a model has come with a summary; None where none is written."""
+    """The progress of a summary that a model is writing; None if there is none."""
     question: Question | None = None
     is_over: bool = False
     cost: float = 0.0
     hint: str = ""
-    """A word to the user, until something else happens."""
+    """A hint for the user, shown until something else happens."""
     changed: Callable[[], None] = lambda: None
-    """Called after a change, to draw anew."""
+    """Called after a change, to redraw."""
     _model: str = ""
     _context: str = ""
     _cache: str = ""
 
-    def doing(self, what: str) -> None:
-        """Say what is being done now."""
+    def set_busy(self, what: str) -> None:
+        """Set the work under way."""
         self.busy, self.hint, self.progress = what, "", None
         self.changed()
 
-    def look(self) -> None:
-        """Take in how full the context is and what the cache holds; for the thread that works."""
+    def refresh(self) -> None:
+        """Update the figures on context and cache; called by the worker."""
         agent = self.agent
         if agent is None:
             return
         used, threshold = agent.compactor.tokens, max(1, agent.engine.threshold_tokens)
         self._model = agent.asker.model
         self._context = f"context {used:,} / {threshold:,} ({100 * used // threshold} %)"
-        self._cache = _cache_of(agent)
+        self._cache = _describe_cache(agent)
         self.changed()
 
     def status(self, width: int, waiting: int = 0) -> str:
-        """The status line: model, how full the context is, the cache, the cost, what is being done.
+        """Return the status line: model, context, cache, cost, and the work under way.
 
         Args:
-            width: the columns that there are; what does not fit is left out, the least important first.
-            waiting: how much was sent and has not begun yet.
+            width: The columns available; what does not fit is left out, the least important first.
+            waiting: The number of prompts that wait their turn.
         """
         doing = self.busy and (self.busy if self.busy == STARTING else f"{self.busy} · Ctrl-C stops")
-        # In the order of the line, each with its rank; the one of the highest rank goes first.
+        # In the order of the line, each with its rank; the highest rank is left out first.
         parts = [
             (3, self._model),
             (2, self._context),
@@ -106,7 +116,7 @@ class ChatState:
         return " │ ".join(text for _, text in parts)
 
 
-def _cache_of(agent: Agent) -> str:
+def _describe_cache(agent: Agent) -> str:
     cache = agent.asker.cache
     if cache is None or cache.choice.strategy == "off":
         return "cache off"

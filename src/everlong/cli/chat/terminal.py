@@ -1,7 +1,7 @@
-"""The chat's terminal: a prompt that stays at the bottom while everything else is printed above it.
+"""The chat on a terminal: a prompt that stays at the bottom while everything else is printed above it.
 
-Input is `prompt_toolkit`'s; the agent works in another thread. Nothing is drawn over what was printed, so scrolling,
-copying and resizing are the terminal's own business.
+`prompt_toolkit` reads the input; the agent works in another thread. Nothing is drawn over printed text, so the terminal
+itself can scroll, copy and resize it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.patch_stdout import StdoutProxy
 from prompt_toolkit.utils import get_cwidth
 
-from everlong.cli.chat.state import SETTLING_SECONDS, STARTING
+from everlong.cli.chat.state import ANSWERS, SETTLING_SECONDS, STARTING
 from everlong.config.paths import data_home
 from everlong.errors import StoreError
+from everlong.providers.names import ENDPOINTS
 
 if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
     from prompt_toolkit.history import History
     from prompt_toolkit.key_binding import KeyPressEvent
 
-    from everlong.agent import Agent, CompactionProgress, Decision
+    from everlong.agent import Agent, CompactionProgress
     from everlong.cli.chat.commands import Registry
     from everlong.cli.chat.state import ChatState
     from everlong.cli.chat.worker import ChatWorker
@@ -43,7 +44,7 @@ _NARROWEST = 5
 
 
 def progress_row(progress: CompactionProgress, columns: int) -> str:
-    """What has come of a summary, no wider than the columns."""
+    """Return a bar for the progress of a summary, no wider than the columns."""
     told = f"{progress.tokens:,} of at most {progress.budget:,} tokens"
     if progress.parts > 1:
         told = f"{progress.parts_done} of {progress.parts} parts"
@@ -59,11 +60,11 @@ _TAB = "    "
 
 
 def last_rows(text: str, columns: int, rows: int) -> list[str]:
-    """The last rows that a text takes, at most so many; no row is wider than the columns."""
+    """Return the last rows of a text, wrapped to the columns."""
     if not text or columns < 2 or rows < 1:
         return []
     found: list[str] = []
-    # More than this cannot be seen, however narrow the signs are.
+    # Earlier characters cannot be in the last rows, however narrow they are.
     for line in text[-columns * rows * 2 :].expandtabs(len(_TAB)).split("\n"):
         found += _rows(line, columns)
     return found[-rows:]
@@ -89,7 +90,7 @@ class ChatCompleter(Completer):
         self._paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """What could stand here."""
+        """Yield the completions at the cursor."""
         text = document.text_before_cursor
         if text.startswith("/") and "\n" not in text:
             name, space, words = text[1:].partition(" ")
@@ -98,13 +99,13 @@ class ChatCompleter(Completer):
                     if command.name.startswith(name):
                         yield Completion(command.name, -len(name), display_meta=command.about)
                 return
-            yield from (Completion(one, -len(words)) for one in self._taken(name) if one.startswith(words))
+            yield from (Completion(one, -len(words)) for one in self._complete_argument(name) if one.startswith(words))
             return
         word = text.rsplit(maxsplit=1)[-1] if text and not text[-1].isspace() else ""
         if "/" in word or word.startswith(("~", ".")):
             yield from self._paths.get_completions(Document(word), complete_event)
 
-    def _taken(self, name: str) -> list[str]:
+    def _complete_argument(self, name: str) -> list[str]:
         agent = self._agent()
         if name == "compress":
             return ["--preview", "here "]
@@ -116,40 +117,38 @@ class ChatCompleter(Completer):
             if name == "resume":
                 newest = agent.conversation.store.conversations.newest(50)
                 titles = [one.title for one in newest]
-                # A title that several have would not say which one is meant.
+                # A title that several conversations share is ambiguous.
                 return [one.title if one.title and titles.count(one.title) == 1 else one.id for one in newest]
             if name == "model":
                 from everlong.providers.auxiliary import CHEAPER  # noqa: PLC0415 - only when it is asked for
-                from everlong.providers.names import ENDPOINTS  # noqa: PLC0415 - as above
 
                 known = {f"{provider}:{model}" for provider, model in CHEAPER.items()}
                 used = {one.model for one in agent.conversation.store.sessions.newest(limit=50) if one.model}
                 return sorted(known | used | {f"{provider}:" for provider in ENDPOINTS})
-        except StoreError:  # completion is a convenience; the command itself will say what is wrong
+        except StoreError:  # the command itself will say what is wrong
             return []
         return []
 
 
-_ANSWERS: dict[str, Decision] = {"y": "once", "yes": "once", "a": "session", "always": "session", "n": "no", "no": "no"}
 _ASKED = "allow? [y]es, [a]lways in this session, [n]o, then Enter: "
 _NO_ANSWER = " that is no answer: y, a or n, then Enter; Ctrl-U clears the line "
 _REDRAW_SECONDS = 0.02
 _PRINT_SECONDS = 0.02
-"""How often something is printed above the prompt: seldom enough to type, and so soon that no words seem to vanish."""
+"""Seconds between prints above the prompt: rare enough to type, and soon enough that no words seem lost."""
 _PENDING_ROWS = 8
-"""How much of a block that is still being written is shown."""
+"""Rows shown of a block that is still being written."""
 
 
 def talk(state: ChatState, worker: ChatWorker, registry: Registry) -> None:
     """Let a person chat until they leave.
 
     Raises:
-        KeyboardInterrupt: they stopped the start.
+        KeyboardInterrupt: the user stopped the chat while it was starting.
     """
     with StdoutProxy(_PRINT_SECONDS, raw=True) as above, redirect_stdout(above), redirect_stderr(above):
         asyncio.run(_Talk(state, worker, registry).talk())
         if state.busy != STARTING:
-            worker.interrupt()  # nobody is there any more to wait for it, or to be asked
+            worker.interrupt()  # the user has left
             worker.end()
 
 
@@ -160,7 +159,7 @@ class _Talk:
         self._state = state
         self._worker = worker
         self._session: PromptSession[str] = PromptSession(
-            history=_history(),
+            history=_open_history(),
             completer=ChatCompleter(registry, lambda: state.agent),
             complete_while_typing=False,
             key_bindings=self._bindings(),
@@ -176,7 +175,7 @@ class _Talk:
     async def talk(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._state.changed = self._changed
-        # Between two prompts too, or an Enter that is pressed there would come as the key that breaks a line.
+        # Between two prompts too: otherwise an Enter pressed there would arrive as a line break.
         with self._session.input.raw_mode():
             while not self._state.is_over:
                 try:
@@ -187,7 +186,7 @@ class _Talk:
                     self._worker.send(text)
 
     def _begin(self, _: object) -> None:
-        """Start to work as soon as the prompt is there, and not before: who waits can read and type."""
+        """Start the worker once the prompt is drawn, so that the user can read and type meanwhile."""
         self._session.app.after_render -= self._begin
         self._worker.start()
 
@@ -207,14 +206,14 @@ class _Talk:
         app.invalidate()
 
     def _open_question(self) -> None:
-        """Take the next line for an answer, once the question has settled and nothing else is being typed."""
+        """Let the next line answer the question, once it has settled and nothing is being typed."""
         question = self._state.question
         if question is not None and question.is_settled and not self._session.default_buffer.text:
             question.is_open = True
 
     @property
     def _is_asked(self) -> bool:
-        """Whether the line that is being typed is an answer."""
+        """True if the line being typed is an answer."""
         question = self._state.question
         return question is not None and question.is_open
 
@@ -261,9 +260,9 @@ class _Talk:
         return keys
 
     def _answer(self, event: KeyPressEvent) -> None:
-        """Take the line for the answer to what is asked; a line that is none stays, and decides nothing."""
+        """Decide the question with the line; a line that is no answer stays and decides nothing."""
         said = event.current_buffer.text.strip().lower()
-        question, decision = self._state.question, _ANSWERS.get(said)
+        question, decision = self._state.question, ANSWERS.get(said)
         if decision is not None and question is not None:
             event.current_buffer.reset()
             self._state.hint = ""
@@ -273,7 +272,7 @@ class _Talk:
             event.app.invalidate()
 
     def _stop(self, event: KeyPressEvent) -> None:
-        """What Ctrl-C does: stop what is under way; else throw away what was typed; else say how to leave."""
+        """Handle Ctrl-C: stop the work under way, or clear the line, or say how to leave."""
         state, buffer = self._state, event.current_buffer
         if state.busy == STARTING and not buffer.text:
             event.app.exit(exception=KeyboardInterrupt())
@@ -286,8 +285,8 @@ class _Talk:
             event.app.invalidate()
 
 
-def _history() -> History:
-    """What was typed before, in a file that only its owner reads; in memory where there can be none."""
+def _open_history() -> History:
+    """Return the history of prompts, in a private file, or in memory if there can be no file."""
     folder: Path = data_home()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

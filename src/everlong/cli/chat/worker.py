@@ -1,6 +1,6 @@
-"""The thread in which a chat works: opens everything, runs prompts and commands one after the other.
+"""The thread in which a chat works: it opens the agent, then runs prompts and commands one after the other.
 
-The user can go on typing meanwhile; what they send waits its turn. Knows the agent and what to show, no terminal.
+The user can type meanwhile; what they send waits its turn. The worker knows no terminal.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ import os
 import queue
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
+from everlong.agent.approval import ApprovalRefused
+from everlong.agent.watch import Interrupted
 from everlong.cli.chat.state import STARTING, ChatState, Question
 from everlong.errors import AuthenticationFailed, ConfigError, EverlongError
 
@@ -24,11 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["ChatWorker"]
 
 _BROKEN = "[The program failed while this was running; whether it was done is not known. Check before doing it again.]"
-_LOCAL = "  or talk to a server of your own, without a key: everlong chat -m MODEL --base-url http://localhost:8080/v1"
+_LOCAL = "  or use a server of your own, without a key: everlong chat -m MODEL --base-url http://localhost:8080/v1"
 _LOOK_SECONDS = 15.0
-"""How often a chat that waits for its user looks whether the provider still holds the conversation."""
-_PATIENCE = 5.0
-"""How long a chat that is left while it starts is waited for."""
+"""Seconds between looks, while the chat waits, at whether the provider still caches the conversation."""
+_LEAVE_SECONDS = 5.0
+"""Seconds to wait for a chat that the user leaves while it starts."""
 
 
 class _SentPrompt(NamedTuple):
@@ -37,12 +40,12 @@ class _SentPrompt(NamedTuple):
 
 
 class ChatWorker:
-    """Does what the user sends, in order.
+    """The thread that does what the user sends, in order.
 
     Args:
-        state: what is going on, shared with whoever draws.
-        make_show: makes what shows what happens; called in the worker's own thread, as is
-        open_desk: opens settings, store and agent, to be closed with the stack.
+        state: The state of the chat, shared with the thread that draws.
+        make_show: Returns the `Show` that prints events; called in the worker's own thread.
+        open_desk: Opens settings, store and agent, to be closed with the stack; called in the same thread.
     """
 
     def __init__(
@@ -57,29 +60,29 @@ class ChatWorker:
         self._last_used = time.monotonic()
         self.could_not_begin = False
         self.failures = 0
-        """How much could not be done."""
+        """The number of prompts and commands that failed."""
 
     def start(self) -> None:
-        """Open the agent and wait for work."""
+        """Start the thread, which opens the agent and waits for work."""
         self._thread.start()
 
     def send(self, text: str) -> None:
-        """Have a prompt or a command done as soon as what was sent before is."""
+        """Queue a prompt or a command."""
         self._sent.put(_SentPrompt(text, bool(self.state.busy)))
         self.state.hint = ""
 
     @property
     def waiting(self) -> int:
-        """How much was sent and has not begun yet."""
+        """The number of prompts and commands that wait their turn."""
         return self._sent.qsize()
 
     @property
     def is_done(self) -> bool:
-        """Whether everything that was sent is done."""
+        """True if everything that was sent is done."""
         return not self._sent.unfinished_tasks
 
     def interrupt(self) -> bool:
-        """Stop what is under way, and forget what waits; False where nothing is."""
+        """Stop the work under way and drop what waits; return False if there is none."""
         if not self.state.busy:
             return False
         while not self._sent.empty():
@@ -92,29 +95,29 @@ class ChatWorker:
         return True
 
     def end(self) -> None:
-        """Do what was sent, then stop; the session can be resumed."""
+        """Finish what was sent, then stop the thread; the session can be resumed."""
         self._sent.put(None)
         if self._thread.is_alive():
-            # Who leaves during the start has said nothing yet, and need not wait for a server that does not answer.
-            self._thread.join(_PATIENCE if self.state.busy == STARTING else None)
+            # Nothing was said during the start, so nobody need wait for a server that does not answer.
+            self._thread.join(_LEAVE_SECONDS if self.state.busy == STARTING else None)
 
     # -- in the thread -------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         with ExitStack() as opened:
-            desk = self._begun(opened)
-            self.state.doing("")
+            desk = self._start_up(opened)
+            self.state.set_busy("")
             if desk is not None:
-                self._settle(desk)
+                self._warm_up(desk)
             while (sent := self._next(desk)) is not None:
                 try:
                     if desk is not None:
                         self._do(desk, sent)
                 finally:
                     self._sent.task_done()
-                    self.state.doing("")
+                    self.state.set_busy("")
 
-    def _begun(self, opened: ExitStack) -> Desk | None:
+    def _start_up(self, opened: ExitStack) -> Desk | None:
         self._show = self._make_show()
         try:
             desk = self._open_desk(self, self._show, opened)
@@ -124,21 +127,21 @@ class ChatWorker:
                 isinstance(error, ConfigError) and error.key == "agent.model"
             ):
                 self._show.quiet(_LOCAL)
-        except Exception as error:  # noqa: BLE001 - a bug must not leave the user before a chat that never starts
-            self._bug(error)
+        except Exception as error:  # noqa: BLE001 - a bug must not leave a chat that never starts
+            self._report_bug(error)
         else:
             return desk
         self.could_not_begin = self.state.is_over = True
         return None
 
-    def _settle(self, desk: Desk) -> None:
-        """What can wait until the user may type: to count a long conversation, and to load the model's client."""
-        self.state.look()
+    def _warm_up(self, desk: Desk) -> None:
+        """Do what can wait until the user may type: count the conversation, load the model's client."""
+        self.state.refresh()
         if self._sent.empty():
             desk.agent.connection.load()
 
     def _next(self, desk: Desk | None) -> _SentPrompt | None:
-        """What was sent next; pauses are used meanwhile."""
+        """Wait for the next thing that is sent, and use the pause to keep the cache warm."""
         while True:
             try:
                 return self._sent.get(timeout=_LOOK_SECONDS)
@@ -149,16 +152,14 @@ class ChatWorker:
     def _rest(self, agent: Agent) -> None:
         try:
             agent.rest(time.monotonic() - self._last_used)
-            self.state.look()
+            self.state.refresh()
         except (EverlongError, OSError) as error:
             self._show.error(str(error))
 
     def _do(self, desk: Desk, sent: _SentPrompt) -> None:
-        from everlong.agent.watch import Interrupted  # noqa: PLC0415 - loaded after the prompt is there
-
-        self.state.doing("working")
-        if sent.has_waited:  # what was answered meanwhile stands between it and its own answer
-            self._show.said(sent.text)
+        self.state.set_busy("working")
+        if sent.has_waited:  # other answers were printed since it was typed
+            self._show.earlier_prompt(sent.text)
         try:
             if sent.text.startswith("/"):
                 desk.run(sent.text)
@@ -171,25 +172,20 @@ class ChatWorker:
         except Interrupted:
             self._show.note("stopped; nothing was changed")
         except Exception as error:  # noqa: BLE001 - a bug must not cost the user their terminal or their conversation
-            self._bug(error)
+            self._report_bug(error)
             if self.state.agent is not None:
                 self.state.agent.conversation.answer_what_is_open(_BROKEN)
-        self.state.look()
+        self.state.refresh()
 
-    def _bug(self, error: Exception) -> None:
-        import traceback  # noqa: PLC0415 - as above
-
+    def _report_bug(self, error: Exception) -> None:
         self.failures += 1
         if os.environ.get("EVERLONG_DEBUG"):
             self._show.line("".join(traceback.format_exception(error)))
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        self._show.error(f"this is a fault of Everlong, what was said is kept: {said} (everlong --debug tells more)")
+        self._show.error(f"this is a bug in Everlong; the conversation is kept: {said} (everlong --debug shows more)")
 
     def approve(self, request: ApprovalRequest) -> Decision:
-        """Put a call to the user and wait for their decision."""
-        from everlong.agent.approval import ApprovalRefused  # noqa: PLC0415 - as above
-        from everlong.agent.watch import Interrupted  # noqa: PLC0415 - as above
-
+        """Ask the user about a tool call, and wait for the decision."""
         self._show.request(request)
         before, self.state.busy = self.state.busy, "waiting for you"
         self.state.question = question = Question(request)
@@ -198,7 +194,7 @@ class ChatWorker:
             question.is_answered.wait()
         finally:
             self.state.question = None
-            self.state.doing(before)
+            self.state.set_busy(before)
         if question.answer is None:
             raise Interrupted
         if question.answer == "no":

@@ -1,4 +1,4 @@
-"""Clients of the gateway: where each keeps its configuration, and what in it leads its requests through the gateway.
+"""Clients of the gateway: the configuration file of each, and the settings that lead its requests to the gateway.
 
 `everlong.cli.setup` writes that configuration; `everlong.cli.wrap` runs a client with the same settings for one run.
 """

@@ -1,4 +1,7 @@
-"""Describe a client: its programs, its configuration file, its settings, and how to start it behind a gateway."""
+"""A client of the gateway: its programs, its configuration file, its settings, and how to start it.
+
+`Client` is the base class; ``known.py`` has one subclass for each client.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +41,16 @@ class ConfigurationFile:
 
     @property
     def backup(self) -> Path:
-        """The file as it was, beside it."""
+        """The backup beside the file."""
         return self.path.with_name(f"{self.path.name}.before-everlong")
 
     @property
     def absence(self) -> Path:
-        """An empty file that stands for the backup where there was no file."""
+        """An empty file that stands for the backup if there was no file before."""
         return self.path.with_name(f"{self.path.name}.absent-before-everlong")
 
     def text(self) -> str | None:
-        """Return the file's text; None where there is no file.
+        """Return the file's text; None if there is no file.
 
         Raises:
             ConfigError: it cannot be read.
@@ -55,33 +58,33 @@ class ConfigurationFile:
         return _read(self.path)
 
     def values(self) -> Any:
-        """Return what the file says.
+        """Return the values of the file.
 
         Raises:
             ConfigError: it cannot be read, or is broken.
         """
-        return self._parsed(self.text() or "")
+        return self._parse(self.text() or "")
 
     def original(self) -> Any:
-        """Return what the file said before it was changed here; what it says where it was not."""
+        """Return the values of the file before Everlong changed it."""
         if self.absence.exists():
             return {}
         if self.backup.exists():
-            return self._parsed(_read(self.backup) or "", self.backup)
+            return self._parse(_read(self.backup) or "", self.backup)
         return self.values()
 
     def changed(self, settings: Sequence[Setting]) -> str:
-        """Return the text with settings made, proven to say the same as before everywhere else.
+        """Return the text with these settings, checked to be the same everywhere else.
 
         Raises:
             ConfigError: the file cannot be read, is broken, or cannot be changed without changing something else.
         """
         text = self.text() or ""
-        wanted = self._parsed(text)
+        wanted = self._parse(text)
         for setting in settings:
             if value_at(wanted, setting.path) == setting.value:
                 continue
-            wanted = _with(wanted, setting.path, setting.value)
+            wanted = _assign(wanted, setting.path, setting.value)
             mark = _MARK if text.startswith(_MARK) else ""
             try:
                 text = mark + self.format.put(text.removeprefix(_MARK), setting.path, setting.value)
@@ -96,7 +99,7 @@ class ConfigurationFile:
         return text
 
     def write(self, settings: Sequence[Setting]) -> bool:
-        """Make settings, after a backup; return False where the file says all of it already."""
+        """Write settings after a backup; return False if the file has them already."""
         fresh = self.changed(settings)
         before = self.text()
         if fresh == before:
@@ -110,9 +113,9 @@ class ConfigurationFile:
         return True
 
     def undo(self, settings: Sequence[Setting]) -> str:
-        """Put the file back as it was; return what was done, for people.
+        """Restore the file, and return what was done, for people.
 
-        Where something else in the file was changed since, only what was set here is taken back.
+        If something else in the file was changed since, only Everlong's own settings are removed.
         """
         is_new = self.absence.exists()
         if not is_new and not self.backup.exists():
@@ -126,7 +129,7 @@ class ConfigurationFile:
                 done = self._restore(before)
             else:
                 ours = [one for one in settings if not one.is_frame]
-                write_whole(self.path, put_back(self.format, text, self._parsed(before or "", self.backup), ours))
+                write_whole(self.path, put_back(self.format, text, self._parse(before or "", self.backup), ours))
                 done = f"{self.path} was changed since: took back only what everlong had set"
             for spare in (self.backup, self.absence):
                 spare.unlink(missing_ok=True)
@@ -142,15 +145,15 @@ class ConfigurationFile:
         return f"restored {self.path}"
 
     def _is_same_elsewhere(self, text: str, before: str | None, settings: Sequence[Setting]) -> bool:
-        old = self._parsed(before or "", self.backup)
+        old = self._parse(before or "", self.backup)
         undone = put_back(self.format, text, old, settings)
-        return bool(self._parsed(undone) == old)
+        return bool(self._parse(undone) == old)
 
     def _back_up(self, before: str | None, settings: Sequence[Setting]) -> None:
         if self.absence.exists() or self.backup.exists():
-            old, now = self.original(), self._parsed(before or "")
+            old, now = self.original(), self._parse(before or "")
             if any(value_at(old, one.path) != value_at(now, one.path) for one in settings):
-                return  # it was changed here before: the backup is still the original
+                return  # Everlong changed it before: the backup is still the original
         self.absence.unlink(missing_ok=True)
         if before is None:
             self.backup.unlink(missing_ok=True)
@@ -158,7 +161,7 @@ class ConfigurationFile:
         else:
             write_whole(self.backup, before, new_mode=stat.S_IMODE(self.path.stat().st_mode))
 
-    def _parsed(self, text: str, path: Path | None = None) -> Any:
+    def _parse(self, text: str, path: Path | None = None) -> Any:
         try:
             return self.format.parse(text)
         except ValueError as error:
@@ -172,7 +175,7 @@ class ConfigurationFile:
 
 
 def put_back(form: Format, text: str, old: Any, settings: Sequence[Setting]) -> str:
-    """Return a text whose settings are what they were in ``old``, and which is otherwise as it is now."""
+    """Return the text with these settings as they were in ``old``, and everything else as it is now."""
     for setting in settings:
         now, before = value_at(form.parse(text), setting.path), value_at(old, setting.path)
         if isinstance(setting.value, list) and isinstance(now, list):
@@ -192,12 +195,12 @@ def put_back(form: Format, text: str, old: Any, settings: Sequence[Setting]) -> 
     return text
 
 
-def _with(values: Any, path: Sequence[str], value: Any) -> Any:
+def _assign(values: Any, path: Sequence[str], value: Any) -> Any:
     if not path:
         return value
     name, *rest = path
     inside = values if isinstance(values, dict) else {}
-    return {**inside, name: _with(inside.get(name), rest, value)}
+    return {**inside, name: _assign(inside.get(name), rest, value)}
 
 
 def _read(path: Path) -> str | None:
@@ -206,7 +209,7 @@ def _read(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is no text in UTF-8; nothing was changed. Repair it first") from error
+        raise ConfigError(f"{path} is not UTF-8 text; nothing was changed. Repair it first") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}; nothing was changed") from error
 
@@ -220,21 +223,21 @@ VARIABLES = {
     "anthropic": ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_URL", "ANTHROPIC_API_BASE"),
     "openai": ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
 }
-"""Environment variables by which programs find an API; the first is that of the official SDK."""
+"""Environment variables that tell programs the base URL of an API; the official SDK reads the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayAddress:
-    """The gateway that a client is to use."""
+    """The gateway that a client uses."""
 
     address: str
     """Without a path: ``http://127.0.0.1:8642``."""
     is_anthropic: bool = False
     """True if requests for Claude go on to Anthropic's own address."""
     model: str | None = None
-    """The model that the client is to use, where the user named one."""
+    """The model that the client uses, if the user named one."""
     context_length: Callable[[str], int | None] = lambda _: None
-    """Returns the window of a model; None where it is not known."""
+    """Returns the window of a model; None if it is unknown."""
 
     @property
     def v1(self) -> str:
@@ -253,23 +256,23 @@ class Setting:
     path: tuple[str, ...]
     value: Any
     api: str | None = None
-    """The API whose base URL it is."""
+    """The API whose base URL this is."""
     is_ours: Callable[[Any], bool] = lambda _: False
     """For lists: returns whether an item was put there by Everlong."""
     is_frame: bool = False
-    """True for a field that an entry needs to be valid: it stays while others use the entry."""
+    """True for a field that only makes its entry valid: undoing keeps it while the entry has other fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientRun:
-    """One run of a program: its words and its environment."""
+    """One run of a program: its command line and its environment."""
 
     command: list[str]
     env: dict[str, str]
 
 
 class Client:
-    """A client of the gateway; what is different for one of them, its class says."""
+    """A client of the gateway; a subclass overrides what is different for it."""
 
     name = ""
     title = ""
@@ -281,11 +284,11 @@ class Client:
     """True if its configuration depends on the model."""
 
     def path(self, env: Mapping[str, str], home: Path) -> Path:
-        """Return where its configuration file is, or would be."""
+        """Return the path of its configuration file, which need not exist."""
         raise NotImplementedError
 
     def settings(self, gateway: GatewayAddress, values: Any) -> list[Setting]:
-        """Return what its configuration file must say, given what it says now."""
+        """Return the settings that its configuration file needs, given its values now."""
         raise NotImplementedError
 
     def code(self, gateway: GatewayAddress) -> str:
@@ -293,20 +296,20 @@ class Client:
         raise NotImplementedError
 
     def notes(self, _gateway: GatewayAddress, _env: Mapping[str, str], _home: Path) -> list[str]:
-        """Return what a person should know when it is set up."""
+        """Return notes for a person who sets it up."""
         return []
 
     def login_upstream(self, _env: Mapping[str, str], _home: Path) -> dict[str, str]:
-        """Return where requests must go because of how the user is logged in, by API."""
+        """Return the upstreams that the user's login requires, by API."""
         return {}
 
     @contextmanager
     def started(self, gateway: GatewayAddress, run: ClientRun, _home: Path) -> Iterator[ClientRun]:
-        """Prepare one run of it through the gateway; the variables of all programs are set already."""
+        """Prepare one run through the gateway; the base-URL variables are set already."""
         del gateway
         yield run
 
-    # -- the same for all ----------------------------------------------------------------------------------------------
+    # -- not overridden ----------------------------------------------------------------------------------------------
 
     def file(self, env: Mapping[str, str], home: Path) -> ConfigurationFile:
         """Return its configuration file."""
@@ -314,14 +317,14 @@ class Client:
         return ConfigurationFile(self.path(env, home), self.format)
 
     def upstreams(self, env: Mapping[str, str], home: Path) -> dict[str, str]:
-        """Return where its requests would go by its configuration, as the user wrote it, by API."""
+        """Return the upstreams of its own configuration, as the user wrote it, by API."""
         found = self.login_upstream(env, home)
         if self.format is None:
             return found
         try:
             values = self.file(env, home).original()
             settings = self.settings(GatewayAddress(""), values)
-        except ConfigError:  # it is broken: the client will say so itself
+        except ConfigError:  # the client will report its broken file itself
             return found
         for setting in settings:
             url = value_at(values, setting.path)
@@ -336,10 +339,9 @@ def base_urls(gateway: GatewayAddress) -> dict[str, str]:
 
 
 def around_proxies(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by which a program reaches a gateway on this machine without its network's proxy.
+    """Return the variables that make a program reach a gateway on this machine without a proxy.
 
-    Without a proxy in the environment there are none: some programs take the variable alone for all there is to know
-    of proxies, and forget the system's.
+    Empty if the environment names no proxy: with these variables alone, some programs would forget the system's proxy.
     """
     if not any(env.get(name) for name in _PROXIES):
         return {}

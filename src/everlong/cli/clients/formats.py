@@ -1,12 +1,14 @@
-"""Formats of configuration files: reading one, and setting or removing a value with everything else left as it is.
+"""Formats of configuration files: JSON, TOML, YAML and ``.env``.
 
-Values are addressed by a path of names. An empty path is the whole document, for files that hold a list.
+Each format can read a text, and set or remove one value while everything else stays as it is. A path of names addresses
+a value; the empty path is the whole document, for files that are a list.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,20 +19,20 @@ __all__ = ["ENV", "JSON", "TOML", "YAML", "Format", "parse_json", "remove_json",
 
 _GAP = re.compile(r"(?:[ \t\r\n\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _WORD = re.compile(r"-?[0-9.eE+\-]+|[A-Za-z]+")
-_DEEPEST = 200
+_MOST_DEPTH = 200
 _DECODER = json.JSONDecoder()
 _INDENT = "  "
 
 
 @dataclass(slots=True)
 class _Node:
-    """A value and where it stands in the text."""
+    """A value and its place in the text."""
 
     start: int
     end: int
     value: Any
     members: list[_Member] = field(default_factory=list)
-    """Those of an object."""
+    """The members of an object."""
 
 
 @dataclass(slots=True)
@@ -39,20 +41,20 @@ class _Member:
     start: int
     node: _Node
     comma: int | None = None
-    """Where the comma behind it stands."""
+    """The place of the comma after it."""
 
 
 def parse_json(text: str) -> Any:
     """Return the value of a JSON text, comments and trailing commas allowed.
 
     Raises:
-        ValueError: it is none; the message names the line.
+        ValueError: the text is no JSON; the message names the line.
     """
     return _Parser(text).whole().value
 
 
 def set_json(text: str, path: Sequence[str], value: Any) -> str:
-    """Return the text with the value at ``path`` set; objects that are missing on the way are added.
+    """Return the text with the value at ``path`` set; missing objects on the way are added.
 
     Raises:
         ValueError: the text is no JSON, or something on the way is no object.
@@ -61,16 +63,16 @@ def set_json(text: str, path: Sequence[str], value: Any) -> str:
         text = "{}\n"
     node, rest = _descend(_Parser(text).whole(), path)
     if not rest:
-        return text[: node.start] + _dumped(value, _line_indent(text, node.start), text) + text[node.end :]
+        return text[: node.start] + _dump(value, _line_indent(text, node.start), text) + text[node.end :]
     if not isinstance(node.value, dict):
         raise ValueError(f"{'.'.join(path[: -len(rest)]) or 'the whole'} is no object")  # noqa: TRY004 - of the text
     for name in reversed(rest[1:]):
         value = {name: value}
-    return _added(text, node, rest[0], value)
+    return _add_member(text, node, rest[0], value)
 
 
 def remove_json(text: str, path: Sequence[str]) -> str:
-    """Return the text without the member at ``path``; as it was where there is none."""
+    """Return the text without the member at ``path``; unchanged if there is none."""
     node, rest = _descend(_Parser(text).whole(), path[:-1])
     names = [member.name for member in node.members]
     if rest or path[-1] not in names:
@@ -85,7 +87,7 @@ def remove_json(text: str, path: Sequence[str]) -> str:
 
 
 def _descend(node: _Node, path: Sequence[str]) -> tuple[_Node, list[str]]:
-    """Return the innermost node on a path that is there, and the names that are not."""
+    """Return the innermost node on a path, and the names that are missing below it."""
     for depth, name in enumerate(path):
         below = next((member.node for member in reversed(node.members) if member.name == name), None)
         if below is None:
@@ -94,18 +96,18 @@ def _descend(node: _Node, path: Sequence[str]) -> tuple[_Node, list[str]]:
     return node, []
 
 
-def _added(text: str, node: _Node, name: str, value: Any) -> str:
+def _add_member(text: str, node: _Node, name: str, value: Any) -> str:
     outer = _line_indent(text, node.start)
     if not node.members:
         inner = outer + _unit(text)
         inside = text[node.start + 1 : node.end - 1].rstrip()
-        member = f"{json.dumps(name)}: {_dumped(value, inner, text)}"
+        member = f"{json.dumps(name)}: {_dump(value, inner, text)}"
         newline = _newline(text)
         return f"{text[: node.start + 1]}{inside}{newline}{inner}{member}{newline}{outer}{text[node.end - 1 :]}"
     last = node.members[-1]
     is_spread = "\n" in text[node.start : last.start]
     inner = _line_indent(text, node.members[0].start) if is_spread else outer
-    member = f"{json.dumps(name)}: {_dumped(value, inner, text) if is_spread else json.dumps(value)}"
+    member = f"{json.dumps(name)}: {_dump(value, inner, text) if is_spread else json.dumps(value)}"
     cut = last.node.end
     head = text[:cut] + ("," if last.comma is None else "")
     gap = text[cut : node.end - 1]
@@ -116,7 +118,7 @@ def _added(text: str, node: _Node, name: str, value: Any) -> str:
     return f"{head}{gap.rstrip()}{newline}{inner}{member}{comma}{newline}{outer}{text[node.end - 1 :]}"
 
 
-def _dumped(value: Any, indent: str, text: str) -> str:
+def _dump(value: Any, indent: str, text: str) -> str:
     unit = _unit(text)
     lines = json.dumps(value, indent=unit, ensure_ascii=False).splitlines()
     return _newline(text).join([lines[0], *(indent + line for line in lines[1:])])
@@ -128,7 +130,7 @@ def _line_indent(text: str, at: int) -> str:
 
 
 def _unit(text: str) -> str:
-    """Return what the first indented line is indented by."""
+    """Return the indent of the first indented line."""
     found = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
     return found[1] if found else _INDENT
 
@@ -138,7 +140,7 @@ def _newline(text: str) -> str:
 
 
 class _Parser:
-    """Reads a text into nodes."""
+    """A parser of JSON with comments, into nodes."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -149,7 +151,7 @@ class _Parser:
         node = self._value(0)
         self._skip()
         if self._at != len(self._text):
-            raise self._wrong("the end was expected here")
+            raise self._error("the end was expected here")
         return node
 
     def _skip(self) -> None:
@@ -160,8 +162,8 @@ class _Parser:
         return self._text[self._at : self._at + 1]
 
     def _value(self, depth: int) -> _Node:
-        if depth > _DEEPEST:
-            raise self._wrong("it is nested too deeply")
+        if depth > _MOST_DEPTH:
+            raise self._error("it is nested too deeply")
         sign = self._next()
         if sign == "{":
             return self._object(depth)
@@ -173,11 +175,11 @@ class _Parser:
             return _Node(start, self._at, value)
         word = _WORD.match(self._text, start)
         if word is None:
-            raise self._wrong("a value was expected here")
+            raise self._error("a value was expected here")
         try:
             value = json.loads(word[0])
         except ValueError:
-            raise self._wrong(f"{word[0][:40]!r} is no value") from None
+            raise self._error(f"{word[0][:40]!r} is no value") from None
         self._at = word.end()
         return _Node(start, self._at, value)
 
@@ -185,7 +187,7 @@ class _Parser:
         try:
             value, self._at = _DECODER.raw_decode(self._text, self._at)
         except ValueError:
-            raise self._wrong("this text has no end, or a character that may not stand in it") from None
+            raise self._error("this text has no end, or a character that may not stand in it") from None
         return str(value)
 
     def _object(self, depth: int) -> _Node:
@@ -196,14 +198,14 @@ class _Parser:
             if self._next() == "}":
                 break
             if node.members and node.members[-1].comma is None:
-                raise self._wrong("a comma or } was expected here")
+                raise self._error("a comma or } was expected here")
             if self._next() != '"':
-                raise self._wrong("a name in double quotes was expected here")
+                raise self._error("a name in double quotes was expected here")
             start = self._at
             name = self._string()
             self._skip()
             if self._next() != ":":
-                raise self._wrong("a colon was expected here")
+                raise self._error("a colon was expected here")
             self._at += 1
             self._skip()
             member = _Member(name, start, self._value(depth + 1))
@@ -226,7 +228,7 @@ class _Parser:
             if self._next() == "]":
                 break
             if not has_comma:
-                raise self._wrong("a comma or ] was expected here")
+                raise self._error("a comma or ] was expected here")
             node.value.append(self._value(depth + 1).value)
             self._skip()
             has_comma = self._next() == ","
@@ -235,7 +237,7 @@ class _Parser:
         node.end = self._at
         return node
 
-    def _wrong(self, what: str) -> ValueError:
+    def _error(self, what: str) -> ValueError:
         line = self._text.count("\n", 0, self._at) + 1
         return ValueError(f"line {line}: {what}")
 
@@ -245,7 +247,7 @@ Path = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format; its functions raise `ValueError` for a text that it is not."""
+    """One format; its functions raise `ValueError` for a text in another format."""
 
     name: str
     parse: Callable[[str], Any]
@@ -257,7 +259,7 @@ class Format:
 
 
 def value_at(values: Any, path: Path) -> Any:
-    """Return the value at a path; None where there is none."""
+    """Return the value at a path; None if there is none."""
     for name in path:
         if not isinstance(values, dict):
             return None
@@ -280,7 +282,7 @@ JSON = Format("JSON", _parse_json, set_json, remove_json)
 
 def _tomlkit() -> Any:
     try:
-        import tomlkit  # noqa: PLC0415 - only where a client has TOML
+        import tomlkit  # noqa: PLC0415 - only for TOML, and it may be missing
     except ImportError:
         raise ConfigError(
             "changing a TOML file needs the package tomlkit; install it with: pip install 'everlong[gateway]'"
@@ -289,8 +291,6 @@ def _tomlkit() -> Any:
 
 
 def _parse_toml(text: str) -> Any:
-    import tomllib  # noqa: PLC0415 - as above
-
     return tomllib.loads(text.removeprefix("\ufeff"))
 
 
@@ -322,7 +322,7 @@ TOML = Format("TOML", _parse_toml, _set_toml, _remove_toml)
 
 
 def _parse_yaml(text: str) -> Any:
-    import ruamel.yaml  # noqa: PLC0415 - keeps `everlong --help` quick
+    import ruamel.yaml  # noqa: PLC0415 - only for YAML
     from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - as above
 
     try:
@@ -355,10 +355,10 @@ _VARIABLE = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=
 
 
 def _parse_env(text: str) -> Any:
-    return {found[1]: _unquoted(found[2]) for found in _VARIABLE.finditer(text)}
+    return {found[1]: _unquote(found[2]) for found in _VARIABLE.finditer(text)}
 
 
-def _unquoted(value: str) -> str:
+def _unquote(value: str) -> str:
     if value[:1] in {"'", '"'} and value[-1:] == value[:1] and len(value) > 1:
         return value[1:-1]
     return value.partition(" #")[0].rstrip()

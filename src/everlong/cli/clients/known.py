@@ -1,4 +1,4 @@
-"""The clients that are known, each with its own configuration; `CLIENTS` lists them by name."""
+"""The known clients, one class each; `CLIENTS` has them by name."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from everlong.cli.clients.client import (
     with_words,
 )
 from everlong.cli.clients.formats import ENV, JSON, TOML, YAML, value_at
+from everlong.config.files import write_whole
 from everlong.errors import ConfigError
 
 __all__ = ["CHATGPT_UPSTREAM", "CLIENTS", "client_of_program"]
 
 CHATGPT_UPSTREAM = "https://chatgpt.com/backend-api/codex"
-"""Where Codex sends its requests if it is logged in with a ChatGPT account."""
+"""The upstream of Codex if it is logged in with a ChatGPT account."""
 
 
 class ClaudeCode(Client):
@@ -98,7 +99,7 @@ class ClaudeCode(Client):
                 yield url
 
     def _files(self, env: Mapping[str, str], home: Path) -> Iterator[Any]:
-        """Return the user's settings and those of the project, where they can be read."""
+        """Yield the settings of the user and of the project, if they can be read."""
         here = Path.cwd() / ".claude"
         for path in (self.path(env, home), here / "settings.json", here / "settings.local.json"):
             with suppress(ConfigError):
@@ -106,7 +107,7 @@ class ClaudeCode(Client):
 
 
 def _is_claude(model: str) -> bool:
-    """Return whether Claude Code knows the window of a model: by an id of Anthropic's, or by an alias."""
+    """Return whether Claude Code knows the window of a model: an id of Anthropic's, or an alias."""
     aliases = ("default", "best", "sonnet", "opus", "haiku", "opusplan")
     return model.removesuffix("[1m]").lower() in aliases or "claude-" in model.lower()
 
@@ -347,9 +348,7 @@ class Cline(Client):
 def _keep_changes(
     copy: ConfigurationFile, file: ConfigurationFile, text: str, values: Any, settings: list[Setting]
 ) -> None:
-    """Take over what a client wrote into its copy, such as a new login, without our settings."""
-    from everlong.config.files import write_whole  # noqa: PLC0415 - only where it is needed
-
+    """Copy back what a client wrote into its copy, such as a new login, without our settings."""
     with suppress(ConfigError, ValueError, OSError):
         now = copy.text()
         if now is None or now == text:
@@ -399,7 +398,7 @@ class Llm(Client):
 
 
 def _app_folder(name: str, env: Mapping[str, str], home: Path) -> Path:
-    """Return the folder in which command-line programs in Python keep their configuration."""
+    """Return the folder where command-line programs in Python keep their configuration."""
     if sys.platform == "win32":
         return Path(env.get("APPDATA") or home) / name
     if sys.platform == "darwin":

@@ -1,0 +1,102 @@
+"""Output that commands share: data on stdout, notices and progress on stderr, and the question before a deletion."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias, TypeVar
+
+import click
+
+from everlong.cli.screen import console
+
+__all__ = [
+    "Step",
+    "confirm",
+    "counted",
+    "format_bytes",
+    "json_option",
+    "print_values",
+    "progress_bar",
+    "say",
+    "tracked",
+    "yes_option",
+]
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
+
+Item = TypeVar("Item")
+Step: TypeAlias = Callable[[int, int], None]
+"""Takes the amount of work that is done, and the amount in all."""
+
+
+def say(text: str) -> None:
+    """Print a notice on stderr."""
+    click.echo(f"everlong: {text}", err=True)
+
+
+def print_values(value: Any) -> None:
+    """Print data as indented JSON on stdout."""
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something that cannot be undone, and leave the program unless the answer is yes."""
+    if yes:
+        return
+    try:
+        is_wanted = click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise click.UsageError("there is no terminal to ask on; add --yes to do it without asking") from None
+    if not is_wanted:
+        say("nothing was changed")
+        raise click.exceptions.Exit(1)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as ``2 messages``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def format_bytes(number: int) -> str:
+    """Return a number of bytes for people, such as ``1.5 MB``."""
+    amount = float(number)
+    for unit in ("bytes", "KB", "MB"):
+        if amount < 1_000:
+            return f"{amount:,.0f} {unit}" if unit == "bytes" else f"{amount:,.1f} {unit}"
+        amount /= 1_000
+    return f"{amount:,.1f} GB"
+
+
+@contextmanager
+def progress_bar(doing: str) -> Iterator[Step]:
+    """Show a bar while the block runs, if stderr is a terminal; yield the function that moves it."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415 - only for a terminal
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
+        task = progress.add_task(doing, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def tracked(items: Sequence[Item], doing: str) -> Iterator[Item]:
+    """Yield the items, with a bar on a terminal, or a spinner if there is only one item."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    from rich.progress import track  # noqa: PLC0415 - only for a terminal
+
+    watched = console(stderr=True)
+    if len(items) > 1:
+        yield from track(items, description=doing, console=watched, transient=True)
+        return
+    with watched.status(f"{doing} …"):
+        yield from items
