@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from everlong.errors import StoreUnavailable
-from everlong.gateway.journal import Spool, Spooled
+from everlong.gateway.journal import Journal, JournalEntry
 from everlong.gateway.recall import NAMES
 from everlong.gateway.recorder import ConversationRecorder
 from everlong.store import Store
@@ -57,7 +57,9 @@ def test_secrets_are_redacted_where_the_settings_say_so(model: ModelServer, tmp_
     assert model.requests[-1].body["messages"][0]["content"] == f"My key is {key}."
 
 
-def test_secrets_do_not_lie_in_the_journal_either(model: ModelServer, tmp_path: Path, journal: list[Spooled]) -> None:
+def test_secrets_do_not_lie_in_the_journal_either(
+    model: ModelServer, tmp_path: Path, journal: list[JournalEntry]
+) -> None:
     key = "sk-ant-api03-" + "Zx9Qw8" * 12
     with run_gateway(model.url, str(tmp_path / "gateway.db"), settings={"store": {"redact": True}}) as running:
         client = running.openai()
@@ -84,10 +86,10 @@ def test_a_database_that_goes_away_while_a_request_is_stored_loses_nothing_of_it
         run_gateway(model.url, str(tmp_path / "gateway.db")) as running,
     ):
 
-        def away(keeper: ConversationRecorder, *given: Any) -> Any:
+        def away(recorder: ConversationRecorder, *given: Any) -> Any:
             if not is_away.is_set():
-                return real(keeper, *given)
-            while failing != "finished" and running.gateway._spool._number < 4:  # until the answer is there
+                return real(recorder, *given)
+            while failing != "finished" and running.gateway._journal._number < 4:  # until the answer is there
                 time.sleep(0.01)
             is_away.clear()
             raise StoreUnavailable("the server is away")
@@ -100,11 +102,11 @@ def test_a_database_that_goes_away_while_a_request_is_stored_loses_nothing_of_it
             said += [{"role": "assistant", "content": answer}, {"role": "user", "content": words}]
         is_away.set()
         last = client.chat.completions.create(model="m", messages=said).choices[0].message.content
-        while running.gateway._spool.waiting:
+        while running.gateway._journal.waiting:
             time.sleep(0.01)
         store = running.store()
         turns = list(store.turns.since())
-        is_put_aside = any(running.gateway._spool._folder.glob("*.broken"))
+        is_put_aside = any(running.gateway._journal._folder.glob("*.broken"))
         told = [entry.message["content"] for entry in store.entries(store.branch(turns[-1].branch))]
     assert not is_away.is_set()
     assert [turn.status for turn in turns] == ["done"] * 3
@@ -116,10 +118,10 @@ def test_a_database_that_goes_away_while_a_request_is_stored_loses_nothing_of_it
 def test_without_a_journal_an_answer_waits_for_the_database(
     model: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_spool: Spool, _entry: Spooled) -> int:
+    def full(_journal: Journal, _entry: JournalEntry) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Spool, "put", full)
+    monkeypatch.setattr(Journal, "put", full)
     with run_gateway(model.url, str(tmp_path / "gateway.db")) as running:
         client = running.openai()
         asked = client.chat.completions.with_raw_response

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from everlong.caching import PromptCache
 from everlong.gateway.body import read_body, spliced
 from everlong.gateway.cache_markers import Marking, NotAdded, added
-from everlong.gateway.conversations import Applied, with_view
+from everlong.gateway.conversations import AppliedView, with_view
 from everlong.gateway.formats import ANTHROPIC, OPENAI
 from everlong.gateway.recall import NAMES, answered_lookups, can_offer, offered
 from tests.gateway.bodies import REQUESTS, draft, line, odd, settings, unmarked
@@ -103,7 +103,7 @@ def test_places_are_known_after_a_view_was_put_in(
     edits = {at: b'{"role":"user","content":"edited"}' for at in range(covers, count) if data.draw(st.booleans())}
     entries = [b'{"role":"user","content":"so far"}', b'{"role":"assistant","content":"yes"}']
     note = data.draw(st.none() | st.just("a note"))
-    view = Applied(1, covers, b",".join(entries), (len(entries[0]), len(entries[0] + entries[1]) + 1), note, edits)
+    view = AppliedView(1, covers, b",".join(entries), (len(entries[0]), len(entries[0] + entries[1]) + 1), note, edits)
     body = odd(request, rng).encode()
     read = read_body(body, "messages")
     at = line(lead, [one.end for one in read.entries])

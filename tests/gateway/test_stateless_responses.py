@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from everlong.gateway.formats import RESPONSES
-from everlong.gateway.journal import Spooled
+from everlong.gateway.journal import JournalEntry
 from everlong.gateway.recorder import ConversationRecorder
 from everlong.gateway.responses_api import unfolded
 from everlong.store import Store
@@ -251,7 +251,7 @@ def test_what_waited_in_the_journal_is_stored_where_it_belongs(tmp_path: Path) -
             body = json.dumps({"model": MODEL, "input": items, "tools": TOOLS})
             reply: Any = message_of_answer([CALL]) if number == 0 else {"role": "assistant", "content": "A reef."}
             told: Any = (None, [], MODEL, "thread", reply, None, "done", None, float(number))
-            ConversationRecorder(store, RESPONSES).replayed(Spooled("local", RESPONSES.name, body, *told))
+            ConversationRecorder(store, RESPONSES).replayed(JournalEntry("local", RESPONSES.name, body, *told))
         turns = list(store.turns.since())
         assert len({(turn.branch, turn.session) for turn in turns}) == 1
         entries = store.entries(store.branch(turns[-1].branch))

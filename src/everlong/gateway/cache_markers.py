@@ -205,14 +205,19 @@ class Marking:
         return self.marked(_Unremembered(), draft, model, provider)
 
     def marked(
-        self, line: LiveConversation | _Unremembered, draft: Draft, model: str, provider: str, tenant: str | None = None
+        self,
+        conversation: LiveConversation | _Unremembered,
+        draft: Draft,
+        model: str,
+        provider: str,
+        tenant: str | None = None,
     ) -> bytes:
         """A body with its markers; as it is while it says less than is cached, because a marker would do nothing.
 
         A conversation that has been marked stays so, without another look at its words.
         """
         body = draft.body
-        cache = line.cache = line.cache or self._new(model, provider, tenant)
+        cache = conversation.cache = conversation.cache or self._new(model, provider, tenant)
         cache.use(model)
         least = cache.choice.model_rules.minimum_tokens
         if cache.choice.strategy not in {"ledger", "system_and_3"} or len(body) < BYTES_PER_TOKEN * least:
@@ -223,13 +228,13 @@ class Marking:
             request = _loaded(body)
             if not cache.has_begun and not has_words(request, least):
                 return body
-            if not isinstance(line, _Unremembered):
+            if not isinstance(conversation, _Unremembered):
                 self._hold(cache, len(body))
             return spliced(body, added(draft, request, cache.apply(request)))
         except (NotAdded, BrokenBody):
             cache.forget()  # a marker of the client's in another spelling, say
         except Exception as error:  # noqa: BLE001 - a request that nobody understands is not kept from its model
-            line.cache = None
+            conversation.cache = None
             _log.error("a request could not be marked: %s", type(error).__name__)
         return body
 

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from everlong.store.views import ViewPiece
 
 __all__ = [
-    "Applied",
+    "AppliedView",
     "BodyPlace",
+    "ConversationMemory",
     "KnownBeginning",
-    "Lines",
     "LiveConversation",
-    "Shelf",
+    "LiveConversations",
     "applied_view",
     "hashes_of",
     "kept_lengths",
@@ -61,7 +61,7 @@ _RIVALS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedView:
     """A view as it is put into bodies: what stands in the place of the first entries after the system prompt."""
 
     view_id: int
@@ -90,7 +90,7 @@ class LiveConversation:
     branch: Branch
     last: Message | None
     """Whom the next messages follow: the last message, without its words."""
-    view: Applied | None = None
+    view: AppliedView | None = None
     session: str | None = None
     session_branch: int = 0
     """The branch that the session is on; a place on another one may be in another conversation."""
@@ -191,7 +191,7 @@ class BodyPlace(NamedTuple):
     On which branch that node is, is asked when something is stored after it; by then it may be another one.
     """
 
-    line: LiveConversation
+    conversation: LiveConversation
     number: int
     branch: Branch
     mark: bytes
@@ -222,11 +222,11 @@ def hashes_of(body: bytes, lengths: Iterable[int], hasher: Hash | None = None, d
             yield length, hasher
 
 
-def kept_lengths(line: LiveConversation, places: dict[int, BodyPlace]) -> dict[int, int]:
+def kept_lengths(conversation: LiveConversation, places: dict[int, BodyPlace]) -> dict[int, int]:
     """Return by their lengths which beginnings of a body are remembered, each with the number of its last entry."""
-    count = len(line.ends)
+    count = len(conversation.ends)
     numbers = sorted(count - back for back in _BACK if count - back in places)
-    return {line.ends[number - 1]: number for number in numbers if line.ends[number - 1] >= _HEAD}
+    return {conversation.ends[number - 1]: number for number in numbers if conversation.ends[number - 1] >= _HEAD}
 
 
 class _BeginningKey(NamedTuple):
@@ -235,7 +235,7 @@ class _BeginningKey(NamedTuple):
 
 
 class _KeptBody(NamedTuple):
-    line: LiveConversation
+    conversation: LiveConversation
     head: bytes
     keys: list[_BeginningKey]
 
@@ -256,38 +256,38 @@ class _ConversationHead:
         return self.lengths[: bisect_right(self.lengths, length)][-_RIVALS:]
 
 
-class Shelf:
+class ConversationMemory:
     """What is remembered of all tenants' conversations together: the one that was not asked for longest goes first."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most = most_bytes
         self._bytes = 0
-        self._kept: OrderedDict[int, tuple[Lines, LiveConversation, int]] = OrderedDict()
+        self._kept: OrderedDict[int, tuple[LiveConversations, LiveConversation, int]] = OrderedDict()
 
-    def put(self, lines: Lines, line: LiveConversation) -> None:
+    def put(self, live: LiveConversations, conversation: LiveConversation) -> None:
         """Remember one, and let go of others where that is too much."""
-        weight = line.weight
-        self._kept[id(line)] = (lines, line, weight)
+        weight = conversation.weight
+        self._kept[id(conversation)] = (live, conversation, weight)
         self._bytes += weight
         while self._bytes > self._most and len(self._kept) > 1:
             oldest, other, _ = next(iter(self._kept.values()))
             oldest.forget(other)
 
-    def drop(self, line: LiveConversation) -> None:
+    def drop(self, conversation: LiveConversation) -> None:
         """Say that one is no longer remembered."""
-        _, _, weight = self._kept.pop(id(line))
+        _, _, weight = self._kept.pop(id(conversation))
         self._bytes -= weight
 
-    def use(self, line: LiveConversation) -> None:
+    def use(self, conversation: LiveConversation) -> None:
         """Say that one was asked for."""
-        self._kept.move_to_end(id(line))
+        self._kept.move_to_end(id(conversation))
 
 
-class Lines:
+class LiveConversations:
     """The conversations of one tenant and one API that were seen last."""
 
-    def __init__(self, shelf: Shelf | None = None) -> None:
-        self._shelf = shelf or Shelf()
+    def __init__(self, memory: ConversationMemory | None = None) -> None:
+        self._memory = memory or ConversationMemory()
         self._places: dict[tuple[bytes, _BeginningKey], BodyPlace] = {}
         self._heads: dict[bytes, _ConversationHead] = {}
         self._nodes: dict[bytes, BodyPlace] = {}
@@ -308,14 +308,14 @@ class Lines:
             place = self._places.get((head, _BeginningKey(length, hasher.digest())))
             if place is not None:
                 found = KnownBeginning(place, hasher.copy())
-        if found is not None and id(found.place.line) in self._kept:
-            self._shelf.use(found.place.line)
+        if found is not None and id(found.place.conversation) in self._kept:
+            self._memory.use(found.place.conversation)
         return found
 
     @property
     def has_view(self) -> bool:
         """Whether any of these conversations was compacted."""
-        return any(kept.line.view is not None for kept in self._kept.values())
+        return any(kept.conversation.view is not None for kept in self._kept.values())
 
     def at(self, mark: bytes) -> BodyPlace | None:
         """The conversation that was at a place lately, by the id that its client finds it by."""
@@ -324,7 +324,7 @@ class Lines:
     def keep(
         self,
         body: bytes,
-        line: LiveConversation,
+        conversation: LiveConversation,
         places: dict[int, BodyPlace],
         found: KnownBeginning | None = None,
         hashes: Mapping[int, Hash] | None = None,
@@ -334,10 +334,10 @@ class Lines:
         With what was found of it, none of these entries is an earlier one. Of a large body the `hashes_of` the lengths
         that are kept were made beside.
         """
-        self.forget(line)
-        head, numbers = body[:_HEAD], kept_lengths(line, places)
+        self.forget(conversation)
+        head, numbers = body[:_HEAD], kept_lengths(conversation, places)
         keys: list[_BeginningKey] = []
-        known = (sha256(), 0) if found is None else (found.hasher, line.ends[found.place.number - 1])
+        known = (sha256(), 0) if found is None else (found.hasher, conversation.ends[found.place.number - 1])
         for length, hasher in hashes_of(body, numbers, *known) if hashes is None else hashes.items():
             number = numbers[length]
             key = _BeginningKey(length, hasher.digest())
@@ -347,43 +347,47 @@ class Lines:
             self._heads.setdefault(head, _ConversationHead()).add(length)
         if not keys:
             return
-        self._kept[id(line)] = _KeptBody(line, head, keys)
-        self._shelf.put(self, line)
+        self._kept[id(conversation)] = _KeptBody(conversation, head, keys)
+        self._memory.put(self, conversation)
 
-    def forget(self, line: LiveConversation) -> None:
+    def forget(self, conversation: LiveConversation) -> None:
         """Let go of a conversation."""
-        gone = self._kept.pop(id(line), None)
+        gone = self._kept.pop(id(conversation), None)
         if gone is None:
             return
-        self._shelf.drop(line)
+        self._memory.drop(conversation)
         known = self._heads[gone.head]
         for key in gone.keys:
             known.remove(key.length)
             place = self._places.get((gone.head, key))
-            if place is not None and place.line is line:
+            if place is not None and place.conversation is conversation:
                 del self._places[gone.head, key]
-                if (known_there := self._nodes.get(place.mark)) is not None and known_there.line is line:
+                if (
+                    known_there := self._nodes.get(place.mark)
+                ) is not None and known_there.conversation is conversation:
                     del self._nodes[place.mark]
         if not known.lengths:
             del self._heads[gone.head]
 
 
-def applied_view(store: Store, dialect: Dialect, line: LiveConversation) -> Applied | None:
+def applied_view(store: Store, dialect: Dialect, conversation: LiveConversation) -> AppliedView | None:
     """The view in force for a conversation, in the bytes of an API; None where everything is sent as it came."""
-    seen = see(store, line.branch)
+    seen = see(store, conversation.branch)
     if seen.view_id is None:
         return None
-    _, cover = store.view_items(line.branch)
+    _, cover = store.view_items(conversation.branch)
     tail = [piece for piece in seen.sent if piece.message is not None and piece.from_depth >= cover]
     own = seen.messages[len(seen.system.messages()) : len(seen.messages) - len(tail)]
-    covers = max(line.lead, bisect_left(line.depths, cover) + 1)
-    reached = line.depths[covers - 1] if covers <= len(line.depths) else line.branch.depth
+    covers = max(conversation.lead, bisect_left(conversation.depths, cover) + 1)
+    reached = conversation.depths[covers - 1] if covers <= len(conversation.depths) else conversation.branch.depth
     inside = [piece.message for piece in tail if piece.to_depth <= reached and piece.message is not None]
     entries = dialect.entries_of([*own, *inside])
     if not entries:
         return None
     data, ends = _listed(entries)
-    return Applied(seen.view_id, covers, data, ends, seen.system.suffix, _edits(seen, dialect, line, reached))
+    return AppliedView(
+        seen.view_id, covers, data, ends, seen.system.suffix, _edits(seen, dialect, conversation, reached)
+    )
 
 
 def _listed(entries: Sequence[Any]) -> tuple[bytes, tuple[int, ...]]:
@@ -392,17 +396,17 @@ def _listed(entries: Sequence[Any]) -> tuple[bytes, tuple[int, ...]]:
     return b",".join(written), tuple(at + number for number, at in enumerate(accumulate(map(len, written))))
 
 
-def _edits(seen: Seen, dialect: Dialect, line: LiveConversation, reached: int) -> dict[int, bytes]:
+def _edits(seen: Seen, dialect: Dialect, conversation: LiveConversation, reached: int) -> dict[int, bytes]:
     """Entries after the view from which thinking is taken that belongs to another one."""
     if not dialect.binds_thinking:
         return {}
     changed: dict[int, list[ViewPiece]] = {}
     for given, sent in zip(seen.pieces, seen.sent, strict=True):
         if given.message is not sent.message and sent.to_depth > reached:
-            changed.setdefault(bisect_left(line.depths, sent.to_depth), []).append(sent)
+            changed.setdefault(bisect_left(conversation.depths, sent.to_depth), []).append(sent)
     found: dict[int, bytes] = {}
     for number in changed:
-        low, high = (line.depths[number - 1] if number else 0), line.depths[number]
+        low, high = (conversation.depths[number - 1] if number else 0), conversation.depths[number]
         said = [one.message for one in seen.sent if low < one.to_depth <= high and one.message is not None]
         entries = dialect.entries_of(said)
         if len(entries) == 1:
@@ -410,60 +414,66 @@ def _edits(seen: Seen, dialect: Dialect, line: LiveConversation, reached: int) -
     return found
 
 
-def with_view(body: bytes, read: Read, dialect: Dialect, line: LiveConversation, view: Applied) -> Draft:
+def with_view(body: bytes, read: Read, dialect: Dialect, conversation: LiveConversation, view: AppliedView) -> Draft:
     """A body with a view in the place of what it covers."""
     changes: list[Change] = []
-    begin, after = line.ends[line.lead - 1] if line.lead else read.start, line.ends[view.covers - 1]
-    ends = list(line.ends[: line.lead])
+    begin, after = (
+        conversation.ends[conversation.lead - 1] if conversation.lead else read.start,
+        conversation.ends[view.covers - 1],
+    )
+    ends = list(conversation.ends[: conversation.lead])
     data, places = view.data, view.ends
     if view.note is not None:
-        leading, change = dialect.noted(body, read, _leading(body, read, line), view.note)
+        leading, change = dialect.noted(body, read, _leading(body, read, conversation), view.note)
         if leading is not None:
             noted, noted_ends = _listed(leading)
             changes.append((read.start, begin, noted))
             ends = [read.start + place for place in noted_ends]
         if change is not None:
             changes.append(change)
-    if line.lead:
+    if conversation.lead:
         data, places = b"," + data, tuple(place + 1 for place in places)
     last = ends[-1] if ends else read.start
     ends += [last + place for place in places]
-    changes += ((begin, after, data), *_edited(line, view.edits))
-    ends += _moved(line, view, ends[-1] - after)
-    return draft_of(body, read, line.ends).changed(changes, ends)
+    changes += ((begin, after, data), *_edited(conversation, view.edits))
+    ends += _moved(conversation, view, ends[-1] - after)
+    return draft_of(body, read, conversation.ends).changed(changes, ends)
 
 
-def _leading(body: bytes, read: Read, line: LiveConversation) -> list[Any]:
+def _leading(body: bytes, read: Read, conversation: LiveConversation) -> list[Any]:
     """The system messages at the beginning of a body."""
-    draft = draft_of(body, read, line.ends)
-    return [meant(body[slice(*draft.entry(number))]) for number in range(line.lead)]
+    draft = draft_of(body, read, conversation.ends)
+    return [meant(body[slice(*draft.entry(number))]) for number in range(conversation.lead)]
 
 
-def moved_view(line: LiveConversation, to: LiveConversation) -> Applied | None:
+def moved_view(conversation: LiveConversation, to: LiveConversation) -> AppliedView | None:
     """The view of a conversation for another body that says the same; None where that one has no cut at its end."""
-    if line.view is None:
+    if conversation.view is None:
         return None
-    numbers = {number: _number_at(to, line.depths[number]) for number in (line.view.covers - 1, *line.view.edits)}
-    covers = numbers[line.view.covers - 1]
+    numbers = {
+        number: _number_at(to, conversation.depths[number])
+        for number in (conversation.view.covers - 1, *conversation.view.edits)
+    }
+    covers = numbers[conversation.view.covers - 1]
     if covers is None:
         return None
-    edits = {at: data for number, data in line.view.edits.items() if (at := numbers[number]) is not None}
-    return replace(line.view, covers=covers + 1, edits=edits)
+    edits = {at: data for number, data in conversation.view.edits.items() if (at := numbers[number]) is not None}
+    return replace(conversation.view, covers=covers + 1, edits=edits)
 
 
-def _number_at(line: LiveConversation, depth: int) -> int | None:
-    number = bisect_left(line.depths, depth)
-    return number if number < len(line.depths) and line.depths[number] == depth else None
+def _number_at(conversation: LiveConversation, depth: int) -> int | None:
+    number = bisect_left(conversation.depths, depth)
+    return number if number < len(conversation.depths) and conversation.depths[number] == depth else None
 
 
-def _moved(line: LiveConversation, view: Applied, shift: int) -> Iterator[int]:
+def _moved(conversation: LiveConversation, view: AppliedView, shift: int) -> Iterator[int]:
     """Where the entries after a view end, with those among them that are sent otherwise."""
-    for number in range(view.covers, len(line.ends)):
+    for number in range(view.covers, len(conversation.ends)):
         if number in view.edits:
-            shift += 1 + len(view.edits[number]) - (line.ends[number] - line.ends[number - 1])
-        yield line.ends[number] + shift
+            shift += 1 + len(view.edits[number]) - (conversation.ends[number] - conversation.ends[number - 1])
+        yield conversation.ends[number] + shift
 
 
-def _edited(line: LiveConversation, edits: dict[int, bytes]) -> Sequence[Change]:
+def _edited(conversation: LiveConversation, edits: dict[int, bytes]) -> Sequence[Change]:
     # Between two entries stands a comma and maybe space; all of it is written anew.
-    return [(line.ends[number - 1], line.ends[number], b"," + data) for number, data in edits.items()]
+    return [(conversation.ends[number - 1], conversation.ends[number], b"," + data) for number, data in edits.items()]

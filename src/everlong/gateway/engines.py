@@ -281,14 +281,16 @@ class Engines:
         self._lock = threading.Lock()
         self._making = threading.Lock()
 
-    def of(self, store: Store, line: LiveConversation, model: str, window: int, provider: str) -> HostedEngine | None:
+    def of(
+        self, store: Store, conversation: LiveConversation, model: str, window: int, provider: str
+    ) -> HostedEngine | None:
         """Return the engine of a conversation; None for a title or a probe, and where the engine cannot be had.
 
         One that was not there begins; one that is told of another session goes on in it.
         """
-        if line.session is None:
+        if conversation.session is None:
             return None
-        session = store.sessions.get(line.session)
+        session = store.sessions.get(conversation.session)
         if session.kind == "side":
             return None
         key = _EngineKey(store.tenant, session.conversation)
@@ -303,7 +305,7 @@ class Engines:
         with self._lock:
             if key in self._alive:
                 self._alive.move_to_end(key)
-        found.goes_on(line.session, line.branch, model, window, provider)
+        found.goes_on(conversation.session, conversation.branch, model, window, provider)
         return found
 
     def expire(self) -> int:

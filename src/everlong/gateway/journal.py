@@ -31,7 +31,7 @@ from everlong.gateway.body import dumped
 from everlong.model import Message
 from everlong.store.stateless import Sender
 
-__all__ = ["AWAY", "OPEN", "Spool", "Spooled"]
+__all__ = ["AWAY", "OPEN", "Journal", "JournalEntry"]
 
 AWAY = (StoreUnavailable, StoreBusy, StoreFull, OSError)
 """What a database says, or does not say, that is away."""
@@ -50,7 +50,7 @@ _MOST_HELD = 1_000
 """Entries that may wait in memory while there is no room for them anywhere."""
 
 
-class Spooled(NamedTuple):
+class JournalEntry(NamedTuple):
     """One request with what came of it."""
 
     tenant: str
@@ -121,7 +121,7 @@ class _JournalFile:
             os.close(self.handle)
 
 
-class Spool:
+class Journal:
     """The journal of one gateway, in a folder with those of others."""
 
     def __init__(self, folder: Path) -> None:
@@ -130,7 +130,7 @@ class Spool:
         """The file that is written to."""
         self._places: dict[int, _JournalFile] = {}
         """The file of each entry that waits."""
-        self._waiting: dict[int, Spooled | None] = {}
+        self._waiting: dict[int, JournalEntry | None] = {}
         self._number = 0
         self._lock = threading.RLock()
         """The loop writes entries while a thread stores older ones."""
@@ -140,7 +140,7 @@ class Spool:
         """Entries that are not in the database yet."""
         return len(self._waiting)
 
-    def put_request(self, entry: Spooled) -> int:
+    def put_request(self, entry: JournalEntry) -> int:
         """Write a request before it goes upstream; its number.
 
         Raises `OSError` where there is no room for it, or would be none for its answer.
@@ -151,7 +151,7 @@ class Spool:
             file.make_reserve()
             return self._add(line)
 
-    def put(self, entry: Spooled) -> int:
+    def put(self, entry: JournalEntry) -> int:
         """Write what came of a request; its number. Raises `OSError` where there is no room for it."""
         line = _line(list(_told(entry)))
         with self._lock:
@@ -163,7 +163,7 @@ class Spool:
                 self._file.drop_reserve()  # it was kept for this
                 return self._add(line)
 
-    def hold(self, entry: Spooled, number: int | None = None) -> bool:
+    def hold(self, entry: JournalEntry, number: int | None = None) -> bool:
         """Keep an entry in memory that there is no room for, to be tried again; False where too many are kept."""
         with self._lock:
             if number is None:
@@ -221,17 +221,17 @@ class Spool:
                     self._file.close(is_stored=True)
                 self._file = file
 
-    def keep(self, number: int, entry: Spooled) -> None:
+    def keep(self, number: int, entry: JournalEntry) -> None:
         """Say that an entry could not be stored, to be tried again."""
         with self._lock:
             self._waiting[number] = entry
 
-    def put_aside(self, number: int, entry: Spooled, error: Exception) -> None:
+    def put_aside(self, number: int, entry: JournalEntry, error: Exception) -> None:
         """Say that an entry cannot be stored; it is kept apart, and not tried again."""
         self._put_aside(entry, error)
         self.done(number)
 
-    def settle(self, number: int, entry: Spooled, stored: asyncio.Future[Any]) -> None:
+    def settle(self, number: int, entry: JournalEntry, stored: asyncio.Future[Any]) -> None:
         """Do with an entry what has to be done now that it is stored, or is not."""
         error = None if stored.cancelled() else stored.exception()
         if stored.cancelled() or isinstance(error, AWAY):
@@ -286,7 +286,7 @@ class Spool:
 
     # -- storing -------------------------------------------------------------------------------------------------------
 
-    def retry(self, store: Callable[[Spooled], None]) -> int:
+    def retry(self, store: Callable[[JournalEntry], None]) -> int:
         """Store what could not be stored; how much that was. Stops where the database is still away."""
         done = 0
         for number, entry in list(self._waiting.items()):
@@ -296,7 +296,7 @@ class Spool:
                 done += 1
         return done
 
-    def take_over(self, store: Callable[[Spooled], None]) -> int:
+    def take_over(self, store: Callable[[JournalEntry], None]) -> int:
         """Store what processes that are gone left behind; how much that was."""
         done = 0
         for path, handle in self._left_behind():
@@ -324,15 +324,15 @@ class Spool:
             if handle is not None:
                 yield path, handle
 
-    def _stored_line(self, line: bytes, store: Callable[[Spooled], None]) -> int:
+    def _stored_line(self, line: bytes, store: Callable[[JournalEntry], None]) -> int:
         try:
-            entry = Spooled(*orjson.loads(line))
+            entry = JournalEntry(*orjson.loads(line))
         except (ValueError, TypeError):  # the process was killed while it wrote the last one
             return 0
         self._put_aside_or(store, entry)
         return 1
 
-    def _put_aside_or(self, store: Callable[[Spooled], None], entry: Spooled) -> None:
+    def _put_aside_or(self, store: Callable[[JournalEntry], None], entry: JournalEntry) -> None:
         try:
             store(entry)
         except AWAY:
@@ -340,7 +340,7 @@ class Spool:
         except (EverlongError, ValueError, TypeError, KeyError) as error:
             self._put_aside(entry, error)
 
-    def _put_aside(self, entry: Spooled, error: Exception) -> None:
+    def _put_aside(self, entry: JournalEntry, error: Exception) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._lock:
             while (handle := _locked(self._folder / _ASIDE, os.O_RDWR | os.O_CREAT | os.O_APPEND)) is None:
@@ -357,7 +357,7 @@ class Spool:
         """Whether entries were put aside, by this gateway or another one."""
         return any(self._folder.glob("*.broken"))
 
-    def scrub(self, is_forgotten: Callable[[Spooled], bool]) -> int:
+    def scrub(self, is_forgotten: Callable[[JournalEntry], bool]) -> int:
         """Take entries that were put aside out of the journal where their words were forgotten; how many."""
         gone = 0
         for path in sorted(self._folder.glob("*.broken")) if self._folder.is_dir() else ():
@@ -377,7 +377,7 @@ class Spool:
         return gone
 
 
-def _told(entry: Spooled) -> Spooled:
+def _told(entry: JournalEntry) -> JournalEntry:
     return entry._replace(sender=astuple(entry.sender)) if isinstance(entry.sender, Sender) else entry
 
 
@@ -414,10 +414,10 @@ def _allocate(path: Path, size: int) -> None:
         os.close(handle)
 
 
-def _is_gone(line: bytes, is_forgotten: Callable[[Spooled], bool]) -> bool:
+def _is_gone(line: bytes, is_forgotten: Callable[[JournalEntry], bool]) -> bool:
     """Return whether an entry that was put aside holds forgotten words; one that cannot be read is kept."""
     try:
-        return is_forgotten(Spooled(*orjson.loads(line)[1:]))
+        return is_forgotten(JournalEntry(*orjson.loads(line)[1:]))
     except (ValueError, TypeError):
         return False
 

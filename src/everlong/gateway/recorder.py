@@ -1,7 +1,7 @@
 """The recording of requests and replies: in the journal before they go upstream, in the store soon after.
 
-`ConversationRecorder` writes to the store from worker threads, for one tenant and one API. `Storing` decides in the
-event loop when that happens, and `Finishing` follows up on requests that have ended. A client waits for the store only
+`ConversationRecorder` writes to the store from worker threads, for one tenant and one API. `TurnQueue` decides in the
+event loop when that happens, and `Backlog` follows up on requests that have ended. A client waits for the store only
 where there is no journal, or where it is quicker than the database.
 """
 
@@ -24,7 +24,7 @@ from everlong.gateway.auth import Refused
 from everlong.gateway.body import Read, Span, Stretch, draft_of, meant, read_body
 from everlong.gateway.conversations import BodyPlace, LiveConversation, applied_view
 from everlong.gateway.formats import Dialect, folder_in, hint_in, is_leading, looks_aside
-from everlong.gateway.journal import AWAY, OPEN, Spool, Spooled
+from everlong.gateway.journal import AWAY, OPEN, Journal, JournalEntry
 from everlong.model import Node, Trace, text_of
 from everlong.store.compaction import Occasion
 from everlong.store.content import Blob, blob, encoded_in_steps
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
     from everlong.store.turns import End
 
 __all__ = [
-    "Added",
+    "Addition",
+    "Backlog",
     "ConversationRecorder",
     "EndedRequest",
-    "Finishing",
+    "OpenTurn",
     "Stored",
-    "Storing",
-    "Underway",
+    "TurnQueue",
     "rest_of",
     "too_much_new",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class Addition:
     """What some entries add to a conversation: their messages, and the place in the tree after each entry."""
 
     messages: list[Message]
@@ -160,7 +160,7 @@ class ConversationRecorder:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def added(self, entries: Sequence[Span], at: Branch | None, last: Message | None, mark: bytes = b"") -> Added:
+    def added(self, entries: Sequence[Span], at: Branch | None, last: Message | None, mark: bytes = b"") -> Addition:
         """Read entries that follow a place, which the client finds by an id; nothing is stored."""
         store = self.store
         messages: list[Message] = []
@@ -184,9 +184,9 @@ class ConversationRecorder:
         ends = [trace.ends[count - 1] if count else 0 for count in counts]
         places = [Branch(number, trace.ids[end - 1] if end else start.id, start.depth + end) for end in ends]
         marks = [ids[end - 1] if end else mark for end in ends]
-        return Added(messages, places, trace, counts, mark, marks, beside, is_moving)
+        return Addition(messages, places, trace, counts, mark, marks, beside, is_moving)
 
-    def glanced(self, read: Read) -> tuple[LiveConversation, Added]:
+    def glanced(self, read: Read) -> tuple[LiveConversation, Addition]:
         """A whole body as a conversation by itself; nothing is stored, and nobody is asked."""
         lead = 0
         while lead < len(read.entries) and is_leading(read.entries[lead].value):
@@ -210,18 +210,18 @@ class ConversationRecorder:
         """
         if most_new is not None and len(read.entries) > most_new and not self._is_known(read):
             raise too_much_new(most_new)
-        line, new = self.glanced(read)
+        conversation, new = self.glanced(read)
         if most_new is not None and self.store.stateless.count_unknown(new.trace) > most_new:
             raise too_much_new(most_new)
-        sender = self._described(read, line, new, sender or Sender())
+        sender = self._described(read, conversation, new, sender or Sender())
         placed = self.store.stateless.place(
-            StatelessRequest(new.messages, new.trace, sender, self._preamble(read, line))
+            StatelessRequest(new.messages, new.trace, sender, self._preamble(read, conversation))
         )
-        self.put(line, new, placed)
-        line.hint, line.sender, line.rest = sender.session, sender, rest_of(read)
+        self.put(conversation, new, placed)
+        conversation.hint, conversation.sender, conversation.rest = sender.session, sender, rest_of(read)
         if self.view_in_force(placed.at) is not None:
-            line.view = applied_view(self.store, self.dialect, line)
-        return line, self.places(line, new, placed, line.lead)
+            conversation.view = applied_view(self.store, self.dialect, conversation)
+        return conversation, self.places(conversation, new, placed, conversation.lead)
 
     def _is_known(self, read: Read) -> bool:
         """Return whether some conversation begins as a body does."""
@@ -229,9 +229,9 @@ class ConversationRecorder:
         trace = None if first is None else self.added([first], None, None).trace
         return trace is not None and self.store.stateless.count_unknown(trace) < len(trace.ids)
 
-    def gone_on(self, line: LiveConversation, read: Read, at: Branch, new: Added) -> Placed:
+    def gone_on(self, conversation: LiveConversation, read: Read, at: Branch, new: Addition) -> Placed:
         """Store what a known conversation has gone on by, on another one where it has gone on differently."""
-        sender = line.sender or Sender(session=line.hint)
+        sender = conversation.sender or Sender(session=conversation.hint)
         messages = [*new.messages]
         trace = new.trace
         if new.beside:  # as it came: what is taken off it is decided in the transaction
@@ -239,31 +239,33 @@ class ConversationRecorder:
             trace = self.store.chain.trace(map(self.store.cleaned, messages), at.node)
         ids = trace.ids if new.mark == at.head else self.store.chain.rechain(messages, trace, new.mark)
         asked = StatelessRequest(
-            messages, Trace(ids, trace.blocks, trace.ends), sender, self._preamble(read, line), at, new.mark
+            messages, Trace(ids, trace.blocks, trace.ends), sender, self._preamble(read, conversation), at, new.mark
         )
         return self.store.stateless.place(asked)
 
-    def put(self, line: LiveConversation, new: Added, placed: Placed) -> None:
+    def put(self, conversation: LiveConversation, new: Addition, placed: Placed) -> None:
         """Note in a conversation where the entries of a request came to stand."""
-        line.branch, line.session, line.session_branch = placed.at, placed.session, placed.at.id
-        line.mark, line.opened = placed.mark, placed.opened
-        first = len(line.ends) - len(new.counts)
-        low = line.depths[first - 1] if first else 0
+        conversation.branch, conversation.session, conversation.session_branch = placed.at, placed.session, placed.at.id
+        conversation.mark, conversation.opened = placed.mark, placed.opened
+        first = len(conversation.ends) - len(new.counts)
+        low = conversation.depths[first - 1] if first else 0
         for number, count in enumerate(new.counts):
-            line.depths[first + number] = placed.depths[count - 1] if count else low
+            conversation.depths[first + number] = placed.depths[count - 1] if count else low
 
-    def places(self, line: LiveConversation, new: Added, placed: Placed, before: int) -> dict[int, BodyPlace]:
+    def places(
+        self, conversation: LiveConversation, new: Addition, placed: Placed, before: int
+    ) -> dict[int, BodyPlace]:
         """Return the places after the entries of a request by their number, counted from 1."""
         found: dict[int, BodyPlace] = {}
         for number, (count, mark) in enumerate(zip(new.counts, new.marks, strict=True), before + 1):
             at = placed.ends[count - 1] if count and new.ends_message(number - before - 1) else None
             if at is not None:
-                found[number] = BodyPlace(line, number, Branch(placed.at.id, at.head, at.depth), mark)
+                found[number] = BodyPlace(conversation, number, Branch(placed.at.id, at.head, at.depth), mark)
         return found
 
-    def _preamble(self, read: Read, line: LiveConversation) -> Blob | None:
+    def _preamble(self, read: Read, conversation: LiveConversation) -> Blob | None:
         """Return the system messages and tools that a request is sent with, as they are stored."""
-        leading = [meant(read.body[slice(*place)]) for place in _leading_places(read, line)]
+        leading = [meant(read.body[slice(*place)]) for place in _leading_places(read, conversation)]
         system = [self.store.cleaned(one) for one in [*self.dialect.system_of(read), *leading]]
         tools = read.field("tools")
         if not system and not tools:
@@ -271,11 +273,11 @@ class ConversationRecorder:
         told = {"system": system, "tools": tools if isinstance(tools, list) and tools else None}
         return blob(self.store.tenant, encoded_in_steps(told))
 
-    def _described(self, read: Read, line: LiveConversation, new: Added, sender: Sender) -> Sender:
+    def _described(self, read: Read, conversation: LiveConversation, new: Addition, sender: Sender) -> Sender:
         """Say more about who sends a whole body, from what it says."""
         system = "\n".join(
             text_of(one)
-            for one in [*self.dialect.system_of(read), *(entry.value for entry in read.entries[: line.lead])]
+            for one in [*self.dialect.system_of(read), *(entry.value for entry in read.entries[: conversation.lead])]
         )
         return replace(
             sender,
@@ -290,11 +292,13 @@ class ConversationRecorder:
             ),
         )
 
-    def last_reported(self, line: LiveConversation) -> tuple[int, int] | None:
+    def last_reported(self, conversation: LiveConversation) -> tuple[int, int] | None:
         """Return how deep the last answered request of a conversation reached, and the tokens the API counted in it."""
         turns = "SELECT depth, usage, view_id FROM turn WHERE branch = ? AND depth <= ? AND status = 'done'"
-        row = self._first(f"{turns} ORDER BY depth DESC, id DESC LIMIT 1", line.branch.id, line.branch.depth)
-        view = None if line.view is None else line.view.view_id
+        row = self._first(
+            f"{turns} ORDER BY depth DESC, id DESC LIMIT 1", conversation.branch.id, conversation.branch.depth
+        )
+        view = None if conversation.view is None else conversation.view.view_id
         if row is None or row[1] is None or row[2] != view:
             return None
         usage = json.loads(row[1])
@@ -306,14 +310,14 @@ class ConversationRecorder:
         row = self._first("SELECT view_id FROM branch WHERE id = ?", at.id)
         return None if row is None else row[0]
 
-    def begun(self, line: LiveConversation, model: str | None, began: float) -> int:
+    def begun(self, conversation: LiveConversation, model: str | None, began: float) -> int:
         """Say that a request has gone out; the number of its turn."""
-        return self.store.turns.begin(line.branch, model=model, session=line.session, began=began).id
+        return self.store.turns.begin(conversation.branch, model=model, session=conversation.session, began=began).id
 
-    def finished(self, turn: int, ended: EndedRequest, names: Sequence[str] = ()) -> None:
+    def finished(self, number: int, ended: EndedRequest, names: Sequence[str] = ()) -> None:
         """Say what became of it."""
         self.store.turns.finish(
-            turn,
+            number,
             ended.message,
             usage=ended.usage,
             cost=ended.cost,
@@ -322,23 +326,29 @@ class ConversationRecorder:
             names=names,
         )
 
-    def recorded(self, line: LiveConversation, past: Past) -> int:
+    def recorded(self, conversation: LiveConversation, past: Past) -> int:
         """Store a request that is over already; the number of its turn."""
-        return self.store.turns.whole(line.branch, past)
+        return self.store.turns.whole(conversation.branch, past)
 
-    def reply_of(self, line: LiveConversation, turn: int) -> bytes | None:
+    def reply_of(self, conversation: LiveConversation, number: int) -> bytes | None:
         """Return the id of a turn's reply, where it has its place in the conversation that it was asked in."""
-        found = self.store.turns.get(turn)
-        is_here = (found.branch, found.node, found.session) == (line.branch.id, line.branch.head, line.session)
+        found = self.store.turns.get(number)
+        is_here = (found.branch, found.node, found.session) == (
+            conversation.branch.id,
+            conversation.branch.head,
+            conversation.session,
+        )
         return found.echo_node if found.status == "done" and is_here else None
 
-    def followed(self, line: LiveConversation, at: Branch, new: Added, past: Past) -> tuple[Branch, int] | None:
+    def followed(
+        self, conversation: LiveConversation, at: Branch, new: Addition, past: Past
+    ) -> tuple[Branch, int] | None:
         """Store what a conversation has gone on by, with its turn; None where it has gone on in another way as well."""
-        view = line.view.view_id if line.view is not None else None
+        view = conversation.view.view_id if conversation.view is not None else None
         mark = None if new.mark == at.head else new.mark
         return self.store.turns.follow(at, New(new.messages, new.trace, mark, new.beside), past, view=view)
 
-    def replayed(self, entry: Spooled) -> None:
+    def replayed(self, entry: JournalEntry) -> None:
         """Store what had to wait for the database."""
         if entry.status != OPEN and (number := self._open_turn(entry)) is not None:
             self._finish_open(number, entry)
@@ -365,13 +375,13 @@ class ConversationRecorder:
         )
         self.store.turns.whole(branch, past)
 
-    def _open_turn(self, entry: Spooled) -> int | None:
+    def _open_turn(self, entry: JournalEntry) -> int | None:
         """Return the turn that an earlier entry of the same request has begun."""
         known = "SELECT id FROM turn WHERE tenant = ? AND status = 'open' AND ts = ?"
         rows = self._all(known, self.store.tenant, entry.began)
         return rows[0][0] if len(rows) == 1 else None
 
-    def _finish_open(self, number: int, entry: Spooled) -> None:
+    def _finish_open(self, number: int, entry: JournalEntry) -> None:
         self.store.turns.finish(
             number,
             entry.reply,
@@ -382,12 +392,12 @@ class ConversationRecorder:
             names=entry.names,
         )
 
-    def _place_of(self, entry: Spooled) -> tuple[Branch, str]:
+    def _place_of(self, entry: JournalEntry) -> tuple[Branch, str]:
         """Where the request of an entry stands, with its messages stored, and its session."""
         sender = entry.sent_by
         if entry.body is not None:
-            line, _ = self.opened(read_body(entry.body.encode(), self.dialect.list_name), sender)
-            return line.branch, line.session or ""
+            conversation, _ = self.opened(read_body(entry.body.encode(), self.dialect.list_name), sender)
+            return conversation.branch, conversation.session or ""
         if entry.at is None:
             raise NotStored("an entry of the spool says nowhere where it belongs")
         given = Branch(entry.at[0], bytes.fromhex(entry.at[1]), entry.at[2])
@@ -403,40 +413,47 @@ class ConversationRecorder:
 
     # -- compacting ----------------------------------------------------------------------------------------------------
 
-    def catch_up(self, line: LiveConversation) -> bool:
+    def catch_up(self, conversation: LiveConversation) -> bool:
         """Put the view in force into a conversation that has an older one, or none; whether there was another."""
-        if self.view_in_force(line.branch) in {None, line.view.view_id if line.view is not None else None}:
+        if self.view_in_force(conversation.branch) in {
+            None,
+            conversation.view.view_id if conversation.view is not None else None,
+        }:
             return False
-        before, line.view = line.view, applied_view(self.store, self.dialect, line)
-        if line.session is not None:  # which has gone on in a child
-            line.session = self._session_at(line.branch)
-        return line.view is not None and (before is None or before.view_id != line.view.view_id)
+        before, conversation.view = conversation.view, applied_view(self.store, self.dialect, conversation)
+        if conversation.session is not None:  # which has gone on in a child
+            conversation.session = self._session_at(conversation.branch)
+        return conversation.view is not None and (before is None or before.view_id != conversation.view.view_id)
 
     def _session_at(self, at: Branch) -> str | None:
         """Return the session that a place is in now."""
         with self.store.database.read() as connection:
             return self.store.stateless.session_at(connection, at.id, at.depth)
 
-    def newest(self, line: LiveConversation) -> Branch:
+    def newest(self, conversation: LiveConversation) -> Branch:
         """Return how far the requests of a conversation have come by now."""
-        row = self._first("SELECT MAX(depth) FROM turn WHERE branch = ?", line.branch.id)
-        depth = line.branch.depth if row is None or row[0] is None else max(row[0], line.branch.depth)
-        return line.branch if depth == line.branch.depth else self.store.branch(line.branch.id, depth)
+        row = self._first("SELECT MAX(depth) FROM turn WHERE branch = ?", conversation.branch.id)
+        depth = conversation.branch.depth if row is None or row[0] is None else max(row[0], conversation.branch.depth)
+        return (
+            conversation.branch
+            if depth == conversation.branch.depth
+            else self.store.branch(conversation.branch.id, depth)
+        )
 
     def compacted(
         self,
-        line: LiveConversation,
+        conversation: LiveConversation,
         engine: ContextEngine,
         occasion: Occasion,
         at: Branch | None = None,
         **options: Any,
     ) -> Compacted:
         """Have an engine compact a conversation, here or further on, and put the view into the form of the API."""
-        session = line.session if at is None else self._session_at(at)
-        done = self.store.compact(at or line.branch, engine, occasion, roll_over=session, **options)
+        session = conversation.session if at is None else self._session_at(at)
+        done = self.store.compact(at or conversation.branch, engine, occasion, roll_over=session, **options)
         if done.child is not None:
-            line.session = done.child
-        line.view = applied_view(self.store, self.dialect, line)
+            conversation.session = done.child
+        conversation.view = applied_view(self.store, self.dialect, conversation)
         return done
 
     def _first(self, statement: str, *values: Any) -> Any:
@@ -465,15 +482,15 @@ def rest_of(read: Read) -> bytes:
     return sha256(told).digest()
 
 
-def _leading_places(read: Read, line: LiveConversation) -> list[Stretch]:
+def _leading_places(read: Read, conversation: LiveConversation) -> list[Stretch]:
     """Return where the system entries at the beginning of a body stand."""
-    draft = draft_of(read.body, read, line.ends)
-    return [draft.entry(number) for number in range(line.lead)]
+    draft = draft_of(read.body, read, conversation.ends)
+    return [draft.entry(number) for number in range(conversation.lead)]
 
 
 T = TypeVar("T")
 W = TypeVar("W")
-U = TypeVar("U", bound="Underway")
+U = TypeVar("U", bound="OpenTurn")
 
 _CATCH_UP_SECONDS = 1.0
 """Longer than this nobody waits for a database that is slow or away."""
@@ -482,10 +499,10 @@ _PATIENCE = 0.1
 
 
 @dataclass(slots=True, kw_only=True)
-class Underway:
+class OpenTurn:
     """A request of which it is not stored yet what came of it."""
 
-    turn: asyncio.Future[int] | None = None
+    number: asyncio.Future[int] | None = None
     """The number of its turn, once it is begun."""
     began: float = field(default_factory=time.time)
     timer: asyncio.TimerHandle | None = None
@@ -504,16 +521,16 @@ class Underway:
 class Stored(NamedTuple, Generic[T]):
     """What storing a request came to: the number of its turn, and what else whoever stored it wants to know."""
 
-    turn: int
+    number: int
     also: T
 
 
-class Storing(ABC, Generic[U, T]):
+class TurnQueue(ABC, Generic[U, T]):
     """Stores the requests of one tenant by one API."""
 
-    def __init__(self, writer: Writer, spool: Spool) -> None:
+    def __init__(self, writer: Writer, journal: Journal) -> None:
         self._writer = writer
-        self._spool = spool
+        self._journal = journal
         self._unsettled: set[asyncio.Future[Any]] = set()
         """Futures of finished requests that are not stored yet."""
         self._late: set[asyncio.Future[Any]] = set()
@@ -526,7 +543,7 @@ class Storing(ABC, Generic[U, T]):
         """What requests have in common that are stored one after the other."""
 
     @abstractmethod
-    def _entry(self, one: U, ended: EndedRequest) -> Spooled:
+    def _entry(self, one: U, ended: EndedRequest) -> JournalEntry:
         """What is written down of a request, and from which it can be stored later; without secrets."""
 
     @abstractmethod
@@ -534,7 +551,7 @@ class Storing(ABC, Generic[U, T]):
         """What stores a request, in the writer's thread: as a turn that is begun, or one that is over."""
 
     @abstractmethod
-    def _end(self, one: U, turn: int, ended: EndedRequest) -> None:
+    def _end(self, one: U, number: int, ended: EndedRequest) -> None:
         """Say what became of a turn that was begun; in the writer's thread."""
 
     @abstractmethod
@@ -543,7 +560,12 @@ class Storing(ABC, Generic[U, T]):
 
     def _is_stored(self, one: U) -> bool:
         """Return whether the words of a request are in the database."""
-        return one.turn is not None and one.turn.done() and not one.turn.cancelled() and one.turn.exception() is None
+        return (
+            one.number is not None
+            and one.number.done()
+            and not one.number.cancelled()
+            and one.number.exception() is None
+        )
 
     # -- storing -------------------------------------------------------------------------------------------------------
 
@@ -557,11 +579,11 @@ class Storing(ABC, Generic[U, T]):
         if self._is_stored(one):
             return
         try:
-            one.noted = await self._apart(one, lambda: self._spool.put_request(self._open_entry(one)))
+            one.noted = await self._apart(one, lambda: self._journal.put_request(self._open_entry(one)))
         except OSError:
             await self.begin(one)
 
-    def _open_entry(self, one: U) -> Spooled:
+    def _open_entry(self, one: U) -> JournalEntry:
         return self._entry(one, EndedRequest())._replace(status=OPEN, error=None)
 
     @staticmethod
@@ -577,7 +599,7 @@ class Storing(ABC, Generic[U, T]):
 
     def hold(self, one: U, ended: EndedRequest) -> bool:
         """Keep in memory what became of a request, where nothing else takes it; False where too much is kept."""
-        return self._spool.hold(self._entry(one, ended), one.noted)
+        return self._journal.hold(self._entry(one, ended), one.noted)
 
     def _watch(self, one: U) -> None:
         """Store a request that takes its time before anything has come of it."""
@@ -588,7 +610,7 @@ class Storing(ABC, Generic[U, T]):
 
     def begin(self, one: U) -> asyncio.Future[int]:
         """Store a request before anything has come of it."""
-        return one.turn if one.turn is not None else self._store(one, None)
+        return one.number if one.number is not None else self._store(one, None)
 
     async def finish(self, one: U, ended: EndedRequest) -> asyncio.Future[Any]:
         """Write down what became of a request, and see to it that it gets into the store.
@@ -597,12 +619,12 @@ class Storing(ABC, Generic[U, T]):
         journal cannot be written.
         """
         entry = await self._apart(one, lambda: self._entry(one, ended))
-        number = await self._apart(one, lambda: self._spool.put(entry))
+        number = await self._apart(one, lambda: self._journal.put(entry))
         self._drop_note(one)
         stored = self.finish_in_store(one, ended)
         self._unsettled.add(stored)
         stored.add_done_callback(self._unsettled.discard)
-        stored.add_done_callback(partial(self._spool.settle, number, entry))
+        stored.add_done_callback(partial(self._journal.settle, number, entry))
         return stored
 
     async def caught_up(self, *, is_parallel: bool = False) -> None:
@@ -617,22 +639,22 @@ class Storing(ABC, Generic[U, T]):
 
     def finish_in_store(self, one: U, ended: EndedRequest) -> asyncio.Future[Any]:
         """Store what became of a request, without the journal; done when it is there."""
-        if one.turn is None:
+        if one.number is None:
             return self._store(one, ended)
-        later = asyncio.ensure_future(self._finished_later(one, one.turn, ended))
-        if not one.turn.done():
+        later = asyncio.ensure_future(self._finished_later(one, one.number, ended))
+        if not one.number.done():
             self._late.add(later)
             later.add_done_callback(self._late.discard)
         return later
 
-    async def _finished_later(self, one: U, turn: asyncio.Future[int], ended: EndedRequest) -> None:
-        number = await turn
-        await self._writer.submit(lambda: self._end(one, number, ended), self._lane(one), can_wait=True)
+    async def _finished_later(self, one: U, number: asyncio.Future[int], ended: EndedRequest) -> None:
+        ident = await number
+        await self._writer.submit(lambda: self._end(one, ident, ended), self._lane(one), can_wait=True)
 
     def _drop_note(self, one: U) -> None:
         """Say that the entry from before the request went upstream is not needed any more."""
         if one.noted is not None:
-            self._spool.done(one.noted)
+            self._journal.done(one.noted)
             one.noted = None
 
     def _store(self, one: U, ended: EndedRequest | None) -> asyncio.Future[int]:
@@ -640,32 +662,32 @@ class Storing(ABC, Generic[U, T]):
             one.timer.cancel()
             one.timer = None
         stored = self._writer.submit(self._work(one, ended), self._lane(one), can_wait=ended is not None)
-        one.turn = turn = stored.get_loop().create_future()
-        stored.add_done_callback(partial(self._settle, one, turn))
-        return turn
+        one.number = number = stored.get_loop().create_future()
+        stored.add_done_callback(partial(self._settle, one, number))
+        return number
 
-    def _settle(self, one: U, turn: asyncio.Future[int], stored: asyncio.Future[Stored[T]]) -> None:
+    def _settle(self, one: U, number: asyncio.Future[int], stored: asyncio.Future[Stored[T]]) -> None:
         """Say what became of a request's storing to whoever waits for it."""
         error = None if stored.cancelled() else stored.exception()
         is_away = isinstance(error, AWAY)
         if is_away:
-            one.turn = None  # it may be tried again
+            one.number = None  # it may be tried again
         has_failed = stored.cancelled() or error is not None
         self._settled(one, None if has_failed else stored.result(), is_away=is_away)
         if not has_failed:
             self._drop_note(one)
-        if turn.cancelled():
+        if number.cancelled():
             return
         if error is not None:
-            turn.set_exception(error)
-            turn.exception()  # seen, whether somebody waits for it or not
+            number.set_exception(error)
+            number.exception()  # seen, whether somebody waits for it or not
         elif stored.cancelled():
-            turn.cancel()
+            number.cancel()
         else:
-            turn.set_result(stored.result().turn)
+            number.set_result(stored.result().number)
 
 
-FINISHING_U = TypeVar("FINISHING_U", bound=Underway)
+BACKLOG_U = TypeVar("BACKLOG_U", bound=OpenTurn)
 
 _log = logging.getLogger("everlong.gateway")
 
@@ -678,7 +700,7 @@ _RETRY_SECONDS = 5
 """When a client may try again whose request could not be kept."""
 
 
-class Finishing:
+class Backlog:
     """Follows up on the requests of one gateway; ``refuses`` those that cannot be kept."""
 
     def __init__(self, writer: Writer, *, refuses: bool = True) -> None:
@@ -689,19 +711,19 @@ class Finishing:
         self.has_unkept = False
         """Whether nothing took a request, since the journal last had room."""
 
-    async def note(self, storing: Storing[FINISHING_U, Any], one: FINISHING_U, account: RequestAccount) -> str:
+    async def note(self, queue: TurnQueue[BACKLOG_U, Any], one: BACKLOG_U, account: RequestAccount) -> str:
         """Have a request kept before it goes upstream; a warning where it is not and passes all the same.
 
         Raises:
             Refused: nothing takes it.
         """
         try:
-            await storing.note(one)
+            await queue.note(one)
         except (EverlongError, OSError) as error:
             try:
                 return self.unkept(error, account)
             except Refused:
-                storing.turn_away(one)
+                queue.turn_away(one)
                 raise
         return ""
 
@@ -718,12 +740,12 @@ class Finishing:
         )
         raise Refused(503, said, _RETRY_SECONDS)
 
-    async def finish(self, storing: Storing[FINISHING_U, Any], one: FINISHING_U, ended: EndedRequest) -> str:
+    async def finish(self, queue: TurnQueue[BACKLOG_U, Any], one: BACKLOG_U, ended: EndedRequest) -> str:
         """Have written down what became of a request; what went wrong with that, where something did."""
         try:
-            stored = await storing.finish(one, ended)
+            stored = await queue.finish(one, ended)
         except OSError as problem:  # no journal: then the answer has to wait for the database
-            return await self._in_store(storing, one, ended, problem)
+            return await self._in_store(queue, one, ended, problem)
         self.under_way.add(stored)
         self._bytes += one.weight
         stored.add_done_callback(partial(self._finished, one.weight))
@@ -732,12 +754,12 @@ class Finishing:
         return ""
 
     async def _in_store(
-        self, storing: Storing[FINISHING_U, Any], one: FINISHING_U, ended: EndedRequest, problem: OSError
+        self, queue: TurnQueue[BACKLOG_U, Any], one: BACKLOG_U, ended: EndedRequest, problem: OSError
     ) -> str:
         try:
-            await storing.finish_in_store(one, ended)
+            await queue.finish_in_store(one, ended)
         except (EverlongError, OSError) as error:
-            is_held = storing.hold(one, ended)
+            is_held = queue.hold(one, ended)
             _log.error("an answer is neither in the journal nor in the database: %s", type(error).__name__)
             kept = "kept in memory until there is room" if is_held else "lost"
             return f"neither in the journal nor in the database, {kept}: {error}"

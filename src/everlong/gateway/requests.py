@@ -30,12 +30,12 @@ from everlong.gateway.body import (
     read_more,
 )
 from everlong.gateway.conversations import (
-    Applied,
+    AppliedView,
     BodyPlace,
+    ConversationMemory,
     KnownBeginning,
-    Lines,
     LiveConversation,
-    Shelf,
+    LiveConversations,
     applied_view,
     hashes_of,
     kept_lengths,
@@ -43,8 +43,8 @@ from everlong.gateway.conversations import (
     with_view,
 )
 from everlong.gateway.formats import hint_in
-from everlong.gateway.journal import AWAY, Spool, Spooled
-from everlong.gateway.recorder import Added, EndedRequest, Stored, Storing, Underway, rest_of
+from everlong.gateway.journal import AWAY, Journal, JournalEntry
+from everlong.gateway.recorder import Addition, EndedRequest, OpenTurn, Stored, TurnQueue, rest_of
 from everlong.store.stateless import LONG_STEM
 
 if TYPE_CHECKING:
@@ -64,7 +64,16 @@ if TYPE_CHECKING:
     from everlong.store.stateless import Sender
     from everlong.store.tree import Branch
 
-__all__ = ["AGAIN_SECONDS", "AWAY_SECONDS", "WARNING", "MostNew", "Passing", "Visit", "Visits", "header_text"]
+__all__ = [
+    "AGAIN_SECONDS",
+    "AWAY_SECONDS",
+    "WARNING",
+    "ConversationTurn",
+    "NewLimits",
+    "RelayedRequest",
+    "TenantConversations",
+    "header_text",
+]
 
 _MOVING = 4
 """So many of the last entries may come again in other bytes: clients move their cache markers along."""
@@ -76,7 +85,7 @@ _LARGE = 1_000_000
 """Bodies of more bytes are hashed in another thread."""
 
 
-class MostNew(NamedTuple):
+class NewLimits(NamedTuple):
     """How much a request may bring that the gateway does not know yet."""
 
     values: int = 300_000
@@ -87,16 +96,16 @@ class _New(NamedTuple):
     """What a request adds to a conversation, and where."""
 
     at: Branch
-    added: Added
+    added: Addition
 
 
 @dataclass(slots=True)
-class Visit(Underway):
+class ConversationTurn(OpenTurn):
     """A request whose conversation is known."""
 
     body: bytes
     read: Read
-    line: LiveConversation
+    conversation: LiveConversation
     hint: str | None = None
     new: _New | None = None
     """What has to be stored; None where it is, or is about to be."""
@@ -123,229 +132,260 @@ class Visit(Underway):
 
     def draft(self, dialect: Dialect) -> Draft:
         """The same, with the places of what stands in it."""
-        line = self.line
-        if line.view is None or line.view.covers > len(line.ends):
-            return draft_of(self.body, self.read, line.ends)
-        return with_view(self.body, self.read, dialect, line, line.view)
+        conversation = self.conversation
+        if conversation.view is None or conversation.view.covers > len(conversation.ends):
+            return draft_of(self.body, self.read, conversation.ends)
+        return with_view(self.body, self.read, dialect, conversation, conversation.view)
 
 
-class Visits(Storing[Visit, Applied | None]):
+class TenantConversations(TurnQueue[ConversationTurn, AppliedView | None]):
     """The requests of one tenant by one API."""
 
-    def __init__(self, keeper: ConversationRecorder, writer: Writer, spool: Spool, shelf: Shelf, most: MostNew) -> None:
-        super().__init__(writer, spool)
-        self.keeper = keeper
-        self.lines = Lines(shelf)
+    def __init__(
+        self,
+        recorder: ConversationRecorder,
+        writer: Writer,
+        journal: Journal,
+        memory: ConversationMemory,
+        most: NewLimits,
+    ) -> None:
+        super().__init__(writer, journal)
+        self.recorder = recorder
+        self.live = LiveConversations(memory)
         self._most = most
         self._newest_views: dict[int, int] = {}
         """By branch, the view that came into force last as far as this gateway knows; none for most."""
 
     # -- coming in -----------------------------------------------------------------------------------------------------
 
-    async def enter(self, body: bytes, sender: Sender) -> Visit:
+    async def enter(self, body: bytes, sender: Sender) -> ConversationTurn:
         """Find the conversation of a body; `BrokenBody` where it is none. One that is not in memory is looked up.
 
         Raises:
             Refused: it adds more values than a request may, or nests them too deeply.
         """
-        found = self.lines.find(body, await _hashes(body, self.lines.lengths(body)))
-        known = 0 if found is None else found.place.line.ends[found.place.number - 1]
+        found = self.live.find(body, await _hashes(body, self.live.lengths(body)))
+        known = 0 if found is None else found.place.conversation.ends[found.place.number - 1]
         await checked_structure(body, self._most.values, known)
-        visit = None if found is None or is_heavy(body, known) else self._gone_on(body, sender, found)
-        return visit or await self._looked_up(body, sender, found)
+        turn = None if found is None or is_heavy(body, known) else self._gone_on(body, sender, found)
+        return turn or await self._looked_up(body, sender, found)
 
-    def _gone_on(self, body: bytes, sender: Sender, found: KnownBeginning) -> Visit | None:
+    def _gone_on(self, body: bytes, sender: Sender, found: KnownBeginning) -> ConversationTurn | None:
         """Go on with a conversation in memory; None where only the store can tell whether it is this one."""
         place = found.place
-        is_opening = place.branch.depth <= place.line.opened  # other conversations may have begun with the same words
+        is_opening = (
+            place.branch.depth <= place.conversation.opened
+        )  # other conversations may have begun with the same words
         is_long = place.branch.depth > LONG_STEM
-        if is_opening and not is_long and (place.line.reply is None or place.number != len(place.line.ends)):
+        if (
+            is_opening
+            and not is_long
+            and (place.conversation.reply is None or place.number != len(place.conversation.ends))
+        ):
             return None
-        list_name = self.keeper.dialect.list_name
-        read = read_more(body, place.line.read, place.line.ends[place.number - 1], list_name)
+        list_name = self.recorder.dialect.list_name
+        read = read_more(body, place.conversation.read, place.conversation.ends[place.number - 1], list_name)
         check_model(read.field("model"))
         hint = sender.session or hint_in(read.field("metadata"))
-        if hint != place.line.hint:
+        if hint != place.conversation.hint:
             return None
-        line = place.line.cut(place.number, place.branch, place.mark)
-        if _view_id(line) != _view_id(place.line) or _view_id(line) != self._newest_views.get(place.branch.id):
+        conversation = place.conversation.cut(place.number, place.branch, place.mark)
+        if _view_id(conversation) != _view_id(place.conversation) or _view_id(conversation) != self._newest_views.get(
+            place.branch.id
+        ):
             return None  # the view covers more than these two bodies share, or a later request was compacted
-        added = self.keeper.added(read.entries, place.branch, line.last or self._last(read, line), place.mark)
-        if _replies_in(added) > 1 + len(place.line.ends) - place.number:
+        added = self.recorder.added(
+            read.entries, place.branch, conversation.last or self._last(read, conversation), place.mark
+        )
+        if _replies_in(added) > 1 + len(place.conversation.ends) - place.number:
             return None  # others were answered in between, in other bytes; the conversation may be another by now
-        if added.is_moving or (is_opening and rest_of(read) != place.line.rest):
+        if added.is_moving or (is_opening and rest_of(read) != place.conversation.rest):
             return None
-        if is_opening and not is_long and not _repeats_reply(place.line, added):
+        if is_opening and not is_long and not _repeats_reply(place.conversation, added):
             return None
-        line.ends.extend(entry.end for entry in read.entries)
-        line.depths.extend(at.depth for at in added.branches)
-        line.measure(len(body))
+        conversation.ends.extend(entry.end for entry in read.entries)
+        conversation.depths.extend(at.depth for at in added.branches)
+        conversation.measure(len(body))
         if added.messages:
-            line.branch, line.last, line.mark = added.branches[-1], added.last, added.marks[-1]
-        if place.number >= len(place.line.ends) - _MOVING:
-            self.lines.forget(place.line)  # this one takes its place; whoever else goes on from there is looked up
+            conversation.branch, conversation.last, conversation.mark = added.branches[-1], added.last, added.marks[-1]
+        if place.number >= len(place.conversation.ends) - _MOVING:
+            self.live.forget(
+                place.conversation
+            )  # this one takes its place; whoever else goes on from there is looked up
         ends = zip(added.branches, added.marks, strict=True)
         places = {
-            number: BodyPlace(line, number, at, mark)
+            number: BodyPlace(conversation, number, at, mark)
             for number, (at, mark) in enumerate(ends, place.number + 1)
             if added.ends_message(number - place.number - 1)
         }
-        places[place.number] = place._replace(line=line)
-        self.lines.keep(body, line, places, found)
-        visit = Visit(body, read, line, hint, _New(place.branch, added))
-        self._watch(visit)
-        return visit
+        places[place.number] = place._replace(conversation=conversation)
+        self.live.keep(body, conversation, places, found)
+        turn = ConversationTurn(body, read, conversation, hint, _New(place.branch, added))
+        self._watch(turn)
+        return turn
 
-    def _last(self, read: Read, line: LiveConversation) -> Message | None:
+    def _last(self, read: Read, conversation: LiveConversation) -> Message | None:
         """The message at the end of a conversation that has gone on differently before."""
-        entry = draft_of(read.body, read, line.ends).entry(len(line.ends) - 1)
-        said = self.keeper.dialect.messages_of(meant(read.body[slice(*entry)]), None)
+        entry = draft_of(read.body, read, conversation.ends).entry(len(conversation.ends) - 1)
+        said = self.recorder.dialect.messages_of(meant(read.body[slice(*entry)]), None)
         return said[-1] if said else None
 
-    async def _looked_up(self, body: bytes, sender: Sender, found: KnownBeginning | None) -> Visit:
+    async def _looked_up(self, body: bytes, sender: Sender, found: KnownBeginning | None) -> ConversationTurn:
         heavy = is_heavy(body)
-        list_name = self.keeper.dialect.list_name
+        list_name = self.recorder.dialect.list_name
         given: Read | Callable[[], Read] = partial(read_body, body, list_name) if heavy else read_body(body, list_name)
         await self.caught_up(is_parallel=heavy)
         work = partial(self._opened, given, sender)
-        read, line, places, told = await self._writer.submit(work, is_heavy=heavy)
-        line.measure(len(body))
-        if found is not None and found.place.line.session == line.session:
-            line.goes_on_from(found.place.line)
-            self.lines.forget(found.place.line)  # this one takes its place
-        self.note_view(line)
-        self.lines.keep(body, line, places, hashes=await _hashes(body, kept_lengths(line, places)))
-        visit = Visit(
-            body, read, line, line.hint, is_unwieldy=heavy and await asyncio.to_thread(is_unwieldy, body, read)
+        read, conversation, places, told = await self._writer.submit(work, is_heavy=heavy)
+        conversation.measure(len(body))
+        if found is not None and found.place.conversation.session == conversation.session:
+            conversation.goes_on_from(found.place.conversation)
+            self.live.forget(found.place.conversation)  # this one takes its place
+        self.note_view(conversation)
+        self.live.keep(body, conversation, places, hashes=await _hashes(body, kept_lengths(conversation, places)))
+        turn = ConversationTurn(
+            body,
+            read,
+            conversation,
+            conversation.hint,
+            is_unwieldy=heavy and await asyncio.to_thread(is_unwieldy, body, read),
         )
-        if line.reported is None and told is not None and told[0] in line.depths:
-            since = line.ends[-1] - line.ends[line.depths.index(told[0])]
-            line.reported = (len(visit.sent(self.keeper.dialect)) - since, told[1])
-        self._watch(visit)
-        return visit
+        if conversation.reported is None and told is not None and told[0] in conversation.depths:
+            since = conversation.ends[-1] - conversation.ends[conversation.depths.index(told[0])]
+            conversation.reported = (len(turn.sent(self.recorder.dialect)) - since, told[1])
+        self._watch(turn)
+        return turn
 
     def _opened(
         self, given: Read | Callable[[], Read], sender: Sender
     ) -> tuple[Read, LiveConversation, dict[int, BodyPlace], tuple[int, int] | None]:
         read = given if isinstance(given, Read) else given()
         check_model(read.field("model"))
-        line, places = self.keeper.opened(read, sender, None if read is given else self._most.blocks)
-        return read, line, places, self.keeper.last_reported(line)
+        conversation, places = self.recorder.opened(read, sender, None if read is given else self._most.blocks)
+        return read, conversation, places, self.recorder.last_reported(conversation)
 
     async def peek(self, body: bytes) -> bytes:
         """A body by the view that would be in force for it, as far as its conversation is in memory; leaves no trace.
 
         Such a body comes by another way and begins with other fields, so its messages tell, and not its bytes.
         """
-        if not self.lines.has_view:
+        if not self.live.has_view:
             return body
         await checked_structure(body, self._most.values)
         try:
-            read = await asyncio.to_thread(read_body, body, self.keeper.dialect.list_name)
-            line, added = await asyncio.to_thread(self.keeper.glanced, read)
+            read = await asyncio.to_thread(read_body, body, self.recorder.dialect.list_name)
+            conversation, added = await asyncio.to_thread(self.recorder.glanced, read)
         except BrokenBody:
             return body
-        known = (self.lines.at(mark) for mark in reversed(added.marks))
+        known = (self.live.at(mark) for mark in reversed(added.marks))
         place = next((found for found in known if found is not None), None)
-        view = None if place is None else moved_view(place.line.cut(place.number, place.branch, place.mark), line)
-        return body if view is None else with_view(body, read, self.keeper.dialect, line, view).body
+        view = (
+            None
+            if place is None
+            else moved_view(place.conversation.cut(place.number, place.branch, place.mark), conversation)
+        )
+        return body if view is None else with_view(body, read, self.recorder.dialect, conversation, view).body
 
-    def turn_away(self, visit: Visit) -> None:
+    def turn_away(self, turn: ConversationTurn) -> None:
         """Forget a request that is not passed on; when it comes again it is looked up."""
-        super().turn_away(visit)
-        self.lines.forget(visit.line)
+        super().turn_away(turn)
+        self.live.forget(turn.conversation)
 
     # -- storing -------------------------------------------------------------------------------------------------------
 
-    def _is_stored(self, visit: Visit) -> bool:
-        return visit.new is None and visit.about_to is None
+    def _is_stored(self, turn: ConversationTurn) -> bool:
+        return turn.new is None and turn.about_to is None
 
-    def _lane(self, visit: Visit) -> int:
-        return visit.line.branch.id
+    def _lane(self, turn: ConversationTurn) -> int:
+        return turn.conversation.branch.id
 
-    def _entry(self, visit: Visit, ended: EndedRequest) -> Spooled:
-        new = visit.new or visit.about_to  # which may still fail
-        at = visit.line.branch if new is None else new.at
-        clean = self.keeper.store.cleaned  # what may not be stored may not lie in a file either
-        return Spooled(
-            tenant=self.keeper.store.tenant,
-            api=self.keeper.dialect.name,
+    def _entry(self, turn: ConversationTurn, ended: EndedRequest) -> JournalEntry:
+        new = turn.new or turn.about_to  # which may still fail
+        at = turn.conversation.branch if new is None else new.at
+        clean = self.recorder.store.cleaned  # what may not be stored may not lie in a file either
+        return JournalEntry(
+            tenant=self.recorder.store.tenant,
+            api=self.recorder.dialect.name,
             body=None,
             at=(at.id, at.head.hex(), at.depth),
             messages=[] if new is None else [clean(message) for message in new.added.messages],
-            model=visit.model or None,
-            hint=visit.hint,
+            model=turn.model or None,
+            hint=turn.hint,
             reply=None if ended.message is None else clean(ended.message),
             usage=ended.usage,
             status=ended.status,
             error=ended.error,
-            began=visit.began,
+            began=turn.began,
             cost=ended.cost,
-            sender=visit.line.sender,
+            sender=turn.conversation.sender,
         )
 
-    def _work(self, visit: Visit, ended: EndedRequest | None) -> Callable[[], Stored[Applied | None]]:
-        new, visit.new = visit.new, None
-        visit.about_to = new
-        return lambda: self._stored(visit, new, ended)
+    def _work(self, turn: ConversationTurn, ended: EndedRequest | None) -> Callable[[], Stored[AppliedView | None]]:
+        new, turn.new = turn.new, None
+        turn.about_to = new
+        return lambda: self._stored(turn, new, ended)
 
-    def _end(self, visit: Visit, turn: int, ended: EndedRequest) -> None:
-        del visit
-        self.keeper.finished(turn, ended)
+    def _end(self, turn: ConversationTurn, number: int, ended: EndedRequest) -> None:
+        del turn
+        self.recorder.finished(number, ended)
 
-    def _stored(self, visit: Visit, new: _New | None, ended: EndedRequest | None) -> Stored[Applied | None]:
+    def _stored(
+        self, turn: ConversationTurn, new: _New | None, ended: EndedRequest | None
+    ) -> Stored[AppliedView | None]:
         """In the writer's thread."""
-        line, keeper, model = visit.line, self.keeper, visit.model or None
-        view = line.view
-        if new is not None and ended is not None and line.session is not None:
-            followed = keeper.followed(line, new.at, new.added, ended.past(line.session, model, visit.began))
+        conversation, recorder, model = turn.conversation, self.recorder, turn.model or None
+        view = conversation.view
+        if new is not None and ended is not None and conversation.session is not None:
+            followed = recorder.followed(
+                conversation, new.at, new.added, ended.past(conversation.session, model, turn.began)
+            )
             if followed is not None:  # which is the rule
-                line.branch, turn = followed
-                return Stored(turn, view)
+                conversation.branch, number = followed
+                return Stored(number, view)
         if new is not None:
-            before = line.branch.id
+            before = conversation.branch.id
             try:
-                keeper.put(line, new.added, keeper.gone_on(line, visit.read, new.at, new.added))
+                recorder.put(conversation, new.added, recorder.gone_on(conversation, turn.read, new.at, new.added))
             except NotStored:  # what it follows could not be stored, or not yet
-                whole, _ = keeper.opened(read_body(visit.body, keeper.dialect.list_name), line.sender)
-                line.branch, line.mark, line.depths = whole.branch, whole.mark, whole.depths
-                line.session, line.session_branch = whole.session, whole.session_branch
-            shown = keeper.view_in_force(line.branch)
-            if line.branch.id != before or shown != (view.view_id if view is not None else None):
+                whole, _ = recorder.opened(read_body(turn.body, recorder.dialect.list_name), conversation.sender)
+                conversation.branch, conversation.mark, conversation.depths = whole.branch, whole.mark, whole.depths
+                conversation.session, conversation.session_branch = whole.session, whole.session_branch
+            shown = recorder.view_in_force(conversation.branch)
+            if conversation.branch.id != before or shown != (view.view_id if view is not None else None):
                 # It goes on apart from where it came from, or another replica has compacted it meanwhile.
-                view = applied_view(keeper.store, keeper.dialect, line)
+                view = applied_view(recorder.store, recorder.dialect, conversation)
         if ended is None:
-            return Stored(keeper.begun(line, model, visit.began), view)
-        turn = keeper.recorded(line, ended.past(line.session, model, visit.began))
-        if line.branch.depth <= line.opened:  # so that the next request need not be looked up
-            line.reply = keeper.reply_of(line, turn)
-        return Stored(turn, view)
+            return Stored(recorder.begun(conversation, model, turn.began), view)
+        number = recorder.recorded(conversation, ended.past(conversation.session, model, turn.began))
+        if conversation.branch.depth <= conversation.opened:  # so that the next request need not be looked up
+            conversation.reply = recorder.reply_of(conversation, number)
+        return Stored(number, view)
 
-    def _settled(self, visit: Visit, stored: Stored[Applied | None] | None, *, is_away: bool) -> None:
-        new, visit.about_to = visit.about_to, None
+    def _settled(self, turn: ConversationTurn, stored: Stored[AppliedView | None] | None, *, is_away: bool) -> None:
+        new, turn.about_to = turn.about_to, None
         if stored is None:
             if is_away:
-                visit.new = new  # its view goes on to hold
+                turn.new = new  # its view goes on to hold
             else:
-                self.lines.forget(visit.line)  # the next request finds out where it stands
+                self.live.forget(turn.conversation)  # the next request finds out where it stands
         elif new is not None:
-            visit.line.view = stored.also
-            self.note_view(visit.line)
-            if visit.line.branch.id != new.at.id:
-                self.lines.forget(visit.line)  # its places were taken for those of the branch that it came from
+            turn.conversation.view = stored.also
+            self.note_view(turn.conversation)
+            if turn.conversation.branch.id != new.at.id:
+                self.live.forget(turn.conversation)  # its places were taken for those of the branch that it came from
 
-    def note_view(self, line: LiveConversation) -> None:
+    def note_view(self, conversation: LiveConversation) -> None:
         """Remember which view is in force in a conversation; requests that go on without it are looked up."""
-        if (view := _view_id(line)) is None:
-            self._newest_views.pop(line.branch.id, None)
+        if (view := _view_id(conversation)) is None:
+            self._newest_views.pop(conversation.branch.id, None)
             return
         if len(self._newest_views) >= _MOST_VIEWS:
             self._newest_views.clear()
-        self._newest_views[line.branch.id] = view
+        self._newest_views[conversation.branch.id] = view
 
 
-def _view_id(line: LiveConversation) -> int | None:
-    return None if line.view is None else line.view.view_id
+def _view_id(conversation: LiveConversation) -> int | None:
+    return None if conversation.view is None else conversation.view.view_id
 
 
 async def _hashes(body: bytes, lengths: Iterable[int]) -> dict[int, Hash] | None:
@@ -355,16 +395,16 @@ async def _hashes(body: bytes, lengths: Iterable[int]) -> dict[int, Hash] | None
     return await asyncio.to_thread(lambda: {size: hasher.copy() for size, hasher in hashes_of(body, lengths)})
 
 
-def _replies_in(added: Added) -> int:
+def _replies_in(added: Addition) -> int:
     """Count the replies of the model, each of which may be several messages."""
     roles = [message["role"] for message in added.messages]
     return sum(role == "assistant" and before != role for before, role in pairwise(["", *roles]))
 
 
-def _repeats_reply(line: LiveConversation, added: Added) -> bool:
+def _repeats_reply(conversation: LiveConversation, added: Addition) -> bool:
     """Return whether a request goes on with the very reply that the first request of a conversation got."""
     ends = added.trace.ends
-    return bool(ends and ends[0]) and added.trace.ids[ends[0] - 1] == line.reply
+    return bool(ends and ends[0]) and added.trace.ids[ends[0] - 1] == conversation.reply
 
 
 AWAY_SECONDS = 20.0
@@ -375,15 +415,15 @@ WARNING = "x-everlong-warning"
 
 
 @dataclass(slots=True)
-class Passing:
+class RelayedRequest:
     """A request on its way through."""
 
     request: web.Request
     dialect: Dialect
     route: Route
     body: bytes
-    visits: Visits
-    visit: Visit | None = None
+    conversations: TenantConversations
+    turn: ConversationTurn | None = None
     answering: Answering | None = None
     """The way back of the newest attempt."""
     sent_body: bytes | None = None
@@ -424,12 +464,12 @@ class Passing:
         own = {REQUEST_ID: self.account.id}
         return own | {WARNING: self.warning} if self.warning else own
 
-    async def stored(self, visit: Visit, seconds: float = 0.0) -> None:
+    async def stored(self, turn: ConversationTurn, seconds: float = 0.0) -> None:
         """Wait until the request is stored, or cannot be; for a database that is away, at most so many seconds."""
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
         while True:
-            begun = self.visits.begin(visit)
+            begun = self.conversations.begin(turn)
             await asyncio.wait([begun])
             is_away = not begun.cancelled() and isinstance(begun.exception(), AWAY)
             if not is_away or clock() >= until:

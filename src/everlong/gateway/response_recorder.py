@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from everlong.errors import NotStored, StoreUnavailable
 from everlong.gateway.body import dumped, meant
 from everlong.gateway.formats import OPENAI, ResponsesRequest, asked, folder_in, looks_aside
-from everlong.gateway.journal import AWAY, Spool, Spooled
-from everlong.gateway.recorder import ConversationRecorder, Stored, Storing, Underway
+from everlong.gateway.journal import AWAY, Journal, JournalEntry
+from everlong.gateway.recorder import ConversationRecorder, OpenTurn, Stored, TurnQueue
 from everlong.model import Node, text_of
 from everlong.store.content import blob, encoded, is_large
 from everlong.store.stateless import Placed, Sender, StatelessRequest
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from everlong.model import Message
     from everlong.store import Store
 
-__all__ = ["RESPONSES_API", "ResponseCall", "ResponseKeeper", "Responses", "read_asked"]
+__all__ = ["RESPONSES_API", "ResponseRecorder", "ResponseTurn", "TenantResponses", "read_asked"]
 
 RESPONSES_API = "responses"
 """What the journal calls this API."""
 
 
-class ResponseKeeper(ConversationRecorder):
+class ResponseRecorder(ConversationRecorder):
     """Keeps the conversations of one tenant that come in by the Responses API."""
 
     def __init__(self, store: Store) -> None:
@@ -93,13 +93,13 @@ class ResponseKeeper(ConversationRecorder):
         )
         return store.stateless.place(StatelessRequest(messages, trace, about, preamble, at, mark))
 
-    def replayed(self, entry: Spooled) -> None:
+    def replayed(self, entry: JournalEntry) -> None:
         """Store what had to wait for the database, unless it is there."""
         known = (self.store.turns.named(name) for name in entry.names)
         if not any(turn is not None and turn.began == entry.began for turn in known):
             super().replayed(entry)
 
-    def _place_of(self, entry: Spooled) -> tuple[Branch, str]:
+    def _place_of(self, entry: JournalEntry) -> tuple[Branch, str]:
         if entry.body is not None:
             placed = self.asked(ResponsesRequest.read(entry.body), entry.sent_by, before=entry.began)
             return placed.at, placed.session
@@ -122,7 +122,7 @@ class _Given(NamedTuple):
 
 
 @dataclass(slots=True)
-class ResponseCall(Underway):
+class ResponseTurn(OpenTurn):
     """A request that is under way."""
 
     asked: ResponsesRequest
@@ -156,61 +156,61 @@ def read_asked(body: bytes) -> ResponsesRequest:
     return asked(meant(body))
 
 
-class Responses(Storing[ResponseCall, Branch]):
+class TenantResponses(TurnQueue[ResponseTurn, Branch]):
     """The conversations of one tenant."""
 
-    def __init__(self, keeper: ResponseKeeper, writer: Writer, spool: Spool) -> None:
-        super().__init__(writer, spool)
-        self._keeper = keeper
+    def __init__(self, recorder: ResponseRecorder, writer: Writer, journal: Journal) -> None:
+        super().__init__(writer, journal)
+        self._recorder = recorder
         self._unstored: OrderedDict[str, _Given] = OrderedDict()
 
-    def enter(self, said: ResponsesRequest, sender: Sender) -> ResponseCall:
+    def enter(self, said: ResponsesRequest, sender: Sender) -> ResponseTurn:
         """Take a request in."""
         named = said.conversation if said.conversation and is_name(said.conversation) else None
         awaited = {name: self._unstored[name] for name in said.follows if name in self._unstored}
         sender = replace(sender, session=sender.session or named)
-        call = ResponseCall(said, sender, awaited, is_large=is_large([said.system, said.messages]))
-        self._watch(call)
-        return call
+        turn = ResponseTurn(said, sender, awaited, is_large=is_large([said.system, said.messages]))
+        self._watch(turn)
+        return turn
 
     def count_new(self, said: ResponsesRequest) -> int:
         """Count the blocks of a request that would have to be stored. Blocks."""
-        return self._keeper.count_new(said)
+        return self._recorder.count_new(said)
 
     def owns(self, name: str) -> bool:
         """Return whether a response or a conversation of this name is one of this tenant's. Blocks."""
-        return name in self._unstored or self._keeper.store.turns.named(name) is not None
+        return name in self._unstored or self._recorder.store.turns.named(name) is not None
 
-    def _overdue(self, call: ResponseCall) -> None:
+    def _overdue(self, turn: ResponseTurn) -> None:
         """Store a request that takes its time, after what it follows."""
-        unsettled = call.unsettled()
+        unsettled = turn.unsettled()
         if unsettled:
-            unsettled[0].add_done_callback(lambda _: self._overdue(call))
-        elif not call.is_over:
-            self.begin(call)
+            unsettled[0].add_done_callback(lambda _: self._overdue(turn))
+        elif not turn.is_over:
+            self.begin(turn)
 
-    async def finish(self, call: ResponseCall, ended: EndedRequest) -> asyncio.Future[Any]:
+    async def finish(self, turn: ResponseTurn, ended: EndedRequest) -> asyncio.Future[Any]:
         """Write down what became of a request; from now on others may follow it."""
-        stored, names = await super().finish(call, ended), call.names(ended)
+        stored, names = await super().finish(turn, ended), turn.names(ended)
         for name in names:
-            if name not in self._unstored or self._unstored[name].began <= call.began:
-                self._unstored[name] = _Given(call.began, stored)
+            if name not in self._unstored or self._unstored[name].began <= turn.began:
+                self._unstored[name] = _Given(turn.began, stored)
                 self._unstored.move_to_end(name)
         while len(self._unstored) > _MOST:
             self._unstored.popitem(last=False)
-        stored.add_done_callback(partial(self._given, names, call.began))
+        stored.add_done_callback(partial(self._given, names, turn.began))
         return stored
 
-    def finish_in_store(self, call: ResponseCall, ended: EndedRequest) -> asyncio.Future[Any]:
+    def finish_in_store(self, turn: ResponseTurn, ended: EndedRequest) -> asyncio.Future[Any]:
         """Store what became of a request, after what it follows; done when it is there."""
-        unsettled = call.unsettled()
+        unsettled = turn.unsettled()
         if unsettled:
-            return asyncio.ensure_future(self._finished_after(unsettled, call, ended))
-        return super().finish_in_store(call, ended)
+            return asyncio.ensure_future(self._finished_after(unsettled, turn, ended))
+        return super().finish_in_store(turn, ended)
 
-    async def _finished_after(self, others: list[asyncio.Future[Any]], call: ResponseCall, ended: EndedRequest) -> None:
+    async def _finished_after(self, others: list[asyncio.Future[Any]], turn: ResponseTurn, ended: EndedRequest) -> None:
         await asyncio.wait(others)
-        await super().finish_in_store(call, ended)
+        await super().finish_in_store(turn, ended)
 
     def _given(self, names: Sequence[str], began: float, stored: asyncio.Future[Any]) -> None:
         if stored.cancelled() or isinstance(stored.exception(), AWAY):
@@ -230,50 +230,50 @@ class Responses(Storing[ResponseCall, Branch]):
 
     # -- storing -------------------------------------------------------------------------------------------------------
 
-    def _lane(self, call: ResponseCall) -> int:
-        said = call.asked
+    def _lane(self, turn: ResponseTurn) -> int:
+        said = turn.asked
         first = said.follows[0].encode("utf-8", "replace") if said.follows else dumped(said.messages[:1])
         return zlib.crc32(first)
 
-    def _entry(self, call: ResponseCall, ended: EndedRequest) -> Spooled:
-        store, at = self._keeper.store, call.at
-        return Spooled(
+    def _entry(self, turn: ResponseTurn, ended: EndedRequest) -> JournalEntry:
+        store, at = self._recorder.store, turn.at
+        return JournalEntry(
             tenant=store.tenant,
             api=RESPONSES_API,
-            body=call.asked.written(store.cleaned) if at is None else None,
+            body=turn.asked.written(store.cleaned) if at is None else None,
             at=None if at is None else (at.id, at.head.hex(), at.depth),
             messages=[],
-            model=call.asked.model or None,
-            hint=call.sender.session,
+            model=turn.asked.model or None,
+            hint=turn.sender.session,
             reply=None if ended.message is None else store.cleaned(ended.message),
             usage=ended.usage,
             status=ended.status,
             error=ended.error,
-            began=call.began,
+            began=turn.began,
             cost=ended.cost,
-            names=call.names(ended),
-            sender=call.sender,
+            names=turn.names(ended),
+            sender=turn.sender,
         )
 
-    def _work(self, call: ResponseCall, ended: EndedRequest | None) -> Callable[[], Stored[Branch]]:
-        return lambda: self._stored(call, ended)
+    def _work(self, turn: ResponseTurn, ended: EndedRequest | None) -> Callable[[], Stored[Branch]]:
+        return lambda: self._stored(turn, ended)
 
-    def _stored(self, call: ResponseCall, ended: EndedRequest | None) -> Stored[Branch]:
+    def _stored(self, turn: ResponseTurn, ended: EndedRequest | None) -> Stored[Branch]:
         """In the writer's thread."""
-        keeper, said, model = self._keeper, call.asked, call.asked.model or None
-        placed = keeper.asked(said, call.sender, {name: given.began for name, given in call.awaited.items()})
-        branch, session, turns = placed.at, placed.session, keeper.store.turns
+        recorder, said, model = self._recorder, turn.asked, turn.asked.model or None
+        placed = recorder.asked(said, turn.sender, {name: given.began for name, given in turn.awaited.items()})
+        branch, session, turns = placed.at, placed.session, recorder.store.turns
         if ended is None:
-            return Stored(turns.begin(branch, model=model, session=session, began=call.began).id, branch)
-        return Stored(turns.whole(branch, ended.past(session, model, call.began, call.names(ended))), branch)
+            return Stored(turns.begin(branch, model=model, session=session, began=turn.began).id, branch)
+        return Stored(turns.whole(branch, ended.past(session, model, turn.began, turn.names(ended))), branch)
 
-    def _end(self, call: ResponseCall, turn: int, ended: EndedRequest) -> None:
-        self._keeper.finished(turn, ended, call.names(ended))
+    def _end(self, turn: ResponseTurn, number: int, ended: EndedRequest) -> None:
+        self._recorder.finished(number, ended, turn.names(ended))
 
-    def _settled(self, call: ResponseCall, stored: Stored[Branch] | None, *, is_away: bool) -> None:
+    def _settled(self, turn: ResponseTurn, stored: Stored[Branch] | None, *, is_away: bool) -> None:
         del is_away
         if stored is None:
             return
-        call.at = stored.also
-        for name, given in call.awaited.items():
+        turn.at = stored.also
+        for name, given in turn.awaited.items():
             self._let_go([name], given.began)

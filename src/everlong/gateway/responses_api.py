@@ -32,7 +32,7 @@ from everlong.gateway.body import (
 from everlong.gateway.formats import OPENAI, RESPONSES, messages_of, sender_of
 from everlong.gateway.recorder import EndedRequest, too_much_new
 from everlong.gateway.requests import WARNING, header_text
-from everlong.gateway.response_recorder import ResponseCall, Responses, read_asked
+from everlong.gateway.response_recorder import ResponseTurn, TenantResponses, read_asked
 from everlong.gateway.stream import tap_for
 from everlong.gateway.upstream import (
     ClientGone,
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from everlong.gateway.body import Read
     from everlong.gateway.budget import Budget
     from everlong.gateway.formats import ResponsesRequest
-    from everlong.gateway.recorder import Finishing
+    from everlong.gateway.recorder import Backlog
     from everlong.gateway.routing import Route, Routes
     from everlong.gateway.stream import StreamTap, WholeTap
 
@@ -118,8 +118,8 @@ class Responder:
         self,
         relay: Relay,
         routes: Routes,
-        responses_of: Callable[[str], Responses],
-        finishing: Finishing,
+        responses_of: Callable[[str], TenantResponses],
+        backlog: Backlog,
         cost: Callable[[str, str, Usage], float],
         budget: Budget,
         most_new: int,
@@ -127,13 +127,13 @@ class Responder:
         self._relay = relay
         self._routes = routes
         self._responses_of = responses_of
-        self._finishing = finishing
+        self._backlog = backlog
         self._cost = cost
         self._budget = budget
         self._most_new = most_new
-        self._tenants: dict[str, Responses] = {}
+        self._tenants: dict[str, TenantResponses] = {}
 
-    def _responses(self, tenant: str) -> Responses:
+    def _responses(self, tenant: str) -> TenantResponses:
         if tenant not in self._tenants:
             self._tenants[tenant] = self._responses_of(tenant)
         return self._tenants[tenant]
@@ -141,8 +141,8 @@ class Responder:
     async def respond(self, request: web.Request, tenant: str, body: bytes, words: bytes | None) -> web.StreamResponse:
         """Pass one on: a body, and its words without an encoding, where they can be read."""
         known = self._responses(tenant)
-        call = None if words is None else await self._entered(request, words, known)
-        model, route = await self._upstream_of(call, words)
+        turn = None if words is None else await self._entered(request, words, known)
+        model, route = await self._upstream_of(turn, words)
         headers = forwarded_headers(request.headers.items())
         account = account_of(request)
         account.api, account.provider = "openai", route.provider
@@ -151,37 +151,37 @@ class Responder:
             try:
                 await self.check_names(tenant, words)
             except Refused as refused:
-                await self._finish(known, call, EndedRequest(error=f"status {refused.status}"))
+                await self._finish(known, turn, EndedRequest(error=f"status {refused.status}"))
                 raise
         try:
             if account.charge is not None:
                 await self._budget.reserve(account.charge, words, RESPONSES, account.model, route.provider)
         except Refused as refused:
-            await self._finish(known, call, EndedRequest(error=f"status {refused.status}"))
+            await self._finish(known, turn, EndedRequest(error=f"status {refused.status}"))
             raise
-        if call is not None:
-            call.warning = header_text(await self._finishing.note(known, call, account))
+        if turn is not None:
+            turn.warning = header_text(await self._backlog.note(known, turn, account))
         try:
             upstream = await self._relay.send("POST", route.url(target_of(request)), headers, body)
             if account.charge is not None:
                 account.charge.answered(upstream)
-            return await self._answer(request, upstream, known, call)
+            return await self._answer(request, upstream, known, turn)
         except ClientGone:
-            self._abandon(known, call)
+            self._abandon(known, turn)
             return web.Response(status=499)  # to nobody
         except asyncio.CancelledError:
-            self._abandon(known, call)
+            self._abandon(known, turn)
             raise
         except (ClientError, TimeoutError, OSError) as error:
             said = failure(route.shown, error)
-            extra = await self._finish(known, call, EndedRequest(error=said))
+            extra = await self._finish(known, turn, EndedRequest(error=said))
             return web.json_response(OPENAI.error(502, said), status=502, headers=extra)
 
-    async def _upstream_of(self, call: ResponseCall | None, words: bytes | None) -> tuple[str, Route]:
+    async def _upstream_of(self, turn: ResponseTurn | None, words: bytes | None) -> tuple[str, Route]:
         """Return the model of a request, and where it goes."""
-        if call is None:
+        if turn is None:
             return await self._routes.find_for("openai", words)
-        return call.asked.model, self._routes.find("openai", call.asked.model)
+        return turn.asked.model, self._routes.find("openai", turn.asked.model)
 
     async def check_name(self, tenant: str, name: str) -> None:
         """Refuse a response or conversation that is not one of a tenant's: the upstream knows no tenants."""
@@ -193,12 +193,12 @@ class Responder:
         assert words is not None  # noqa: S101 - refused before
         await self._check_owned(self._responses(tenant), await asyncio.to_thread(_named_in, words))
 
-    async def _check_owned(self, known: Responses, names: list[str]) -> None:
+    async def _check_owned(self, known: TenantResponses, names: list[str]) -> None:
         for name in names:
             if not await asyncio.to_thread(known.owns, name):
                 raise Refused(404, f"there is no response, conversation or item {name[:100]!r} of this key")
 
-    async def _entered(self, request: web.Request, words: bytes, known: Responses) -> ResponseCall | None:
+    async def _entered(self, request: web.Request, words: bytes, known: TenantResponses) -> ResponseTurn | None:
         try:
             said = await asyncio.to_thread(read_asked, words) if is_heavy(words) else read_asked(words)
             check_model(said.model)
@@ -212,34 +212,34 @@ class Responder:
             _log.error("a request could not be read: %s", type(error).__name__)
             return None
 
-    async def _check_new(self, said: ResponsesRequest, known: Responses) -> None:
+    async def _check_new(self, said: ResponsesRequest, known: TenantResponses) -> None:
         """Refuse a request with more new blocks than others can wait for."""
         blocks = sum(max(1, len(parts_of(message))) for message in said.messages)
         if blocks > self._most_new and await asyncio.to_thread(known.count_new, said) > self._most_new:
             raise too_much_new(self._most_new)
 
     async def _answer(
-        self, request: web.Request, upstream: ClientResponse, known: Responses, call: ResponseCall | None
+        self, request: web.Request, upstream: ClientResponse, known: TenantResponses, turn: ResponseTurn | None
     ) -> web.StreamResponse:
         tap, account = tap_for(RESPONSES, upstream), account_of(request)
-        if call is not None:
-            call.tap = tap
+        if turn is not None:
+            turn.tap = tap
         if account.charge is not None:
             account.charge.said = tap.partial
         if await comes_whole(upstream):
             data = await upstream.read()
             tap(data)
             ended = self._ended(account, tap, upstream.status)
-            return answered(upstream, data, await self._finish(known, call, ended))
+            return answered(upstream, data, await self._finish(known, turn, ended))
         is_finished = False
 
         async def before_end() -> None:
             nonlocal is_finished
             if not is_finished:
                 is_finished = True
-                await self._finish(known, call, self._ended(account, tap, upstream.status))
+                await self._finish(known, turn, self._ended(account, tap, upstream.status))
 
-        told = {WARNING: call.warning} if call is not None and call.warning else {}
+        told = {WARNING: turn.warning} if turn is not None and turn.warning else {}
         return await streamed(request, upstream, tap, before_end, {REQUEST_ID: account.id, **told})
 
     def _ended(self, account: RequestAccount, tap: StreamTap | WholeTap, status: int) -> EndedRequest:
@@ -255,26 +255,26 @@ class Responder:
             account.charge.told(account.cost)
         return EndedRequest(reply, cost=account.cost)
 
-    async def _finish(self, known: Responses, call: ResponseCall | None, ended: EndedRequest) -> dict[str, str]:
+    async def _finish(self, known: TenantResponses, turn: ResponseTurn | None, ended: EndedRequest) -> dict[str, str]:
         """Have written down what became of a request, the first time that something is told.
 
         Returns a header that says what went wrong with that, where something did.
         """
-        if call is None or call.is_over:
+        if turn is None or turn.is_over:
             return {}
-        call.is_over = True
+        turn.is_over = True
         try:
-            problem = await self._finishing.finish(known, call, ended)
+            problem = await self._backlog.finish(known, turn, ended)
         except Exception as error:  # noqa: BLE001 - an answer that is there is passed on, whatever fails here
             _log.error("a turn could not be stored: %s", type(error).__name__)
             problem = f"not stored: {type(error).__name__}"
         return {WARNING: header_text(problem)} if problem else {}
 
-    def _abandon(self, known: Responses, call: ResponseCall | None) -> None:
+    def _abandon(self, known: TenantResponses, turn: ResponseTurn | None) -> None:
         """The client has hung up."""
-        partial = None if call is None or call.tap is None else call.tap.partial()
+        partial = None if turn is None or turn.tap is None else turn.tap.partial()
         ended = EndedRequest(error="the client hung up", is_cut=True, partial=partial)
-        self._finishing.do(self._finish(known, call, ended))
+        self._backlog.do(self._finish(known, turn, ended))
 
 
 COMPACT_PATH = "/v1/responses/compact"

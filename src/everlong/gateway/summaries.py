@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from everlong.context import Summarizer, SummaryRequest
     from everlong.gateway.body import Draft
     from everlong.gateway.formats import Dialect
-    from everlong.gateway.requests import Passing
+    from everlong.gateway.requests import RelayedRequest
     from everlong.gateway.window import Windows
     from everlong.model import Message
     from everlong.providers.base import CallOptions, Provider, Reply, Usage
@@ -56,7 +56,7 @@ _DAY = 86_400.0
 
 _MARKER = re.compile(rb'"cache_control"\s*:\s*(\{[^{}]*\})')
 
-Send = Callable[["Passing", bytes], Awaitable["ClientResponse"]]
+Send = Callable[["RelayedRequest", bytes], Awaitable["ClientResponse"]]
 
 
 class Earlier(NamedTuple):
@@ -94,7 +94,7 @@ class OwnSummarizer:
 
     def __init__(
         self,
-        passing: Passing,
+        relayed: RelayedRequest,
         sent: Earlier,
         room: int,
         send: Send,
@@ -102,7 +102,7 @@ class OwnSummarizer:
         take: Callable[[], bool],
         seconds: float = _SECONDS,
     ) -> None:
-        self._passing = passing
+        self._relayed = relayed
         self._sent = sent
         self._room = room
         self._send = send
@@ -128,11 +128,11 @@ class OwnSummarizer:
             raise SummarizerError(f"no summary came within {self._seconds:g} seconds") from error
 
     async def _asked(self, told: str) -> str:
-        passing = self._passing
-        dialect = passing.dialect
+        relayed = self._relayed
+        dialect = relayed.dialect
         body = _with_ask(dialect, self._sent, told)
         try:
-            upstream = await self._send(passing, body)
+            upstream = await self._send(relayed, body)
             if upstream.status != 200:
                 upstream.close()
                 raise SummarizerError(f"the upstream answered with status {upstream.status}")
@@ -147,12 +147,12 @@ class OwnSummarizer:
         reply = tap.reply()
         if reply is None:
             raise SummarizerError(tap.otherwise)
-        model = passing.visit.model if passing.visit is not None else ""
-        spent = self._windows.cost(model, passing.route.provider, reply.usage)
+        model = relayed.turn.model if relayed.turn is not None else ""
+        spent = self._windows.cost(model, relayed.route.provider, reply.usage)
         self.cost += spent
-        if passing.aside is not None:
-            passing.aside.told(spent)
-            await passing.aside.close()
+        if relayed.aside is not None:
+            relayed.aside.told(spent)
+            await relayed.aside.close()
         if calls_of(reply.message):
             raise SummarizerError("the model called a tool rather than write a summary")
         return text_of(reply.message)
@@ -217,28 +217,28 @@ class Summaries:
         """Return the model of the settings; None where each conversation's own is asked, or nobody."""
         return self._configured()
 
-    def now(self, passing: Passing, earlier: Earlier | None, room: int, seconds: float) -> Summarizer | None:
+    def now(self, relayed: RelayedRequest, earlier: Earlier | None, room: int, seconds: float) -> Summarizer | None:
         """Return who writes a summary that a request waits for; None for lines of the conversation itself.
 
         Args:
-            passing: the request.
+            relayed: the request.
             earlier: the request before it in the conversation; None where there is none.
             room: tokens that the earlier request leaves in the window.
             seconds: how long the conversation's own model may take.
         """
         if not self.is_own:
             return self._configured()
-        if earlier is None or _is_small(passing) or not self._may_ask():
+        if earlier is None or _is_small(relayed) or not self._may_ask():
             return None
-        return OwnSummarizer(passing, earlier, room, self._send, self._windows, self._take, seconds)
+        return OwnSummarizer(relayed, earlier, room, self._send, self._windows, self._take, seconds)
 
-    def ahead(self, passing: Passing, room: int) -> Summarizer | None:
+    def ahead(self, relayed: RelayedRequest, room: int) -> Summarizer | None:
         """Return who writes a summary that nobody waits for, with so many tokens left in the window."""
         if not self.is_own:
             return self._configured()
-        if passing.sent_body is None or _is_small(passing) or not self._may_ask():
+        if relayed.sent_body is None or _is_small(relayed) or not self._may_ask():
             return None
-        return OwnSummarizer(passing, Earlier(passing.sent_body), room, self._send, self._windows, self._take)
+        return OwnSummarizer(relayed, Earlier(relayed.sent_body), room, self._send, self._windows, self._take)
 
     def _may_ask(self) -> bool:
         """Return whether a conversation's own model may be asked once more today."""
@@ -256,9 +256,9 @@ class Summaries:
             return True
 
 
-def _is_small(passing: Passing) -> bool:
+def _is_small(relayed: RelayedRequest) -> bool:
     """Return whether the model of a request is known to be too small to write summaries."""
-    parameters = None if passing.visit is None else parameters_in(passing.visit.model)
+    parameters = None if relayed.turn is None else parameters_in(relayed.turn.model)
     return parameters is not None and parameters < SMALL
 
 

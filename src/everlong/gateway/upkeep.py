@@ -19,9 +19,9 @@ from sqlalchemy import func, select
 from everlong.config.paths import data_home
 from everlong.gateway.body import BrokenBody, read_body
 from everlong.gateway.formats import ANTHROPIC, OPENAI, RESPONSES, ResponsesRequest
-from everlong.gateway.journal import AWAY, Spool, Spooled
+from everlong.gateway.journal import AWAY, Journal, JournalEntry
 from everlong.gateway.recorder import ConversationRecorder
-from everlong.gateway.response_recorder import RESPONSES_API, ResponseKeeper
+from everlong.gateway.response_recorder import RESPONSES_API, ResponseRecorder
 from everlong.store.schema import tombstone
 from everlong.store.tombstones import forgotten_among
 
@@ -49,8 +49,8 @@ class GatewayUpkeep:
         is_busy: whether clients are being served, who come first.
     """
 
-    def __init__(self, spool: Spool, store_of: Callable[[str], Store], is_busy: Callable[[], bool]) -> None:
-        self._spool = spool
+    def __init__(self, journal: Journal, store_of: Callable[[str], Store], is_busy: Callable[[], bool]) -> None:
+        self._journal = journal
         self._store_of = store_of
         self._is_busy = is_busy
         self._tasks: list[asyncio.Task[None]] = []
@@ -78,8 +78,8 @@ class GatewayUpkeep:
     async def _replay(self) -> None:
         while not self._is_over.is_set():
             try:
-                await asyncio.to_thread(self._spool.take_over, self._replay_one)
-                await asyncio.to_thread(self._spool.retry, self._replay_one)
+                await asyncio.to_thread(self._journal.take_over, self._replay_one)
+                await asyncio.to_thread(self._journal.retry, self._replay_one)
                 await asyncio.to_thread(self._clean)
             except AWAY:
                 pass  # in a moment again
@@ -87,17 +87,17 @@ class GatewayUpkeep:
                 _log.error("what waits in the journal could not be stored: %s", type(error).__name__)
             await self._pause(_REPLAY_SECONDS)
 
-    def _replay_one(self, entry: Spooled) -> None:
-        keeper_of(self._store_of(entry.tenant), entry.api).replayed(entry)
+    def _replay_one(self, entry: JournalEntry) -> None:
+        recorder_for(self._store_of(entry.tenant), entry.api).replayed(entry)
 
     def _clean(self) -> None:
-        self._spool.tidy()
-        if self._spool.has_aside:
+        self._journal.tidy()
+        if self._journal.has_aside:
             database = self._store_of("local").database
             with database.read() as connection:
                 forgotten = connection.execute(select(func.count()).select_from(tombstone)).scalar_one()
             if forgotten != self._forgotten:
-                self._spool.scrub(partial(_is_forgotten, self._store_of))
+                self._journal.scrub(partial(_is_forgotten, self._store_of))
                 self._forgotten = forgotten
 
     async def _index(self) -> None:
@@ -121,22 +121,24 @@ def journal_folder() -> Path:
 
 def store_left_behind(store_of: Callable[[str], Store]) -> int:
     """Store what gateways left in their journals that run no more; how many requests."""
-    return Spool(journal_folder()).take_over(lambda entry: keeper_of(store_of(entry.tenant), entry.api).replayed(entry))
+    return Journal(journal_folder()).take_over(
+        lambda entry: recorder_for(store_of(entry.tenant), entry.api).replayed(entry)
+    )
 
 
 def clean_journal(store_of: Callable[[str], Store]) -> int:
     """Take forgotten words out of what the journals keep for good; how many requests. Gateways do the rest."""
-    return Spool(journal_folder()).scrub(partial(_is_forgotten, store_of))
+    return Journal(journal_folder()).scrub(partial(_is_forgotten, store_of))
 
 
-def keeper_of(store: Store, api: str) -> ConversationRecorder:
+def recorder_for(store: Store, api: str) -> ConversationRecorder:
     """Return what keeps the requests of an API, as the journal calls it."""
     if api == RESPONSES_API:
-        return ResponseKeeper(store)
+        return ResponseRecorder(store)
     return ConversationRecorder(store, next(one for one in (OPENAI, ANTHROPIC, RESPONSES) if one.name == api))
 
 
-def _is_forgotten(store_of: Callable[[str], Store], entry: Spooled) -> bool:
+def _is_forgotten(store_of: Callable[[str], Store], entry: JournalEntry) -> bool:
     """Return whether an entry holds words that its tenant has forgotten."""
     store = store_of(entry.tenant)
     blocks = store.chain.trace([store.cleaned(one) for one in _said_in(store, entry)]).blocks
@@ -144,7 +146,7 @@ def _is_forgotten(store_of: Callable[[str], Store], entry: Spooled) -> bool:
         return bool(forgotten_among(connection, store.tenant, blocks))
 
 
-def _said_in(store: Store, entry: Spooled) -> list[Message]:
+def _said_in(store: Store, entry: JournalEntry) -> list[Message]:
     """Return all messages of an entry, as far as its request can be read."""
     said = [*entry.messages, *([] if entry.reply is None else [entry.reply])]
     if entry.body is None:
@@ -152,7 +154,7 @@ def _said_in(store: Store, entry: Spooled) -> list[Message]:
     try:
         if entry.api == RESPONSES_API:
             return [*said, *ResponsesRequest.read(entry.body).messages]
-        keeper = keeper_of(store, entry.api)
-        return [*said, *keeper.glanced(read_body(entry.body.encode(), keeper.dialect.list_name))[1].messages]
+        recorder = recorder_for(store, entry.api)
+        return [*said, *recorder.glanced(read_body(entry.body.encode(), recorder.dialect.list_name))[1].messages]
     except (BrokenBody, ValueError, KeyError, TypeError):
         return said

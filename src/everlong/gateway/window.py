@@ -102,10 +102,15 @@ class Windows:
             info = self._priced[name] = self.catalogue.info(name, _endpoint(provider))
         return info
 
-    def size(self, line: LiveConversation, model: str, provider: str, tokens: int, answer_tokens: int) -> RequestSize:
+    def size(
+        self, conversation: LiveConversation, model: str, provider: str, tokens: int, answer_tokens: int
+    ) -> RequestSize:
         """Return how large a request of so many tokens is, beside what it may be."""
-        fixed, head = tokens_of(line, line.fixed_bytes), tokens_of(line, line.head_bytes)
-        return self.limits(model, provider, tokens, answer_tokens, fixed=fixed, head=head, habits=line.habits)
+        fixed, head = (
+            tokens_of(conversation, conversation.fixed_bytes),
+            tokens_of(conversation, conversation.head_bytes),
+        )
+        return self.limits(model, provider, tokens, answer_tokens, fixed=fixed, head=head, habits=conversation.habits)
 
     def limits(
         self,
@@ -142,19 +147,19 @@ class Windows:
         return RequestSize(tokens, window, pace, prices)
 
 
-def tokens_in(line: LiveConversation, sent: int) -> int:
+def tokens_in(conversation: LiveConversation, sent: int) -> int:
     """Estimate the tokens of a body of so many bytes in a conversation: what the API counted, and what came since."""
-    if line.reported is None or sent < line.reported[0]:
-        return tokens_of(line, sent)
-    size, tokens = line.reported
+    if conversation.reported is None or sent < conversation.reported[0]:
+        return tokens_of(conversation, sent)
+    size, tokens = conversation.reported
     return tokens + int((sent - size) * tokens / max(1, size) * _GROWTH)
 
 
-def tokens_of(line: LiveConversation, count: int) -> int:
+def tokens_of(conversation: LiveConversation, count: int) -> int:
     """Estimate the tokens of so many bytes, as dense as the last body of the conversation was."""
-    if line.reported is None:
+    if conversation.reported is None:
         return int(count / _BYTES_PER_TOKEN)
-    size, tokens = line.reported
+    size, tokens = conversation.reported
     return int(count * tokens / max(1, size))
 
 
