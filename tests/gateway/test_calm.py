@@ -85,7 +85,7 @@ def test_what_was_reported_is_known_after_a_restart(tmp_path: Path) -> None:
         with run_gateway(model.url, path, SETTINGS) as running:
             conversations = running.gateway._conversations_of("local", ANTHROPIC)
             read = json.dumps(body(4)).encode()
-            conversation, _ = conversations.recorder.opened(read_body(read, "messages"))
+            conversation, _ = conversations.recorder.open_conversation(read_body(read, "messages"))
             assert conversations.recorder.last_reported(conversation) == (conversation.depths[6], before)
 
 

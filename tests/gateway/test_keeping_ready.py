@@ -23,7 +23,7 @@ def test_who_has_turned_a_request_away_is_not_ready_until_the_journal_has_room(
     monkeypatch.setattr(gateway._journal, "can_write", lambda: False)
     assert _problem(relay) == "", "the database takes what is small"
     with pytest.raises(Refused):
-        gateway._backlog.unkept(OSError(errno.ENOSPC, "no room"), RequestAccount("one"))
+        gateway._backlog.warn_unkept(OSError(errno.ENOSPC, "no room"), RequestAccount("one"))
     assert "had room" in _problem(relay)
     monkeypatch.setattr(gateway._journal, "can_write", lambda: True)
     assert _problem(relay) == ""

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import openai
-import orjson
 import pytest
 
 from everlong.errors import StoreUnavailable
@@ -244,7 +243,7 @@ def test_nothing_of_a_response_stays_in_memory_once_it_is_stored(gpt: openai.Ope
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are stored before their answers are there, and what waits in the journal soon."""
     monkeypatch.setattr("everlong.gateway.upkeep._REPLAY_SECONDS", 0.05)
-    monkeypatch.setattr("everlong.gateway.recorder._PATIENCE", 0.0)
+    monkeypatch.setattr("everlong.gateway.turn_queue._PATIENCE", 0.0)
 
 
 @pytest.mark.usefixtures("quick")
@@ -265,7 +264,7 @@ def test_a_question_is_stored_before_its_answer_is_there(upstream: Upstream, rel
     assert (done.status, done.began, done.has_reply) == ("done", begun.began, True)
 
 
-STEPS = {"asked": ResponseRecorder, "begin": Turns, "finish": Turns, "whole": Turns}
+STEPS = {"place_request": ResponseRecorder, "begin": Turns, "finish": Turns, "whole": Turns}
 
 
 @pytest.mark.usefixtures("quick")
@@ -289,7 +288,7 @@ def test_a_database_that_goes_away_at_any_step_loses_nothing_and_what_follows_fi
 
     upstream.script = slowly
     if failing == "whole":
-        monkeypatch.setattr("everlong.gateway.recorder._PATIENCE", 20.0)
+        monkeypatch.setattr("everlong.gateway.turn_queue._PATIENCE", 20.0)
     monkeypatch.setattr(STEPS[failing], failing, away)
     asked = ["One?", "And two?", "And then three?", "Four in the end?"]
     with run_gateway(upstream.url, str(tmp_path / "store.db")) as running, running.raw() as raw:
@@ -320,7 +319,7 @@ def test_what_a_killed_gateway_left_in_its_journal_is_stored_once(upstream: Upst
     asked = ["One?", "And two?", "And then three?", "Fails."]
 
     def noted(journal: Journal, entry: JournalEntry) -> int:
-        entries.append(JournalEntry(*orjson.loads(orjson.dumps(list(entry)))))
+        entries.append(JournalEntry.from_line(entry.to_line()))
         return put(journal, entry)
 
     def some_fail(exchange: Exchange) -> None:
@@ -338,12 +337,12 @@ def test_what_a_killed_gateway_left_in_its_journal_is_stored_once(upstream: Upst
                 raw.ask(body, "/v1/responses")
         before = {asked: replace(turn, ended=None) for asked, turn in turns_of(running).items()}
         for entry in entries:
-            ResponseRecorder(running.store()).replayed(entry)
+            ResponseRecorder(running.store()).replay(entry)
         after = {asked: replace(turn, ended=None) for asked, turn in turns_of(running).items()}
         assert after == before
         with Store.open(tmp_path / "other.db") as other:
             for entry in [*entries, *entries]:
-                ResponseRecorder(other).replayed(entry)
+                ResponseRecorder(other).replay(entry)
             found = {str(last_words(other, turn)): turn for turn in other.turns.since()}
             assert len(list(other.turns.since())) == len(entries) == len(found) == 4
             last = found[asked[2]]

@@ -6,20 +6,39 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from everlong.errors import NotStored, StoreUnavailable
 from everlong.gateway.journal import Journal, JournalEntry
+from everlong.store.stateless import Sender
+from everlong.store.tree import Branch
+from everlong.store.turns import Past
 
 FOLDER = "journal"
 
 
 def entry(number: int) -> JournalEntry:
-    return JournalEntry(
-        "local", "openai", f"body {number}", None, [], "m", None, None, None, "done", None, float(number)
-    )
+    return JournalEntry("local", "openai", Past(model="m", began=float(number)), f"body {number}")
+
+
+def test_journals_of_earlier_versions_can_be_read() -> None:
+    said, reply = [{"role": "user", "content": "One?"}], {"role": "assistant", "content": "Yes."}
+    first = ["ada", "openai", None, [7, "00ff", 3], said, "m", "talk", reply, {"prompt_tokens": 9}, "done", None, 5.0]
+    turn = Past(reply, model="m", usage={"prompt_tokens": 9}, began=5.0)
+    place = Branch(7, b"\x00\xff", 3)
+    read = JournalEntry.from_line(json.dumps(first).encode())
+    assert read == JournalEntry("ada", "openai", turn, None, place, said, Sender("gateway", "talk"))
+    sender = ["gateway", "talk", "boss", "pi", "/home/ada", "m", False]
+    newer = JournalEntry.from_line(json.dumps([*first, 0.25, ["resp_1"], sender]).encode())
+    assert (newer.turn.cost, newer.turn.names) == (0.25, ["resp_1"])
+    assert newer.sender == Sender("gateway", "talk", "boss", "pi", "/home/ada", "m")
+    opened = JournalEntry.from_line(json.dumps([*first[:7], None, None, "open", None, 5.0]).encode())
+    assert (opened.is_open, opened.turn.model, opened.turn.began) == (True, "m", 5.0)
+    for one in (read, newer, opened):
+        assert JournalEntry.from_line(one.to_line()) == one._replace(turn=replace(one.turn, names=[*one.turn.names]))
 
 
 def test_what_is_stored_leaves_no_file(tmp_path: Path) -> None:
@@ -52,10 +71,10 @@ def test_what_could_not_be_stored_is_tried_again_in_order(tmp_path: Path) -> Non
 def test_what_a_killed_process_left_is_taken_over_once(tmp_path: Path) -> None:
     code = (
         "import os, sys; from pathlib import Path; from everlong.gateway.journal import Journal, JournalEntry\n"
+        "from everlong.store.turns import Past\n"
         f"journal = Journal(Path({str(tmp_path / FOLDER)!r}))\n"
         "for number in range(3):\n"
-        "    one = JournalEntry('local', 'openai', f'body {number}', None, [], 'm', None, None, None, 'done', None,"
-        " float(number))\n"
+        "    one = JournalEntry('local', 'openai', Past(model='m', began=float(number)), f'body {number}')\n"
         "    journal.put(one)\n"
         "os.write(journal._file.handle, b'[\"half of an ent')\n"
         "os.kill(os.getpid(), 9)\n"
@@ -94,8 +113,9 @@ HOLDS = """
 import sys
 from pathlib import Path
 from everlong.gateway.journal import Journal, JournalEntry
+from everlong.store.turns import Past
 journal = Journal(Path(sys.argv[1]))
-journal.put(JournalEntry('local', 'openai', 'body', None, [], 'm', None, None, None, 'done', None, 1.0))
+journal.put(JournalEntry('local', 'openai', Past(model='m', began=1.0), 'body'))
 print('written', flush=True)
 sys.stdin.read()
 """

@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from everlong.context import Summarizer
     from everlong.gateway.conversations import AppliedView, LiveConversation
     from everlong.gateway.engines import Engines, GatewayPlugins, HostedEngine
-    from everlong.gateway.recorder import ConversationRecorder, EndedRequest
+    from everlong.gateway.recorder import ConversationRecorder
     from everlong.gateway.requests import ConversationTurn
     from everlong.gateway.telemetry import Metrics
+    from everlong.gateway.turn_queue import EndedRequest
     from everlong.model import Message
     from everlong.store import Compacted
 
@@ -138,7 +139,7 @@ class Compactor:
         conversation.sent_at = self._clock()
         if not is_due or not self._is_on:
             return
-        await relayed.stored(turn)
+        await relayed.wait_until_stored(turn)
         await self._shrunk(relayed, turn, "preflight", size)
         after = await self._size(relayed, turn)
         if after.is_too_large:
@@ -189,7 +190,7 @@ class Compactor:
 
     async def _heard(self, relayed: RelayedRequest, turn: ConversationTurn, usage: Mapping[str, Any]) -> None:
         assert relayed.engine is not None  # noqa: S101 - asked before
-        await relayed.stored(turn)
+        await relayed.wait_until_stored(turn)
         is_due = await self._by_engine(relayed, partial(relayed.engine.is_due_after, usage))
         if is_due and self._is_on and turn.conversation.branch.id not in self._ahead:
             tokens = int(usage.get("total_tokens") or 0)
@@ -210,7 +211,7 @@ class Compactor:
         """Return the engine of a conversation; None where there is none, or it cannot be had."""
         conversation, recorder, provider = turn.conversation, relayed.conversations.recorder, relayed.route.provider
         if conversation.session is None:
-            await relayed.stored(turn)
+            await relayed.wait_until_stored(turn)
         work = partial(
             engines.of, recorder.store, conversation, turn.model, self.windows.window(turn.model, provider), provider
         )
@@ -231,7 +232,7 @@ class Compactor:
         """Make a request of so many bytes that was refused as too long shorter; False where that does not help."""
         if not self._is_on or turn.is_unwieldy:
             return False
-        await relayed.stored(turn, AWAY_SECONDS)
+        await relayed.wait_until_stored(turn, AWAY_SECONDS)
         if isinstance(error, ContextOverflow):
             self.windows.learn(turn.model, relayed.route.provider, error)
             if error.prompt_tokens:
@@ -326,7 +327,7 @@ class Compactor:
         target: int | None,
     ) -> None:
         is_ahead = reason == "threshold"
-        await relayed.stored(turn)
+        await relayed.wait_until_stored(turn)
         if turn.conversation.view != under:
             return  # it was compacted while the request was under way
         summarizer, engine = choose(), None
@@ -481,7 +482,7 @@ class Compactor:
 def _new_messages(relayed: RelayedRequest, turn: ConversationTurn) -> list[Message]:
     """Return what a request says that the one before it did not; all of it where that is not known."""
     if turn.new is not None or (turn.conversation.habits is not None and turn.conversation.habits.calls):
-        return [] if turn.new is None else turn.new.added.messages
+        return [] if turn.new is None else turn.new.messages
     return [message for one in relayed.dialect.said([e.value for e in turn.read.entries], None) for message in one]
 
 
@@ -494,9 +495,9 @@ def _compacted(
 ) -> Compacted:
     """Compact to a target; where what has to stay needs more than that, to as little as possible."""
     try:
-        return recorder.compacted(conversation, engine, occasion, **options)
+        return recorder.compact(conversation, engine, occasion, **options)
     except TargetUnreachable as unreachable:
-        return recorder.compacted(conversation, engine, occasion, **{**options, "target_tokens": unreachable.least})
+        return recorder.compact(conversation, engine, occasion, **{**options, "target_tokens": unreachable.least})
 
 
 def _place_options(
@@ -508,7 +509,7 @@ def _place_options(
     """Return where a conversation is compacted: one that nobody waits for, as far as it has come by now."""
     if reason != "threshold":  # whoever needs it now gives way to nobody who compacts the same conversation
         return {"lease_seconds": None}
-    at = recorder.newest(conversation)
+    at = recorder.newest_place(conversation)
     if at == conversation.branch:
         return {"at": at}
     return {"at": at, "current_tokens": engine.estimate_tokens(see(recorder.store, at).messages)}
@@ -527,7 +528,7 @@ def _counted(relayed: RelayedRequest, turn: ConversationTurn, body: bytes) -> in
     """Count the tokens of a request by its words, a little more than they are; what was reported counts as it is."""
     if turn.conversation.reported is not None and turn.new is not None:
         counter = MessageCounter(counter_for(turn.model))
-        return turn.conversation.reported[1] + int(counter.total(turn.new.added.messages) * _CAREFUL)
+        return turn.conversation.reported[1] + int(counter.total(turn.new.messages) * _CAREFUL)
     return _counted_words(relayed, turn, body)
 
 

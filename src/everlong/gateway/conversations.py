@@ -152,6 +152,16 @@ class LiveConversation:
             sender=self.sender,
         )
 
+    def to_store(self) -> LiveConversation:
+        """Return a copy for the recorder, without what only the relay uses."""
+        return replace(self, depths=self.depths[:], cache=None, waiting=None, habits=None)
+
+    def move_to(self, stored: LiveConversation) -> None:
+        """Take over the place and the view that the recorder found."""
+        self.branch, self.mark, self.depths = stored.branch, stored.mark, stored.depths
+        self.session, self.session_branch = stored.session, stored.session_branch
+        self.opened, self.view = stored.opened, stored.view
+
     @property
     def _start(self) -> int:
         """Where the conversation begins in its body, behind the system messages."""

@@ -37,8 +37,8 @@ from everlong.gateway.cache_markers import CacheWatch, Marking, Sent
 from everlong.gateway.compaction import Compactor
 from everlong.gateway.conversations import ConversationMemory
 from everlong.gateway.engines import Engines, GatewayPlugins
-from everlong.gateway.formats import RESPONSES, Dialect, hint_of, is_stateless, sender_of
-from everlong.gateway.journal import OPEN, Journal, JournalEntry
+from everlong.gateway.formats import RESPONSES, Dialect, is_stateless, sender_of
+from everlong.gateway.journal import Journal, JournalEntry
 from everlong.gateway.recall import (
     TOOLS,
     HiddenTool,
@@ -49,7 +49,7 @@ from everlong.gateway.recall import (
     has_tools,
     offered,
 )
-from everlong.gateway.recorder import Backlog, ConversationRecorder, EndedRequest
+from everlong.gateway.recorder import ConversationRecorder
 from everlong.gateway.requests import (
     AGAIN_SECONDS,
     AWAY_SECONDS,
@@ -76,6 +76,7 @@ from everlong.gateway.responses_api import (
 from everlong.gateway.stream import Answering, read_beginning, tap_for
 from everlong.gateway.summaries import Earlier, Summaries, earlier_request, spent_by
 from everlong.gateway.telemetry import Metrics
+from everlong.gateway.turn_queue import Backlog, EndedRequest, log_unkept_answer
 from everlong.gateway.upkeep import GatewayUpkeep, journal_folder
 from everlong.gateway.upstream import (
     ClientGone,
@@ -96,6 +97,7 @@ from everlong.providers.failures import classify_answer
 from everlong.store import Store
 from everlong.store.leases import take
 from everlong.store.opening import redacted_message
+from everlong.store.turns import Past
 from everlong.tokens import counter_for
 
 if TYPE_CHECKING:
@@ -577,7 +579,7 @@ class Gateway:
             conversation, store = turn.conversation, relayed.conversations.recorder.store
 
             async def look_up(lookups: list[RecallLookup], tokens: int, sent: bytes) -> dict[str, str]:
-                await relayed.stored(turn)
+                await relayed.wait_until_stored(turn)
                 room = await self._compactor.left_for_lookups(relayed, turn, tokens, sent)
                 call = None if relayed.engine is None else relayed.engine.call
                 counter = counter_for(turn.model)
@@ -609,7 +611,7 @@ class Gateway:
         turn = relayed.turn
         if turn is None:
             if relayed.is_unstored:
-                self._spool_whole(relayed, ended)
+                self._journal_whole(relayed, ended)
             return
         account = relayed.account
         account.session, account.branch = turn.conversation.session, turn.conversation.branch.id
@@ -647,11 +649,9 @@ class Gateway:
             problem = await self._backlog.note(relayed.conversations, turn, relayed.account)
         elif relayed.is_unstored:
             try:
-                relayed.noted = self._journal.put_request(
-                    self._whole_entry(relayed, EndedRequest())._replace(status=OPEN)
-                )
+                relayed.noted = self._journal.put_request(_whole_entry(relayed, None))
             except OSError as error:
-                problem = self._backlog.unkept(error, relayed.account)
+                problem = self._backlog.warn_unkept(error, relayed.account)
         if problem:
             relayed.warning = header_text(problem)
 
@@ -669,38 +669,17 @@ class Gateway:
             return "neither the journal nor the database can be written"
         return ""
 
-    def _spool_whole(self, relayed: RelayedRequest, ended: EndedRequest) -> None:
-        """Keep what came of a request of a conversation that could not even be looked up."""
-        entry, noted = self._whole_entry(relayed, ended), relayed.noted
+    def _journal_whole(self, relayed: RelayedRequest, ended: EndedRequest) -> None:
+        """Keep the turn of a request whose conversation could not even be looked up, until the database is back."""
+        entry = _whole_entry(relayed, ended)
         try:
             self._journal.keep(self._journal.put(entry), entry)
         except OSError as error:
-            kept = "kept in memory until there is room" if self._journal.hold(entry, noted) else "lost"
-            _log.error("an answer is neither in the journal nor in the database: %s", type(error).__name__)
-            relayed.warning = header_text(f"{kept}: {error}")
+            is_held = self._journal.hold(entry, relayed.noted)
+            relayed.warning = header_text(f"{log_unkept_answer(error, is_held=is_held)}: {error}")
         else:
-            if noted is not None:
-                self._journal.done(noted)
-
-    def _whole_entry(self, relayed: RelayedRequest, ended: EndedRequest) -> JournalEntry:
-        store = relayed.conversations.recorder.store
-        body = meant(plain(relayed.body, relayed.encoding))
-        return JournalEntry(
-            tenant=store.tenant,
-            api=relayed.dialect.name,
-            body=dumped(store.cleaned(body)).decode(),
-            at=None,
-            messages=[],
-            model=str(body.get("model") or "") or None,
-            hint=hint_of(relayed.request.headers),
-            reply=None if ended.message is None else store.cleaned(ended.message),
-            usage=ended.usage,
-            status=ended.status,
-            error=ended.error,
-            began=relayed.account.started,
-            cost=ended.cost,
-            sender=sender_of(relayed.request.headers),
-        )
+            if relayed.noted is not None:
+                self._journal.done(relayed.noted)
 
     def _abandon(self, relayed: RelayedRequest) -> None:
         """The client has hung up."""
@@ -727,6 +706,16 @@ def _sent(relayed: RelayedRequest, turn: ConversationTurn, draft: Draft, body: b
     layout: Layout = "anthropic" if relayed.dialect.name == "anthropic" else "openai"
     provider, lead, is_items = relayed.route.cached_as, turn.conversation.lead, relayed.dialect is RESPONSES
     return Sent(draft, body, turn.model, provider, layout, lead, view, turn.began, is_items)
+
+
+def _whole_entry(relayed: RelayedRequest, ended: EndedRequest | None) -> JournalEntry:
+    """Return the journal entry of a request whose conversation is not known; None says that it is not answered yet."""
+    store, began = relayed.conversations.recorder.store, relayed.account.started
+    body = meant(plain(relayed.body, relayed.encoding))
+    model = str(body.get("model") or "") or None
+    turn = Past(model=model, began=began) if ended is None else ended.turn(store.cleaned, model, began)
+    words, sender = dumped(store.cleaned(body)).decode(), sender_of(relayed.request.headers)
+    return JournalEntry(store.tenant, relayed.dialect.name, turn, words, sender=sender, is_open=ended is None)
 
 
 def _is_of_store(error: Exception) -> bool:

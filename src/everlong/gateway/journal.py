@@ -1,11 +1,12 @@
 """The gateway's journal: a request is in a file before it goes upstream, its answer before the client has all of it.
 
-From there it goes into the database, many requests in one transaction. A process that is killed in between, or a
-database that is away for a while, loses nothing: what is in a file and not in the database is stored by whoever runs
-next. Each entry is one line. Entries that cannot be stored for another reason than the database being away are put
-aside, not thrown away. What is stored leaves the journal within seconds.
+From there turns go into the database, many in one transaction. While the database is away, or if the process is killed
+in between, the journal keeps them: `upkeep` stores them once the database is back, and the next gateway stores what a
+killed one left behind. Entries that the database refuses for another reason are put aside in a file, not thrown away.
+Stored entries leave the journal within seconds.
 
-A gateway holds a lock on each of its files for as long as it lives; a file that can be locked was left behind.
+A gateway holds a lock on each of its files as long as it lives; a file that can be locked was left behind. The journal
+shares no memory with the relay: entries are plain values that can be pickled (see `turn_queue`).
 """
 
 from __future__ import annotations
@@ -30,17 +31,18 @@ from everlong.errors import EverlongError, StoreBusy, StoreFull, StoreUnavailabl
 from everlong.gateway.body import dumped
 from everlong.model import Message
 from everlong.store.stateless import Sender
+from everlong.store.tree import Branch
+from everlong.store.turns import Past
 
-__all__ = ["AWAY", "OPEN", "Journal", "JournalEntry"]
+__all__ = ["AWAY", "Journal", "JournalEntry"]
 
 AWAY = (StoreUnavailable, StoreBusy, StoreFull, OSError)
 """What a database says, or does not say, that is away."""
 
-OPEN = "open"
-"""The status of a request of which nothing has come yet."""
-
+_OPEN = "open"
+"""The status, in the file, of a request that has not been answered."""
 _FULL = 4_000_000
-"""A file of this size is not written to any more."""
+"""Bytes after which a new file is begun."""
 _RESERVE = 1_000_000
 """Bytes of the disk that are kept for the answers to requests that have gone out."""
 _ROOM = 65_536
@@ -51,35 +53,58 @@ _MOST_HELD = 1_000
 
 
 class JournalEntry(NamedTuple):
-    """One request with what came of it."""
+    """One request with the record of its turn, which the store takes as it is."""
 
     tenant: str
     api: str
-    body: str | None
-    """The whole body, where the conversation was not known; else it says where it belongs and what it adds."""
-    at: tuple[int, str, int] | None
-    messages: list[Message]
-    model: str | None
-    hint: str | None
-    reply: Message | None
-    usage: dict[str, Any] | None
-    status: str
-    error: str | None
-    began: float
-    cost: float = 0.0
-    """US dollars."""
-    names: Sequence[str] = ()
-    """What later requests may call the reply."""
-    sender: Sender | Sequence[Any] | None = None
-    """The sender; a list of its field values when read from the file."""
+    turn: Past
+    """The finished turn; of an open one, only its model and when it began are known."""
+    body: str | None = None
+    """The whole request, if its conversation was not known. Otherwise ``at`` and ``messages`` tell what it adds."""
+    at: Branch | None = None
+    messages: Sequence[Message] = ()
+    sender: Sender = Sender("gateway")
+    is_open: bool = False
+    """True if the upstream has not answered yet."""
 
-    @property
-    def sent_by(self) -> Sender:
-        """Return the sender."""
-        told = self.sender
-        if isinstance(told, Sender):
-            return told
-        return Sender("gateway", self.hint) if told is None else Sender(*told)
+    def to_line(self) -> bytes:
+        """Return the entry as a line of a journal file."""
+        return dumped(self._values()) + b"\n"
+
+    def to_refused_line(self, error: Exception) -> bytes:
+        """Return the entry as a line of the file of entries that were put aside, with the reason."""
+        return dumped([str(error), *self._values()]) + b"\n"
+
+    def _values(self) -> list[Any]:
+        turn, at = self.turn, self.at
+        return [
+            *(self.tenant, self.api, self.body, None if at is None else (at.id, at.head.hex(), at.depth)),
+            *(self.messages, turn.model, self.sender.session, turn.reply, turn.usage),
+            *(_OPEN if self.is_open else turn.status, turn.error, turn.began, turn.cost, turn.names),
+            astuple(self.sender),
+        ]
+
+    @classmethod
+    def from_line(cls, line: bytes) -> JournalEntry:
+        """Read a line of a journal file; `ValueError` or `TypeError` if it is broken."""
+        return cls._of(orjson.loads(line))
+
+    @classmethod
+    def from_refused_line(cls, line: bytes) -> JournalEntry:
+        """Read a line of the file of entries that were put aside; raises like `from_line`."""
+        return cls._of(orjson.loads(line)[1:])
+
+    @classmethod
+    def _of(cls, values: list[Any]) -> JournalEntry:
+        """Read the values of a line; older gateways wrote neither cost, names nor sender."""
+        tenant, api, body, at, messages, model, hint, reply, usage, status, error, began, *newer = values
+        absent: list[Any] = [0.0, (), None]
+        cost, names, told = [*newer, *absent[len(newer) :]]
+        is_open = status == _OPEN
+        turn = Past(reply, model, None, usage, cost, "done" if is_open else status, error, began, names)
+        place = None if at is None else Branch(at[0], bytes.fromhex(at[1]), at[2])
+        sender = Sender("gateway", hint) if told is None else Sender(*told)
+        return cls(tenant, api, turn, body, place, messages, sender, is_open)
 
 
 @dataclass(slots=True)
@@ -145,7 +170,7 @@ class Journal:
 
         Raises `OSError` where there is no room for it, or would be none for its answer.
         """
-        line = _line(list(_told(entry)))
+        line = entry.to_line()
         with self._lock:
             file = self._opened()
             file.make_reserve()
@@ -153,7 +178,7 @@ class Journal:
 
     def put(self, entry: JournalEntry) -> int:
         """Write what came of a request; its number. Raises `OSError` where there is no room for it."""
-        line = _line(list(_told(entry)))
+        line = entry.to_line()
         with self._lock:
             try:
                 return self._add(line)
@@ -326,7 +351,7 @@ class Journal:
 
     def _stored_line(self, line: bytes, store: Callable[[JournalEntry], None]) -> int:
         try:
-            entry = JournalEntry(*orjson.loads(line))
+            entry = JournalEntry.from_line(line)
         except (ValueError, TypeError):  # the process was killed while it wrote the last one
             return 0
         self._put_aside_or(store, entry)
@@ -346,7 +371,7 @@ class Journal:
             while (handle := _locked(self._folder / _ASIDE, os.O_RDWR | os.O_CREAT | os.O_APPEND)) is None:
                 time.sleep(0.01)
             try:
-                os.write(handle, _line([str(error), *_told(entry)]))
+                os.write(handle, entry.to_refused_line(error))
             finally:
                 os.close(handle)
 
@@ -375,14 +400,6 @@ class Journal:
             finally:
                 os.close(handle)
         return gone
-
-
-def _told(entry: JournalEntry) -> JournalEntry:
-    return entry._replace(sender=astuple(entry.sender)) if isinstance(entry.sender, Sender) else entry
-
-
-def _line(values: list[Any]) -> bytes:
-    return dumped(values) + b"\n"
 
 
 def _write_all(handle: int, data: bytes) -> None:
@@ -417,7 +434,7 @@ def _allocate(path: Path, size: int) -> None:
 def _is_gone(line: bytes, is_forgotten: Callable[[JournalEntry], bool]) -> bool:
     """Return whether an entry that was put aside holds forgotten words; one that cannot be read is kept."""
     try:
-        return is_forgotten(JournalEntry(*orjson.loads(line)[1:]))
+        return is_forgotten(JournalEntry.from_refused_line(line))
     except (ValueError, TypeError):
         return False
 

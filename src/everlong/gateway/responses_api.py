@@ -30,10 +30,11 @@ from everlong.gateway.body import (
     spliced,
 )
 from everlong.gateway.formats import OPENAI, RESPONSES, messages_of, sender_of
-from everlong.gateway.recorder import EndedRequest, too_much_new
+from everlong.gateway.recorder import too_much_new
 from everlong.gateway.requests import WARNING, header_text
 from everlong.gateway.response_recorder import ResponseTurn, TenantResponses, read_asked
 from everlong.gateway.stream import tap_for
+from everlong.gateway.turn_queue import EndedRequest
 from everlong.gateway.upstream import (
     ClientGone,
     Relay,
@@ -67,9 +68,9 @@ if TYPE_CHECKING:
     from everlong.gateway.body import Read
     from everlong.gateway.budget import Budget
     from everlong.gateway.formats import ResponsesRequest
-    from everlong.gateway.recorder import Backlog
     from everlong.gateway.routing import Route, Routes
     from everlong.gateway.stream import StreamTap, WholeTap
+    from everlong.gateway.turn_queue import Backlog
 
 __all__ = [
     "COMPACT_PATH",
@@ -215,7 +216,7 @@ class Responder:
     async def _check_new(self, said: ResponsesRequest, known: TenantResponses) -> None:
         """Refuse a request with more new blocks than others can wait for."""
         blocks = sum(max(1, len(parts_of(message))) for message in said.messages)
-        if blocks > self._most_new and await asyncio.to_thread(known.count_new, said) > self._most_new:
+        if blocks > self._most_new and await asyncio.to_thread(known.recorder.count_new, said) > self._most_new:
             raise too_much_new(self._most_new)
 
     async def _answer(

@@ -24,7 +24,7 @@ from everlong.gateway.recall import (
     lookups_in,
     without_lookups,
 )
-from everlong.gateway.recorder import EndedRequest
+from everlong.gateway.turn_queue import EndedRequest
 from everlong.gateway.upstream import Stream, answered, comes_whole, is_whole, next_chunk, streamed
 from everlong.providers.failures import classify_answer
 

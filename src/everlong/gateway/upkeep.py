@@ -88,7 +88,7 @@ class GatewayUpkeep:
             await self._pause(_REPLAY_SECONDS)
 
     def _replay_one(self, entry: JournalEntry) -> None:
-        recorder_for(self._store_of(entry.tenant), entry.api).replayed(entry)
+        recorder_for(self._store_of(entry.tenant), entry.api).replay(entry)
 
     def _clean(self) -> None:
         self._journal.tidy()
@@ -122,7 +122,7 @@ def journal_folder() -> Path:
 def store_left_behind(store_of: Callable[[str], Store]) -> int:
     """Store what gateways left in their journals that run no more; how many requests."""
     return Journal(journal_folder()).take_over(
-        lambda entry: recorder_for(store_of(entry.tenant), entry.api).replayed(entry)
+        lambda entry: recorder_for(store_of(entry.tenant), entry.api).replay(entry)
     )
 
 
@@ -148,13 +148,13 @@ def _is_forgotten(store_of: Callable[[str], Store], entry: JournalEntry) -> bool
 
 def _said_in(store: Store, entry: JournalEntry) -> list[Message]:
     """Return all messages of an entry, as far as its request can be read."""
-    said = [*entry.messages, *([] if entry.reply is None else [entry.reply])]
-    if entry.body is None:
-        return said
-    try:
-        if entry.api == RESPONSES_API:
-            return [*said, *ResponsesRequest.read(entry.body).messages]
-        recorder = recorder_for(store, entry.api)
-        return [*said, *recorder.glanced(read_body(entry.body.encode(), recorder.dialect.list_name))[1].messages]
-    except (BrokenBody, ValueError, KeyError, TypeError):
-        return said
+    said = [*entry.messages, *([] if entry.turn.reply is None else [entry.turn.reply])]
+    if entry.body is not None:
+        with suppress(BrokenBody, ValueError, KeyError, TypeError):
+            if entry.api == RESPONSES_API:
+                said += ResponsesRequest.read(entry.body).messages
+            else:
+                recorder = recorder_for(store, entry.api)
+                read = read_body(entry.body.encode(), recorder.dialect.list_name)
+                said += recorder.read_conversation(read)[1].messages
+    return said
