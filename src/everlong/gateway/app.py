@@ -1,4 +1,4 @@
-"""The routes of the gateway, and what is checked before any of them: host, key, limits, room to keep the request."""
+"""The gateway's routes, and the checks before each of them: host, key, limits, size."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ __all__ = [
 Handler: TypeAlias = Callable[[web.Request, RequestAccount], Awaitable[web.StreamResponse]]
 
 _HUNG_UP = 499
-"""The status in the books of a request whose client has gone; nobody is sent it."""
+"""The status in the log for a request whose client has hung up; it is never sent."""
 
 
 class Front:
-    """Takes requests in, and keeps account of them."""
+    """The entrance: it lets requests in and keeps account of them."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Front:
     def endpoint(
         self, name: str, handler: Handler, *, is_open: bool = False
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """A handler for the web application; an open one needs no key, and counts towards no limit."""
+        """Return a handler for the web application; one that ``is_open`` needs no key and counts towards no limit."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             account = request[ACCOUNT] = _account(request, name)
@@ -115,7 +115,7 @@ class Front:
         return handle
 
     async def drained(self, seconds: float) -> int:
-        """Take nothing more in, and wait until all is done; how many requests are not, when the time is over."""
+        """Take no more requests, and wait until all are done; return how many are not when the time is over."""
         self.is_draining = True
         self._idle = asyncio.Event()
         if self.metrics.in_flight:
@@ -147,7 +147,7 @@ class Front:
             return refusal(request, Refused(500, "the gateway failed; its log has a line with this request's id"))
 
     def _check_headers(self, request: web.Request) -> None:
-        """Refuse a request that was sent to another host, or would have headers left out that decide about it."""
+        """Refuse a request to another host, or one that would have a deciding header left out."""
         self.guard.check_host(request.headers.get("Host"))
         if (name := misnamed_header(request.headers.items())) is not None:
             raise Refused(400, f"the header {name} is none of one connection, but Connection names it", close=True)
@@ -180,7 +180,7 @@ class Front:
                 account.cost = await asyncio.shield(asyncio.ensure_future(account.charge.close()))
 
     async def _body(self, request: web.Request, most: int) -> bytes:
-        """The whole body; it stays with the request."""
+        """Return the whole body; it stays with the request."""
         if (request.content_length or 0) > most:
             raise self._too_large(most)
         if request.content.is_eof():
@@ -216,7 +216,7 @@ _OPENAI_PATHS = ("/v1/chat/", "/v1/responses", "/v1/completions", "/v1/embedding
 
 
 def dialect_of(request: web.BaseRequest) -> Dialect:
-    """Return the API that a client speaks: the one whose path it is, else the one whose headers it sends."""
+    """Return the API of a request: by its path, or else by its headers."""
     if request.path.startswith(_ANTHROPIC_PATHS):
         return ANTHROPIC
     if request.path.startswith(_OPENAI_PATHS):
@@ -238,7 +238,7 @@ def _account(request: web.Request, name: str) -> RequestAccount:
 
 
 def refusal(request: web.BaseRequest, refused: Refused) -> web.Response:
-    """What a client is told whose request is not served."""
+    """Return the answer to a request that is refused."""
     response = web.json_response(dialect_of(request).error(refused.status, refused.message), status=refused.status)
     if refused.retry_after is not None:
         response.headers["Retry-After"] = str(max(1, int(-(-refused.retry_after // 1))))
@@ -254,7 +254,7 @@ def _length(response: web.StreamResponse) -> int:
 
 
 def _place(error: BaseException) -> str:
-    """What broke and where, without its message, which may quote a request."""
+    """Return the class and place of an error, without its message, which may quote a request."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -265,7 +265,7 @@ def _place(error: BaseException) -> str:
 
 
 class _WithoutWords(logging.Filter):
-    """Takes what was sent out of a record; the kind of an error is enough to look for it."""
+    """A filter that takes the message out of a log record, because it may quote a request; the kind of the error stays."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -276,7 +276,7 @@ class _WithoutWords(logging.Filter):
 
 
 def server_logger() -> logging.Logger:
-    """A logger for the HTTP server, whose own would write down pieces of requests."""
+    """Return a logger for the HTTP server; the server's own would log pieces of requests."""
     logger = logging.getLogger("everlong.gateway.http")
     if not any(isinstance(one, _WithoutWords) for one in logger.filters):
         logger.addFilter(_WithoutWords())
@@ -287,7 +287,7 @@ _DOTS = re.compile(r"(^|[/\\])\.\.?([/\\]|$)")
 
 
 def safe_target(request: web.BaseRequest) -> str:
-    """The path and the query that a client asks for; `Refused` where they would lead elsewhere."""
+    """Return the path and query of a request; `Refused` if they lead outside of the API."""
     target = request.raw_path
     if not target.startswith("/"):
         target = request.path_qs
@@ -301,7 +301,7 @@ def safe_target(request: web.BaseRequest) -> str:
 async def whole_answer(
     relay: Relay, request: web.Request, account: RequestAccount, route: Route, body: bytes, seconds: float
 ) -> tuple[ClientResponse, bytes]:
-    """The upstream's answer to a request, which has to come within some seconds."""
+    """Return the upstream's answer to a request; `Refused` if it takes too long."""
     try:
         async with asyncio.timeout(seconds):
             upstream = await _sent(relay, request, account, route, body)
@@ -348,7 +348,7 @@ def _unreachable(route: Route, error: BaseException) -> Refused:
 
 
 _MODELS_SECONDS = 2.5
-"""Some clients wait three seconds for the list of models."""
+"""Seconds to wait for the list of models; some clients wait three."""
 _COUNT_SECONDS = 20.0
 _READY_SECONDS = 2.0
 _VERSION = version("everlong")  # which is looked up on the disk
@@ -362,18 +362,18 @@ SERVER_OPTIONS: dict[str, Any] = {
     "max_line_size": MAX_HEADER_BYTES,
     "max_field_size": MAX_HEADER_BYTES,
 }
-"""How the application has to be run."""
+"""Options with which the application has to be run."""
 
 
 def make_front(gateway: Gateway) -> Front:
-    """The way in for a gateway, as its settings say; without a log."""
+    """Return the entrance of a gateway as its settings define it, without a log."""
     settings = gateway.settings.gateway
     limits = KeyLimits(settings.body_megabytes * 1_000_000)
     return Front(Guard(settings), limits, gateway.metrics, body_seconds=settings.body_seconds)
 
 
 def make_app(gateway: Gateway, front: Front | None = None, counting: Counting | None = None) -> web.Application:
-    """A web application around a gateway."""
+    """Return a web application around a gateway."""
     front = front or make_front(gateway)
     keys = gateway.settings.gateway.keys.values()
     largest = max([front.limits.most_bytes, *(1_000_000 * (key.body_megabytes or 0) for key in keys)])
@@ -415,10 +415,10 @@ class _Endpoints:
     # -- conversations -------------------------------------------------------------------------------------------------
 
     async def chat(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
-        return await self._converse(request, OPENAI, account)
+        return await self._gateway.converse(request, OPENAI, account.tenant)
 
     async def messages(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
-        return await self._converse(request, ANTHROPIC, account)
+        return await self._gateway.converse(request, ANTHROPIC, account.tenant)
 
     async def responses(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
         return await self._gateway.respond(request, account.tenant)
@@ -429,9 +429,6 @@ class _Endpoints:
             raise Refused(426, "the gateway speaks HTTP here, and no WebSocket", close=True)
         return await self.other(request, account)
 
-    async def _converse(self, request: web.Request, dialect: Dialect, account: RequestAccount) -> web.StreamResponse:
-        return await self._gateway.converse(request, dialect, account.tenant)
-
     # -- around them ---------------------------------------------------------------------------------------------------
 
     async def models(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
@@ -440,7 +437,7 @@ class _Endpoints:
         return answered(upstream, data, {})
 
     async def count_tokens(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
-        """What the upstream counts in what would be sent to it; where it has no such endpoint, our own count."""
+        """Answer with the upstream's count of the body as it would be sent; with our own if it has no such endpoint."""
         body = await request.read()
         await checked_structure(body, self._gateway.settings.gateway.body_values)
         try:
@@ -469,7 +466,7 @@ class _Endpoints:
         return web.json_response({"input_tokens": count})
 
     async def other(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
-        """Pass on what is not ours; a key of the gateway's opens only what the gateway knows, unless it may more."""
+        """Pass on requests to other paths; a key of the gateway opens only the known paths unless it may more."""
         safe_target(request)
         caller = account.caller
         if caller is not None and caller.spoken and caller.limits is not None and not caller.limits.other_paths:
@@ -512,7 +509,7 @@ class _Endpoints:
         return web.json_response(about)
 
     async def ready(self, request: web.Request, account: RequestAccount) -> web.Response:
-        """Whether requests should be sent here: the database answers, they can be kept, and nobody has said stop."""
+        """Tell whether requests should be sent here: the database answers, they can be kept, and no stop was asked for."""
         del request, account
         if self._front.is_draining:
             return web.json_response({"status": "not ready", "problem": "draining"}, status=503)

@@ -66,22 +66,22 @@ _OPENING, _CLOSING = frozenset(b"[{"), frozenset(b"]}")
 _NO_SIGNS = re.compile(rb'[^"\[\]{},]+')
 _LONG_NUMBER = re.compile(rb"\d{19}")
 _LONG_DIGITS = 19
-"""A number of so many digits may not fit into 64 bits."""
+"""Digits of a number that may not fit into 64 bits."""
 _PIECE = 1 << 20
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NO_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
 _LARGE = 50_000
-"""In more bytes than these, digits are looked for where numbers stand: images are full of them."""
+"""Bytes of a large body, in which digits are looked for only where numbers stand: images are full of them."""
 _STEP, _SPACE_STEP = 1 << 18, 1 << 10
 
 MOST_IN_ONE = 30_000
-"""Values in one message, or in one field beside the messages: what is done to a whole message takes a moment."""
+"""Values in one message, or in one field beside the messages; work on a whole message holds up the event loop."""
 _MOST_FIELDS = 500
 
 Change = tuple[int, int, bytes]
-"""A stretch of a body, and what stands there instead."""
+"""A stretch of a body, and the bytes that replace it."""
 Stretch = tuple[int, int]
-"""Where a value begins, and where it has ended."""
+"""The beginning and the end of a value."""
 
 
 class BrokenBody(ValueError):  # noqa: N818 - what a body is that cannot be read
@@ -116,7 +116,7 @@ class Read:
     """The place of its closing bracket."""
     entries: list[Span]
     values: dict[str, Any] = field(default_factory=dict)
-    """What fields mean, as far as it was asked."""
+    """The values of fields, as far as they were asked for."""
 
     def field(self, name: str) -> Any:
         """The value of a field; None where there is none."""
@@ -135,7 +135,7 @@ class Read:
 
 
 def read_body(body: bytes, list_name: str) -> Read:
-    """Read a whole body; `BrokenBody` where it has no such list."""
+    """Read a whole body; `BrokenBody` if it has no such list."""
     scanner = _scanner(body, 0)
     before = scanner.fields_until(list_name)
     start = scanner.place
@@ -148,7 +148,7 @@ def read_body(body: bytes, list_name: str) -> Read:
 
 
 def read_more(body: bytes, known: Read, place: int, list_name: str = "messages") -> Read:
-    """Read a body that is the same as a known one up to a place, which is the end of an entry of its list."""
+    """Read the rest of a body that is the same as a known one up to a place, which is the end of an entry of its list."""
     scanner = _scanner(body, place)
     entries = scanner.entries(goes_on=place > known.start)
     end = scanner.place - 1
@@ -159,13 +159,13 @@ def read_more(body: bytes, known: Read, place: int, list_name: str = "messages")
 
 
 def fields_at(body: bytes, place: Stretch) -> dict[str, Stretch]:
-    """Where the values of an object stand that is somewhere in a body; the last one of several with one name."""
+    """Return the places of an object's values in a body; of several with one name, the last one's."""
     scanner = _scanner(body, *place)
     return dict(scanner.places("{", "}", named=True))
 
 
 def read_fields(body: bytes) -> dict[str, Stretch]:
-    """Where the values of a whole body stand; `BrokenBody` where it is no object, is no UTF-8, or says something twice.
+    """Return the places of a body's values; `BrokenBody` if it is no object, no UTF-8, or says something twice.
 
     Names that differ in case only count as the same: some upstreams read them so.
     """
@@ -179,7 +179,7 @@ def read_fields(body: bytes) -> dict[str, Stretch]:
 
 
 def model_in(body: bytes) -> str | None:
-    """Return the model that a body names, also where it cannot be read otherwise; None where that is not certain."""
+    """Return the model that a body names, even if the rest cannot be read; None if it is not certain."""
     try:
         place = read_fields(body).get("model")
         model = None if place is None else meant(body[slice(*place)])
@@ -189,13 +189,13 @@ def model_in(body: bytes) -> str | None:
 
 
 def items_at(body: bytes, place: Stretch) -> list[Stretch]:
-    """Where the items of a list stand that is somewhere in a body."""
+    """Return the places of a list's items in a body."""
     scanner = _scanner(body, *place)
     return [found for _, found in scanner.places("[", "]", named=False)]
 
 
 def spliced(body: bytes, changes: Iterable[Change]) -> bytes:
-    """The body with some stretches replaced; they must not overlap."""
+    """Return the body with some stretches replaced; they must not overlap."""
     parts: list[bytes] = []
     place = 0
     for start, end, instead in sorted(changes, key=lambda change: change[:2]):
@@ -206,7 +206,7 @@ def spliced(body: bytes, changes: Iterable[Change]) -> bytes:
 
 
 def dumped(value: Any) -> bytes:
-    """A value as JSON, the same bytes every time."""
+    """Return a value as JSON, the same bytes every time."""
     try:
         return write_in_steps(value, orjson.dumps)
     except TypeError:  # a lone surrogate, or a number that is too large for it
@@ -214,7 +214,7 @@ def dumped(value: Any) -> bytes:
 
 
 class _Numbers:
-    """Looks at numbers while they are scanned. By itself, so that no scanner holds itself, and a body, in memory."""
+    """A check of numbers while they are scanned. It is an object of its own, so that no scanner keeps itself in memory."""
 
     def __init__(self) -> None:
         self.has_long = False
@@ -225,7 +225,7 @@ class _Numbers:
 
 
 class _Scanner:
-    """Walks through a body. One byte is one sign here; what texts mean is read from their bytes afterwards."""
+    """A scanner of a body. It treats one byte as one character; texts are decoded from their bytes afterwards."""
 
     def __init__(self, body: bytes, place: int, end: int | None = None) -> None:
         self._body = body
@@ -389,7 +389,7 @@ class _Scanner:
 
 
 class _LongScanner(_Scanner):
-    """Walks through a long body in small steps, on its bytes.
+    """A scanner of a long body, in small steps on its bytes.
 
     Values are told apart here, and judged where somebody asks what they mean.
     """
@@ -475,7 +475,7 @@ def _scanner(body: bytes, place: int, end: int | None = None) -> _Scanner:
 
 
 def meant(data: bytes, *, has_long: bool | None = None) -> Any:
-    """What some JSON means; `BrokenBody` where it is none."""
+    """Return the value of some JSON; `BrokenBody` if it is none."""
     if has_long is None:
         has_long = _LONG_NUMBER.search(data) is not None if len(data) < _LARGE else _scanner(data, 0).has_long()
 
@@ -492,7 +492,7 @@ def meant(data: bytes, *, has_long: bool | None = None) -> Any:
 
 
 def structure(data: bytes, start: int, most: int, stop: int | None = None) -> tuple[int, bytes]:
-    """Return how many values JSON has, and its brackets, all written as ``[`` and ``]``; texts are left out.
+    """Return the number of values in JSON, and its brackets, all written as ``[`` and ``]``; texts are left out.
 
     Looks no further once there are more than so many values.
     """
@@ -516,11 +516,11 @@ _BETWEEN = b", \t\n\r"
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A body as it is to be sent, as far as it has come."""
+    """A body on its way to the upstream, with the changes made so far."""
 
     body: bytes
     fields: Mapping[str, Stretch]
-    """Where the values of its fields stand, the list of messages left out."""
+    """The places of its fields' values, without the list of messages."""
     start: int
     """The place after the list's opening bracket."""
     ends: Sequence[int]
@@ -557,22 +557,22 @@ class Draft:
 
 
 def draft_of(body: bytes, read: Read, ends: Sequence[int]) -> Draft:
-    """A body as it came."""
+    """Return a body as it came."""
     return Draft(body, {**read.before, **read.after}, read.start, ends)
 
 
 def _begin(changes: Sequence[Change], place: int) -> int:
-    """Where what begins at a place begins after some changes."""
+    """Return the new place of something that begins at a place, after some changes."""
     return place + sum(len(new) - (end - start) for start, end, new in changes if end <= place)
 
 
 def _end(changes: Sequence[Change], place: int) -> int:
-    """Where what ends at a place ends after some changes; what is put in right there comes after it."""
+    """Return the new place of something that ends at a place, after some changes; insertions there come after it."""
     return place + sum(len(new) - (end - start) for start, end, new in changes if start < place and end <= place)
 
 
 MAX_PLAIN_BYTES = 256_000_000
-"""What a compressed body may come to; a few bytes can be made to stand for very many."""
+"""Bytes that a compressed body may unpack to; a few bytes can stand for very many."""
 
 _READABLE = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd", "identity"})
 _ERRORS = (zlib.error, zstandard.ZstdError, brotli.error)
@@ -580,15 +580,15 @@ _MAGIC = {"gzip": b"\x1f\x8b", "x-gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd
 
 
 class Unreadable(ValueError):  # noqa: N818 - what a body is that cannot be read
-    """Bytes in an encoding that is not known here, or that are not what it says."""
+    """Bytes in an unknown encoding, or not in the encoding that was named."""
 
 
 class TooLarge(Unreadable):
-    """Bytes that come to more than is allowed once they are unpacked."""
+    """Bytes that unpack to more than is allowed."""
 
 
 def readable_of(accepted: str) -> str:
-    """What a client accepts, without the encodings that nobody here can read."""
+    """Return the encodings that a client accepts, without those that the gateway cannot read."""
     offers = [offer.strip() for offer in accepted.split(",")]
     kept = [offer for offer in offers if offer.partition(";")[0].strip().lower() in _READABLE]
     if len(kept) == len(offers):
@@ -597,14 +597,14 @@ def readable_of(accepted: str) -> str:
 
 
 def is_compressed(data: bytes, encoding: str) -> bool:
-    """Whether a body still is in the encoding that its headers name; some servers unpack it and leave the header."""
+    """Return whether a body is in the encoding that its headers name; some servers unpack it and leave the header."""
     kind = encoding.strip().lower()
     magic = _MAGIC.get(kind)
     return kind not in {"", "identity"} and (magic is None or data.startswith(magic))
 
 
 def plain(data: bytes, encoding: str, most: int = MAX_PLAIN_BYTES) -> bytes:
-    """A whole body without its encoding; `Unreadable` where that is not possible or comes to too much."""
+    """Return a whole body without its encoding; `Unreadable` if that fails or unpacks to too much."""
     kind = encoding.strip().lower()
     if kind in {"", "identity"}:
         return data
@@ -627,7 +627,7 @@ def plain(data: bytes, encoding: str, most: int = MAX_PLAIN_BYTES) -> bytes:
 
 
 def decoder(encoding: str) -> Callable[[bytes], bytes]:
-    """Reads a stream in an encoding, piece by piece; `Unreadable` where a piece cannot be read."""
+    """Return a reader of a stream in an encoding, piece by piece; it raises `Unreadable` for a broken piece."""
     kind = encoding.strip().lower()
     if kind in {"", "identity"}:
         return lambda data: data
@@ -670,10 +670,10 @@ def _bits(kind: str) -> int:
 
 
 MOST_DEPTH = 128
-"""Lists and objects inside of each other; the schemas of tools need about twenty."""
+"""Depth of lists and objects inside each other; the schemas of tools need about twenty."""
 _HEAVY_VALUES = 2_000
 _HEAVY_BYTES = 1_000_000
-"""A body of more than these is read in another thread."""
+"""Bytes of a body that is read in another thread."""
 _UNWIELDY_BYTES = 24_000_000
 _UNWIELDY_TEXT = 3_500_000
 _LONGEST_MODEL = 1_000

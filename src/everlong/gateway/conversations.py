@@ -1,8 +1,8 @@
-"""Conversations in memory: known by the beginnings of their bodies, with the view in force in the bytes of their API.
+"""Conversations in memory: found by the beginnings of their bodies, with the view in force in the bytes of their API.
 
-The store tells what to send as messages; a client's body has entries. What stands in the place of the first entries is
-made once, when a view comes into force; all entries after it go on as the client wrote them. Cuts are made between
-entries, so where the store's view ends inside of one, the rest of that entry is told as the store has it.
+The store's view consists of messages; a client's body has entries. The entries that replace the first ones are made
+once, when a view comes into force; all later entries go on as the client wrote them. Cuts are made between entries: if
+the view ends inside an entry, the rest of that entry is sent in the store's form.
 """
 
 from __future__ import annotations
@@ -46,73 +46,73 @@ __all__ = [
 ]
 
 MOST_BYTES = 32_000_000
-"""What is remembered of all conversations together, about."""
+"""Approximate bytes of all conversations in memory together."""
 
 _HEAD = 256
 """Bytes at the beginning of a body by which possible conversations are found."""
 _BACK = (0, 1, 2, 3, 5, 8)
-"""The ends of which entries are kept, counted from the last one."""
+"""The entries whose ends are remembered, counted from the last one."""
 _EXCHANGE = 2
 """Entries of a first exchange."""
-_LINE_BYTES, _ENTRY_BYTES = 4_000, 16
-"""What is remembered of a conversation and of each of its entries, about."""
+_CONVERSATION_BYTES, _ENTRY_BYTES = 4_000, 16
+"""Approximate bytes that a conversation, and each of its entries, takes in memory."""
 _RIVALS = 1_000
-"""So many of the newest places with the same beginning are tried."""
+"""Places with the same beginning that are tried, the newest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedView:
-    """A view as it is put into bodies: what stands in the place of the first entries after the system prompt."""
+    """A view in the bytes of an API: the entries that replace the first ones of a body after the system prompt."""
 
     view_id: int
     covers: int
-    """Entries in whose place something else stands, system entries counted."""
+    """Entries that are replaced, system entries counted."""
     data: bytes
-    """What stands there, entries with commas between them."""
+    """The entries that replace them, with commas between them."""
     ends: tuple[int, ...]
-    """Where each of these entries ends in it."""
+    """The place in ``data`` where each of its entries ends."""
     note: str | None
-    """What is added to the system prompt."""
+    """The note that is added to the system prompt."""
     edits: dict[int, bytes] = field(default_factory=dict)
-    """Later entries that are sent otherwise, by their number."""
+    """Later entries that are sent in another form, by their number."""
 
 
 @dataclass(slots=True)
 class LiveConversation:
-    """One conversation: where each entry of its newest body ends, how deep that is in the tree, and what is known."""
+    """One conversation: the end of each entry of its newest body, the depth in the tree there, and what is known of it."""
 
     read: Read
-    """Where the list begins, and what stands before it."""
+    """The part of the body before the list."""
     lead: int
     """Entries at the beginning that are system messages."""
     ends: array[int]
     depths: array[int]
     branch: Branch
     last: Message | None
-    """Whom the next messages follow: the last message, without its words."""
+    """The last message without its words, which the next messages follow."""
     view: AppliedView | None = None
     session: str | None = None
     session_branch: int = 0
-    """The branch that the session is on; a place on another one may be in another conversation."""
+    """The branch of the session; a place on another branch may belong to another conversation."""
     cache: PromptCache | None = None
-    """Where the gateway itself places cache markers, what it has placed."""
+    """The cache markers that the gateway has placed, if it places them itself."""
     reported: tuple[int, int] | None = None
     """Bytes of the last body that was sent, and the tokens that the API counted in it. They hold whatever its client
     does to markers: the next body is this one and something more."""
     fixed_bytes: int = 0
     """Bytes of a body that no compaction touches: all but the list, with the system messages at its beginning."""
     waiting: Waiting | None = None
-    """What has happened since its last compaction; None where it never came near one."""
+    """The record since its last compaction; None if it never came near one."""
     waiting_under: int | None = None
-    """The view under which that happened."""
+    """The view under which that record was made."""
     habits: Habits | None = None
-    """How it behaves, where the threshold follows that."""
+    """Its habits, if the threshold follows them."""
     sent_at: float = 0.0
-    """When its last body was sent, on the clock that only goes forward."""
+    """The time when its last body was sent, on the monotonic clock."""
     opened: int = 0
     """Depth at which its first request ends. Up to there, other conversations may have the same words."""
     reply: bytes | None = None
-    """The id of the reply to its newest body, where that is stored and its own."""
+    """The id of the reply to its newest body, if that is stored and its own."""
     rest: bytes = b""
     """A digest of the system prompt and tools that stood behind the list in its newest body."""
     mark: bytes = b""
@@ -122,9 +122,9 @@ class LiveConversation:
     sender: Sender | None = None
 
     def cut(self, count: int, branch: Branch, mark: bytes) -> LiveConversation:
-        """The conversation up to an entry, for a request that goes on from there.
+        """Return the conversation up to an entry, for a request that goes on from there.
 
-        Each request has a line of its own: others may go on from the same place at the same time.
+        Each request has a copy of its own, because others may go on from the same place at the same time.
         """
         covers = self.view.covers if self.view is not None else 0
         is_whole = count == len(self.ends)
@@ -164,16 +164,16 @@ class LiveConversation:
 
     @property
     def _start(self) -> int:
-        """Where the conversation begins in its body, behind the system messages."""
+        """The place in its body where the conversation begins, behind the system messages."""
         return self.ends[self.lead - 1] if self.lead else self.read.start
 
     def measure(self, size: int) -> None:
-        """Note how much of a body of so many bytes no compaction touches."""
+        """Note how many of a body's bytes no compaction touches."""
         self.fixed_bytes = size - (self.ends[-1] - self._start if self.ends else 0)
 
     @property
     def messages(self) -> int:
-        """Messages that were said, as far as each is an entry of its own."""
+        """Number of messages, if each is an entry of its own."""
         return len(self.ends) - self.lead
 
     @property
@@ -190,15 +190,15 @@ class LiveConversation:
 
     @property
     def weight(self) -> int:
-        """Bytes that it takes to remember, about."""
+        """Approximate bytes that it takes in memory."""
         shown = 0 if self.view is None else len(self.view.data) + sum(map(len, self.view.edits.values()))
-        return _LINE_BYTES + _ENTRY_BYTES * len(self.ends) + shown
+        return _CONVERSATION_BYTES + _ENTRY_BYTES * len(self.ends) + shown
 
 
 class BodyPlace(NamedTuple):
     """A known beginning of a body: the conversation, the number of its last entry, and the node there.
 
-    On which branch that node is, is asked when something is stored after it; by then it may be another one.
+    The branch is only what was known then: the store looks it up again when it stores something after the node.
     """
 
     conversation: LiveConversation
@@ -220,9 +220,9 @@ class KnownBeginning(NamedTuple):
 
 
 def hashes_of(body: bytes, lengths: Iterable[int], hasher: Hash | None = None, done: int = 0) -> Iterator[Hashed]:
-    """Hash the beginnings of a body that have certain lengths, the shortest first; it is the same hasher each time.
+    """Hash the beginnings of a body that have certain lengths, shortest first; yields the same hasher each time.
 
-    One that has hashed so many bytes already goes on from there.
+    A hasher that has hashed ``done`` bytes already goes on from there.
     """
     hasher, whole = hasher or sha256(), memoryview(body)
     for length in lengths:
@@ -233,7 +233,7 @@ def hashes_of(body: bytes, lengths: Iterable[int], hasher: Hash | None = None, d
 
 
 def kept_lengths(conversation: LiveConversation, places: dict[int, BodyPlace]) -> dict[int, int]:
-    """Return by their lengths which beginnings of a body are remembered, each with the number of its last entry."""
+    """Return the lengths of a body's beginnings that are remembered, each with the number of its last entry."""
     count = len(conversation.ends)
     numbers = sorted(count - back for back in _BACK if count - back in places)
     return {conversation.ends[number - 1]: number for number in numbers if conversation.ends[number - 1] >= _HEAD}
@@ -251,7 +251,7 @@ class _KeptBody(NamedTuple):
 
 
 class _ConversationHead:
-    """The lengths of known bodies with one beginning, in order, each as often as it is known."""
+    """The lengths of known bodies with one beginning, sorted, each as often as it is known."""
 
     def __init__(self) -> None:
         self.lengths: list[int] = []
@@ -267,7 +267,7 @@ class _ConversationHead:
 
 
 class ConversationMemory:
-    """What is remembered of all tenants' conversations together: the one that was not asked for longest goes first."""
+    """The memory of all tenants' conversations together: the least recently used one is dropped first."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most = most_bytes
@@ -275,7 +275,7 @@ class ConversationMemory:
         self._kept: OrderedDict[int, tuple[LiveConversations, LiveConversation, int]] = OrderedDict()
 
     def put(self, live: LiveConversations, conversation: LiveConversation) -> None:
-        """Remember one, and let go of others where that is too much."""
+        """Remember a conversation, and drop others if that is too much."""
         weight = conversation.weight
         self._kept[id(conversation)] = (live, conversation, weight)
         self._bytes += weight
@@ -284,17 +284,17 @@ class ConversationMemory:
             oldest.forget(other)
 
     def drop(self, conversation: LiveConversation) -> None:
-        """Say that one is no longer remembered."""
+        """Note that a conversation is no longer remembered."""
         _, _, weight = self._kept.pop(id(conversation))
         self._bytes -= weight
 
     def use(self, conversation: LiveConversation) -> None:
-        """Say that one was asked for."""
+        """Note that a conversation was used."""
         self._kept.move_to_end(id(conversation))
 
 
 class LiveConversations:
-    """The conversations of one tenant and one API that were seen last."""
+    """The conversations of one tenant and one API that are in memory."""
 
     def __init__(self, memory: ConversationMemory | None = None) -> None:
         self._memory = memory or ConversationMemory()
@@ -312,7 +312,7 @@ class LiveConversations:
         return [] if known is None else known.upto(len(body))
 
     def find(self, body: bytes, hashes: Mapping[int, Hash] | None = None) -> KnownBeginning | None:
-        """The longest known beginning of a body; of a large one, whose `hashes_of` were made beside."""
+        """Return the longest known beginning of a body; a large one's `hashes_of` are given."""
         head, found = body[:_HEAD], None
         for length, hasher in hashes_of(body, self.lengths(body)) if hashes is None else hashes.items():
             place = self._places.get((head, _BeginningKey(length, hasher.digest())))
@@ -324,11 +324,11 @@ class LiveConversations:
 
     @property
     def has_view(self) -> bool:
-        """Whether any of these conversations was compacted."""
+        """True if any of these conversations was compacted."""
         return any(kept.conversation.view is not None for kept in self._kept.values())
 
     def at(self, mark: bytes) -> BodyPlace | None:
-        """The conversation that was at a place lately, by the id that its client finds it by."""
+        """Return the conversation that was at a place lately, by the id that its client finds it by."""
         return self._nodes.get(mark)
 
     def keep(
@@ -339,10 +339,10 @@ class LiveConversations:
         found: KnownBeginning | None = None,
         hashes: Mapping[int, Hash] | None = None,
     ) -> None:
-        """Remember a body that was read, with the places at the ends of some entries by their number.
+        """Remember a body, with the places at the ends of some entries by their number.
 
-        With what was found of it, none of these entries is an earlier one. Of a large body the `hashes_of` the lengths
-        that are kept were made beside.
+        If a beginning was found, all these entries come after it. For a large body, the `hashes_of` the remembered
+        lengths are given.
         """
         self.forget(conversation)
         head, numbers = body[:_HEAD], kept_lengths(conversation, places)
@@ -361,7 +361,7 @@ class LiveConversations:
         self._memory.put(self, conversation)
 
     def forget(self, conversation: LiveConversation) -> None:
-        """Let go of a conversation."""
+        """Drop a conversation."""
         gone = self._kept.pop(id(conversation), None)
         if gone is None:
             return
@@ -381,7 +381,7 @@ class LiveConversations:
 
 
 def applied_view(store: Store, dialect: Dialect, conversation: LiveConversation) -> AppliedView | None:
-    """The view in force for a conversation, in the bytes of an API; None where everything is sent as it came."""
+    """Return the view in force for a conversation in the bytes of an API; None if everything is sent as it came."""
     seen = see(store, conversation.branch)
     if seen.view_id is None:
         return None
@@ -401,13 +401,13 @@ def applied_view(store: Store, dialect: Dialect, conversation: LiveConversation)
 
 
 def _listed(entries: Sequence[Any]) -> tuple[bytes, tuple[int, ...]]:
-    """Entries as they stand in a list, and where each of them ends."""
+    """Return entries as they stand in a list, and where each of them ends."""
     written = [dumped(entry) for entry in entries]
     return b",".join(written), tuple(at + number for number, at in enumerate(accumulate(map(len, written))))
 
 
 def _edits(seen: Seen, dialect: Dialect, conversation: LiveConversation, reached: int) -> dict[int, bytes]:
-    """Entries after the view from which thinking is taken that belongs to another one."""
+    """Return the entries after the view whose thinking belongs to another view and is taken out."""
     if not dialect.binds_thinking:
         return {}
     changed: dict[int, list[ViewPiece]] = {}
@@ -425,7 +425,7 @@ def _edits(seen: Seen, dialect: Dialect, conversation: LiveConversation, reached
 
 
 def with_view(body: bytes, read: Read, dialect: Dialect, conversation: LiveConversation, view: AppliedView) -> Draft:
-    """A body with a view in the place of what it covers."""
+    """Return a body with a view in the place of the entries that it covers."""
     changes: list[Change] = []
     begin, after = (
         conversation.ends[conversation.lead - 1] if conversation.lead else read.start,
@@ -451,13 +451,13 @@ def with_view(body: bytes, read: Read, dialect: Dialect, conversation: LiveConve
 
 
 def _leading(body: bytes, read: Read, conversation: LiveConversation) -> list[Any]:
-    """The system messages at the beginning of a body."""
+    """Return the system messages at the beginning of a body."""
     draft = draft_of(body, read, conversation.ends)
     return [meant(body[slice(*draft.entry(number))]) for number in range(conversation.lead)]
 
 
 def moved_view(conversation: LiveConversation, to: LiveConversation) -> AppliedView | None:
-    """The view of a conversation for another body that says the same; None where that one has no cut at its end."""
+    """Return the view of a conversation for another body with the same messages; None if it cannot be cut there."""
     if conversation.view is None:
         return None
     numbers = {
@@ -477,7 +477,7 @@ def _number_at(conversation: LiveConversation, depth: int) -> int | None:
 
 
 def _moved(conversation: LiveConversation, view: AppliedView, shift: int) -> Iterator[int]:
-    """Where the entries after a view end, with those among them that are sent otherwise."""
+    """Yield the ends of the entries after a view, also of those that are sent in another form."""
     for number in range(view.covers, len(conversation.ends)):
         if number in view.edits:
             shift += 1 + len(view.edits[number]) - (conversation.ends[number] - conversation.ends[number - 1])

@@ -1,6 +1,8 @@
-"""The gateway's one job: take a request, keep its conversation inside the window, pass it on, store what came of it.
+"""The gateway: takes a request, keeps its conversation inside the window, passes it on, and records the turn.
 
-Everything of ours that can fail fails aside: then the request goes on as well as it can, with a header that says so.
+One chat request goes `Gateway.converse` → `_relay` → `_find_conversation` → `_pass_on` → `_make_body` (view, hidden
+tools, cache markers) → `_send` → `stream.Answering` → `_finish`. If something of the gateway's own fails, the request
+still goes on as well as it can, with a header that says so.
 """
 
 from __future__ import annotations
@@ -120,18 +122,18 @@ __all__ = ["Gateway"]
 _log = logging.getLogger("everlong.gateway")
 
 _TRIES = 3
-"""So often a request that the upstream finds too long is made shorter and sent again."""
+"""Times that a request is made shorter and sent again if the upstream finds it too long."""
 _PROBE_SECONDS = 2.0
 _CLIENT_SECONDS = 120.0
-"""So long a conversation's own model may take for a summary that its client asks for."""
+"""Seconds that a conversation's own model may take for a summary that its client asks for."""
 _LEAST_ENTRIES = 2
-"""Of a request that asks for a compaction: something to compact, and the item that asks."""
+"""Entries of the smallest request for a compaction: something to compact, and the item that asks."""
 _EXPIRY_SECONDS = 60.0
 _PEEK_STATUS = frozenset({400, 413, 422, 500})
 
 
-class _RequestHead(NamedTuple):
-    """What was read of an answer before it is passed back: the beginning of a stream, or all of a refusal."""
+class _AnswerHead(NamedTuple):
+    """The part of an answer that is read before it is passed back: the beginning of a stream, or a whole refusal."""
 
     data: bytes = b""
     error: ProviderError | None = None
@@ -139,7 +141,7 @@ class _RequestHead(NamedTuple):
 
 
 class Gateway:
-    """Conversations of many clients on their way to models."""
+    """The relay between many clients and their models."""
 
     def __init__(
         self,
@@ -190,12 +192,12 @@ class Gateway:
         self._expiring: asyncio.Task[None] | None = None
 
     def learns(self, learn: Callable[[Dialect, bytes, str, int], None]) -> None:
-        """Have somebody told of what was sent, for which model, and how many tokens the upstream counted in it."""
+        """Call ``learn`` with the bodies that are sent and the tokens that the upstream counts in them."""
         self._learn = learn
 
     @property
     def way(self) -> str:
-        """How requests get to their upstreams, for people: the proxies, and that they are not changed."""
+        """The way of requests to their upstreams, for people: through which proxies, and whether in audit mode."""
         found = (self.relay.network.shown_proxy(route.base_url) for route in self.routes.all)
         proxies = ", ".join(dict.fromkeys(proxy for proxy in found if proxy))
         way = f" by way of the proxy {proxies}" if proxies else ""
@@ -203,23 +205,23 @@ class Gateway:
 
     @property
     def waiting(self) -> int:
-        """Writes that wait for the store."""
+        """Writes waiting for the store."""
         return self._writer.waiting
 
     @property
     def conversations(self) -> int:
-        """Conversations in memory."""
+        """Number of conversations in memory."""
         return sum(len(conversations.live) for conversations in self._conversations.values())
 
     async def start(self) -> None:
-        """Get ready."""
+        """Open the connections and start the upkeep."""
         await self.relay.start()
         self._upkeep.start()
         if self.engines.is_on:
             self._expiring = asyncio.create_task(self._expire())
 
     async def close(self) -> None:
-        """Finish what is under way, and let go of everything."""
+        """Finish the work under way, and release everything."""
         if self._expiring is not None:
             self._expiring.cancel()
         await self._upkeep.close()
@@ -233,7 +235,7 @@ class Gateway:
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     async def _expire(self) -> None:
-        """End the engines of conversations that have expired, now and then."""
+        """End the engines of expired conversations from time to time."""
         while True:
             await asyncio.sleep(_EXPIRY_SECONDS)
             await asyncio.to_thread(self.engines.expire)
@@ -241,7 +243,7 @@ class Gateway:
     # -- a request -----------------------------------------------------------------------------------------------------
 
     async def converse(self, request: web.Request, dialect: Dialect, tenant: str) -> web.StreamResponse:
-        """Pass on a request that carries a conversation."""
+        """Pass on a request that carries its whole conversation."""
         if choice := opted_out(request.headers):
             shape = None if self._is_audit else partial(self.by_view, dialect=dialect, tenant=tenant)
             return await self._bypass.pass_on(request, dialect.name, dialect, choice, check_readable, shape)
@@ -249,20 +251,20 @@ class Gateway:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge:
             return _too_large(request, dialect)
-        return await self._conversed(request, dialect, tenant, body)
+        return await self._relay(request, dialect, tenant, body)
 
-    async def _conversed(
+    async def _relay(
         self, request: web.Request, dialect: Dialect, tenant: str, body: bytes, *, is_rewritten: bool = False
     ) -> web.StreamResponse:
         conversations = self._conversations_of(tenant, dialect)
         relayed = RelayedRequest(
             request, dialect, self.routes.default(dialect.api), body, conversations, is_rewritten=is_rewritten
         )
-        await self._enter(relayed)
+        await self._find_conversation(relayed)
         relayed.account.api, relayed.account.provider = dialect.api, relayed.route.provider
         await self._note(relayed)
         try:
-            return await self._passed_on(relayed)
+            return await self._pass_on(relayed)
         except ClientGone:
             self._abandon(relayed)
             return web.Response(status=499)  # to nobody
@@ -283,7 +285,7 @@ class Gateway:
             relayed.answering = None  # the two name each other, and garbage is looked for seldom
 
     async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
-        """Pass on a request of the Responses API: kept inside the window, unless the upstream has its conversation."""
+        """Pass on a request of the Responses API; if it carries its conversation, that is kept inside the window."""
         if choice := opted_out(request.headers):
             check = partial(self._responder.check_names, tenant)
             return await self._bypass.pass_on(request, RESPONSES.api, RESPONSES, choice, check)
@@ -297,21 +299,21 @@ class Gateway:
             return await self._responder.respond(request, tenant, body, None)
         await checked_structure(words, self.settings.gateway.body_values)
         is_slow = is_heavy(words) or holds_compaction(words)
-        whole, is_own = await asyncio.to_thread(_unfolded, words) if is_slow else _unfolded(words)
+        whole, is_own = await asyncio.to_thread(_unfold, words) if is_slow else _unfold(words)
         if whole is not words:
             await checked_structure(whole, self.settings.gateway.body_values)
         if not is_own:
             return await self._responder.respond(request, tenant, body, words)
         if whole is words:
-            return await self._conversed(request, RESPONSES, tenant, body)
-        return await self._conversed(request, RESPONSES, tenant, whole, is_rewritten=True)
+            return await self._relay(request, RESPONSES, tenant, body)
+        return await self._relay(request, RESPONSES, tenant, whole, is_rewritten=True)
 
     async def check_name(self, tenant: str, name: str) -> None:
-        """Refuse a response or conversation that is not one of a tenant's."""
+        """Refuse the name of a response or conversation that does not belong to the tenant."""
         await self._responder.check_name(tenant, name)
 
     async def by_view(self, body: bytes, dialect: Dialect, tenant: str) -> bytes:
-        """A body as it would be sent if it were a request: by the view in force, where one is in memory."""
+        """Return a body as it would be sent if it were a request: under the view in force, if that is in memory."""
         conversations = self._conversations.get((tenant, dialect.name))
         try:
             return body if conversations is None or self._is_audit else await conversations.peek(body)
@@ -321,8 +323,8 @@ class Gateway:
             _log.warning("a body could not be put into the form of its view: %s", type(error).__name__)
             return body
 
-    async def _enter(self, relayed: RelayedRequest) -> None:
-        """Find the conversation of a request; whatever is wrong with it is for the upstream to say."""
+    async def _find_conversation(self, relayed: RelayedRequest) -> None:
+        """Find the conversation and the route of a request; if the request is broken, the upstream tells the client."""
         request, dialect = relayed.request, relayed.dialect
         body: bytes | None = None
         try:
@@ -343,26 +345,26 @@ class Gateway:
             _log.error("a request could not be read: %s", type(error).__name__)
         if relayed.turn is not None:
             return
-        # What kept it from being taken in, such as a database that is away, does not change where it may go.
+        # Whatever went wrong, such as a database that is away, does not change where the request may go.
         relayed.account.model, relayed.route = await self.routes.find_for(dialect.api, body)
 
-    async def _enter_again(self, relayed: RelayedRequest) -> ConversationTurn | None:
-        """Find the conversation of a request that has to be shorter and came while the database was away."""
+    async def _find_conversation_again(self, relayed: RelayedRequest) -> ConversationTurn | None:
+        """Find the conversation of a request that came while the database was away, because it has to be shorter."""
         until = asyncio.get_running_loop().time() + AWAY_SECONDS
         while relayed.turn is None and relayed.is_unstored and asyncio.get_running_loop().time() < until:
             relayed.warning, relayed.is_unstored = "", False
-            await self._enter(relayed)
+            await self._find_conversation(relayed)
             if relayed.turn is None:
                 await asyncio.sleep(AGAIN_SECONDS)
         if relayed.turn is not None:
             await self._note(relayed)
             if relayed.noted is not None:
-                self._journal.done(relayed.noted)  # it is noted as a part of its conversation now
+                self._journal.done(relayed.noted)  # the entry of its turn replaces it
                 relayed.noted = None
         return relayed.turn
 
-    async def _passed_on(self, relayed: RelayedRequest) -> web.StreamResponse:
-        if relayed.turn is None and (answer := await self._passed_as_it_came(relayed)) is not None:
+    async def _pass_on(self, relayed: RelayedRequest) -> web.StreamResponse:
+        if relayed.turn is None and (answer := await self._pass_on_unchanged(relayed)) is not None:
             return answer
         turn = relayed.turn
         assert turn is not None  # noqa: S101 - it was found, or there is an answer
@@ -371,44 +373,44 @@ class Gateway:
         is_asked = is_asked and not self._is_audit
         if is_ours and not is_asked:
             if self.engines.is_on:
-                relayed.engine = await self._compactor.engine_of(self.engines, relayed, turn)
-            await self._compactor.make(relayed, turn)
+                relayed.engine = await self._compactor.find_engine(self.engines, relayed, turn)
+            await self._compactor.make_room(relayed, turn)
         if is_asked:
             is_known = self._client_compaction.is_known_to(relayed.route, relayed.request.path)
             if not is_known:
-                return await self._compacted(relayed, turn, is_unknown=is_known is False)
+                return await self._answer_compaction(relayed, turn, is_unknown=is_known is False)
         for attempt in range(_TRIES + 1):
-            sent = relayed.sent_body = self._outgoing(relayed, turn)
+            sent = relayed.sent_body = self._make_body(relayed, turn)
             upstream = await self._send(relayed, sent)
-            head = await self._head_of(relayed, upstream)
+            head = await self._read_head(relayed, upstream)
             error = head.error if is_ours and attempt < _TRIES else None
-            if error is not None and await self._shortened(relayed, turn, error, attempt, len(sent)):
+            if error is not None and await self._shorten(relayed, turn, error, attempt, len(sent)):
                 upstream.close()
                 continue
-            return await self._passed_back(relayed, sent, upstream, head)
+            return await self._pass_back(relayed, sent, upstream, head)
         raise AssertionError("unreachable")
 
-    async def _passed_as_it_came(self, relayed: RelayedRequest) -> web.StreamResponse | None:
-        """Pass on a request whose conversation is not known; None where it has to be shorter, and is known by now."""
+    async def _pass_on_unchanged(self, relayed: RelayedRequest) -> web.StreamResponse | None:
+        """Pass on a request whose conversation is not known; None if it has to be shorter, and is known by now."""
         upstream = await self._send(relayed, relayed.body)
-        head = await self._head_of(relayed, upstream)
+        head = await self._read_head(relayed, upstream)
         is_too_long = isinstance(head.error, ContextOverflow | RequestTooLarge)
         can_help = is_too_long and relayed.is_unstored and not self._is_audit
-        turn = await self._enter_again(relayed) if can_help else None
+        turn = await self._find_conversation_again(relayed) if can_help else None
         if turn is None:
-            return await self._passed_back(relayed, relayed.body, upstream, head)
+            return await self._pass_back(relayed, relayed.body, upstream, head)
         upstream.close()
         if isinstance(head.error, ContextOverflow):
             self._compactor.windows.learn(turn.model, relayed.route.provider, head.error)
         return None
 
-    async def _shortened(
+    async def _shorten(
         self, relayed: RelayedRequest, turn: ConversationTurn, error: ProviderError, attempt: int, sent: int
     ) -> bool:
-        """Make a request shorter that was refused as too long; False where it was not, or where that does not help.
+        """Shorten a request that was refused as too long; False if it was refused for another reason, or cannot be.
 
-        An upstream that does not say how long a request may be leaves us with a window that is not its own, by which
-        there may be nothing to do; then the request is cut to a share of what it is.
+        If the upstream does not name its limit, the request may already fit the window that we assume; then it is cut
+        to a share of its length.
         """
         if not isinstance(error, ContextOverflow | RequestTooLarge):
             return False
@@ -416,25 +418,25 @@ class Gateway:
             return True
         return attempt == 0 and await self._compactor.shorten(relayed, turn, error, 1, sent)
 
-    async def _head_of(self, relayed: RelayedRequest, upstream: ClientResponse) -> _RequestHead:
-        """Read as much of an answer as tells whether it is a refusal."""
+    async def _read_head(self, relayed: RelayedRequest, upstream: ClientResponse) -> _AnswerHead:
+        """Read enough of an answer to tell whether it is a refusal."""
         turn = relayed.turn
         if upstream.status == 200:
-            return _RequestHead(*await read_beginning(upstream)) if relayed.dialect is RESPONSES else _RequestHead()
+            return _AnswerHead(*await read_beginning(upstream)) if relayed.dialect is RESPONSES else _AnswerHead()
         if turn is not None and turn.conversation.cache is not None:
             turn.conversation.cache.forget()
         if not is_whole(upstream):
-            return _RequestHead()
+            return _AnswerHead()
         data, is_cut = await whole_of(upstream)
         error = classify_answer(upstream.status, data) if upstream.status in _PEEK_STATUS else None
-        return _RequestHead(data, error, is_cut)
+        return _AnswerHead(data, error, is_cut)
 
-    async def _passed_back(
-        self, relayed: RelayedRequest, sent: bytes, upstream: ClientResponse, head: _RequestHead
+    async def _pass_back(
+        self, relayed: RelayedRequest, sent: bytes, upstream: ClientResponse, head: _AnswerHead
     ) -> web.StreamResponse:
         if upstream.status == 200:
-            return await self._answering(relayed, sent).answer(upstream, head.data)
-        finish = partial(self._refused, relayed, upstream)
+            return await self._make_answering(relayed, sent).answer(upstream, head.data)
+        finish = partial(self._finish_refused, relayed, upstream)
         if not is_whole(upstream):
             return await streamed(relayed.request, upstream, lambda _: False, finish, relayed.extra)
         await finish()
@@ -442,12 +444,12 @@ class Gateway:
             return await cut_off(relayed.request, upstream, head.data, relayed.extra)
         return answered(upstream, head.data, relayed.extra)
 
-    async def _compacted(
+    async def _answer_compaction(
         self, relayed: RelayedRequest, turn: ConversationTurn, *, is_unknown: bool
     ) -> web.StreamResponse:
-        """Answer a client that asks for a compaction: with what the upstream makes, or with one of ours."""
+        """Answer a client that asks for a compaction: with the upstream's, or with one of our own."""
         if not is_unknown:
-            upstream = await self._send(relayed, self._outgoing(relayed, turn))
+            upstream = await self._send(relayed, self._make_body(relayed, turn))
             data, is_cut = await whole_of(upstream)
             path = relayed.request.path
             if upstream.status == 200 and not is_cut:
@@ -462,16 +464,16 @@ class Gateway:
             elif self._client_compaction.is_unknown(upstream.status, data):
                 self._client_compaction.learn(relayed.route, path, is_known=False)
             elif not isinstance(classify_answer(upstream.status, data), ContextOverflow):
-                await self._refused(relayed, upstream)
+                await self._finish_refused(relayed, upstream)
                 return answered(upstream, data, relayed.extra)
-        return await self._own_compaction(relayed, turn)
+        return await self._compact_for_client(relayed, turn)
 
-    async def _own_compaction(self, relayed: RelayedRequest, turn: ConversationTurn) -> web.StreamResponse:
+    async def _compact_for_client(self, relayed: RelayedRequest, turn: ConversationTurn) -> web.StreamResponse:
         model = turn.model
         window = self._compactor.windows.window(model, relayed.route.provider)
         summarizer = self._summarizer_for_client(relayed, turn, window)
         work = partial(self._client_compaction.make, turn.sent(relayed.dialect), window, model, summarizer)
-        made = await self._compactor.called(work)
+        made = await self._compactor.run_apart(work)
         relayed.account.compactions.append("client")
         relayed.account.cost = spent_by(summarizer) or 0.0
         self.metrics.compacted("client", "compacted")
@@ -485,7 +487,7 @@ class Gateway:
         return web.Response(body=response_events(answer), headers=headers)
 
     def _summarizer_for_client(self, relayed: RelayedRequest, turn: ConversationTurn, window: int) -> Summarizer | None:
-        """Return who writes the summary that a client asks for; its conversation's own model as far as that fits."""
+        """Return the writer of a summary that a client asks for: if possible, the conversation's own model."""
         if not self.summaries.is_own or relayed.request.path == COMPACT_PATH:  # where no model answers
             return self.summaries.configured()
         draft = turn.draft(relayed.dialect)
@@ -495,7 +497,7 @@ class Gateway:
         room = window - tokens_of(turn.conversation, len(asked.body))
         return self.summaries.now(relayed, asked, room, _CLIENT_SECONDS)
 
-    async def _refused(self, relayed: RelayedRequest, upstream: ClientResponse) -> None:
+    async def _finish_refused(self, relayed: RelayedRequest, upstream: ClientResponse) -> None:
         await self._finish(relayed, EndedRequest(error=f"status {upstream.status}"))
 
     async def _send(self, relayed: RelayedRequest, body: bytes, charge: Charge | None = None) -> ClientResponse:
@@ -517,7 +519,7 @@ class Gateway:
         return upstream
 
     async def _send_aside(self, relayed: RelayedRequest, body: bytes) -> ClientResponse:
-        """Send a request on behalf of another one, for a summary; it is charged by itself."""
+        """Send a request for a summary on behalf of another request; it has a charge of its own."""
         given = relayed.account.charge
         charge = None if given is None else Charge(given.tenant, given.most)
         relayed.aside = charge
@@ -526,10 +528,10 @@ class Gateway:
         except Refused as refused:
             raise SummarizerError(refused.message) from refused
 
-    def _outgoing(self, relayed: RelayedRequest, turn: ConversationTurn) -> bytes:
-        """The bytes that go upstream: the client's own, with the view in force, with markers where it has none."""
+    def _make_body(self, relayed: RelayedRequest, turn: ConversationTurn) -> bytes:
+        """Return the bytes that go upstream: the client's, with the view in force, hidden tools and cache markers."""
         if self._is_audit:
-            return self._untouched(relayed, turn)
+            return self._make_audit_body(relayed, turn)
         draft = turn.draft(relayed.dialect)
         turn.drafted = len(draft.body)
         shown = turn.conversation.view
@@ -543,11 +545,11 @@ class Gateway:
         sent = (
             self._marking.marked(turn.conversation, draft, turn.model, provider, store.tenant) if marks else draft.body
         )
-        relayed.sent = _sent(relayed, turn, draft, sent, view)
+        relayed.sent = _sent_value(relayed, turn, draft, sent, view)
         return relayed.body if sent == turn.body else sent
 
     def _earlier(self, relayed: RelayedRequest, turn: ConversationTurn) -> Earlier | None:
-        """Return the request before this one, as it was sent: what its conversation's own model has in its cache."""
+        """Return the request before this one as it lies in the provider's cache; None for a first request."""
         dialect = relayed.dialect
         found = earlier_request(dialect, turn.draft(dialect), turn.conversation.lead)
         if found is None:
@@ -557,7 +559,7 @@ class Gateway:
     def _as_sent(
         self, relayed: RelayedRequest, turn: ConversationTurn, draft: Draft, marker: Mapping[str, Any] | None = None
     ) -> Earlier:
-        """Return a part of a request with all that the gateway adds to it, as it lies in the provider's cache."""
+        """Return the beginning of a request with the gateway's additions, as it is in the provider's cache."""
         dialect = relayed.dialect
         if relayed.route.recalls and can_offer(dialect, draft, is_compacted=turn.conversation.view is not None):
             draft = offered(dialect, draft)
@@ -565,13 +567,13 @@ class Gateway:
             return Earlier(draft.body)
         return Earlier(self._marking.marked_once(draft, turn.model, relayed.route.cached_as), marker)
 
-    def _untouched(self, relayed: RelayedRequest, turn: ConversationTurn) -> bytes:
-        """Return the client's own bytes, as in audit mode."""
+    def _make_audit_body(self, relayed: RelayedRequest, turn: ConversationTurn) -> bytes:
+        """Return the client's own bytes: audit mode changes nothing."""
         draft = draft_of(turn.body, turn.read, turn.conversation.ends)
-        relayed.sent = _sent(relayed, turn, draft, turn.body, None)
+        relayed.sent = _sent_value(relayed, turn, draft, turn.body, None)
         return relayed.body
 
-    def _answering(self, relayed: RelayedRequest, sent: bytes) -> Answering:
+    def _make_answering(self, relayed: RelayedRequest, sent: bytes) -> Answering:
         turn = relayed.turn
         if turn is None or not relayed.hidden:
             look_up = None
@@ -583,7 +585,7 @@ class Gateway:
                 room = await self._compactor.left_for_lookups(relayed, turn, tokens, sent)
                 call = None if relayed.engine is None else relayed.engine.call
                 counter = counter_for(turn.model)
-                return await self._compactor.called(
+                return await self._compactor.run_apart(
                     partial(all_looked_up, store, conversation.branch, lookups, room, counter, call)
                 )
 
@@ -604,7 +606,7 @@ class Gateway:
     # -- the store -----------------------------------------------------------------------------------------------------
 
     async def _finish(self, relayed: RelayedRequest, ended: EndedRequest, sent: int = 0) -> None:
-        """Store what became of a request, before its last byte goes to the client."""
+        """Record the turn of a request, before its last byte goes to the client."""
         if relayed.is_over:  # clients hang up as soon as they have the last event
             return
         relayed.is_over = True
@@ -618,32 +620,32 @@ class Gateway:
         if ended.reply is not None and ended.reply.usage.prompt_tokens:
             usage, cost = ended.reply.usage, partial(self._compactor.windows.cost, turn.model, relayed.route.provider)
             account.usage = ended.used
-            await self._compactor.answered(relayed, turn, ended.sent_tokens, usage.output_tokens, sent)
+            await self._compactor.note_answer(relayed, turn, ended.sent_tokens, usage.output_tokens, sent)
             costs = [cost(one) for one in (*ended.before, usage)]
             account.cost = sum(costs)
             if account.charge is not None:
                 account.charge.told(*costs)
-            account.miss = self._missed(relayed, turn, ended.reply)
+            account.miss = self._find_miss(relayed, turn, ended.reply)
             ended = replace(ended, cost=account.cost, miss=account.miss, is_audited=self._is_audit)
             if self._learn is not None and turn.conversation.view is None:
                 self._learn(relayed.dialect, turn.body, turn.model, ended.sent_tokens)
-        self._compactor.heard(relayed, turn, ended, sent)
+        self._compactor.tell_engine(relayed, turn, ended, sent)
         if problem := await self._backlog.finish(relayed.conversations, turn, ended):
             relayed.warning = header_text(problem)
 
-    def _missed(self, relayed: RelayedRequest, turn: ConversationTurn, reply: Reply) -> Miss | None:
-        """Return why a request did not read what the one before it had left in the provider's cache."""
+    def _find_miss(self, relayed: RelayedRequest, turn: ConversationTurn, reply: Reply) -> Miss | None:
+        """Return why a request missed the provider's cache; None if it did not, or if nobody can tell."""
         tenant, branch = relayed.conversations.recorder.store.tenant, str(turn.conversation.branch.id)
         answering, sent = relayed.answering, relayed.sent
         if sent is None or answering is None:
             return None
         if answering.sent not in (sent.body, relayed.body):
-            self._watch.forget(tenant, branch)  # it went on with look-ups that its client does not repeat
+            self._watch.forget(tenant, branch)  # the client does not repeat the look-ups that it went on with
             return None
         return self._watch.compare(tenant, branch, sent, reply)
 
     async def _note(self, relayed: RelayedRequest) -> None:
-        """Have a request in the journal or in the database before it goes upstream; `Refused` where neither has it."""
+        """Write a request into the journal or the database before it goes upstream; `Refused` if neither takes it."""
         turn, problem = relayed.turn, ""
         if turn is not None:
             problem = await self._backlog.note(relayed.conversations, turn, relayed.account)
@@ -656,7 +658,7 @@ class Gateway:
             relayed.warning = header_text(problem)
 
     async def keeping_problem(self) -> str:
-        """Return why a request could not be kept now; nothing where the journal or the database takes one."""
+        """Return why a request could not be kept now; an empty text if the journal or the database would take it."""
         if self._journal.can_write():
             self._backlog.has_unkept = False
             return ""
@@ -682,7 +684,7 @@ class Gateway:
                 self._journal.done(relayed.noted)
 
     def _abandon(self, relayed: RelayedRequest) -> None:
-        """The client has hung up."""
+        """Record the turn of a client that has hung up."""
         partial = None if relayed.answering is None else relayed.answering.partial()
         ended = EndedRequest(error="the client hung up", is_cut=True, partial=partial)
         self._backlog.do(self._finish(relayed, ended))
@@ -702,7 +704,7 @@ class Gateway:
         return self._conversations[key]
 
 
-def _sent(relayed: RelayedRequest, turn: ConversationTurn, draft: Draft, body: bytes, view: int | None) -> Sent:
+def _sent_value(relayed: RelayedRequest, turn: ConversationTurn, draft: Draft, body: bytes, view: int | None) -> Sent:
     layout: Layout = "anthropic" if relayed.dialect.name == "anthropic" else "openai"
     provider, lead, is_items = relayed.route.cached_as, turn.conversation.lead, relayed.dialect is RESPONSES
     return Sent(draft, body, turn.model, provider, layout, lead, view, turn.began, is_items)
@@ -719,34 +721,34 @@ def _whole_entry(relayed: RelayedRequest, ended: EndedRequest | None) -> Journal
 
 
 def _is_of_store(error: Exception) -> bool:
-    """Return whether a request was not stored for a reason of the database, and so belongs into the journal."""
+    """Return whether the database is the reason for an error, so that the request belongs into the journal."""
     return isinstance(error, StoreError | OSError)
 
 
 def _hidden_tools(relayed: RelayedRequest, draft: Draft, *, is_compacted: bool) -> list[HiddenTool]:
-    """Return the tools of the gateway's own for a request: those to look things up, and those of an engine.
+    """Return the gateway's own tools for a request: those for look-ups, and those of a context engine.
 
-    A client that has a tool of that name keeps its own.
+    If a client has a tool of the same name, it keeps its own.
     """
     tools: list[HiddenTool] = []
     if relayed.route.recalls and can_offer(relayed.dialect, draft, is_compacted=is_compacted):
         tools += TOOLS
     if relayed.engine is not None and can_hide(relayed.dialect, draft):
         own = meant(draft.body[slice(*draft.fields["tools"])]) if has_tools(draft) else None
-        taken = {tool.name for tool in tools} | _named(own)
+        taken = {tool.name for tool in tools} | _tool_names(own)
         tools += [tool for tool in relayed.engine.tools if tool.name not in taken]
     return tools
 
 
-def _named(tools: Any) -> set[str]:
+def _tool_names(tools: Any) -> set[str]:
     """Return the names of a client's tools."""
     entries = [one for one in tools if isinstance(one, dict)] if isinstance(tools, list) else []
     functions = [one["function"] if isinstance(one.get("function"), dict) else one for one in entries]
     return {str(one.get("name")) for one in functions}
 
 
-def _unfolded(words: bytes) -> tuple[bytes, bool]:
-    """Return a request of the Responses API with our compactions opened, and whether it brings its conversation."""
+def _unfold(words: bytes) -> tuple[bytes, bool]:
+    """Return a request of the Responses API with our compactions unpacked, and whether it carries its conversation."""
     with suppress(BrokenBody):
         try:
             read_body(words, RESPONSES.list_name)
