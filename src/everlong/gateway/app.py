@@ -265,7 +265,7 @@ def _place(error: BaseException) -> str:
 
 
 class _WithoutWords(logging.Filter):
-    """A filter that takes the message out of a log record, because it may quote a request; the kind of the error stays."""
+    """A filter that takes the messages out of log records, because they may quote requests; the kind of error stays."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -509,7 +509,7 @@ class _Endpoints:
         return web.json_response(about)
 
     async def ready(self, request: web.Request, account: RequestAccount) -> web.Response:
-        """Tell whether requests should be sent here: the database answers, they can be kept, and no stop was asked for."""
+        """Tell whether requests should be sent here: the database answers, they can be kept, and no stop was asked."""
         del request, account
         if self._front.is_draining:
             return web.json_response({"status": "not ready", "problem": "draining"}, status=503)

@@ -1,9 +1,8 @@
-"""What the gateway would have done to requests that it passed on in audit mode, and what that would have saved.
+"""The audit: what the gateway would have done to requests that it passed on unchanged, and the savings.
 
-Everything is reckoned from what is stored: the messages, and the tokens that providers reported for each turn. The
-cache of a request that carried no markers follows the providers' published rules; a compaction is made by the engine
-itself, with a summary that needs no model, and stored nowhere. Answers are taken to be the same. Sends and writes
-nothing.
+Everything is computed from the store: the messages, and the tokens that providers reported for each turn. The cache of
+a request without markers follows the providers' published rules. Compactions are made by the engine itself, with a
+summary that needs no model, and are not stored. Answers are assumed to be the same. Sends and writes nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _NOTHING = Decimal(0)
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """One request: what it was, and what it would have been."""
+    """One request: its usage, and what it would have been."""
 
     at: float
     model: str
@@ -62,11 +61,11 @@ class Audited:
     markers: int = 0
     """Markers that would have been put in."""
     compaction: str = ""
-    """Why a compaction would have been made for it: ``threshold`` (from the next request on) or ``preflight``."""
+    """The reason why a compaction would have been made: ``threshold`` (from the next request on) or ``preflight``."""
     freed: int = 0
     """Tokens that this compaction would have freed in each later request."""
     summary_cost: Decimal = _NOTHING
-    """What its summary would cost if the conversation's own model wrote it, from a warm cache."""
+    """The cost of its summary if the conversation's own model wrote it from a warm cache."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready data."""
@@ -136,7 +135,7 @@ class Audit:
 
 
 def audit(store: Store, settings: Settings, *, since: float | None = None, session: str | None = None) -> Audit:
-    """Reckon what the gateway would have done.
+    """Return what the gateway would have done.
 
     Args:
         store: the store whose turns are read.
@@ -171,11 +170,11 @@ class _ShownAudit(NamedTuple):
     freed: int = 0
     """Tokens that are not sent any more."""
     is_new: bool = False
-    """Whether the next request is the first that is sent so."""
+    """True if the next request is the first that is sent so."""
 
 
 class _Auditor:
-    """Judges the turns of one store."""
+    """The judge of one store's turns."""
 
     def __init__(self, store: Store, settings: Settings, prices: AccountPrices, roots: Mapping[str, str]) -> None:
         self._store = store
@@ -287,7 +286,7 @@ class _Auditor:
 
 
 class _Markers:
-    """What the gateway's markers would have done to the requests of a branch, by the published rules of caches."""
+    """The effect of the gateway's markers on the requests of a branch, by the published rules of caches."""
 
     def __init__(self, settings: Settings, turns: Sequence[Turn], tools: list[Any]) -> None:
         model = turns[0].model or ""
@@ -317,7 +316,7 @@ class _Markers:
 
 
 def shortened(tokens: Tokens, freed: int, fixed: int, *, is_first: bool) -> Tokens:
-    """Return what a request would have used with so many tokens less in its history.
+    """Return the usage of a request with so many tokens less in its history.
 
     What is freed stood at its beginning, so it goes from what was read first. In the first request after a compaction,
     of the rest only the ``fixed`` part is read: what stands behind the summary has to be sent anew.
@@ -344,7 +343,7 @@ def _less(amount: int, by: int) -> tuple[int, int]:
 
 
 def _summary_cost(rates: Rates | None, tokens: Tokens, summary: int) -> Decimal:
-    """Return what a summary costs that the model itself writes: it reads the whole prompt and writes the summary."""
+    """Return the cost of a summary that the model itself writes: it reads the whole prompt and writes the summary."""
     if rates is None:
         return _NOTHING
     read = rates.cache_read if tokens.cache_read or tokens.written else rates.input
@@ -352,7 +351,7 @@ def _summary_cost(rates: Rates | None, tokens: Tokens, summary: int) -> Decimal:
 
 
 def _length(value: Any) -> int:
-    """Return how long a message or a tool is when it is written down."""
+    """Return the length of a message or a tool as JSON."""
     return len(json.dumps(value, ensure_ascii=False, default=str))
 
 

@@ -119,18 +119,18 @@ class Read:
     """The values of fields, as far as they were asked for."""
 
     def field(self, name: str) -> Any:
-        """The value of a field; None where there is none."""
+        """Return the value of a field; None if there is none."""
         if name not in self.values:
             place = self.place(name)
             self.values[name] = None if place is None else meant(self.body[slice(*place)])
         return self.values[name]
 
     def place(self, name: str) -> Stretch | None:
-        """Where the value of a field stands."""
+        """Return the place of a field's value; None if there is none."""
         return self.before.get(name) or self.after.get(name)
 
     def beginning(self) -> Read:
-        """Where the list begins and what stands before it, without a word of it: small enough to be kept."""
+        """Return the part before the list, without any content: small enough to be kept."""
         return Read(b"", self.before, {}, self.start, 0, [])
 
 
@@ -148,7 +148,7 @@ def read_body(body: bytes, list_name: str) -> Read:
 
 
 def read_more(body: bytes, known: Read, place: int, list_name: str = "messages") -> Read:
-    """Read the rest of a body that is the same as a known one up to a place, which is the end of an entry of its list."""
+    """Read the rest of a body that is the same as a known one up to a place, the end of an entry of its list."""
     scanner = _scanner(body, place)
     entries = scanner.entries(goes_on=place > known.start)
     end = scanner.place - 1
@@ -214,7 +214,7 @@ def dumped(value: Any) -> bytes:
 
 
 class _Numbers:
-    """A check of numbers while they are scanned. It is an object of its own, so that no scanner keeps itself in memory."""
+    """A check of numbers while they are scanned; an object of its own, so that no scanner keeps itself in memory."""
 
     def __init__(self) -> None:
         self.has_long = False
@@ -241,7 +241,7 @@ class _Scanner:
         return self._offset + self._at
 
     def fields_until(self, list_name: str) -> dict[str, Stretch]:
-        """The fields before a list; the walk ends after its opening bracket."""
+        """Return the fields before a list; the scanner stops after its opening bracket."""
         self._expect("{", "the body is no JSON object")
         found: dict[str, Stretch] = {}
         while not self._has("}"):
@@ -254,7 +254,7 @@ class _Scanner:
         raise BrokenBody(f"the body has no list {list_name!r}")
 
     def entries(self, *, goes_on: bool = False) -> list[Span]:
-        """The entries of a list; the walk ends after its closing bracket."""
+        """Return the entries of a list; the scanner stops after its closing bracket."""
         found: list[Span] = []
         if goes_on:
             self._comma("]")
@@ -265,7 +265,7 @@ class _Scanner:
         return found
 
     def rest(self, before: set[str]) -> dict[str, Stretch]:
-        """The fields after the list, to the end of the body."""
+        """Return the fields after the list, to the end of the body."""
         found: dict[str, Stretch] = {}
         self._comma("}")
         while not self._has("}"):
@@ -281,7 +281,7 @@ class _Scanner:
         return found
 
     def whole(self) -> dict[str, Stretch]:
-        """The fields of a whole body."""
+        """Return the fields of a whole body."""
         self._expect("{", "the body is no JSON object")
         found: dict[str, Stretch] = {}
         names: set[str] = set()
@@ -299,7 +299,7 @@ class _Scanner:
         return found
 
     def places(self, opening: str, closing: str, *, named: bool) -> Iterator[tuple[str, Stretch]]:
-        """What an object or a list has in it, by its places; what it means is not asked."""
+        """Yield the places of an object's or a list's values, without reading what they mean."""
         self._expect(opening, f"{opening!r} is missing")
         while not self._has(closing):
             name = self._name() if named else ""
@@ -327,13 +327,13 @@ class _Scanner:
         return Span(first, last, meant(self._body[first:last], has_long=self._numbers.has_long))
 
     def has_long(self) -> bool:
-        """Whether a value has a number in it that may not fit into 64 bits."""
+        """Return whether a value contains a number that may not fit into 64 bits."""
         with suppress(BrokenBody):
             self._stretch()
         return self._numbers.has_long
 
     def _measured(self) -> Stretch:
-        """The next value, unless it has too many others in it."""
+        """Return the next value; `Overgrown` if it contains too many others."""
         start, end = self._stretch()
         body = self._body
         if end - start > MOST_IN_ONE and (
@@ -527,14 +527,14 @@ class Draft:
     """The place after each entry of the list."""
 
     def entry(self, number: int) -> Stretch:
-        """Where an entry stands, counted from 0."""
+        """Return the place of an entry, counted from 0."""
         place = self.ends[number - 1] if number else self.start
         while self.body[place] in _BETWEEN:
             place += 1
         return place, self.ends[number]
 
     def changed(self, changes: Sequence[Change], ends: Sequence[int] | None = None) -> Draft:
-        """The body with some stretches replaced.
+        """Return the body with some stretches replaced.
 
         Where entries are among them, ``ends`` says where they end, as if all before the list were as it was.
         """
@@ -544,11 +544,11 @@ class Draft:
         return Draft(spliced(self.body, changes), fields, start, [end + shift for end in ends] if shift else ends)
 
     def cut(self, count: int) -> Draft:
-        """The body with the first entries of its list only, of which there must be one."""
+        """Return the body with only the first entries of its list, of which there must be one."""
         return self.changed([(self.ends[count - 1], self.ends[-1], b"")], self.ends[:count])
 
     def with_field(self, name: str, value: bytes) -> Draft:
-        """The body with one more field, behind all others."""
+        """Return the body with one more field, behind all others."""
         place = self.body.rindex(b"}")
         written = b',"' + name.encode() + b'":'
         begin = place + len(written)
@@ -654,7 +654,7 @@ def _decompressing(kind: str) -> Callable[[bytes], bytes]:
 
 
 def _unbrotlied(data: bytes, most: int) -> tuple[bytes, bool]:
-    """What some bytes in Brotli stand for, up to about so many; and whether that is all."""
+    """Unpack bytes in Brotli, up to about so many; return them, and whether that is all."""
     decompressor = brotli.Decompressor()
     found = decompressor.process(data, output_buffer_limit=most + 1)
     while not decompressor.is_finished() and len(found) <= most:
@@ -702,7 +702,7 @@ async def unpacked(body: bytes, encoding: str, most: int) -> bytes:
 
 
 def check_structure(data: bytes, most_values: int, start: int = 0) -> None:
-    """Refuse JSON that has too many values from a place on, or nests them too deeply; what is no JSON may pass.
+    """Refuse JSON that has too many values from a place on, or nests them too deeply; other bytes may pass.
 
     Raises:
         Refused: with the status 413 for too many values, 400 for too deep a structure.
@@ -729,7 +729,7 @@ def check_structure(data: bytes, most_values: int, start: int = 0) -> None:
 
 
 async def checked_structure(data: bytes, most_values: int, start: int = 0) -> None:
-    """Do the same, beside the event loop where it takes longer than a moment."""
+    """Check the structure of JSON; in another thread if it takes longer than a moment."""
     if len(data) - start > _HEAVY_BYTES:
         await asyncio.to_thread(check_structure, data, most_values, start)
     else:
@@ -737,7 +737,7 @@ async def checked_structure(data: bytes, most_values: int, start: int = 0) -> No
 
 
 def check_model(name: object) -> None:
-    """Refuse a model whose name is longer than any, which is looked up and written down in many places.
+    """Refuse a model whose name is too long to be looked up and logged in many places.
 
     Raises:
         Refused: with the status 400.

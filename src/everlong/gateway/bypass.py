@@ -58,11 +58,11 @@ HEADER = "x-everlong"
 OptOut = Literal["", "off", "no-store"]
 Check = Callable[[bytes | None], Awaitable[None]]
 Shape = Callable[[bytes], Awaitable[bytes]]
-"""Puts a body into the form of its view, and leaves no trace."""
+"""A function that puts a body into the form of its view, and leaves no trace."""
 
 
 def opted_out(headers: Mapping[str, str]) -> OptOut:
-    """Return what a client asks to be spared; `Refused` where that is nothing that the gateway knows."""
+    """Return the opt-out of a request; `Refused` if the gateway does not know it."""
     given = headers.get(HEADER)
     if given is None:
         return ""
@@ -75,7 +75,7 @@ def opted_out(headers: Mapping[str, str]) -> OptOut:
 
 
 class Bypass:
-    """Passes requests on beside the store."""
+    """The way of requests past the store."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Bypass:
         check: Check,
         shape: Shape | None = None,
     ) -> web.StreamResponse:
-        """Pass one on.
+        """Pass a request on.
 
         Args:
             request: what the client sent.

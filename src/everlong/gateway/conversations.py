@@ -79,7 +79,7 @@ class AppliedView:
 
 @dataclass(slots=True)
 class LiveConversation:
-    """One conversation: the end of each entry of its newest body, the depth in the tree there, and what is known of it."""
+    """One conversation: the end of each entry of its newest body, the depth in the tree there, and what is known."""
 
     read: Read
     """The part of the body before the list."""

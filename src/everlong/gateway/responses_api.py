@@ -91,7 +91,7 @@ _log = logging.getLogger("everlong.gateway")
 
 
 async def check_readable(words: bytes | None) -> None:
-    """Refuse a request that upstreams may read in another way than we do; its words are None where nobody can."""
+    """Refuse a request that upstreams may read differently than we do; ``words`` is None if nobody can read it."""
     try:
         if words is not None:
             await asyncio.to_thread(read_fields, words)
@@ -102,7 +102,7 @@ async def check_readable(words: bytes | None) -> None:
 
 
 def _named_in(words: bytes) -> list[str]:
-    """Return the names of what a request goes on from; `BrokenBody` where upstreams may read it in another way."""
+    """Return the names that a request continues; `BrokenBody` if upstreams may read it differently."""
     fields = read_fields(words)
     request = {name: meant(words[slice(*place)]) for name, place in fields.items()}
     names = [request.get("previous_response_id"), request.get("conversation")]
@@ -113,7 +113,7 @@ def _named_in(words: bytes) -> list[str]:
 
 
 class Responder:
-    """Requests of the Responses API, of all tenants."""
+    """The relay of requests that name the response before them, for all tenants."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Responder:
         return self._tenants[tenant]
 
     async def respond(self, request: web.Request, tenant: str, body: bytes, words: bytes | None) -> web.StreamResponse:
-        """Pass one on: a body, and its words without an encoding, where they can be read."""
+        """Pass a request on: its body, and its words without an encoding, if they can be read."""
         known = self._responses(tenant)
         turn = None if words is None else await self._entered(request, words, known)
         model, route = await self._upstream_of(turn, words)
@@ -179,17 +179,17 @@ class Responder:
             return web.json_response(OPENAI.error(502, said), status=502, headers=extra)
 
     async def _upstream_of(self, turn: ResponseTurn | None, words: bytes | None) -> tuple[str, Route]:
-        """Return the model of a request, and where it goes."""
+        """Return the model and the route of a request."""
         if turn is None:
             return await self._routes.find_for("openai", words)
         return turn.asked.model, self._routes.find("openai", turn.asked.model)
 
     async def check_name(self, tenant: str, name: str) -> None:
-        """Refuse a response or conversation that is not one of a tenant's: the upstream knows no tenants."""
+        """Refuse the name of a response or conversation of another tenant: the upstream knows no tenants."""
         await self._check_owned(self._responses(tenant), [name])
 
     async def check_names(self, tenant: str, words: bytes | None) -> None:
-        """Refuse a request that goes on from what another tenant may have said, under the key that all share."""
+        """Refuse a request that continues a response that may be another tenant's, with the key that all share."""
         await check_readable(words)
         assert words is not None  # noqa: S101 - refused before
         await self._check_owned(self._responses(tenant), await asyncio.to_thread(_named_in, words))
@@ -244,7 +244,7 @@ class Responder:
         return await streamed(request, upstream, tap, before_end, {REQUEST_ID: account.id, **told})
 
     def _ended(self, account: RequestAccount, tap: StreamTap | WholeTap, status: int) -> EndedRequest:
-        """How a request ended, with what it has used and cost on its account."""
+        """Return how a request ended, and note its usage and cost in its account."""
         if status != 200:
             return EndedRequest(error=f"status {status}")
         reply = tap.reply()
@@ -257,9 +257,9 @@ class Responder:
         return EndedRequest(reply, cost=account.cost)
 
     async def _finish(self, known: TenantResponses, turn: ResponseTurn | None, ended: EndedRequest) -> dict[str, str]:
-        """Have written down what became of a request, the first time that something is told.
+        """Record the end of a request, the first time that this is called.
 
-        Returns a header that says what went wrong with that, where something did.
+        Returns a header with a warning if something went wrong.
         """
         if turn is None or turn.is_over:
             return {}
@@ -272,7 +272,7 @@ class Responder:
         return {WARNING: header_text(problem)} if problem else {}
 
     def _abandon(self, known: TenantResponses, turn: ResponseTurn | None) -> None:
-        """The client has hung up."""
+        """Record the end of a request whose client has hung up."""
         partial = None if turn is None or turn.tap is None else turn.tap.partial()
         ended = EndedRequest(error="the client hung up", is_cut=True, partial=partial)
         self._backlog.do(self._finish(known, turn, ended))
@@ -282,17 +282,17 @@ COMPACT_PATH = "/v1/responses/compact"
 
 _KINDS = frozenset({"compaction", "compaction_summary", "context_compaction"})
 _SEAL = "everlong-compaction.1."
-"""The first letters of the content of an item of ours."""
+"""The beginning of the content of our own compaction items."""
 _UNKNOWN_STATUS = frozenset({400, 404, 405, 415, 422, 501})
 _SHARE = 0.1
-"""The share of the window that an item of ours may take; the client keeps some messages beside it."""
+"""Share of the window that our own item may take; the client keeps some messages beside it."""
 _MOST_BYTES = 8_000_000
-"""What the items of a request may unpack to together; one is a tenth of a window."""
+"""Bytes that the items of a request may unpack to together; one is a tenth of a window."""
 _MOST_VALUES = 100_000
 
 
 class Made(NamedTuple):
-    """A compaction of ours."""
+    """A compaction of our own."""
 
     item: dict[str, Any]
     reply: Reply
@@ -306,21 +306,21 @@ def asks_compaction(path: str, read: Read) -> bool:
 
 
 def is_compaction(answer: Mapping[str, Any]) -> bool:
-    """Return whether an answer is what a client expects that asked for a compaction: one such item, and only one."""
+    """Return whether an answer holds exactly one compaction item, as a client that asked for it expects."""
     output = answer.get("output")
     kinds = [item.get("type") for item in output if isinstance(item, dict)] if isinstance(output, list) else []
     return sum(kind in _KINDS for kind in kinds) == 1
 
 
 def holds_compaction(body: bytes) -> bool:
-    """Return whether a body may have a compaction of ours in it."""
+    """Return whether a body may hold a compaction of our own."""
     return _SEAL.encode() in body
 
 
 def unfolded(body: bytes) -> bytes:
-    """Return a body with the messages that our compaction items hold in the place of these items.
+    """Return a body with our own compaction items replaced by the messages that they hold.
 
-    What a user said before the summary is left out where the client has kept it beside the item, as Codex does.
+    User messages before the summary are left out if the client has kept them beside the item, as Codex does.
     """
     if not holds_compaction(body):
         return body
@@ -356,7 +356,7 @@ def _beside(messages: Sequence[Message], kept: Set[str]) -> list[Message]:
 
 
 def _words_of(item: Any, most: int) -> bytes:
-    """Return what an item of ours holds, packed into so many bytes at most; nothing where it is none, or broken."""
+    """Return the content of our own item, at most so many bytes; nothing if it is none, or broken."""
     if not isinstance(item, dict) or item.get("type") not in _KINDS:
         return b""
     content = item.get("encrypted_content")
@@ -374,7 +374,7 @@ def _words_of(item: Any, most: int) -> bytes:
 
 
 def _held_in(words: bytes) -> list[Message] | None:
-    """Return the messages that an item of ours stands for, by what it holds."""
+    """Return the messages in the content of our own item; None if there are none."""
     try:
         return checked_messages(json.loads(words)) or None if words else None
     except (ValueError, MessageError, RecursionError):
@@ -388,14 +388,14 @@ def _item_of(messages: Sequence[Message]) -> dict[str, Any]:
 
 
 class ClientCompaction:
-    """Makes compactions for clients whose upstream does not, and remembers which upstreams do."""
+    """The maker of compactions for clients whose upstream makes none; it remembers which upstreams do."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings.compression
         self._known: dict[tuple[str, str], bool] = {}
 
     def is_known_to(self, route: Route, path: str) -> bool | None:
-        """Return whether an upstream compacts; None where nobody has asked it yet."""
+        """Return whether an upstream compacts; None if it was not asked yet."""
         return self._known.get((route.base_url, path))
 
     def learn(self, route: Route, path: str, *, is_known: bool) -> None:
@@ -443,7 +443,7 @@ _USAGE = {
     "output_tokens_details": {"reasoning_tokens": 0},
     "total_tokens": 0,
 }
-"""The client's model was not asked."""
+"""The usage of an answer for which the client's model was not asked."""
 
 
 def compacted_answer(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""Decide who writes the summaries of a gateway: the conversation's own model, a configured one, or nobody.
+"""The choice of the summary writer: the conversation's own model, a configured one, or none.
 
 The conversation's own model is asked with the request as it was sent and one message more, so that it reads from the
-cache and the client looks to its provider as it always does. A request that does not fit is not sent for that; the one
-before it is, which did. The client's credentials stay in the request that brought
-them: in memory, for as long as the summary takes.
+cache and the client looks to its provider as it always does. If a request does not fit, the one before it is sent
+instead. The client's credentials stay in its request: in memory, for as long as the summary takes.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ __all__ = [
 ]
 
 _SECONDS = 180.0
-"""So long a model may take for a summary."""
+"""Seconds that a model may take for a summary."""
 _DAY = 86_400.0
 
 _MARKER = re.compile(rb'"cache_control"\s*:\s*(\{[^{}]*\})')
@@ -68,7 +67,7 @@ class Earlier(NamedTuple):
 
 
 def earlier_request(dialect: Dialect, draft: Draft, lead: int) -> tuple[Draft, Mapping[str, Any] | None] | None:
-    """Return a body up to what the model said last, and the marker that is cut off with the rest; None for a first one.
+    """Return a body up to the model's last words, and the marker cut off with the rest; None for a first request.
 
     Args:
         dialect: the API.
@@ -88,7 +87,7 @@ def earlier_request(dialect: Dialect, draft: Draft, lead: int) -> tuple[Draft, M
 
 
 class OwnSummarizer:
-    """Has a conversation summarized by the model that it is with, over the connection that it came by."""
+    """A summarizer that asks the conversation's own model, over the connection of its request."""
 
     name = "own model"
 
@@ -111,10 +110,10 @@ class OwnSummarizer:
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
         self.cost = 0.0
-        """What the summary has cost, in US dollars."""
+        """The cost of the summary in US dollars."""
 
     def summarize(self, request: SummaryRequest) -> str:
-        """Ask, and wait for the answer; not in the thread of the loop."""
+        """Ask, and wait for the answer; not in the loop's thread."""
         told = warm_ask(request, request.budget_tokens)
         if request.count(told) + request.budget_tokens > self._room:
             raise SummarizerError("the conversation leaves no room in the window for its summary")
@@ -159,9 +158,9 @@ class OwnSummarizer:
 
 
 def _with_ask(dialect: Dialect, earlier: Earlier, told: str) -> bytes:
-    """Put an ask behind the last message of a body; into it where that is a user's, so that roles alternate.
+    """Put an ask behind the last message of a body; inside it if that is a user's, so that roles alternate.
 
-    What was cached up to there stays valid. A marker on the ask has the provider look for it.
+    The prompt cached up to there stays valid. A marker on the ask has the provider look for it.
     """
     sent, marker = earlier
     read = read_body(sent, dialect.list_name)
@@ -176,7 +175,7 @@ def _with_ask(dialect: Dialect, earlier: Earlier, told: str) -> bytes:
 
 
 class Summaries:
-    """Chooses who writes summaries, by the settings.
+    """The choice of summary writers, by the settings.
 
     Args:
         settings: the program's settings.
@@ -206,23 +205,23 @@ class Summaries:
         self._configured = given or (lambda: None if self.is_own else _configured(settings, windows.cost))
         self._settings = settings
         self.asks_model = self.is_own or self._configured() is not None
-        """Whether a model writes them, which costs something."""
+        """True if a model writes them, which costs something."""
 
     @property
     def told(self) -> str:
-        """Who writes them, for whoever starts the gateway."""
+        """The writer of summaries in words, for the person who starts the gateway."""
         return told_writer(self._settings, asks_model=self.asks_model, is_own=self.is_own)
 
     def configured(self) -> Summarizer | None:
-        """Return the model of the settings; None where each conversation's own is asked, or nobody."""
+        """Return the configured model; None if each conversation's own is asked, or none."""
         return self._configured()
 
     def now(self, relayed: RelayedRequest, earlier: Earlier | None, room: int, seconds: float) -> Summarizer | None:
-        """Return who writes a summary that a request waits for; None for lines of the conversation itself.
+        """Return the writer of a summary that a request waits for; None for lines of the conversation itself.
 
         Args:
             relayed: the request.
-            earlier: the request before it in the conversation; None where there is none.
+            earlier: the request before it in the conversation; None if there is none.
             room: tokens that the earlier request leaves in the window.
             seconds: how long the conversation's own model may take.
         """
@@ -233,7 +232,7 @@ class Summaries:
         return OwnSummarizer(relayed, earlier, room, self._send, self._windows, self._take, seconds)
 
     def ahead(self, relayed: RelayedRequest, room: int) -> Summarizer | None:
-        """Return who writes a summary that nobody waits for, with so many tokens left in the window."""
+        """Return the writer of a summary that nobody waits for, with so many tokens left in the window."""
         if not self.is_own:
             return self._configured()
         if relayed.sent_body is None or _is_small(relayed) or not self._may_ask():
@@ -248,7 +247,7 @@ class Summaries:
         return self._count < self._most
 
     def _take(self) -> bool:
-        """Count one more that is asked today; False where there have been too many."""
+        """Count one more question to a conversation's own model today; False if there have been too many."""
         with self._lock:
             if not self._may_ask():
                 return False
@@ -263,7 +262,7 @@ def _is_small(relayed: RelayedRequest) -> bool:
 
 
 def told_writer(settings: Settings, *, asks_model: bool = True, is_own: bool | None = None) -> str:
-    """Return in words who writes the summaries of a gateway with these settings, and where that is."""
+    """Return in words who writes the summaries of a gateway with these settings, and where."""
     own = settings.gateway
     if is_own if is_own is not None else own.summaries == "own" and not settings.auxiliary.compression.names_model:
         most = f"{own.summaries_per_day:,}"
@@ -279,7 +278,7 @@ def told_writer(settings: Settings, *, asks_model: bool = True, is_own: bool | N
 
 
 class _Tally:
-    """Asks models, and adds up what that costs."""
+    """A provider that adds up the cost of its calls."""
 
     def __init__(self, cost: Callable[[str, str, Usage], float]) -> None:
         self._cost = cost
@@ -292,11 +291,11 @@ class _Tally:
 
 
 _tallies: WeakKeyDictionary[Summarizer, _Tally] = WeakKeyDictionary()
-"""What configured summarizers have cost."""
+"""The cost of configured summarizers."""
 
 
 def _configured(settings: Settings, cost: Callable[[str, str, Usage], float]) -> Summarizer | None:
-    """Return the model that the settings name, with its own key; None where that leads to nothing."""
+    """Return the model that the settings name, with its own key; None if there is none."""
     tally = _Tally(cost)
     made: Summarizer | None = None
     try:
@@ -312,7 +311,7 @@ def _configured(settings: Settings, cost: Callable[[str, str, Usage], float]) ->
 
 
 def spent_by(summarizer: Summarizer | None) -> float | None:
-    """Return what a summarizer has cost, where it knows."""
+    """Return the cost of a summarizer, if it is known."""
     if isinstance(summarizer, OwnSummarizer):
         return summarizer.cost
     tally = None if summarizer is None else _tallies.get(summarizer)

@@ -1,7 +1,7 @@
-"""What the gateway does on the side: store what had to wait for the database, and index what was said for the search.
+"""The gateway's upkeep: it stores turns that waited in the journal while the database was away, and indexes messages.
 
-Both run in threads, a bit at a time, and give way whenever the database is away. What was forgotten goes out of the
-journal as well.
+Both run in threads, a bit at a time, and pause while the database is away. Forgotten words are removed from the journal
+as well.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _AT_ONCE = 100
 
 
 class GatewayUpkeep:
-    """Looks after one gateway's database.
+    """The upkeep of one gateway's database.
 
     Args:
-        spool: the journal.
+        journal: the journal.
         store_of: opens the store of a tenant.
-        is_busy: whether clients are being served, who come first.
+        is_busy: returns whether clients are being served; they come first.
     """
 
     def __init__(self, journal: Journal, store_of: Callable[[str], Store], is_busy: Callable[[], bool]) -> None:
@@ -56,14 +56,14 @@ class GatewayUpkeep:
         self._tasks: list[asyncio.Task[None]] = []
         self._is_over = asyncio.Event()
         self._forgotten = 0
-        """Forgotten blocks when entries that were put aside were looked through last."""
+        """The number of forgotten blocks when the entries that were put aside were checked last."""
 
     def start(self) -> None:
-        """Begin, in the loop that runs."""
+        """Begin, in the running loop."""
         self._tasks = [asyncio.create_task(self._replay()), asyncio.create_task(self._index())]
 
     async def close(self) -> None:
-        """Stop; what is under way comes to its end first, because it uses the database."""
+        """Stop; work under way comes to its end first, because it uses the database."""
         self._is_over.set()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LAST_SECONDS)
@@ -78,17 +78,15 @@ class GatewayUpkeep:
     async def _replay(self) -> None:
         while not self._is_over.is_set():
             try:
-                await asyncio.to_thread(self._journal.take_over, self._replay_one)
-                await asyncio.to_thread(self._journal.retry, self._replay_one)
+                replay = partial(_replay, self._store_of)
+                await asyncio.to_thread(self._journal.take_over, replay)
+                await asyncio.to_thread(self._journal.retry, replay)
                 await asyncio.to_thread(self._clean)
             except AWAY:
                 pass  # in a moment again
             except Exception as error:  # noqa: BLE001 - whatever it is, the next entries must not wait for ever
                 _log.error("what waits in the journal could not be stored: %s", type(error).__name__)
             await self._pause(_REPLAY_SECONDS)
-
-    def _replay_one(self, entry: JournalEntry) -> None:
-        recorder_for(self._store_of(entry.tenant), entry.api).replay(entry)
 
     def _clean(self) -> None:
         self._journal.tidy()
@@ -115,27 +113,29 @@ class GatewayUpkeep:
 
 
 def journal_folder() -> Path:
-    """Return the folder where gateways of this user have their journals."""
+    """Return the folder of this user's journals."""
     return data_home() / "gateway-spool"
 
 
 def store_left_behind(store_of: Callable[[str], Store]) -> int:
-    """Store what gateways left in their journals that run no more; how many requests."""
-    return Journal(journal_folder()).take_over(
-        lambda entry: recorder_for(store_of(entry.tenant), entry.api).replay(entry)
-    )
+    """Store the entries that gateways left in their journals; return how many."""
+    return Journal(journal_folder()).take_over(partial(_replay, store_of))
 
 
 def clean_journal(store_of: Callable[[str], Store]) -> int:
-    """Take forgotten words out of what the journals keep for good; how many requests. Gateways do the rest."""
+    """Remove forgotten words from entries that were put aside; return how many. Running gateways do the rest."""
     return Journal(journal_folder()).scrub(partial(_is_forgotten, store_of))
 
 
 def recorder_for(store: Store, api: str) -> ConversationRecorder:
-    """Return what keeps the requests of an API, as the journal calls it."""
+    """Return the recorder for the requests of an API, by its name in the journal."""
     if api == RESPONSES_API:
         return ResponseRecorder(store)
     return ConversationRecorder(store, next(one for one in (OPENAI, ANTHROPIC, RESPONSES) if one.name == api))
+
+
+def _replay(store_of: Callable[[str], Store], entry: JournalEntry) -> None:
+    recorder_for(store_of(entry.tenant), entry.api).replay(entry)
 
 
 def _is_forgotten(store_of: Callable[[str], Store], entry: JournalEntry) -> bool:
