@@ -2,8 +2,10 @@
 
 One thread writes to a file, because a file lets only one in at a time; several write to a database server, and each
 conversation stays with one of them. Work that can wait is gathered for a moment and handed over together, because
-waking a thread costs more than the work. Knows no table. The work that `turn_queue` submits is a method of a `recorder` with
-plain values as arguments, so that these threads can become a process of their own.
+waking a thread costs more than the work. Knows no table.
+
+The work that `turn_queue` submits is a method of a `recorder` with plain values as arguments, so that these threads can
+become a process of their own.
 """
 
 from __future__ import annotations
@@ -110,7 +112,7 @@ class _Lane:
         return results
 
     def _do(self, job: _Write) -> Any:
-        """Do one write; right after the file was found locked, fail at once instead of making all others wait in turn."""
+        """Do one write; right after the file was found locked, fail at once, so that not all others wait in turn."""
         if self._locked is not None and time.monotonic() < self._locked_until:
             raise StoreBusy(str(self._locked))
         try:
