@@ -14,7 +14,7 @@ import pytest
 from everlong.gateway.formats import RESPONSES
 from everlong.gateway.journal import JournalEntry
 from everlong.gateway.recorder import ConversationRecorder
-from everlong.gateway.responses_api import unfolded
+from everlong.gateway.responses_api import unfold_compactions
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server import Fault, Record
@@ -388,7 +388,7 @@ def test_what_the_client_keeps_beside_our_item_is_not_told_twice(tmp_path: Path)
 def test_an_item_of_ours_that_is_broken_is_left_to_the_upstream() -> None:
     item = {"type": "compaction", "encrypted_content": "everlong-compaction.1.AAAA"}
     body = json.dumps({"model": MODEL, "input": [QUESTION, item]}).encode()
-    assert unfolded(body) == body
+    assert unfold_compactions(body) == body
 
 
 @pytest.mark.spec("4.6")

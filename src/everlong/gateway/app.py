@@ -16,7 +16,7 @@ from sqlalchemy import text
 from everlong.errors import StoreError
 from everlong.gateway.account import ACCOUNT, REQUEST_ID, RequestAccount, request_id
 from everlong.gateway.auth import Guard, Guesses, KeyLimits, Refused
-from everlong.gateway.body import BrokenBody, check_model, checked_structure, is_heavy, read_body
+from everlong.gateway.body import BrokenBody, check_model, check_structure_apart, is_heavy, read_body
 from everlong.gateway.budget import Charge
 from everlong.gateway.bypass import opted_out
 from everlong.gateway.formats import ANTHROPIC, OPENAI
@@ -27,12 +27,12 @@ from everlong.gateway.upstream import (
     MAX_HEADER_BYTES,
     ClientGone,
     Relay,
-    answered,
     comes_whole,
     failure,
     forwarded_headers,
     misnamed_header,
-    streamed,
+    stream_response,
+    whole_response,
 )
 from everlong.gateway.window import Counting, has_no_count
 
@@ -49,13 +49,13 @@ __all__ = [
     "Front",
     "Handler",
     "dialect_of",
+    "fetch_answer",
     "make_app",
     "make_front",
-    "passed_through",
+    "pass_through",
     "refusal",
     "safe_target",
     "server_logger",
-    "whole_answer",
 ]
 
 Handler: TypeAlias = Callable[[web.Request, RequestAccount], Awaitable[web.StreamResponse]]
@@ -96,7 +96,7 @@ class Front:
             account = request[ACCOUNT] = _account(request, name)
             self.metrics.in_flight += 1
             try:
-                response = await self._handled(request, account, handler, is_open=is_open)
+                response = await self._handle(request, account, handler, is_open=is_open)
                 account.status = response.status
                 account.sent = _length(response)
                 if not response.prepared:
@@ -110,11 +110,11 @@ class Front:
             else:
                 return response
             finally:
-                self._over(account)
+                self._close_account(account)
 
         return handle
 
-    async def drained(self, seconds: float) -> int:
+    async def drain(self, seconds: float) -> int:
         """Take no more requests, and wait until all are done; return how many are not when the time is over."""
         self.is_draining = True
         self._idle = asyncio.Event()
@@ -126,14 +126,14 @@ class Front:
                 pass
         return self.metrics.in_flight
 
-    async def _handled(
+    async def _handle(
         self, request: web.Request, account: RequestAccount, handler: Handler, *, is_open: bool
     ) -> web.StreamResponse:
         try:
             self._check_headers(request)
             if is_open:
                 return await handler(request, account)
-            return await self._let_in(request, account, handler)
+            return await self._admit(request, account, handler)
         except Refused as refused:
             return refusal(request, refused)
         except web.HTTPRequestEntityTooLarge:
@@ -143,7 +143,7 @@ class Front:
         except web.RequestPayloadError:
             return refusal(request, Refused(400, "the request's body broke off or cannot be read", close=True))
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer that it can read
-            account.problem = _place(error)
+            account.problem = _error_place(error)
             return refusal(request, Refused(500, "the gateway failed; its log has a line with this request's id"))
 
     def _check_headers(self, request: web.Request) -> None:
@@ -152,7 +152,7 @@ class Front:
         if (name := misnamed_header(request.headers.items())) is not None:
             raise Refused(400, f"the header {name} is none of one connection, but Connection names it", close=True)
 
-    async def _let_in(self, request: web.Request, account: RequestAccount, handler: Handler) -> web.StreamResponse:
+    async def _admit(self, request: web.Request, account: RequestAccount, handler: Handler) -> web.StreamResponse:
         if self.is_draining:
             raise Refused(503, "the gateway is about to stop; try again", 1, close=True)
         caller = self.guard.admit(request.headers)
@@ -171,7 +171,7 @@ class Front:
             account.charge = Charge(caller.tenant, caller.limits.dollars_per_day)
         try:
             if request.body_exists:
-                account.received = len(await self._body(request, self.limits.body_limit(caller)))
+                account.received = len(await self._read_body(request, self.limits.body_limit(caller)))
             return await handler(request, account)
         finally:
             self.limits.leave(caller)
@@ -179,7 +179,7 @@ class Front:
                 # A client that hangs up must not keep what it has used from being counted.
                 account.cost = await asyncio.shield(asyncio.ensure_future(account.charge.close()))
 
-    async def _body(self, request: web.Request, most: int) -> bytes:
+    async def _read_body(self, request: web.Request, most: int) -> bytes:
         """Return the whole body; it stays with the request."""
         if (request.content_length or 0) > most:
             raise self._too_large(most)
@@ -201,7 +201,7 @@ class Front:
     def _too_large(most: int) -> Refused:
         return Refused(413, f"the request is larger than {most:,} bytes, which is the most here", close=True)
 
-    def _over(self, account: RequestAccount) -> None:
+    def _close_account(self, account: RequestAccount) -> None:
         self.metrics.in_flight -= 1
         self.metrics.finished(account)
         self.log.request(account)
@@ -253,7 +253,7 @@ def _length(response: web.StreamResponse) -> int:
     return response.body_length
 
 
-def _place(error: BaseException) -> str:
+def _error_place(error: BaseException) -> str:
     """Return the class and place of an error, without its message, which may quote a request."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -298,13 +298,13 @@ def safe_target(request: web.BaseRequest) -> str:
     return target
 
 
-async def whole_answer(
+async def fetch_answer(
     relay: Relay, request: web.Request, account: RequestAccount, route: Route, body: bytes, seconds: float
 ) -> tuple[ClientResponse, bytes]:
     """Return the upstream's answer to a request; `Refused` if it takes too long."""
     try:
         async with asyncio.timeout(seconds):
-            upstream = await _sent(relay, request, account, route, body)
+            upstream = await _send(relay, request, account, route, body)
             return upstream, await upstream.read()
     except TimeoutError as error:
         raise Refused(504, f"the upstream {route.shown} did not answer within {seconds:g} seconds") from error
@@ -312,26 +312,26 @@ async def whole_answer(
         raise _unreachable(route, error) from error
 
 
-async def passed_through(
+async def pass_through(
     relay: Relay, request: web.Request, account: RequestAccount, route: Route, body: bytes
 ) -> web.StreamResponse:
     """Pass a request on, and its answer back chunk by chunk."""
     try:
-        upstream = await _sent(relay, request, account, route, body)
+        upstream = await _send(relay, request, account, route, body)
     except (ClientError, TimeoutError, OSError) as error:
         raise _unreachable(route, error) from error
     extra = {REQUEST_ID: account.id}
     if request.method == "HEAD" or await comes_whole(upstream):
-        return answered(upstream, await upstream.read(), extra, is_head=request.method == "HEAD")
+        return whole_response(upstream, await upstream.read(), extra, is_head=request.method == "HEAD")
     try:
-        return await streamed(request, upstream, lambda _: False, _nothing, extra)
+        return await stream_response(request, upstream, lambda _: False, _nothing, extra)
     except ClientGone as gone:
         raise ConnectionResetError("the client has hung up") from gone
     finally:
         upstream.release()
 
 
-async def _sent(
+async def _send(
     relay: Relay, request: web.Request, account: RequestAccount, route: Route, body: bytes
 ) -> ClientResponse:
     headers = forwarded_headers(request.headers.items(), is_read=False)
@@ -433,13 +433,13 @@ class _Endpoints:
 
     async def models(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
         route = self._gateway.routes.default(dialect_of(request).name)
-        upstream, data = await whole_answer(self._gateway.relay, request, account, route, b"", _MODELS_SECONDS)
-        return answered(upstream, data, {})
+        upstream, data = await fetch_answer(self._gateway.relay, request, account, route, b"", _MODELS_SECONDS)
+        return whole_response(upstream, data, {})
 
     async def count_tokens(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
         """Answer with the upstream's count of the body as it would be sent; with our own if it has no such endpoint."""
         body = await request.read()
-        await checked_structure(body, self._gateway.settings.gateway.body_values)
+        await check_structure_apart(body, self._gateway.settings.gateway.body_values)
         try:
             read = (
                 await asyncio.to_thread(read_body, body, "messages") if is_heavy(body) else read_body(body, "messages")
@@ -455,9 +455,9 @@ class _Endpoints:
         if account.opted_out != "off":
             body = await self._gateway.by_view(body, ANTHROPIC, account.tenant)
         if not self._counting.lacks(route.base_url):
-            upstream, data = await whole_answer(self._gateway.relay, request, account, route, body, _COUNT_SECONDS)
+            upstream, data = await fetch_answer(self._gateway.relay, request, account, route, body, _COUNT_SECONDS)
             if not has_no_count(upstream.status, data, upstream.headers.get("Content-Encoding", "")):
-                return answered(upstream, data, {})
+                return whole_response(upstream, data, {})
             self._counting.lacking(route.base_url)
         try:
             count = await self._counting.count(ANTHROPIC, body)
@@ -486,7 +486,7 @@ class _Endpoints:
                 f"gateway.keys.{account.tenant} without dollars_per_day opens it",
             )
         route = self._gateway.routes.default(dialect_of(request).name)
-        return await passed_through(self._gateway.relay, request, account, route, await request.read())
+        return await pass_through(self._gateway.relay, request, account, route, await request.read())
 
     # -- the gateway itself --------------------------------------------------------------------------------------------
 

@@ -234,7 +234,7 @@ class _Auditor:
         compaction: tuple[str, int, int],
     ) -> Audited:
         marked, markers = marking
-        would_be = shortened(marked, shown.freed, fixed, is_first=shown.is_new)
+        would_be = shorten(marked, shown.freed, fixed, is_first=shown.is_new)
         rates = self._prices.of(turn.model, tokens.prompt, turn.began)
         smaller = self._prices.of(turn.model, would_be.prompt, turn.began)
         if rates is None:
@@ -315,7 +315,7 @@ class _Markers:
         return Tokens(tokens.prompt - read - short - hour, read, short, hour, tokens.output), len(marks)
 
 
-def shortened(tokens: Tokens, freed: int, fixed: int, *, is_first: bool) -> Tokens:
+def shorten(tokens: Tokens, freed: int, fixed: int, *, is_first: bool) -> Tokens:
     """Return the usage of a request with so many tokens less in its history.
 
     What is freed stood at its beginning, so it goes from what was read first. In the first request after a compaction,

@@ -37,26 +37,26 @@ __all__ = [
     "Unreadable",
     "check_model",
     "check_structure",
-    "checked_structure",
+    "check_structure_apart",
     "decoder",
     "draft_of",
-    "dumped",
+    "dump_json",
     "encoding_of",
     "fields_at",
     "is_compressed",
     "is_heavy",
     "is_unwieldy",
     "items_at",
-    "meant",
     "model_in",
+    "parse_json",
     "plain",
     "read_body",
     "read_fields",
     "read_more",
     "readable_of",
-    "spliced",
+    "splice",
     "structure",
-    "unpacked",
+    "unpack",
 ]
 
 _SPACE = frozenset(" \t\n\r")
@@ -122,7 +122,7 @@ class Read:
         """Return the value of a field; None if there is none."""
         if name not in self.values:
             place = self.place(name)
-            self.values[name] = None if place is None else meant(self.body[slice(*place)])
+            self.values[name] = None if place is None else parse_json(self.body[slice(*place)])
         return self.values[name]
 
     def place(self, name: str) -> Stretch | None:
@@ -174,7 +174,7 @@ def read_fields(body: bytes) -> dict[str, Stretch]:
     except UnicodeDecodeError as error:
         raise BrokenBody(str(error)) from error
     if len(body) > LONG:
-        meant(body)  # a long body is walked through without a look at what its values are
+        parse_json(body)  # a long body is walked through without a look at what its values are
     return _scanner(body, 0).whole()
 
 
@@ -182,7 +182,7 @@ def model_in(body: bytes) -> str | None:
     """Return the model that a body names, even if the rest cannot be read; None if it is not certain."""
     try:
         place = read_fields(body).get("model")
-        model = None if place is None else meant(body[slice(*place)])
+        model = None if place is None else parse_json(body[slice(*place)])
     except BrokenBody:
         return None
     return model if isinstance(model, str) else None
@@ -194,7 +194,7 @@ def items_at(body: bytes, place: Stretch) -> list[Stretch]:
     return [found for _, found in scanner.places("[", "]", named=False)]
 
 
-def spliced(body: bytes, changes: Iterable[Change]) -> bytes:
+def splice(body: bytes, changes: Iterable[Change]) -> bytes:
     """Return the body with some stretches replaced; they must not overlap."""
     parts: list[bytes] = []
     place = 0
@@ -205,7 +205,7 @@ def spliced(body: bytes, changes: Iterable[Change]) -> bytes:
     return b"".join(parts)
 
 
-def dumped(value: Any) -> bytes:
+def dump_json(value: Any) -> bytes:
     """Return a value as JSON, the same bytes every time."""
     try:
         return write_in_steps(value, orjson.dumps)
@@ -311,20 +311,20 @@ class _Scanner:
             raise BrokenBody(f"{name!r} stands there twice")
         if len(found) >= _MOST_FIELDS:
             raise Overgrown(f"the body has more than {_MOST_FIELDS} fields")
-        found[name] = self._measured()
+        found[name] = self._bounded_stretch()
 
     def _name(self) -> str:
         self._expect('"', "the name of a field is missing")
         start = self.place - 1
         self._skip_text()
-        name = meant(self._body[start : self.place])
+        name = parse_json(self._body[start : self.place])
         self._expect(":", "a colon is missing")
         return str(name)
 
     def _value(self) -> Span:
         self._numbers.has_long = False
-        first, last = self._measured()
-        return Span(first, last, meant(self._body[first:last], has_long=self._numbers.has_long))
+        first, last = self._bounded_stretch()
+        return Span(first, last, parse_json(self._body[first:last], has_long=self._numbers.has_long))
 
     def has_long(self) -> bool:
         """Return whether a value contains a number that may not fit into 64 bits."""
@@ -332,7 +332,7 @@ class _Scanner:
             self._stretch()
         return self._numbers.has_long
 
-    def _measured(self) -> Stretch:
+    def _bounded_stretch(self) -> Stretch:
         """Return the next value; `Overgrown` if it contains too many others."""
         start, end = self._stretch()
         body = self._body
@@ -474,7 +474,7 @@ def _scanner(body: bytes, place: int, end: int | None = None) -> _Scanner:
     return _LongScanner(body, place, end) if size > LONG else _Scanner(body, place, end)
 
 
-def meant(data: bytes, *, has_long: bool | None = None) -> Any:
+def parse_json(data: bytes, *, has_long: bool | None = None) -> Any:
     """Return the value of some JSON; `BrokenBody` if it is none."""
     if has_long is None:
         has_long = _LONG_NUMBER.search(data) is not None if len(data) < _LARGE else _scanner(data, 0).has_long()
@@ -541,7 +541,7 @@ class Draft:
         fields = {name: (_begin(changes, start), _end(changes, end)) for name, (start, end) in self.fields.items()}
         start = _end(changes, self.start)
         ends, shift = self.ends if ends is None else ends, start - self.start
-        return Draft(spliced(self.body, changes), fields, start, [end + shift for end in ends] if shift else ends)
+        return Draft(splice(self.body, changes), fields, start, [end + shift for end in ends] if shift else ends)
 
     def cut(self, count: int) -> Draft:
         """Return the body with only the first entries of its list, of which there must be one."""
@@ -552,7 +552,7 @@ class Draft:
         place = self.body.rindex(b"}")
         written = b',"' + name.encode() + b'":'
         begin = place + len(written)
-        body = spliced(self.body, [(place, place, written + value)])
+        body = splice(self.body, [(place, place, written + value)])
         return Draft(body, {**self.fields, name: (begin, begin + len(value))}, self.start, self.ends)
 
 
@@ -613,7 +613,7 @@ def plain(data: bytes, encoding: str, most: int = MAX_PLAIN_BYTES) -> bytes:
             reader = zstandard.ZstdDecompressor().stream_reader(data)
             found, is_over = reader.read(most), not reader.read(1)
         elif kind == "br":
-            found, is_over = _unbrotlied(data, most)
+            found, is_over = _unpack_brotli(data, most)
         elif kind in _READABLE:
             inflating = zlib.decompressobj(_bits(kind))
             found, is_over = inflating.decompress(data, most), not inflating.unconsumed_tail
@@ -653,7 +653,7 @@ def _decompressing(kind: str) -> Callable[[bytes], bytes]:
     ).decompress
 
 
-def _unbrotlied(data: bytes, most: int) -> tuple[bytes, bool]:
+def _unpack_brotli(data: bytes, most: int) -> tuple[bytes, bool]:
     """Unpack bytes in Brotli, up to about so many; return them, and whether that is all."""
     decompressor = brotli.Decompressor()
     found = decompressor.process(data, output_buffer_limit=most + 1)
@@ -686,7 +686,7 @@ def encoding_of(headers: Mapping[str, str]) -> str:
     return ", ".join(every("Content-Encoding", [])) if every is not None else headers.get("Content-Encoding", "")
 
 
-async def unpacked(body: bytes, encoding: str, most: int) -> bytes:
+async def unpack(body: bytes, encoding: str, most: int) -> bytes:
     """Return a body without its encoding.
 
     Raises:
@@ -728,7 +728,7 @@ def check_structure(data: bytes, most_values: int, start: int = 0) -> None:
         raise Refused(400, f"the request nests lists and objects more than {MOST_DEPTH} deep", close=True)
 
 
-async def checked_structure(data: bytes, most_values: int, start: int = 0) -> None:
+async def check_structure_apart(data: bytes, most_values: int, start: int = 0) -> None:
     """Check the structure of JSON; in another thread if it takes longer than a moment."""
     if len(data) - start > _HEAVY_BYTES:
         await asyncio.to_thread(check_structure, data, most_values, start)

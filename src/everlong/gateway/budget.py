@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.errors import StoreError
 from everlong.gateway.auth import Refused
-from everlong.gateway.body import BrokenBody, dumped, meant, read_fields
+from everlong.gateway.body import BrokenBody, dump_json, parse_json, read_fields
 from everlong.gateway.window import read_request
 from everlong.providers.base import Usage
 from everlong.providers.names import ENDPOINTS, Endpoint, ModelName
@@ -137,7 +137,7 @@ class _SentCost:
             prompt = MessageCounter(counter_for(model)).total(messages, tools)
         except (BrokenBody, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             prompt = int(len(self.words) / _BYTES_PER_TOKEN)
-        written = len(dumped(said)) / _BYTES_PER_TOKEN if said is not None else 0.0
+        written = len(dump_json(said)) / _BYTES_PER_TOKEN if said is not None else 0.0
         if said is None and self.upstream is not None:
             written = self.upstream.content.total_bytes / _BYTES_PER_TOKEN
         made = max(written, (time.monotonic() - self.began) * _TOKENS_PER_SECOND)
@@ -205,7 +205,7 @@ class Budget:
         try:
             places = read_fields(words)
             request = {
-                field: meant(words[slice(*place)]) for field, place in places.items() if field != dialect.list_name
+                field: parse_json(words[slice(*place)]) for field, place in places.items() if field != dialect.list_name
             }
         except BrokenBody as error:
             raise _unpriced(f"its body cannot be read: {error}") from error
@@ -263,7 +263,7 @@ def _check_tools(tools: Any) -> None:
 
 def _passes(request: dict[str, Any]) -> int:
     """Return how often the prompt of a request may be read: once more if the provider compacts it."""
-    return 2 if b"compact" in dumped(request.get("context_management")) else 1
+    return 2 if b"compact" in dump_json(request.get("context_management")) else 1
 
 
 def _whole(*values: Any) -> int:

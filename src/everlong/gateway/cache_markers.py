@@ -27,14 +27,14 @@ from everlong.caching.misses import CacheTokens, Miss, Parts, find_miss
 from everlong.caching.rules import cache_rules, model_rules, provider_of
 from everlong.caching.strategy import PauseLengths
 from everlong.caching.view import SWITCHES
-from everlong.gateway.body import BrokenBody, Change, Draft, Stretch, dumped, fields_at, items_at, meant, spliced
+from everlong.gateway.body import BrokenBody, Change, Draft, Stretch, dump_json, fields_at, items_at, parse_json, splice
 
 if TYPE_CHECKING:
     from everlong.config import PromptCachingSettings
     from everlong.gateway.conversations import LiveConversation
     from everlong.providers.base import Reply
 
-__all__ = ["BYTES_PER_TOKEN", "CacheWatch", "Marking", "NotAdded", "Sent", "added", "has_words"]
+__all__ = ["BYTES_PER_TOKEN", "CacheWatch", "Marking", "NotAdded", "Sent", "find_additions", "has_words"]
 
 _log = logging.getLogger("everlong.gateway")
 
@@ -85,12 +85,12 @@ class Marking:
         if _MARKER_NAME in body:
             return body
         try:
-            request = _loaded(body)
+            request = _parse(body)
             if not cache.has_begun and not has_words(request, least):
                 return body
             if not isinstance(conversation, _Unremembered):
                 self._hold(cache, len(body))
-            return spliced(body, added(draft, request, cache.apply(request)))
+            return splice(body, find_additions(draft, request, cache.apply(request)))
         except (NotAdded, BrokenBody):
             cache.forget()  # a marker of the client's in another spelling, say
         except Exception as error:  # noqa: BLE001 - a request that nobody understands is not kept from its model
@@ -127,7 +127,7 @@ class _Unremembered:
     cache: PromptCache | None = None
 
 
-def _loaded(body: bytes) -> Any:
+def _parse(body: bytes) -> Any:
     """Parse a body; numbers may lose digits, which does not matter because they are not written again."""
     try:
         return orjson.loads(body)
@@ -144,7 +144,7 @@ class NotAdded(ValueError):  # noqa: N818 - what has happened is no mistake
     """A request was changed in another way than by additions."""
 
 
-def added(draft: Draft, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+def find_additions(draft: Draft, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
     """Yield the changes that turn a body into the request after something was added to it."""
     for name, value in _differing(before, after):
         if name == "messages":
@@ -164,7 +164,7 @@ def added(draft: Draft, before: Mapping[str, Any], after: Mapping[str, Any]) -> 
 def _inside(body: bytes, place: Stretch, before: Any, after: Any) -> Iterator[Change]:
     end = place[1]
     if isinstance(before, str):
-        yield from _wrapped(place, before, after)
+        yield from _wrap_text(place, before, after)
     elif isinstance(before, dict) and isinstance(after, dict):
         differing = _differing(before, after)
         places = fields_at(body, place) if differing else {}
@@ -193,7 +193,7 @@ def _last_end(body: bytes, end: int) -> int:
     return last
 
 
-def _wrapped(place: Stretch, before: str, after: Any) -> Iterator[Change]:
+def _wrap_text(place: Stretch, before: str, after: Any) -> Iterator[Change]:
     """Yield the changes that turn a text into a list with that text."""
     part = after[0] if isinstance(after, list) and len(after) == 1 else None
     if not isinstance(part, dict) or part.get("type") != "text" or part.get("text") != before:
@@ -212,7 +212,7 @@ def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tupl
 
 def _new(before: Mapping[str, Any], after: Mapping[str, Any]) -> bytes:
     """Return the new fields, as they are written into an object."""
-    return b",".join(dumped(name) + b":" + dumped(value) for name, value in after.items() if name not in before)
+    return b",".join(dump_json(name) + b":" + dump_json(value) for name, value in after.items() if name not in before)
 
 
 def _is_only_longer(before: Any, after: Any) -> bool:
@@ -416,8 +416,8 @@ def _known(sent: Sent, tokens: CacheTokens, before: _Known | None) -> _Known:
             entries.append(before.entries[number])
             counts.append(before.counts[number])
         elif before is not None or number >= len(draft.ends) - _NEWEST or number < sent.lead:
-            digests = _digests(number, meant(draft.body[start:end]), sent)
-            entries.append(_joined(digests))
+            digests = _digests(number, parse_json(draft.body[start:end]), sent)
+            entries.append(_join_digests(digests))
             counts.append(len(digests))
         else:
             entries.append(0)
@@ -451,7 +451,7 @@ def _digests(number: int, entry: Any, sent: Sent) -> list[bytes]:
         kind = "output_text" if told.get("role") == "assistant" else "input_text"
         told["content"] = [{"type": kind, "text": content}]
     told.setdefault("type", "message")
-    return [blake2b(dumped(dict(sorted(told.items()))), digest_size=16).digest()]
+    return [blake2b(dump_json(dict(sorted(told.items()))), digest_size=16).digest()]
 
 
 def _stem(draft: Draft, whole: memoryview) -> tuple[int, int, int]:
@@ -496,11 +496,11 @@ def _head(name: str, sent: Sent, before: _Known | None) -> tuple[int, list[int]]
         return before.heads[name]
     if is_instructions:
         return checksum, [checksum]
-    blocks = head_blocks({name: meant(data)}, sent.layout, _uncounted)
+    blocks = head_blocks({name: parse_json(data)}, sent.layout, _uncounted)
     return checksum, [int.from_bytes(block.digest[:8]) for block in blocks]
 
 
-def _joined(digests: Any) -> int:
+def _join_digests(digests: Any) -> int:
     """Return one digest for several; never 0."""
     return int.from_bytes(blake2b(b"".join(digests), digest_size=8).digest()) or 1
 

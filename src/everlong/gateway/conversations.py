@@ -16,7 +16,7 @@ from hashlib import sha256
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from everlong.gateway.body import Change, Draft, Read, draft_of, dumped, meant
+from everlong.gateway.body import Change, Draft, Read, draft_of, dump_json, parse_json
 from everlong.store.compaction import Seen, see
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ __all__ = [
     "KnownBeginning",
     "LiveConversation",
     "LiveConversations",
-    "applied_view",
-    "hashes_of",
+    "apply_view",
+    "hash_beginnings",
     "kept_lengths",
-    "moved_view",
+    "move_view",
     "with_view",
 ]
 
@@ -219,7 +219,7 @@ class KnownBeginning(NamedTuple):
     hasher: Hash
 
 
-def hashes_of(body: bytes, lengths: Iterable[int], hasher: Hash | None = None, done: int = 0) -> Iterator[Hashed]:
+def hash_beginnings(body: bytes, lengths: Iterable[int], hasher: Hash | None = None, done: int = 0) -> Iterator[Hashed]:
     """Hash the beginnings of a body that have certain lengths, shortest first; yields the same hasher each time.
 
     A hasher that has hashed ``done`` bytes already goes on from there.
@@ -312,9 +312,9 @@ class LiveConversations:
         return [] if known is None else known.upto(len(body))
 
     def find(self, body: bytes, hashes: Mapping[int, Hash] | None = None) -> KnownBeginning | None:
-        """Return the longest known beginning of a body; a large one's `hashes_of` are given."""
+        """Return the longest known beginning of a body; a large one's hashes are given."""
         head, found = body[:_HEAD], None
-        for length, hasher in hashes_of(body, self.lengths(body)) if hashes is None else hashes.items():
+        for length, hasher in hash_beginnings(body, self.lengths(body)) if hashes is None else hashes.items():
             place = self._places.get((head, _BeginningKey(length, hasher.digest())))
             if place is not None:
                 found = KnownBeginning(place, hasher.copy())
@@ -341,14 +341,14 @@ class LiveConversations:
     ) -> None:
         """Remember a body, with the places at the ends of some entries by their number.
 
-        If a beginning was found, all these entries come after it. For a large body, the `hashes_of` the remembered
+        If a beginning was found, all these entries come after it. For a large body, the hashes of the remembered
         lengths are given.
         """
         self.forget(conversation)
         head, numbers = body[:_HEAD], kept_lengths(conversation, places)
         keys: list[_BeginningKey] = []
         known = (sha256(), 0) if found is None else (found.hasher, conversation.ends[found.place.number - 1])
-        for length, hasher in hashes_of(body, numbers, *known) if hashes is None else hashes.items():
+        for length, hasher in hash_beginnings(body, numbers, *known) if hashes is None else hashes.items():
             number = numbers[length]
             key = _BeginningKey(length, hasher.digest())
             keys.append(key)
@@ -380,7 +380,7 @@ class LiveConversations:
             del self._heads[gone.head]
 
 
-def applied_view(store: Store, dialect: Dialect, conversation: LiveConversation) -> AppliedView | None:
+def apply_view(store: Store, dialect: Dialect, conversation: LiveConversation) -> AppliedView | None:
     """Return the view in force for a conversation in the bytes of an API; None if everything is sent as it came."""
     seen = see(store, conversation.branch)
     if seen.view_id is None:
@@ -394,15 +394,15 @@ def applied_view(store: Store, dialect: Dialect, conversation: LiveConversation)
     entries = dialect.entries_of([*own, *inside])
     if not entries:
         return None
-    data, ends = _listed(entries)
+    data, ends = _list_entries(entries)
     return AppliedView(
         seen.view_id, covers, data, ends, seen.system.suffix, _edits(seen, dialect, conversation, reached)
     )
 
 
-def _listed(entries: Sequence[Any]) -> tuple[bytes, tuple[int, ...]]:
+def _list_entries(entries: Sequence[Any]) -> tuple[bytes, tuple[int, ...]]:
     """Return entries as they stand in a list, and where each of them ends."""
-    written = [dumped(entry) for entry in entries]
+    written = [dump_json(entry) for entry in entries]
     return b",".join(written), tuple(at + number for number, at in enumerate(accumulate(map(len, written))))
 
 
@@ -420,7 +420,7 @@ def _edits(seen: Seen, dialect: Dialect, conversation: LiveConversation, reached
         said = [one.message for one in seen.sent if low < one.to_depth <= high and one.message is not None]
         entries = dialect.entries_of(said)
         if len(entries) == 1:
-            found[number] = dumped(entries[0])
+            found[number] = dump_json(entries[0])
     return found
 
 
@@ -434,9 +434,9 @@ def with_view(body: bytes, read: Read, dialect: Dialect, conversation: LiveConve
     ends = list(conversation.ends[: conversation.lead])
     data, places = view.data, view.ends
     if view.note is not None:
-        leading, change = dialect.noted(body, read, _leading(body, read, conversation), view.note)
+        leading, change = dialect.add_note(body, read, _leading(body, read, conversation), view.note)
         if leading is not None:
-            noted, noted_ends = _listed(leading)
+            noted, noted_ends = _list_entries(leading)
             changes.append((read.start, begin, noted))
             ends = [read.start + place for place in noted_ends]
         if change is not None:
@@ -445,18 +445,18 @@ def with_view(body: bytes, read: Read, dialect: Dialect, conversation: LiveConve
         data, places = b"," + data, tuple(place + 1 for place in places)
     last = ends[-1] if ends else read.start
     ends += [last + place for place in places]
-    changes += ((begin, after, data), *_edited(conversation, view.edits))
-    ends += _moved(conversation, view, ends[-1] - after)
+    changes += ((begin, after, data), *_edit_changes(conversation, view.edits))
+    ends += _moved_ends(conversation, view, ends[-1] - after)
     return draft_of(body, read, conversation.ends).changed(changes, ends)
 
 
 def _leading(body: bytes, read: Read, conversation: LiveConversation) -> list[Any]:
     """Return the system messages at the beginning of a body."""
     draft = draft_of(body, read, conversation.ends)
-    return [meant(body[slice(*draft.entry(number))]) for number in range(conversation.lead)]
+    return [parse_json(body[slice(*draft.entry(number))]) for number in range(conversation.lead)]
 
 
-def moved_view(conversation: LiveConversation, to: LiveConversation) -> AppliedView | None:
+def move_view(conversation: LiveConversation, to: LiveConversation) -> AppliedView | None:
     """Return the view of a conversation for another body with the same messages; None if it cannot be cut there."""
     if conversation.view is None:
         return None
@@ -476,7 +476,7 @@ def _number_at(conversation: LiveConversation, depth: int) -> int | None:
     return number if number < len(conversation.depths) and conversation.depths[number] == depth else None
 
 
-def _moved(conversation: LiveConversation, view: AppliedView, shift: int) -> Iterator[int]:
+def _moved_ends(conversation: LiveConversation, view: AppliedView, shift: int) -> Iterator[int]:
     """Yield the ends of the entries after a view, also of those that are sent in another form."""
     for number in range(view.covers, len(conversation.ends)):
         if number in view.edits:
@@ -484,6 +484,6 @@ def _moved(conversation: LiveConversation, view: AppliedView, shift: int) -> Ite
         yield conversation.ends[number] + shift
 
 
-def _edited(conversation: LiveConversation, edits: dict[int, bytes]) -> Sequence[Change]:
+def _edit_changes(conversation: LiveConversation, edits: dict[int, bytes]) -> Sequence[Change]:
     # Between two entries stands a comma and maybe space; all of it is written anew.
     return [(conversation.ends[number - 1], conversation.ends[number], b"," + data) for number, data in edits.items()]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from everlong.errors import EverlongError, TranscriptError
-from everlong.gateway.body import BrokenBody, Change, Read, dumped, meant
+from everlong.gateway.body import BrokenBody, Change, Read, dump_json, parse_json
 from everlong.model import Message, is_system, text_of, typed_words, with_part_appended
 from everlong.providers.anthropic_api import AnthropicGathering, anthropic_reply
 from everlong.providers.base import Event, Reply, StopReason, Usage, tokens_in
@@ -31,7 +31,6 @@ __all__ = [
     "RESPONSES",
     "Dialect",
     "ResponsesRequest",
-    "asked",
     "client_of",
     "folder_in",
     "hint_in",
@@ -40,6 +39,7 @@ __all__ = [
     "is_stateless",
     "looks_aside",
     "messages_of",
+    "read_responses_request",
     "sender_of",
     "whole_number",
 ]
@@ -92,7 +92,7 @@ class Dialect(ABC):
         """Return messages, without system messages, as entries of a body."""
 
     @abstractmethod
-    def noted(
+    def add_note(
         self, body: bytes, read: Read, leading: Sequence[Any], note: str
     ) -> tuple[list[Any] | None, Change | None]:
         """Return a note put after the system prompt: the leading system entries with it, or a change of a field."""
@@ -132,7 +132,7 @@ class _OpenAIDialect(Dialect):
     def entries_of(self, messages: Sequence[Message]) -> list[Any]:
         return _unmarked(sendable(messages))
 
-    def noted(
+    def add_note(
         self, body: bytes, read: Read, leading: Sequence[Any], note: str
     ) -> tuple[list[Any] | None, Change | None]:
         del body, read
@@ -182,12 +182,12 @@ class _AnthropicDialect(Dialect):
     def entries_of(self, messages: Sequence[Message]) -> list[Any]:
         return _unmarked(sendable(to_anthropic(messages)[1]))
 
-    def noted(
+    def add_note(
         self, body: bytes, read: Read, leading: Sequence[Any], note: str
     ) -> tuple[list[Any] | None, Change | None]:
         del leading
         place, value = read.place("system"), read.field("system")
-        block = dumped({"type": "text", "text": note})
+        block = dump_json({"type": "text", "text": note})
         if place is None or not value:
             return None, None
         start, end = place
@@ -552,7 +552,7 @@ def is_stateless(body: bytes) -> bool:
     if not any(mark in body for mark in _MARKS) and not _TEXT_INPUT.search(body):
         return True
     try:
-        request = meant(body)
+        request = parse_json(body)
     except BrokenBody:
         return True
     if not isinstance(request, dict) or any(request.get(name) for name in _NAMED):
@@ -585,16 +585,16 @@ class ResponsesRequest:
     def written(self, clean: Callable[[Message], Message]) -> str:
         """Return the request as a text for the journal, with cleaned messages."""
         said = (list(map(clean, self.system)), list(map(clean, self.messages)))
-        return dumped([self.model, *said, self.tools, self.follows, self.conversation]).decode()
+        return dump_json([self.model, *said, self.tools, self.follows, self.conversation]).decode()
 
     @classmethod
     def read(cls, text: str) -> ResponsesRequest:
         """Read such a text."""
-        model, system, messages, tools, follows, conversation = meant(text.encode())
+        model, system, messages, tools, follows, conversation = parse_json(text.encode())
         return cls(model, system, messages, tools, tuple(follows), conversation)
 
 
-def asked(body: Any) -> ResponsesRequest:
+def read_responses_request(body: Any) -> ResponsesRequest:
     """Read a request; `BrokenBody` if it is none."""
     if not isinstance(body, dict):
         raise BrokenBody("the body is no JSON object")
@@ -661,7 +661,7 @@ class _ResponsesDialect(Dialect):
     def entries_of(self, messages: Sequence[Message]) -> list[Any]:
         return to_items(messages)
 
-    def noted(
+    def add_note(
         self, body: bytes, read: Read, leading: Sequence[Any], note: str
     ) -> tuple[list[Any] | None, Change | None]:
         del body
@@ -673,7 +673,7 @@ class _ResponsesDialect(Dialect):
         place, value = read.place("instructions"), read.field("instructions")
         if place is None or not isinstance(value, str) or not value:
             return None, None
-        return None, (*place, dumped(f"{value}\n\n{note}"))
+        return None, (*place, dump_json(f"{value}\n\n{note}"))
 
     def answer_tokens(self, read: Read) -> int:
         return whole_number(read.field("max_output_tokens"))

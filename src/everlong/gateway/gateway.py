@@ -23,15 +23,15 @@ from everlong.gateway.body import (
     BrokenBody,
     Overgrown,
     Unreadable,
-    checked_structure,
+    check_structure_apart,
     draft_of,
-    dumped,
+    dump_json,
     encoding_of,
     is_heavy,
-    meant,
+    parse_json,
     plain,
     read_body,
-    unpacked,
+    unpack,
 )
 from everlong.gateway.budget import Budget, Charge
 from everlong.gateway.bypass import Bypass, opted_out
@@ -45,11 +45,11 @@ from everlong.gateway.recall import (
     TOOLS,
     HiddenTool,
     RecallLookup,
-    all_looked_up,
     can_hide,
     can_offer,
     has_tools,
-    offered,
+    look_up_all,
+    offer_tools,
 )
 from everlong.gateway.recorder import ConversationRecorder
 from everlong.gateway.requests import (
@@ -73,7 +73,7 @@ from everlong.gateway.responses_api import (
     is_compaction,
     response_answer,
     response_events,
-    unfolded,
+    unfold_compactions,
 )
 from everlong.gateway.stream import Answering, read_beginning, tap_for
 from everlong.gateway.summaries import Earlier, Summaries, earlier_request, spent_by
@@ -84,14 +84,14 @@ from everlong.gateway.upstream import (
     ClientGone,
     Network,
     Relay,
-    answered,
-    cut_off,
+    broken_response,
     failure,
     forwarded_headers,
     is_whole,
-    streamed,
+    stream_response,
     target_of,
     whole_of,
+    whole_response,
 )
 from everlong.gateway.window import Windows, tokens_of
 from everlong.gateway.writer import Writer
@@ -294,14 +294,14 @@ class Gateway:
         except web.HTTPRequestEntityTooLarge:
             return _too_large(request, RESPONSES)
         try:
-            words = await unpacked(body, encoding_of(request.headers), request.client_max_size)
+            words = await unpack(body, encoding_of(request.headers), request.client_max_size)
         except Unreadable:
             return await self._responder.respond(request, tenant, body, None)
-        await checked_structure(words, self.settings.gateway.body_values)
+        await check_structure_apart(words, self.settings.gateway.body_values)
         is_slow = is_heavy(words) or holds_compaction(words)
         whole, is_own = await asyncio.to_thread(_unfold, words) if is_slow else _unfold(words)
         if whole is not words:
-            await checked_structure(whole, self.settings.gateway.body_values)
+            await check_structure_apart(whole, self.settings.gateway.body_values)
         if not is_own:
             return await self._responder.respond(request, tenant, body, words)
         if whole is words:
@@ -328,7 +328,7 @@ class Gateway:
         request, dialect = relayed.request, relayed.dialect
         body: bytes | None = None
         try:
-            body = await unpacked(relayed.body, relayed.encoding, request.client_max_size)
+            body = await unpack(relayed.body, relayed.encoding, request.client_max_size)
             relayed.turn = await relayed.conversations.enter(body, sender_of(request.headers))
             relayed.account.model = relayed.turn.model
             relayed.route = self.routes.find(dialect.api, relayed.turn.model)
@@ -438,11 +438,11 @@ class Gateway:
             return await self._make_answering(relayed, sent).answer(upstream, head.data)
         finish = partial(self._finish_refused, relayed, upstream)
         if not is_whole(upstream):
-            return await streamed(relayed.request, upstream, lambda _: False, finish, relayed.extra)
+            return await stream_response(relayed.request, upstream, lambda _: False, finish, relayed.extra)
         await finish()
         if head.is_cut:
-            return await cut_off(relayed.request, upstream, head.data, relayed.extra)
-        return answered(upstream, head.data, relayed.extra)
+            return await broken_response(relayed.request, upstream, head.data, relayed.extra)
+        return whole_response(upstream, head.data, relayed.extra)
 
     async def _answer_compaction(
         self, relayed: RelayedRequest, turn: ConversationTurn, *, is_unknown: bool
@@ -460,12 +460,12 @@ class Gateway:
                 self._client_compaction.learn(relayed.route, path, is_known=is_known)
                 if is_known:
                     await self._finish(relayed, EndedRequest(reply))
-                    return answered(upstream, data, relayed.extra)
+                    return whole_response(upstream, data, relayed.extra)
             elif self._client_compaction.is_unknown(upstream.status, data):
                 self._client_compaction.learn(relayed.route, path, is_known=False)
             elif not isinstance(classify_answer(upstream.status, data), ContextOverflow):
                 await self._finish_refused(relayed, upstream)
-                return answered(upstream, data, relayed.extra)
+                return whole_response(upstream, data, relayed.extra)
         return await self._compact_for_client(relayed, turn)
 
     async def _compact_for_client(self, relayed: RelayedRequest, turn: ConversationTurn) -> web.StreamResponse:
@@ -539,7 +539,7 @@ class Gateway:
         tools = _hidden_tools(relayed, draft, is_compacted=view is not None)
         relayed.hidden = frozenset(tool.name for tool in tools)
         if tools:
-            draft = offered(relayed.dialect, draft, tools)
+            draft = offer_tools(relayed.dialect, draft, tools)
         provider, store = relayed.route.cached_as, relayed.conversations.recorder.store
         marks = relayed.dialect.takes_markers
         sent = (
@@ -562,7 +562,7 @@ class Gateway:
         """Return the beginning of a request with the gateway's additions, as it is in the provider's cache."""
         dialect = relayed.dialect
         if relayed.route.recalls and can_offer(dialect, draft, is_compacted=turn.conversation.view is not None):
-            draft = offered(dialect, draft)
+            draft = offer_tools(dialect, draft)
         if not dialect.takes_markers:
             return Earlier(draft.body)
         return Earlier(self._marking.marked_once(draft, turn.model, relayed.route.cached_as), marker)
@@ -586,7 +586,7 @@ class Gateway:
                 call = None if relayed.engine is None else relayed.engine.call
                 counter = counter_for(turn.model)
                 return await self._compactor.run_apart(
-                    partial(all_looked_up, store, conversation.branch, lookups, room, counter, call)
+                    partial(look_up_all, store, conversation.branch, lookups, room, counter, call)
                 )
 
         relayed.answering = Answering(
@@ -713,10 +713,10 @@ def _sent_value(relayed: RelayedRequest, turn: ConversationTurn, draft: Draft, b
 def _whole_entry(relayed: RelayedRequest, ended: EndedRequest | None) -> JournalEntry:
     """Return the journal entry of a request whose conversation is not known; None says that it is not answered yet."""
     store, began = relayed.conversations.recorder.store, relayed.account.started
-    body = meant(plain(relayed.body, relayed.encoding))
+    body = parse_json(plain(relayed.body, relayed.encoding))
     model = str(body.get("model") or "") or None
     turn = Past(model=model, began=began) if ended is None else ended.turn(store.cleaned, model, began)
-    words, sender = dumped(store.cleaned(body)).decode(), sender_of(relayed.request.headers)
+    words, sender = dump_json(store.cleaned(body)).decode(), sender_of(relayed.request.headers)
     return JournalEntry(store.tenant, relayed.dialect.name, turn, words, sender=sender, is_open=ended is None)
 
 
@@ -734,7 +734,7 @@ def _hidden_tools(relayed: RelayedRequest, draft: Draft, *, is_compacted: bool) 
     if relayed.route.recalls and can_offer(relayed.dialect, draft, is_compacted=is_compacted):
         tools += TOOLS
     if relayed.engine is not None and can_hide(relayed.dialect, draft):
-        own = meant(draft.body[slice(*draft.fields["tools"])]) if has_tools(draft) else None
+        own = parse_json(draft.body[slice(*draft.fields["tools"])]) if has_tools(draft) else None
         taken = {tool.name for tool in tools} | _tool_names(own)
         tools += [tool for tool in relayed.engine.tools if tool.name not in taken]
     return tools
@@ -754,7 +754,7 @@ def _unfold(words: bytes) -> tuple[bytes, bool]:
             read_body(words, RESPONSES.list_name)
         except Overgrown as error:
             raise Refused(413, str(error), close=True) from error
-    whole = unfolded(words)
+    whole = unfold_compactions(words)
     return whole, is_stateless(whole)
 
 

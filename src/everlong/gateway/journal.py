@@ -28,7 +28,7 @@ import orjson
 
 from everlong.config.files import try_lock
 from everlong.errors import EverlongError, StoreBusy, StoreFull, StoreUnavailable
-from everlong.gateway.body import dumped
+from everlong.gateway.body import dump_json
 from everlong.model import Message
 from everlong.store.stateless import Sender
 from everlong.store.tree import Branch
@@ -69,11 +69,11 @@ class JournalEntry(NamedTuple):
 
     def to_line(self) -> bytes:
         """Return the entry as a line of a journal file."""
-        return dumped(self._values()) + b"\n"
+        return dump_json(self._values()) + b"\n"
 
     def to_refused_line(self, error: Exception) -> bytes:
         """Return the entry as a line of the file of entries that were put aside, with the reason."""
-        return dumped([str(error), *self._values()]) + b"\n"
+        return dump_json([str(error), *self._values()]) + b"\n"
 
     def _values(self) -> list[Any]:
         turn, at = self.turn, self.at

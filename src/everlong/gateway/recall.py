@@ -17,7 +17,7 @@ from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.history import read_turn, recall
 from everlong.agent.tools.workspace import Workspace
 from everlong.errors import EverlongError
-from everlong.gateway.body import dumped, read_body, spliced
+from everlong.gateway.body import dump_json, read_body, splice
 
 if TYPE_CHECKING:
     from everlong.gateway.body import Draft
@@ -33,15 +33,15 @@ __all__ = [
     "HiddenTool",
     "Hiding",
     "RecallLookup",
-    "all_looked_up",
-    "answered_lookups",
+    "answer_lookups",
     "can_hide",
     "can_offer",
+    "find_lookups",
     "has_tools",
+    "hide_lookups",
     "hiding_for",
-    "lookups_in",
-    "offered",
-    "without_lookups",
+    "look_up_all",
+    "offer_tools",
 ]
 
 RECALL, READ = "everlong_recall", "everlong_read_turn"
@@ -121,9 +121,9 @@ def has_tools(draft: Draft) -> bool:
     return draft.body[start : start + 1] == b"[" and bool(draft.body[start + 1 : end - 1].strip())
 
 
-def offered(dialect: Dialect, draft: Draft, tools: Sequence[HiddenTool] = TOOLS) -> Draft:
+def offer_tools(dialect: Dialect, draft: Draft, tools: Sequence[HiddenTool] = TOOLS) -> Draft:
     """Return a body with hidden tools behind those that it offers."""
-    own = b",".join(dumped(_schema(dialect.name, tool)) for tool in tools)
+    own = b",".join(dump_json(_schema(dialect.name, tool)) for tool in tools)
     if "tools" not in draft.fields:
         return draft.with_field("tools", b"[" + own + b"]")
     start, end = draft.fields["tools"]
@@ -144,7 +144,9 @@ def _schema(api: str, tool: HiddenTool) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def lookups_in(dialect: Dialect, answer: Mapping[str, Any], names: Set[str] = NAMES) -> tuple[list[RecallLookup], bool]:
+def find_lookups(
+    dialect: Dialect, answer: Mapping[str, Any], names: Set[str] = NAMES
+) -> tuple[list[RecallLookup], bool]:
     """Return the calls of hidden tools in a whole answer, and whether their results alone are not enough to go on.
 
     They are not enough if the client has calls to answer too, or if the answer was cut short.
@@ -180,7 +182,7 @@ def _calls(dialect: Dialect, answer: Mapping[str, Any]) -> list[tuple[str, str, 
     return found
 
 
-def all_looked_up(
+def look_up_all(
     store: Store,
     at: Branch,
     lookups: list[RecallLookup],
@@ -229,7 +231,7 @@ def _looked_up(store: Store, at: Branch, lookup: RecallLookup) -> str:
     return text.replace("; read_turn gives the rest]", f"; {READ} gives the rest]")
 
 
-def answered_lookups(dialect: Dialect, body: bytes, answer: Mapping[str, Any], results: Mapping[str, str]) -> bytes:
+def answer_lookups(dialect: Dialect, body: bytes, answer: Mapping[str, Any], results: Mapping[str, str]) -> bytes:
     """Return the body with the model's calls and their answers behind it."""
     entries: list[dict[str, Any]] = []
     if dialect.name == "anthropic":
@@ -245,11 +247,11 @@ def answered_lookups(dialect: Dialect, body: bytes, answer: Mapping[str, Any], r
         entries.append({name: value for name, value in _message(answer).items() if value is not None})
         entries += [{"role": "tool", "tool_call_id": ident, "content": text} for ident, text in results.items()]
     read = read_body(body, dialect.list_name)
-    data = b",".join(map(dumped, entries))
-    return spliced(body, [(read.end, read.end, b"," + data if read.entries else data)])
+    data = b",".join(map(dump_json, entries))
+    return splice(body, [(read.end, read.end, b"," + data if read.entries else data)])
 
 
-def without_lookups(dialect: Dialect, answer: dict[str, Any], names: Set[str] = NAMES) -> dict[str, Any]:
+def hide_lookups(dialect: Dialect, answer: dict[str, Any], names: Set[str] = NAMES) -> dict[str, Any]:
     """Return a whole answer without the calls of hidden tools, of which the client knows nothing."""
     if dialect.name == "anthropic":
         kept = [block for block in answer["content"] if block.get("name") not in names]
@@ -421,7 +423,7 @@ class _OpenAIRecall(Hiding):
         if not kept:
             return b""
         changed = {**choices[0], "delta": {**delta, "tool_calls": kept}}
-        return b"data: " + dumped({**event, "choices": [changed, *choices[1:]]}) + b"\n\n"
+        return b"data: " + dump_json({**event, "choices": [changed, *choices[1:]]}) + b"\n\n"
 
     def _placed(self, fragment: dict[str, Any]) -> dict[str, Any] | None:
         index = int(fragment.get("index", 0))
@@ -560,7 +562,7 @@ def _data_of(raw: bytes) -> bytes:
 
 
 def _told(event: dict[str, Any]) -> bytes:
-    return b"event: " + str(event["type"]).encode() + b"\ndata: " + dumped(event) + b"\n\n"
+    return b"event: " + str(event["type"]).encode() + b"\ndata: " + dump_json(event) + b"\n\n"
 
 
 def hiding_for(dialect: Dialect, names: Set[str] = NAMES) -> Hiding:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.errors import NotStored
 from everlong.gateway.auth import Refused
-from everlong.gateway.body import Read, Span, check_model, draft_of, meant, read_body
-from everlong.gateway.conversations import BodyPlace, LiveConversation, applied_view
+from everlong.gateway.body import Read, Span, check_model, draft_of, parse_json, read_body
+from everlong.gateway.conversations import BodyPlace, LiveConversation, apply_view
 from everlong.gateway.formats import Dialect, folder_in, hint_in, is_leading, looks_aside
 from everlong.model import Node, Trace, text_of
 from everlong.store.compaction import Occasion
@@ -190,7 +190,7 @@ class ConversationRecorder:
         _put(conversation, new, placed)
         conversation.hint, conversation.sender, conversation.rest = sender.session, sender, rest_of(read)
         if self.view_in_force(placed.at) is not None:
-            conversation.view = applied_view(self.store, self.dialect, conversation)
+            conversation.view = apply_view(self.store, self.dialect, conversation)
         return conversation, _places(conversation, new, placed)
 
     def _is_known(self, read: Read) -> bool:
@@ -202,7 +202,7 @@ class ConversationRecorder:
     def _preamble(self, read: Read, conversation: LiveConversation) -> Blob | None:
         """Return the system messages and tools of a request, as they are stored."""
         draft = draft_of(read.body, read, conversation.ends)
-        leading = [meant(read.body[slice(*draft.entry(number))]) for number in range(conversation.lead)]
+        leading = [parse_json(read.body[slice(*draft.entry(number))]) for number in range(conversation.lead)]
         system = [self.store.cleaned(one) for one in [*self.dialect.system_of(read), *leading]]
         tools = read.field("tools")
         if not system and not tools:
@@ -282,7 +282,7 @@ class ConversationRecorder:
         shown = self.view_in_force(conversation.branch)
         if conversation.branch.id != before or shown != (view.view_id if view is not None else None):
             # It goes on apart from where it came from, or another replica has compacted it meanwhile.
-            conversation.view = applied_view(self.store, self.dialect, conversation)
+            conversation.view = apply_view(self.store, self.dialect, conversation)
 
     def store_addition(self, conversation: LiveConversation, read: Read, new: Addition) -> Placed:
         """Store new messages of a known conversation, on another branch if it has gone on differently."""
@@ -374,7 +374,7 @@ class ConversationRecorder:
         before = conversation.view
         if self.view_in_force(conversation.branch) in {None, before.view_id if before is not None else None}:
             return False
-        conversation.view = applied_view(self.store, self.dialect, conversation)
+        conversation.view = apply_view(self.store, self.dialect, conversation)
         if conversation.session is not None:  # which has gone on in a child
             conversation.session = self._session_at(conversation.branch)
         return conversation.view is not None and (before is None or before.view_id != conversation.view.view_id)
@@ -399,7 +399,7 @@ class ConversationRecorder:
         done = self.store.compact(at or conversation.branch, engine, occasion, roll_over=session, **options)
         if done.child is not None:
             conversation.session = done.child
-        conversation.view = applied_view(self.store, self.dialect, conversation)
+        conversation.view = apply_view(self.store, self.dialect, conversation)
         return done
 
     def _session_at(self, at: Branch) -> str | None:

@@ -20,13 +20,13 @@ from everlong.gateway.body import (
     Draft,
     Read,
     check_model,
-    checked_structure,
+    check_structure_apart,
     draft_of,
     encoding_of,
     is_compressed,
     is_heavy,
     is_unwieldy,
-    meant,
+    parse_json,
     read_body,
     read_more,
 )
@@ -36,9 +36,9 @@ from everlong.gateway.conversations import (
     KnownBeginning,
     LiveConversation,
     LiveConversations,
-    hashes_of,
+    hash_beginnings,
     kept_lengths,
-    moved_view,
+    move_view,
     with_view,
 )
 from everlong.gateway.formats import PLATFORM, hint_in
@@ -229,9 +229,9 @@ class TenantConversations(TurnQueue[ConversationTurn]):
             BrokenBody: the body holds no conversation.
             Refused: it adds more values than a request may, or nests them too deeply.
         """
-        found = self.live.find(body, await _hash_beginnings(body, self.live.lengths(body)))
+        found = self.live.find(body, await _hash_large(body, self.live.lengths(body)))
         known = 0 if found is None else found.place.conversation.ends[found.place.number - 1]
-        await checked_structure(body, self._most.values, known)
+        await check_structure_apart(body, self._most.values, known)
         turn = None if found is None or is_heavy(body, known) else self._continue(body, sender, found)
         return turn or await self._look_up(body, sender, found)
 
@@ -282,7 +282,7 @@ class TenantConversations(TurnQueue[ConversationTurn]):
     def _last(self, read: Read, conversation: LiveConversation) -> Message | None:
         """Return the message at the end of a conversation that has gone on differently before."""
         entry = draft_of(read.body, read, conversation.ends).entry(len(conversation.ends) - 1)
-        said = self.recorder.dialect.messages_of(meant(read.body[slice(*entry)]), None)
+        said = self.recorder.dialect.messages_of(parse_json(read.body[slice(*entry)]), None)
         return said[-1] if said else None
 
     async def _look_up(self, body: bytes, sender: Sender, found: KnownBeginning | None) -> ConversationTurn:
@@ -297,7 +297,7 @@ class TenantConversations(TurnQueue[ConversationTurn]):
             conversation.goes_on_from(found.place.conversation)
             self.live.forget(found.place.conversation)  # this one takes its place
         self.note_view(conversation)
-        hashes = await _hash_beginnings(body, kept_lengths(conversation, places))
+        hashes = await _hash_large(body, kept_lengths(conversation, places))
         self.live.keep(body, conversation, places, hashes=hashes)
         unwieldy = heavy and await asyncio.to_thread(is_unwieldy, body, read)
         turn = ConversationTurn(body, read, conversation, conversation.hint, is_unwieldy=unwieldy)
@@ -315,7 +315,7 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         """
         if not self.live.has_view:
             return body
-        await checked_structure(body, self._most.values)
+        await check_structure_apart(body, self._most.values)
         try:
             read = await asyncio.to_thread(read_body, body, self.recorder.dialect.list_name)
             conversation, new = await asyncio.to_thread(self.recorder.read_conversation, read)
@@ -325,7 +325,7 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         place = next((found for found in known if found is not None), None)
         if place is None:
             return body
-        view = moved_view(place.conversation.cut(place.number, place.branch, place.mark), conversation)
+        view = move_view(place.conversation.cut(place.number, place.branch, place.mark), conversation)
         return body if view is None else with_view(body, read, self.recorder.dialect, conversation, view).body
 
     def turn_away(self, turn: ConversationTurn) -> None:
@@ -393,11 +393,11 @@ def _view_id(conversation: LiveConversation) -> int | None:
     return None if conversation.view is None else conversation.view.view_id
 
 
-async def _hash_beginnings(body: bytes, lengths: Iterable[int]) -> dict[int, Hash] | None:
+async def _hash_large(body: bytes, lengths: Iterable[int]) -> dict[int, Hash] | None:
     """Hash the beginnings of a large body in another thread; None if it is not large."""
     if len(body) < _LARGE_BYTES:
         return None
-    return await asyncio.to_thread(lambda: {size: hasher.copy() for size, hasher in hashes_of(body, lengths)})
+    return await asyncio.to_thread(lambda: {size: hasher.copy() for size, hasher in hash_beginnings(body, lengths)})
 
 
 def _count_replies(new: Addition) -> int:

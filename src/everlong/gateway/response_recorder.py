@@ -15,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.errors import NotStored, StoreUnavailable
-from everlong.gateway.body import dumped, meant
-from everlong.gateway.formats import OPENAI, ResponsesRequest, asked, folder_in, looks_aside
+from everlong.gateway.body import dump_json, parse_json
+from everlong.gateway.formats import OPENAI, ResponsesRequest, folder_in, looks_aside, read_responses_request
 from everlong.gateway.journal import AWAY, Journal, JournalEntry
 from everlong.gateway.recorder import ConversationRecorder, RecordedTurn
 from everlong.gateway.turn_queue import OpenTurn, TurnQueue
@@ -44,7 +44,7 @@ _MOST_NAMES = 20_000
 class UnstoredResponse(NamedTuple):
     """A request of the Responses API, on its way into the store."""
 
-    asked: ResponsesRequest
+    request: ResponsesRequest
     sender: Sender
     awaited: Mapping[str, float]
     """By the name of a reply that may not be stored yet, when its turn began."""
@@ -58,7 +58,7 @@ class ResponseRecorder(ConversationRecorder):
 
     def record_response(self, unstored: UnstoredResponse, turn: Past, *, is_open: bool) -> RecordedTurn:
         """Store a request with its turn; of one that ``is_open``, the upstream has not answered yet."""
-        placed = self.place_request(unstored.asked, unstored.sender, unstored.awaited)
+        placed = self.place_request(unstored.request, unstored.sender, unstored.awaited)
         turns, branch, session = self.store.turns, placed.at, placed.session
         if is_open:
             return RecordedTurn(turns.begin(branch, model=turn.model, session=session, began=turn.began).id, branch)
@@ -145,7 +145,7 @@ class _GivenResponse(NamedTuple):
 class ResponseTurn(OpenTurn):
     """A request of the Responses API whose end is not stored yet."""
 
-    asked: ResponsesRequest
+    request: ResponsesRequest
     sender: Sender
     awaited: dict[str, _GivenResponse]
     """By name, the responses that it follows and that may not be stored yet."""
@@ -161,13 +161,13 @@ class ResponseTurn(OpenTurn):
     @property
     def model(self) -> str:
         """The model that the client asks for; empty if it names none."""
-        return self.asked.model
+        return self.request.model
 
     def names(self, ended: EndedRequest) -> tuple[str, ...]:
         """Return the names by which later requests may refer to the response."""
         if ended.reply is None:
             return ()
-        names = (ended.reply.id, self.asked.conversation)
+        names = (ended.reply.id, self.request.conversation)
         return tuple(name for name in names if isinstance(name, str) and is_name(name))
 
     def unsettled(self) -> list[asyncio.Future[Any]]:
@@ -178,7 +178,7 @@ class ResponseTurn(OpenTurn):
 
 def read_asked(body: bytes) -> ResponsesRequest:
     """Read a request; `BrokenBody` if it cannot be read."""
-    return asked(meant(body))
+    return read_responses_request(parse_json(body))
 
 
 class TenantResponses(TurnQueue[ResponseTurn]):
@@ -253,18 +253,18 @@ class TenantResponses(TurnQueue[ResponseTurn]):
     # -- storing -------------------------------------------------------------------------------------------------------
 
     def _lane(self, turn: ResponseTurn) -> int:
-        said = turn.asked
-        first = said.follows[0].encode("utf-8", "replace") if said.follows else dumped(said.messages[:1])
+        said = turn.request
+        first = said.follows[0].encode("utf-8", "replace") if said.follows else dump_json(said.messages[:1])
         return zlib.crc32(first)
 
     def _entry(self, turn: ResponseTurn, past: Past, *, is_open: bool) -> JournalEntry:
         store = self.recorder.store
-        body = turn.asked.written(store.cleaned) if turn.at is None else None
+        body = turn.request.written(store.cleaned) if turn.at is None else None
         return JournalEntry(store.tenant, RESPONSES_API, past, body, turn.at, sender=turn.sender, is_open=is_open)
 
     def _recording(self, turn: ResponseTurn, past: Past, *, is_open: bool) -> Callable[[], RecordedTurn]:
         awaited = {name: given.began for name, given in turn.awaited.items()}
-        unstored = UnstoredResponse(turn.asked, turn.sender, awaited)
+        unstored = UnstoredResponse(turn.request, turn.sender, awaited)
         return partial(self.recorder.record_response, unstored, past, is_open=is_open)
 
     def _settled(self, turn: ResponseTurn, recorded: RecordedTurn | None, *, is_away: bool) -> None:

@@ -22,12 +22,12 @@ from everlong.gateway.body import (
     BrokenBody,
     check_model,
     check_structure,
-    dumped,
+    dump_json,
     is_heavy,
-    meant,
+    parse_json,
     read_body,
     read_fields,
-    spliced,
+    splice,
 )
 from everlong.gateway.formats import OPENAI, RESPONSES, messages_of, sender_of
 from everlong.gateway.recorder import too_much_new
@@ -38,12 +38,12 @@ from everlong.gateway.turn_queue import EndedRequest
 from everlong.gateway.upstream import (
     ClientGone,
     Relay,
-    answered,
     comes_whole,
     failure,
     forwarded_headers,
-    streamed,
+    stream_response,
     target_of,
+    whole_response,
 )
 from everlong.model import (
     SUMMARY_STARTS,
@@ -84,7 +84,7 @@ __all__ = [
     "is_compaction",
     "response_answer",
     "response_events",
-    "unfolded",
+    "unfold_compactions",
 ]
 
 _log = logging.getLogger("everlong.gateway")
@@ -104,7 +104,7 @@ async def check_readable(words: bytes | None) -> None:
 def _named_in(words: bytes) -> list[str]:
     """Return the names that a request continues; `BrokenBody` if upstreams may read it differently."""
     fields = read_fields(words)
-    request = {name: meant(words[slice(*place)]) for name, place in fields.items()}
+    request = {name: parse_json(words[slice(*place)]) for name, place in fields.items()}
     names = [request.get("previous_response_id"), request.get("conversation")]
     items = request.get("input")
     named = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
@@ -142,7 +142,7 @@ class Responder:
     async def respond(self, request: web.Request, tenant: str, body: bytes, words: bytes | None) -> web.StreamResponse:
         """Pass a request on: its body, and its words without an encoding, if they can be read."""
         known = self._responses(tenant)
-        turn = None if words is None else await self._entered(request, words, known)
+        turn = None if words is None else await self._enter(request, words, known)
         model, route = await self._upstream_of(turn, words)
         headers = forwarded_headers(request.headers.items())
         account = account_of(request)
@@ -182,7 +182,7 @@ class Responder:
         """Return the model and the route of a request."""
         if turn is None:
             return await self._routes.find_for("openai", words)
-        return turn.asked.model, self._routes.find("openai", turn.asked.model)
+        return turn.request.model, self._routes.find("openai", turn.request.model)
 
     async def check_name(self, tenant: str, name: str) -> None:
         """Refuse the name of a response or conversation of another tenant: the upstream knows no tenants."""
@@ -199,7 +199,7 @@ class Responder:
             if not await asyncio.to_thread(known.owns, name):
                 raise Refused(404, f"there is no response, conversation or item {name[:100]!r} of this key")
 
-    async def _entered(self, request: web.Request, words: bytes, known: TenantResponses) -> ResponseTurn | None:
+    async def _enter(self, request: web.Request, words: bytes, known: TenantResponses) -> ResponseTurn | None:
         try:
             said = await asyncio.to_thread(read_asked, words) if is_heavy(words) else read_asked(words)
             check_model(said.model)
@@ -230,20 +230,20 @@ class Responder:
         if await comes_whole(upstream):
             data = await upstream.read()
             tap(data)
-            ended = self._ended(account, tap, upstream.status)
-            return answered(upstream, data, await self._finish(known, turn, ended))
+            ended = self._end_of(account, tap, upstream.status)
+            return whole_response(upstream, data, await self._finish(known, turn, ended))
         is_finished = False
 
         async def before_end() -> None:
             nonlocal is_finished
             if not is_finished:
                 is_finished = True
-                await self._finish(known, turn, self._ended(account, tap, upstream.status))
+                await self._finish(known, turn, self._end_of(account, tap, upstream.status))
 
         told = {WARNING: turn.warning} if turn is not None and turn.warning else {}
-        return await streamed(request, upstream, tap, before_end, {REQUEST_ID: account.id, **told})
+        return await stream_response(request, upstream, tap, before_end, {REQUEST_ID: account.id, **told})
 
-    def _ended(self, account: RequestAccount, tap: StreamTap | WholeTap, status: int) -> EndedRequest:
+    def _end_of(self, account: RequestAccount, tap: StreamTap | WholeTap, status: int) -> EndedRequest:
         """Return how a request ended, and note its usage and cost in its account."""
         if status != 200:
             return EndedRequest(error=f"status {status}")
@@ -317,7 +317,7 @@ def holds_compaction(body: bytes) -> bool:
     return _SEAL.encode() in body
 
 
-def unfolded(body: bytes) -> bytes:
+def unfold_compactions(body: bytes) -> bytes:
     """Return a body with our own compaction items replaced by the messages that they hold.
 
     User messages before the summary are left out if the client has kept them beside the item, as Codex does.
@@ -340,9 +340,10 @@ def unfolded(body: bytes) -> bytes:
         return body
     kept = {text_of(message) for message in said if message["role"] == "user"}
     changes = [
-        (entry.start, entry.end, b",".join(map(dumped, to_items(_beside(messages, kept))))) for entry, messages in held
+        (entry.start, entry.end, b",".join(map(dump_json, to_items(_beside(messages, kept)))))
+        for entry, messages in held
     ]
-    return spliced(body, changes)
+    return splice(body, changes)
 
 
 def _beside(messages: Sequence[Message], kept: Set[str]) -> list[Message]:
@@ -382,7 +383,7 @@ def _held_in(words: bytes) -> list[Message] | None:
 
 
 def _item_of(messages: Sequence[Message]) -> dict[str, Any]:
-    packed = zlib.compress(dumped(list(messages)), 6)
+    packed = zlib.compress(dump_json(list(messages)), 6)
     content = _SEAL + base64.urlsafe_b64encode(packed).decode()
     return {"type": "compaction", "id": f"cmp_{uuid.uuid4().hex}", "encrypted_content": content}
 
@@ -477,7 +478,7 @@ def response_answer(item: Mapping[str, Any], model: str) -> dict[str, Any]:
 def response_events(answer: Mapping[str, Any]) -> bytes:
     """Return a stream that adds up to a whole answer."""
     return b"".join(
-        b"event: " + event["type"].encode() + b"\ndata: " + dumped({**event, "sequence_number": number}) + b"\n\n"
+        b"event: " + event["type"].encode() + b"\ndata: " + dump_json({**event, "sequence_number": number}) + b"\n\n"
         for number, event in enumerate(_events(answer))
     )
 

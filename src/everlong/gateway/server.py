@@ -23,7 +23,7 @@ from everlong.config.paths import user_config_path
 from everlong.config.settings import GatewaySettings
 from everlong.errors import ConfigError
 from everlong.gateway.account import RequestAccount, request_id
-from everlong.gateway.app import SERVER_OPTIONS, Front, dialect_of, make_app, passed_through, refusal
+from everlong.gateway.app import SERVER_OPTIONS, Front, dialect_of, make_app, pass_through, refusal
 from everlong.gateway.auth import Guard, KeyLimits, Refused, check_bind, is_loopback
 from everlong.gateway.formats import OPENAI
 from everlong.gateway.gateway import Gateway
@@ -123,7 +123,7 @@ class GatewayServer:
         if self._reading_keys is not None:
             self._reading_keys.cancel()
         await self.stop_listening()
-        left = await self.front.drained(seconds)
+        left = await self.front.drain(seconds)
         await self._runner.cleanup()
         self._runner = None
         self._capturing.close()
@@ -449,7 +449,7 @@ class HostedRelay(_Hosted):
             route, body = self._routes.default(api), await request.read()
             if body and request.path.startswith(_SPOKEN_PATHS):
                 _, route = await self._routes.find_for(api, body)
-            return await passed_through(self._relay, request, RequestAccount(request_id(None)), route, body)
+            return await pass_through(self._relay, request, RequestAccount(request_id(None)), route, body)
         except Refused as refused:
             return refusal(request, refused)
 

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
-from everlong.gateway.body import BrokenBody, Unreadable, decoder, dumped, meant, plain
+from everlong.gateway.body import BrokenBody, Unreadable, decoder, dump_json, parse_json, plain
 from everlong.gateway.recall import (
     NAMES,
     NO_ROOM,
     ROUNDS,
     RecallLookup,
-    answered_lookups,
+    answer_lookups,
+    find_lookups,
+    hide_lookups,
     hiding_for,
-    lookups_in,
-    without_lookups,
 )
 from everlong.gateway.turn_queue import EndedRequest
-from everlong.gateway.upstream import Stream, answered, comes_whole, is_whole, next_chunk, streamed
+from everlong.gateway.upstream import Stream, comes_whole, is_whole, next_chunk, stream_response, whole_response
 from everlong.providers.failures import classify_answer
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Tapped(Protocol):
 def reply_of(dialect: Tapped, data: bytes, encoding: str = "") -> Reply | None:
     """Return the reply in a whole answer; None if there is none."""
     try:
-        answer = meant(plain(data, encoding))
+        answer = parse_json(plain(data, encoding))
         return dialect.reply(answer) if isinstance(answer, dict) else None
     except _MADE_UP:
         return None
@@ -176,7 +176,7 @@ def events_in(data: bytes) -> Iterator[dict[str, Any]]:
             text = b"\n".join(lines)
             lines = []
             if text.strip() not in {b"", b"[DONE]"}:
-                value = meant(text)
+                value = parse_json(text)
                 if isinstance(value, dict):
                     yield value
 
@@ -230,17 +230,17 @@ class Answering:
             if self.look_up is None or upstream.status != 200:
                 break
             answer = _object(data, encoding)
-            lookups, others = lookups_in(self.dialect, answer, self.hidden)
+            lookups, others = find_lookups(self.dialect, answer, self.hidden)
             if not lookups:
                 break
             if others or not left:
-                data, encoding = dumped(without_lookups(self.dialect, answer, self.hidden)), ""
+                data, encoding = dump_json(hide_lookups(self.dialect, answer, self.hidden)), ""
                 break
             upstream = await self._again(answer, lookups)
         tap = WholeTap(self.dialect, encoding) if is_whole(upstream) else tap_for(self.dialect, upstream)
         tap(data)
-        await self.finish(self._ended(tap))
-        response = answered(upstream, data, self.extra())
+        await self.finish(self._end_of(tap))
+        response = whole_response(upstream, data, self.extra())
         if not encoding:
             response.headers.popall("Content-Encoding", None)
         return response
@@ -253,9 +253,9 @@ class Answering:
             nonlocal is_finished
             if not is_finished:
                 is_finished = True
-                await self.finish(self._ended(tap))
+                await self.finish(self._end_of(tap))
 
-        return await streamed(self.request, upstream, tap, before_end, self.extra(), ahead)
+        return await stream_response(self.request, upstream, tap, before_end, self.extra(), ahead)
 
     async def _stream_with_lookups(self, upstream: ClientResponse, ahead: bytes) -> web.StreamResponse:
         tap, hiding = StreamTap(self.dialect), hiding_for(self.dialect, self.hidden)
@@ -276,7 +276,7 @@ class Answering:
             finally:
                 upstream.release()
             whole = hiding.whole()
-            lookups, others = lookups_in(self.dialect, whole, self.hidden) if whole is not None else ([], False)
+            lookups, others = find_lookups(self.dialect, whole, self.hidden) if whole is not None else ([], False)
             if not lookups or others or not left or whole is None:
                 break
             upstream = await self._again(whole, lookups)
@@ -287,7 +287,7 @@ class Answering:
             hiding.again()
         last = hiding.end(has_calls=others)
         tap(last)
-        await self.finish(self._ended(tap))
+        await self.finish(self._end_of(tap))
         await stream.write(last)
         return await stream.end()
 
@@ -302,13 +302,13 @@ class Answering:
         before = self.sent
         shorter = {ident: text[: len(text) // 4] for ident, text in results.items()}
         for told in (results, shorter, dict.fromkeys(results, NO_ROOM)):
-            self.sent = answered_lookups(self.dialect, before, answer, told)
+            self.sent = answer_lookups(self.dialect, before, answer, told)
             upstream = await self.send(self.sent)
             if upstream.status not in _REFUSED:
                 break
         return upstream
 
-    def _ended(self, tap: StreamTap | WholeTap) -> EndedRequest:
+    def _end_of(self, tap: StreamTap | WholeTap) -> EndedRequest:
         reply = tap.reply()
         if reply is None:
             return EndedRequest(error=tap.otherwise, partial=tap.partial(), before=tuple(self.used))
@@ -365,4 +365,4 @@ def _error_in(event: Mapping[str, Any]) -> ProviderError:
     told = event.get("response") if isinstance(event.get("response"), dict) else event
     inner = told.get("error") if isinstance(told, Mapping) else None
     error = inner if isinstance(inner, dict) else {name: event.get(name) for name in ("code", "message")}
-    return classify_answer(400, dumped({"error": error}))
+    return classify_answer(400, dump_json({"error": error}))

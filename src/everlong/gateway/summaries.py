@@ -21,7 +21,7 @@ from aiohttp import ClientError
 
 from everlong.context.summary.completion import warm_ask
 from everlong.errors import ConfigError, ProviderError, SummarizerError
-from everlong.gateway.body import dumped, meant, read_body, spliced
+from everlong.gateway.body import dump_json, parse_json, read_body, splice
 from everlong.gateway.stream import tap_for
 from everlong.model import calls_of, text_of, with_part_appended
 from everlong.providers.auxiliary import ProviderSummarizer, summarizer_for
@@ -74,7 +74,7 @@ def earlier_request(dialect: Dialect, draft: Draft, lead: int) -> tuple[Draft, M
         draft: the body.
         lead: entries at its beginning that are system messages.
     """
-    entries = [meant(draft.body[slice(*draft.entry(number))]) for number in range(lead, len(draft.ends))]
+    entries = [parse_json(draft.body[slice(*draft.entry(number))]) for number in range(lead, len(draft.ends))]
     count = len(entries)
     for is_said in (False, True):
         while count and dialect.is_said(entries[count - 1]) is is_said:
@@ -83,7 +83,7 @@ def earlier_request(dialect: Dialect, draft: Draft, lead: int) -> tuple[Draft, M
         return None
     rest = draft.body[draft.ends[lead + count - 1] : draft.ends[-1]]
     markers = _MARKER.findall(rest)
-    return draft.cut(lead + count), meant(markers[-1]) if markers and dialect.takes_markers else None
+    return draft.cut(lead + count), parse_json(markers[-1]) if markers and dialect.takes_markers else None
 
 
 class OwnSummarizer:
@@ -119,14 +119,14 @@ class OwnSummarizer:
             raise SummarizerError("the conversation leaves no room in the window for its summary")
         if not self._take():
             raise SummarizerError("as many summaries were asked for today as gateway.summaries_per_day allows")
-        asking = asyncio.run_coroutine_threadsafe(self._asked(told), self._loop)
+        asking = asyncio.run_coroutine_threadsafe(self._ask(told), self._loop)
         try:
             return asking.result(self._seconds)
         except FutureTimeoutError as error:
             asking.cancel()
             raise SummarizerError(f"no summary came within {self._seconds:g} seconds") from error
 
-    async def _asked(self, told: str) -> str:
+    async def _ask(self, told: str) -> str:
         relayed = self._relayed
         dialect = relayed.dialect
         body = _with_ask(dialect, self._sent, told)
@@ -169,9 +169,9 @@ def _with_ask(dialect: Dialect, earlier: Earlier, told: str) -> bytes:
         asking = with_part_appended(last.value, told)
         if marker is not None:
             asking["content"][-1]["cache_control"] = marker
-        return spliced(sent, [(last.start, last.end, dumped(asking))])
-    entries = b",".join(map(dumped, dialect.entries_of([{"role": "user", "content": told}])))
-    return spliced(sent, [(read.end, read.end, b"," + entries if last is not None else entries)])
+        return splice(sent, [(last.start, last.end, dump_json(asking))])
+    entries = b",".join(map(dump_json, dialect.entries_of([{"role": "user", "content": told}])))
+    return splice(sent, [(read.end, read.end, b"," + entries if last is not None else entries)])
 
 
 class Summaries:

@@ -50,19 +50,19 @@ __all__ = [
     "Relay",
     "Stream",
     "Tap",
-    "answered",
     "begin",
+    "broken_response",
     "comes_whole",
-    "cut_off",
     "failure",
     "forwarded_headers",
     "is_whole",
     "misnamed_header",
     "next_chunk",
-    "streamed",
+    "stream_response",
     "target_of",
     "was_stale",
     "whole_of",
+    "whole_response",
 ]
 
 _IDLE_SECONDS = 2.0
@@ -423,14 +423,16 @@ async def whole_of(upstream: ClientResponse) -> tuple[bytes, bool]:
     return b"".join(parts), is_cut
 
 
-def answered(upstream: ClientResponse, data: bytes, extra: dict[str, str], *, is_head: bool = False) -> web.Response:
+def whole_response(
+    upstream: ClientResponse, data: bytes, extra: dict[str, str], *, is_head: bool = False
+) -> web.Response:
     """Return a whole answer as it came; the answer to a HEAD request has the length of the body that is not sent."""
     headers = forwarded_headers(upstream.headers.items(), without=frozenset() if is_head else _LENGTH)
     headers.update(extra)
     return web.Response(status=upstream.status, reason=upstream.reason, headers=headers, body=None if is_head else data)
 
 
-async def cut_off(
+async def broken_response(
     request: web.Request, upstream: ClientResponse, data: bytes, extra: dict[str, str]
 ) -> web.StreamResponse:
     """Pass on the part of a broken answer that arrived; it breaks off for the client too."""
@@ -496,7 +498,7 @@ class Stream:
         return self.response
 
 
-async def streamed(
+async def stream_response(
     request: web.Request,
     upstream: ClientResponse,
     tap: Tap,
