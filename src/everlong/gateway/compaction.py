@@ -282,7 +282,7 @@ class Compactor:
     def _waiting_in(self, turn: ConversationTurn, size: RequestSize) -> Waiting:
         """Return the record of a conversation since its last compaction, whoever made that."""
         conversation = turn.conversation
-        view = None if conversation.view is None else conversation.view.view_id
+        view = conversation.view_id
         if conversation.waiting is None or conversation.waiting_under != view:
             conversation.waiting, conversation.waiting_under = Waiting(left=None if view is None else size.tokens), view
         return conversation.waiting

@@ -163,6 +163,11 @@ class LiveConversation:
         self.opened, self.view = stored.opened, stored.view
 
     @property
+    def view_id(self) -> int | None:
+        """The id of the view in force; None if everything is sent as it came."""
+        return None if self.view is None else self.view.view_id
+
+    @property
     def _start(self) -> int:
         """The place in its body where the conversation begins, behind the system messages."""
         return self.ends[self.lead - 1] if self.lead else self.read.start

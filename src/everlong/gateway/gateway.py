@@ -256,6 +256,7 @@ class Gateway:
     async def _relay(
         self, request: web.Request, dialect: Dialect, tenant: str, body: bytes, *, is_rewritten: bool = False
     ) -> web.StreamResponse:
+        """Find the conversation of a request, pass it on, and record how it ended."""
         conversations = self._conversations_of(tenant, dialect)
         relayed = RelayedRequest(
             request, dialect, self.routes.default(dialect.api), body, conversations, is_rewritten=is_rewritten
@@ -364,21 +365,21 @@ class Gateway:
         return relayed.turn
 
     async def _pass_on(self, relayed: RelayedRequest) -> web.StreamResponse:
+        """Send a request upstream, shortened if necessary, and pass the answer back."""
         if relayed.turn is None and (answer := await self._pass_on_unchanged(relayed)) is not None:
             return answer
         turn = relayed.turn
         assert turn is not None  # noqa: S101 - it was found, or there is an answer
         is_ours = not self._is_audit and not relayed.dialect.compacts_upstream(turn.read)
-        is_asked = relayed.dialect is RESPONSES and asks_compaction(relayed.request.path, turn.read)
-        is_asked = is_asked and not self._is_audit
-        if is_ours and not is_asked:
+        path = relayed.request.path
+        if not self._is_audit and relayed.dialect is RESPONSES and asks_compaction(path, turn.read):
+            is_known = self._client_compaction.is_known_to(relayed.route, path)
+            if not is_known:
+                return await self._answer_compaction(relayed, turn, is_unknown=is_known is False)
+        elif is_ours:
             if self.engines.is_on:
                 relayed.engine = await self._compactor.find_engine(self.engines, relayed, turn)
             await self._compactor.make_room(relayed, turn)
-        if is_asked:
-            is_known = self._client_compaction.is_known_to(relayed.route, relayed.request.path)
-            if not is_known:
-                return await self._answer_compaction(relayed, turn, is_unknown=is_known is False)
         for attempt in range(_TRIES + 1):
             sent = relayed.sent_body = self._make_body(relayed, turn)
             upstream = await self._send(relayed, sent)
@@ -534,19 +535,17 @@ class Gateway:
             return self._make_audit_body(relayed, turn)
         draft = turn.draft(relayed.dialect)
         turn.drafted = len(draft.body)
-        shown = turn.conversation.view
-        view = shown.view_id if shown is not None and shown.covers <= len(turn.conversation.ends) else None
+        view = None if turn.view is None else turn.view.view_id
         tools = _hidden_tools(relayed, draft, is_compacted=view is not None)
         relayed.hidden = frozenset(tool.name for tool in tools)
         if tools:
             draft = offer_tools(relayed.dialect, draft, tools)
-        provider, store = relayed.route.cached_as, relayed.conversations.recorder.store
-        marks = relayed.dialect.takes_markers
-        sent = (
-            self._marking.marked(turn.conversation, draft, turn.model, provider, store.tenant) if marks else draft.body
-        )
-        relayed.sent = _sent_value(relayed, turn, draft, sent, view)
-        return relayed.body if sent == turn.body else sent
+        body = draft.body
+        if relayed.dialect.takes_markers:
+            provider, tenant = relayed.route.cached_as, relayed.conversations.recorder.store.tenant
+            body = self._marking.marked(turn.conversation, draft, turn.model, provider, tenant)
+        relayed.sent = _describe_sent(relayed, turn, draft, body, view)
+        return relayed.body if body == turn.body else body
 
     def _earlier(self, relayed: RelayedRequest, turn: ConversationTurn) -> Earlier | None:
         """Return the request before this one as it lies in the provider's cache; None for a first request."""
@@ -570,7 +569,7 @@ class Gateway:
     def _make_audit_body(self, relayed: RelayedRequest, turn: ConversationTurn) -> bytes:
         """Return the client's own bytes: audit mode changes nothing."""
         draft = draft_of(turn.body, turn.read, turn.conversation.ends)
-        relayed.sent = _sent_value(relayed, turn, draft, turn.body, None)
+        relayed.sent = _describe_sent(relayed, turn, draft, turn.body, None)
         return relayed.body
 
     def _make_answering(self, relayed: RelayedRequest, sent: bytes) -> Answering:
@@ -704,7 +703,9 @@ class Gateway:
         return self._conversations[key]
 
 
-def _sent_value(relayed: RelayedRequest, turn: ConversationTurn, draft: Draft, body: bytes, view: int | None) -> Sent:
+def _describe_sent(
+    relayed: RelayedRequest, turn: ConversationTurn, draft: Draft, body: bytes, view: int | None
+) -> Sent:
     layout: Layout = "anthropic" if relayed.dialect.name == "anthropic" else "openai"
     provider, lead, is_items = relayed.route.cached_as, turn.conversation.lead, relayed.dialect is RESPONSES
     return Sent(draft, body, turn.model, provider, layout, lead, view, turn.began, is_items)

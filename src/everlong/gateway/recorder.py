@@ -266,21 +266,20 @@ class ConversationRecorder:
 
     def _follow(self, conversation: LiveConversation, new: Addition, turn: Past) -> tuple[Branch, int] | None:
         """Store new messages with their turn in one step; None if the conversation has also gone on differently."""
-        view = conversation.view.view_id if conversation.view is not None else None
         mark = None if new.mark == new.at.head else new.mark
-        return self.store.turns.follow(new.at, New(new.messages, new.trace, mark, new.beside), turn, view=view)
+        added = New(new.messages, new.trace, mark, new.beside)
+        return self.store.turns.follow(new.at, added, turn, view=conversation.view_id)
 
     def _place_again(self, conversation: LiveConversation, read: Read, new: Addition) -> None:
         """Store new messages wherever they belong, and note that place and its view in the conversation."""
-        before, view = conversation.branch.id, conversation.view
+        before = conversation.branch.id
         try:
             _put(conversation, new, self.store_addition(conversation, read, new))
         except NotStored:  # the message that they follow could not be stored, or not yet
             whole, _ = self.open_conversation(read_body(read.body, self.dialect.list_name), conversation.sender)
             conversation.branch, conversation.mark, conversation.depths = whole.branch, whole.mark, whole.depths
             conversation.session, conversation.session_branch = whole.session, whole.session_branch
-        shown = self.view_in_force(conversation.branch)
-        if conversation.branch.id != before or shown != (view.view_id if view is not None else None):
+        if conversation.branch.id != before or self.view_in_force(conversation.branch) != conversation.view_id:
             # It goes on apart from where it came from, or another replica has compacted it meanwhile.
             conversation.view = apply_view(self.store, self.dialect, conversation)
 
@@ -357,8 +356,7 @@ class ConversationRecorder:
         turns = "SELECT depth, usage, view_id FROM turn WHERE branch = ? AND depth <= ? AND status = 'done'"
         at = conversation.branch
         row = self._first(f"{turns} ORDER BY depth DESC, id DESC LIMIT 1", at.id, at.depth)
-        view = None if conversation.view is None else conversation.view.view_id
-        if row is None or row[1] is None or row[2] != view:
+        if row is None or row[1] is None or row[2] != conversation.view_id:
             return None
         usage = json.loads(row[1])
         tokens = usage.get("sent_tokens") or usage.get("prompt_tokens")
@@ -371,13 +369,13 @@ class ConversationRecorder:
 
     def catch_up(self, conversation: LiveConversation) -> bool:
         """Put the view in force into a conversation that has an older one, or none; return whether it has changed."""
-        before = conversation.view
-        if self.view_in_force(conversation.branch) in {None, before.view_id if before is not None else None}:
+        before = conversation.view_id
+        if self.view_in_force(conversation.branch) in {None, before}:
             return False
         conversation.view = apply_view(self.store, self.dialect, conversation)
         if conversation.session is not None:  # which has gone on in a child
             conversation.session = self._session_at(conversation.branch)
-        return conversation.view is not None and (before is None or before.view_id != conversation.view.view_id)
+        return conversation.view_id not in {None, before}
 
     def newest_place(self, conversation: LiveConversation) -> Branch:
         """Return the place that the requests of a conversation have reached by now."""

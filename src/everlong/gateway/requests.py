@@ -31,6 +31,7 @@ from everlong.gateway.body import (
     read_more,
 )
 from everlong.gateway.conversations import (
+    AppliedView,
     BodyPlace,
     ConversationMemory,
     KnownBeginning,
@@ -184,14 +185,20 @@ class ConversationTurn(OpenTurn):
         """The model that the client asks for; empty if it names none."""
         return str(self.read.field("model") or "")
 
+    @property
+    def view(self) -> AppliedView | None:
+        """The view in force; None if there is none, or if it covers more than this body has."""
+        view = self.conversation.view
+        return view if view is not None and view.covers <= len(self.conversation.ends) else None
+
     def sent(self, dialect: Dialect) -> bytes:
         """Return the body under the view in force."""
         return self.draft(dialect).body
 
     def draft(self, dialect: Dialect) -> Draft:
         """Return the body under the view in force, with the places of its entries."""
-        conversation, view = self.conversation, self.conversation.view
-        if view is None or view.covers > len(conversation.ends):
+        conversation, view = self.conversation, self.view
+        if view is None:
             return draft_of(self.body, self.read, conversation.ends)
         return with_view(self.body, self.read, dialect, conversation, view)
 
@@ -249,8 +256,7 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         if hint != before.hint:
             return None
         conversation = before.cut(place.number, place.branch, place.mark)
-        view = _view_id(conversation)
-        if view != _view_id(before) or view != self._newest_views.get(place.branch.id):
+        if not conversation.view_id == before.view_id == self._newest_views.get(place.branch.id):
             return None  # the view covers more than these two bodies share, or a later request was compacted
         last = conversation.last or self._last(read, conversation)
         new = self.recorder.read_entries(read.entries, place.branch, last, place.mark)
@@ -381,16 +387,12 @@ class TenantConversations(TurnQueue[ConversationTurn]):
 
     def note_view(self, conversation: LiveConversation) -> None:
         """Remember the view in force of a conversation; requests that go on without it are looked up."""
-        if (view := _view_id(conversation)) is None:
+        if (view := conversation.view_id) is None:
             self._newest_views.pop(conversation.branch.id, None)
             return
         if len(self._newest_views) >= _MOST_VIEWS:
             self._newest_views.clear()
         self._newest_views[conversation.branch.id] = view
-
-
-def _view_id(conversation: LiveConversation) -> int | None:
-    return None if conversation.view is None else conversation.view.view_id
 
 
 async def _hash_large(body: bytes, lengths: Iterable[int]) -> dict[int, Hash] | None:
