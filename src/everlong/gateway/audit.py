@@ -51,11 +51,11 @@ class Audited:
     """The first session of its conversation."""
     tokens: Tokens
     marked: Tokens
-    """The same request with the gateway's cache markers; as it was where the client placed its own."""
+    """The same request with the gateway's cache markers; as it was if the client placed its own."""
     shown: Tokens
     """That request by the view of the compactions that would have been made."""
     cost: Decimal | None
-    """US dollars; None where the price is not known."""
+    """US dollars; None if the price is not known."""
     marked_cost: Decimal | None
     shown_cost: Decimal | None
     markers: int = 0
@@ -108,7 +108,7 @@ class Audit:
 
     @property
     def saved_by_markers(self) -> Decimal:
-        """US dollars that markers would have saved; below zero where they would have cost more."""
+        """US dollars that markers would have saved; below zero if they would have cost more."""
         return sum(((one.cost or _NOTHING) - (one.marked_cost or _NOTHING) for one in self.requests), _NOTHING)
 
     @property

@@ -337,8 +337,7 @@ def check_bind(settings: GatewaySettings, host: str) -> None:
 def _is_of_foreign_page(headers: Mapping[str, str]) -> bool:
     """Return whether a request comes from a web page of another host: a browser sends it without its user knowing.
 
-    Browsers name the page where it asks for more than it may show; of a picture or a link they say only that it is
-    another site's.
+    For most requests browsers name the page; for a picture or a link they only say that it is another site's.
     """
     origin = headers.get("Origin")
     if origin is None:

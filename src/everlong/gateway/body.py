@@ -391,7 +391,7 @@ class _Scanner:
 class _LongScanner(_Scanner):
     """A scanner of a long body, in small steps on its bytes.
 
-    Values are told apart here, and judged where somebody asks what they mean.
+    It only finds where values begin and end; whether they are valid is checked when they are read.
     """
 
     def __init__(self, body: bytes, place: int, end: int | None = None) -> None:
@@ -458,7 +458,7 @@ class _LongScanner(_Scanner):
         return place
 
     def _end_of_plain(self, place: int) -> tuple[int, int]:
-        """Return where numbers, names of constants and colons end, and where the spaces behind them do."""
+        """Return the ends of numbers, constants and colons, and of the spaces behind them."""
         end = place
         while (found := _NO_SIGNS.match(self._body, place, min(place + _STEP, self._stop))) is not None:
             place = found.end()
@@ -536,7 +536,7 @@ class Draft:
     def changed(self, changes: Sequence[Change], ends: Sequence[int] | None = None) -> Draft:
         """Return the body with some stretches replaced.
 
-        Where entries are among them, ``ends`` says where they end, as if all before the list were as it was.
+        If entries are among them, ``ends`` has their new ends, as if nothing before the list had changed.
         """
         fields = {name: (_begin(changes, start), _end(changes, end)) for name, (start, end) in self.fields.items()}
         start = _end(changes, self.start)

@@ -37,7 +37,7 @@ __all__ = ["Budget", "Charge"]
 _log = logging.getLogger("everlong.gateway")
 
 _MOST_ANSWER = 128_000
-"""Tokens of an answer where the request names no limit: no model writes more."""
+"""Tokens of an answer if the request names no limit: no model writes more."""
 _FRAME_TOKENS = 2_000
 """Tokens that providers and the gateway add to a prompt: rules for tools, notes, look-ups."""
 _TOKENS_PER_SECOND = 100.0

@@ -1,7 +1,7 @@
 """Recall: the tools by which a model reads back what a compaction has moved out of its window.
 
-The client never sees them: the gateway offers them, answers their calls from the store, and takes both out of what the
-client gets.
+The client never sees them: the gateway offers them, answers their calls from the store, and removes both from the
+client's answer. Each API has a `Hiding` for its streams.
 """
 
 from __future__ import annotations
