@@ -17,12 +17,12 @@ Served = tuple[str, int]
 
 @contextmanager
 def gateway(
-    upstream: str, database: str | Path, settings: Mapping[str, Any], spool: Path | None = None
+    upstream: str, database: str | Path, settings: Mapping[str, Any], journal: Path | None = None
 ) -> Iterator[Served]:
     """Run a gateway in front of an upstream until the block ends; its journal is in a folder of its own."""
     spawning = multiprocessing.get_context("spawn")
     ports = spawning.Queue()
-    process = spawning.Process(target=_run, args=(upstream, str(database), dict(settings), spool, ports), daemon=True)
+    process = spawning.Process(target=_run, args=(upstream, str(database), dict(settings), journal, ports), daemon=True)
     process.start()
     try:
         yield f"http://127.0.0.1:{ports.get(timeout=300)}", int(process.pid or 0)
@@ -37,7 +37,7 @@ def memory_of(process: int) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
 
-def _run(upstream: str, database: str, values: Mapping[str, Any], spool: Path | None, ports: Any) -> None:
+def _run(upstream: str, database: str, values: Mapping[str, Any], journal: Path | None, ports: Any) -> None:
     from aiohttp import web  # noqa: PLC0415 - in the new process only
 
     from everlong.config import Settings  # noqa: PLC0415 - as above
@@ -49,7 +49,9 @@ def _run(upstream: str, database: str, values: Mapping[str, Any], spool: Path | 
 
     async def serve() -> None:
         settings = Settings.model_validate(values)
-        made = Gateway(settings, open_database(database, waits_for_disk=False), Routes(settings, upstream), spool=spool)
+        made = Gateway(
+            settings, open_database(database, waits_for_disk=False), Routes(settings, upstream), journal=journal
+        )
         runner = web.AppRunner(make_app(made), access_log=None)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everlong.gateway.journal import Spool, Spooled
+from everlong.gateway.journal import Journal, JournalEntry
 from everlong.testing import ModelServer
 from tests.gateway.running import Raw, Running, run_gateway
 from tests.gateway.upstream import Upstream
@@ -35,16 +35,16 @@ def raw(relay: Running) -> Iterator[Raw]:
 
 
 @pytest.fixture
-def journal(monkeypatch: pytest.MonkeyPatch) -> list[Spooled]:
+def journal(monkeypatch: pytest.MonkeyPatch) -> list[JournalEntry]:
     """What gateways write into their journals from now on."""
-    written: list[Spooled] = []
-    put = Spool.put
+    written: list[JournalEntry] = []
+    put = Journal.put
 
-    def noted(spool: Spool, entry: Spooled) -> int:
+    def noted(journal: Journal, entry: JournalEntry) -> int:
         written.append(entry)
-        return put(spool, entry)
+        return put(journal, entry)
 
-    monkeypatch.setattr(Spool, "put", noted)
+    monkeypatch.setattr(Journal, "put", noted)
     return written
 
 

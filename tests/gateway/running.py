@@ -77,7 +77,7 @@ class Running:
 
 
 async def _settled(gateway: Gateway) -> None:
-    while tasks := list(gateway._finishing.under_way):
+    while tasks := list(gateway._backlog.under_way):
         await asyncio.wait(tasks)
 
 
@@ -93,7 +93,7 @@ def run_gateway(
     given = Settings.model_validate({"auxiliary": {"compression": {"provider": "main"}}, **(settings or {})})
     opened = open_database(database)
     folder = Path(tempfile.mkdtemp(prefix="everlong-spool-"))
-    gateway = ForTenants(given, opened, Routes(given, upstream), summarizer=summarizer, spool=folder)
+    gateway = ForTenants(given, opened, Routes(given, upstream), summarizer=summarizer, journal=folder)
     loop = asyncio.new_event_loop()
     ports: list[int] = []
     ready, leaving = threading.Event(), asyncio.Event()

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 from everlong.agent.accounting import Tokens, account
 from everlong.config import Settings
-from everlong.gateway.audit import audit, shortened
+from everlong.gateway.audit import audit, shorten
 from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.gateway.running import Running, run_gateway
@@ -165,7 +165,7 @@ TOKENS = st.builds(Tokens, *(st.integers(0, 100_000) for _ in range(5)))
 
 @given(TOKENS, st.integers(0, 100_000), st.integers(0, 100_000), st.booleans())
 def test_no_token_is_made_up_or_lost(tokens: Tokens, freed: int, fixed: int, is_first: bool) -> None:
-    found = shortened(tokens, freed, fixed, is_first=is_first)
+    found = shorten(tokens, freed, fixed, is_first=is_first)
     assert found.prompt == max(0, tokens.prompt - freed)
     assert found.output == tokens.output
     assert min(found.to_dict().values()) >= 0

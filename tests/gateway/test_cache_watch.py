@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from everlong.gateway.body import meant
+from everlong.gateway.body import parse_json
 from everlong.gateway.cache_markers import CacheWatch, Sent
 from everlong.providers.base import Reply, Usage
 from everlong.store import Store
@@ -208,9 +208,9 @@ def test_a_message_that_comes_again_in_the_same_bytes_is_not_read_again(monkeypa
 
     def noted(data: bytes) -> Any:
         read.append(data)
-        return meant(data)
+        return parse_json(data)
 
-    monkeypatch.setattr("everlong.gateway.cache_markers.meant", noted)
+    monkeypatch.setattr("everlong.gateway.cache_markers.parse_json", noted)
     watch = CacheWatch()
     watch.compare("local", "s", sent(body_of(1_000)), reply(90_000, 0))
     read.clear()

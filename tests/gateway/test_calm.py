@@ -83,10 +83,10 @@ def test_what_was_reported_is_known_after_a_restart(tmp_path: Path) -> None:
                 send(running, turns)
             before = model.requests[-1].prompt_tokens
         with run_gateway(model.url, path, SETTINGS) as running:
-            visits = running.gateway._visits_of("local", ANTHROPIC)
+            conversations = running.gateway._conversations_of("local", ANTHROPIC)
             read = json.dumps(body(4)).encode()
-            line, _ = visits.keeper.opened(read_body(read, "messages"))
-            assert visits.keeper.last_reported(line) == (line.depths[6], before)
+            conversation, _ = conversations.recorder.open_conversation(read_body(read, "messages"))
+            assert conversations.recorder.last_reported(conversation) == (conversation.depths[6], before)
 
 
 @pytest.mark.spec("4.5")

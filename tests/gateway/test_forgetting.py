@@ -7,7 +7,8 @@ import uuid
 
 import pytest
 
-from everlong.gateway.journal import Spooled
+from everlong.gateway.journal import JournalEntry
+from everlong.store.turns import Past
 from everlong.testing import ModelServer
 from tests.gateway.running import TENANT, Running, run_gateway
 from tests.waiting import until
@@ -18,7 +19,7 @@ SECRET = "pelican-4711"  # noqa: S105 - made up
 
 
 def files_of(running: Running) -> str:
-    return "".join(path.read_text() for path in running.gateway._spool._folder.iterdir() if path.suffix != ".reserve")
+    return "".join(path.read_text() for path in running.gateway._journal._folder.iterdir() if path.suffix != ".reserve")
 
 
 def test_forgotten_words_leave_the_journal(
@@ -35,8 +36,8 @@ def test_forgotten_words_leave_the_journal(
             said += [{"role": "assistant", "content": reply}, {"role": "user", "content": words}]
         store = running.store(tenant)
         (turn, *_) = store.turns.since()
-        aside = Spooled(tenant, "openai", None, None, [dict(said[0])], "m", None, None, None, "done", None, 1.0)
-        running.gateway._spool.put_aside(0, aside, ValueError("made up"))
+        aside = JournalEntry(tenant, "openai", Past(model="m", began=1.0), messages=[dict(said[0])])
+        running.gateway._journal.put_aside(0, aside, ValueError("made up"))
         assert SECRET in files_of(running)
         found = [entry.id for entry in store.entries(store.branch(turn.branch)) if SECRET in str(entry.message)]
         assert store.forget([one for one in found if one is not None]).messages >= 2

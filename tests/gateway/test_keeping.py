@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 
 from everlong.errors import StoreUnavailable
-from everlong.gateway.journal import Spool, Spooled
+from everlong.gateway.journal import Journal, JournalEntry
 from everlong.gateway.recall import NAMES
 from everlong.gateway.recorder import ConversationRecorder
+from everlong.gateway.writer import Writer
 from everlong.store import Store
+from everlong.store.turns import Turns
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server import Fault
 from tests.gateway.running import Running, run_gateway
@@ -57,7 +60,9 @@ def test_secrets_are_redacted_where_the_settings_say_so(model: ModelServer, tmp_
     assert model.requests[-1].body["messages"][0]["content"] == f"My key is {key}."
 
 
-def test_secrets_do_not_lie_in_the_journal_either(model: ModelServer, tmp_path: Path, journal: list[Spooled]) -> None:
+def test_secrets_do_not_lie_in_the_journal_either(
+    model: ModelServer, tmp_path: Path, journal: list[JournalEntry]
+) -> None:
     key = "sk-ant-api03-" + "Zx9Qw8" * 12
     with run_gateway(model.url, str(tmp_path / "gateway.db"), settings={"store": {"redact": True}}) as running:
         client = running.openai()
@@ -72,26 +77,29 @@ def test_secrets_do_not_lie_in_the_journal_either(model: ModelServer, tmp_path: 
     assert key not in str(journal)
 
 
-@pytest.mark.parametrize("failing", ["gone_on", "begun", "finished"])
+STEPS: dict[str, Any] = {"store_addition": ConversationRecorder, "begin": Turns, "finish": Turns}
+
+
+@pytest.mark.parametrize("failing", STEPS)
 def test_a_database_that_goes_away_while_a_request_is_stored_loses_nothing_of_it(
     failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("everlong.gateway.upkeep._REPLAY_SECONDS", 0.05)
-    monkeypatch.setattr("everlong.gateway.recorder._PATIENCE", 0.0)
-    real, is_away = getattr(ConversationRecorder, failing), threading.Event()
+    monkeypatch.setattr("everlong.gateway.turn_queue._PATIENCE", 0.0)
+    real, is_away = getattr(STEPS[failing], failing), threading.Event()
     with (
         ModelServer(faults=lambda _: Fault("slow", seconds=0.1)) as model,
         run_gateway(model.url, str(tmp_path / "gateway.db")) as running,
     ):
 
-        def away(keeper: ConversationRecorder, *given: Any) -> Any:
+        def away(of: Any, *given: Any, **named: Any) -> Any:
             if not is_away.is_set():
-                return real(keeper, *given)
-            until(lambda: failing == "finished" or running.gateway._spool._number >= 4)  # the answer is there
+                return real(of, *given, **named)
+            until(lambda: failing == "finish" or running.gateway._journal._number >= 4)  # the answer is there
             is_away.clear()
             raise StoreUnavailable("the server is away")
 
-        monkeypatch.setattr(ConversationRecorder, failing, away)
+        monkeypatch.setattr(STEPS[failing], failing, away)
         client = running.openai()
         said: list[Any] = [{"role": "user", "content": "hello " * 60}]
         for words in ("and then?", "and in the end?"):
@@ -99,10 +107,10 @@ def test_a_database_that_goes_away_while_a_request_is_stored_loses_nothing_of_it
             said += [{"role": "assistant", "content": answer}, {"role": "user", "content": words}]
         is_away.set()
         last = client.chat.completions.create(model="m", messages=said).choices[0].message.content
-        until(lambda: not running.gateway._spool.waiting)
+        until(lambda: not running.gateway._journal.waiting)
         store = running.store()
         turns = list(store.turns.since())
-        is_put_aside = any(running.gateway._spool._folder.glob("*.broken"))
+        is_put_aside = any(running.gateway._journal._folder.glob("*.broken"))
         told = [entry.message["content"] for entry in store.entries(store.branch(turns[-1].branch))]
     assert not is_away.is_set()
     assert [turn.status for turn in turns] == ["done"] * 3
@@ -111,13 +119,43 @@ def test_a_database_that_goes_away_while_a_request_is_stored_loses_nothing_of_it
     assert not is_put_aside
 
 
+def test_the_writer_shares_no_memory_with_the_relay(
+    model: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, journal: list[JournalEntry]
+) -> None:
+    """It could run in a process of its own: what it is given and what it gives back can be pickled."""
+    submit, recorded = Writer.submit, []
+
+    def apart(writer: Writer, work: Any, *given: Any, **named: Any) -> Any:
+        def run() -> Any:
+            args, options = pickle.loads(pickle.dumps((work.args, work.keywords)))  # noqa: S301 - made here
+            recorded.append(work.func.__name__)
+            return pickle.loads(pickle.dumps(work.func(*args, **options)))  # noqa: S301 - made here
+
+        return submit(writer, run, *given, **named)
+
+    monkeypatch.setattr(Writer, "submit", apart)
+    with run_gateway(model.url, str(tmp_path / "gateway.db")) as running:
+        client, said = running.openai(), list[Any]()
+        for number in range(4):
+            said.append({"role": "user", "content": f"Question {number}? " * 40})
+            answer = client.chat.completions.create(model="m", messages=said).choices[0].message.content
+            said.append({"role": "assistant", "content": answer})
+        client.responses.create(model="m", input="And you?")
+        store = running.store()
+        turns = list(store.turns.since())
+        assert [turn.status for turn in turns] == ["done"] * 5
+        assert len({turn.branch for turn in turns[:4]}) == 1
+    assert {"look_up", "record", "record_response"} <= set(recorded)
+    assert pickle.loads(pickle.dumps(journal)) == journal  # noqa: S301 - made here
+
+
 def test_without_a_journal_an_answer_waits_for_the_database(
     model: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_spool: Spool, _entry: Spooled) -> int:
+    def full(_journal: Journal, _entry: JournalEntry) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Spool, "put", full)
+    monkeypatch.setattr(Journal, "put", full)
     with run_gateway(model.url, str(tmp_path / "gateway.db")) as running:
         client = running.openai()
         asked = client.chat.completions.with_raw_response

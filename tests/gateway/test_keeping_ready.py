@@ -20,12 +20,12 @@ def test_who_has_turned_a_request_away_is_not_ready_until_the_journal_has_room(
     relay: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway = relay.gateway
-    monkeypatch.setattr(gateway._spool, "can_write", lambda: False)
+    monkeypatch.setattr(gateway._journal, "can_write", lambda: False)
     assert _problem(relay) == "", "the database takes what is small"
     with pytest.raises(Refused):
-        gateway._finishing.unkept(OSError(errno.ENOSPC, "no room"), RequestAccount("one"))
+        gateway._backlog.warn_unkept(OSError(errno.ENOSPC, "no room"), RequestAccount("one"))
     assert "had room" in _problem(relay)
-    monkeypatch.setattr(gateway._spool, "can_write", lambda: True)
+    monkeypatch.setattr(gateway._journal, "can_write", lambda: True)
     assert _problem(relay) == ""
-    monkeypatch.setattr(gateway._spool, "can_write", lambda: False)
+    monkeypatch.setattr(gateway._journal, "can_write", lambda: False)
     assert _problem(relay) == ""

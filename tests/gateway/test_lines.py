@@ -8,7 +8,7 @@ import random
 from array import array
 
 from everlong.gateway.body import read_body
-from everlong.gateway.conversations import BodyPlace, Lines, LiveConversation, Shelf
+from everlong.gateway.conversations import BodyPlace, ConversationMemory, LiveConversation, LiveConversations
 from everlong.store import Branch
 
 
@@ -17,83 +17,94 @@ def body_of(*texts: str) -> bytes:
     return json.dumps({"model": "m", "padding": "x" * 300, "messages": messages}).encode()
 
 
-def kept(lines: Lines, body: bytes, number: int = 1) -> LiveConversation:
+def kept(live: LiveConversations, body: bytes, number: int = 1) -> LiveConversation:
     read = read_body(body, "messages")
     ends = array("Q", [entry.end for entry in read.entries])
     nodes = {count: bytes([count]) * 16 for count in range(1, len(ends) + 1)}
     last = Branch(number, nodes[len(ends)], len(ends))
-    line = LiveConversation(read.beginning(), 0, ends, array("Q", range(1, len(ends) + 1)), last, None)
-    lines.keep(body, line, {at: BodyPlace(line, at, Branch(number, node, at), node) for at, node in nodes.items()})
-    return line
+    conversation = LiveConversation(read.beginning(), 0, ends, array("Q", range(1, len(ends) + 1)), last, None)
+    live.keep(
+        body,
+        conversation,
+        {at: BodyPlace(conversation, at, Branch(number, node, at), node) for at, node in nodes.items()},
+    )
+    return conversation
 
 
-def found(lines: Lines, body: bytes) -> BodyPlace:
-    known = lines.find(body)
+def found(live: LiveConversations, body: bytes) -> BodyPlace:
+    known = live.find(body)
     assert known is not None
     return known.place
 
 
 def test_a_grown_body_is_known_at_its_longest_known_beginning() -> None:
-    lines = Lines()
-    line = kept(lines, body_of("one", "two", "three"))
-    place = found(lines, body_of("one", "two", "three", "four", "five"))
-    assert (place.line, place.number, place.branch.depth) == (line, 3, 3)
-    assert found(lines, body_of("one", "two", "three")).number == 3
+    live = LiveConversations()
+    conversation = kept(live, body_of("one", "two", "three"))
+    place = found(live, body_of("one", "two", "three", "four", "five"))
+    assert (place.conversation, place.number, place.branch.depth) == (conversation, 3, 3)
+    assert found(live, body_of("one", "two", "three")).number == 3
 
 
 def test_a_changed_end_is_known_before_the_change_and_a_changed_beginning_is_not() -> None:
-    lines = Lines()
-    line = kept(lines, body_of(*"abcdefgh"))
-    assert found(lines, body_of(*"abcdefgX", "more")).number == 7
-    assert found(lines, body_of(*"abcdX")).number in {3, 4}
-    assert lines.find(body_of("X", *"bcdefgh")) is None
-    lines.forget(line)
-    assert lines.find(body_of(*"abcdefgh")) is None
-    assert len(lines) == 0
+    live = LiveConversations()
+    conversation = kept(live, body_of(*"abcdefgh"))
+    assert found(live, body_of(*"abcdefgX", "more")).number == 7
+    assert found(live, body_of(*"abcdX")).number in {3, 4}
+    assert live.find(body_of("X", *"bcdefgh")) is None
+    live.forget(conversation)
+    assert live.find(body_of(*"abcdefgh")) is None
+    assert len(live) == 0
 
 
 def test_of_conversations_with_one_beginning_each_is_known_by_its_own() -> None:
-    lines = Lines()
-    every = {number: kept(lines, body_of("the same", f"then {number}", "and so on"), number) for number in range(200)}
-    for number, line in every.items():
-        place = found(lines, body_of("the same", f"then {number}", "and so on", "more"))
-        assert (place.line is line, place.branch.id, place.number) == (True, number, 3)
+    live = LiveConversations()
+    every = {number: kept(live, body_of("the same", f"then {number}", "and so on"), number) for number in range(200)}
+    for number, conversation in every.items():
+        place = found(live, body_of("the same", f"then {number}", "and so on", "more"))
+        assert (place.conversation is conversation, place.branch.id, place.number) == (True, number, 3)
 
 
 def test_what_is_found_of_a_body_is_not_hashed_again() -> None:
-    lines = Lines()
-    kept(lines, body_of("one", "two"))
+    live = LiveConversations()
+    kept(live, body_of("one", "two"))
     grown = body_of("one", "two", "three", "four")
-    known = lines.find(grown)
+    known = live.find(grown)
     assert known is not None
-    line = known.place.line.cut(2, known.place.branch, known.place.mark)
-    line.ends.extend(entry.end for entry in read_body(grown, "messages").entries[2:])
+    conversation = known.place.conversation.cut(2, known.place.branch, known.place.mark)
+    conversation.ends.extend(entry.end for entry in read_body(grown, "messages").entries[2:])
     nodes = {number: bytes([number]) * 16 for number in (2, 3, 4)}
-    lines.keep(grown, line, {at: BodyPlace(line, at, Branch(1, node, at), node) for at, node in nodes.items()}, known)
-    assert found(lines, body_of("one", "two", "three", "four", "five")).number == 4
-    assert found(lines, body_of("one", "two", "three", "other")).number == 3
+    live.keep(
+        grown,
+        conversation,
+        {at: BodyPlace(conversation, at, Branch(1, node, at), node) for at, node in nodes.items()},
+        known,
+    )
+    assert found(live, body_of("one", "two", "three", "four", "five")).number == 4
+    assert found(live, body_of("one", "two", "three", "other")).number == 3
 
 
 def test_those_not_used_for_long_go_first_whosever_they_are_and_all_is_counted_rightly() -> None:
-    shelf = Shelf(most_bytes=100_000)
-    tenants = [Lines(shelf) for _ in range(3)]
+    memory = ConversationMemory(most_bytes=100_000)
+    tenants = [LiveConversations(memory) for _ in range(3)]
     dice = random.Random(1)
     favourite = body_of("the favourite", "of all")
     kept(tenants[0], favourite)
     for number in range(400):
         kept(tenants[number % 3], body_of(*(f"{number} {place}" for place in range(dice.randint(1, 99)))), number)
         found(tenants[0], favourite)
-        assert sum(one.line.weight for lines in tenants for one in lines._kept.values()) <= 100_000
-    assert sum(len(lines) for lines in tenants) > 10
+        assert sum(one.conversation.weight for live in tenants for one in live._kept.values()) <= 100_000
+    assert sum(len(live) for live in tenants) > 10
     assert tenants[0].find(body_of("0 0")) is None
-    for lines in tenants:
-        for one in list(lines._kept.values()):
-            lines.forget(one.line)
-        assert (lines._places, lines._heads, lines._nodes) == ({}, {}, {})
-    assert (shelf._bytes, len(shelf._kept)) == (0, 0)
+    for live in tenants:
+        for one in list(live._kept.values()):
+            live.forget(one.conversation)
+        assert (live._places, live._heads, live._nodes) == ({}, {}, {})
+    assert (memory._bytes, len(memory._kept)) == (0, 0)
 
 
 def test_a_long_system_prompt_is_not_kept_in_memory() -> None:
-    lines = Lines()
-    line = kept(lines, json.dumps({"system": "x" * 1_000_000, "messages": [{"role": "user", "content": "y"}]}).encode())
-    assert len(pickle.dumps(line)) < 10_000
+    live = LiveConversations()
+    conversation = kept(
+        live, json.dumps({"system": "x" * 1_000_000, "messages": [{"role": "user", "content": "y"}]}).encode()
+    )
+    assert len(pickle.dumps(conversation)) < 10_000

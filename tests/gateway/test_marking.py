@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from everlong.caching import PromptCache
-from everlong.gateway.body import read_body, spliced
-from everlong.gateway.cache_markers import Marking, NotAdded, added
-from everlong.gateway.conversations import Applied, with_view
+from everlong.gateway.body import read_body, splice
+from everlong.gateway.cache_markers import Marking, NotAdded, find_additions
+from everlong.gateway.conversations import AppliedView, with_view
 from everlong.gateway.formats import ANTHROPIC, OPENAI
-from everlong.gateway.recall import NAMES, answered_lookups, can_offer, offered
+from everlong.gateway.recall import NAMES, answer_lookups, can_offer, offer_tools
 from tests.gateway.bodies import REQUESTS, draft, line, odd, settings, unmarked
 from tests.gateway.running import Raw
 from tests.gateway.upstream import Upstream
@@ -69,7 +69,7 @@ def test_the_gateways_tools_stand_behind_the_clients_and_nothing_else_moves(
     request: dict[str, Any], rng: random.Random, dialect: Any
 ) -> None:
     body = odd(request, rng).encode()
-    sent = offered(dialect, draft(body))
+    sent = offer_tools(dialect, draft(body))
     places_are_right(sent)
     tools = json.loads(sent.body)["tools"]
     assert {tool.get("name") or tool["function"]["name"] for tool in tools[-2:]} == NAMES
@@ -81,7 +81,7 @@ def test_the_gateways_tools_stand_behind_the_clients_and_nothing_else_moves(
 
 
 def test_tools_that_are_no_list_give_way() -> None:
-    sent = offered(ANTHROPIC, draft(b'{"tools": null , "messages": [{"role":"user","content":"hi"}]}'))
+    sent = offer_tools(ANTHROPIC, draft(b'{"tools": null , "messages": [{"role":"user","content":"hi"}]}'))
     places_are_right(sent)
     assert [tool["name"] for tool in json.loads(sent.body)["tools"]] == ["everlong_recall", "everlong_read_turn"]
 
@@ -103,7 +103,7 @@ def test_places_are_known_after_a_view_was_put_in(
     edits = {at: b'{"role":"user","content":"edited"}' for at in range(covers, count) if data.draw(st.booleans())}
     entries = [b'{"role":"user","content":"so far"}', b'{"role":"assistant","content":"yes"}']
     note = data.draw(st.none() | st.just("a note"))
-    view = Applied(1, covers, b",".join(entries), (len(entries[0]), len(entries[0] + entries[1]) + 1), note, edits)
+    view = AppliedView(1, covers, b",".join(entries), (len(entries[0]), len(entries[0] + entries[1]) + 1), note, edits)
     body = odd(request, rng).encode()
     read = read_body(body, "messages")
     at = line(lead, [one.end for one in read.entries])
@@ -121,14 +121,14 @@ def test_places_are_known_after_a_view_was_put_in(
         given = [{"type": "text", "text": given}] if isinstance(given, str) else given
         assert json.loads(sent.body)["system"] == [*given, {"type": "text", "text": note}]
         assert body[slice(*draft(body).fields["system"])].rstrip(b"] \t\r\n") in sent.body
-    places_are_right(offered(dialect, sent))
+    places_are_right(offer_tools(dialect, sent))
 
 
 @given(REQUESTS, RNG)
 def test_what_was_looked_up_stands_behind_the_messages(request: dict[str, Any], rng: random.Random) -> None:
     body = odd(request, rng).encode()
     call = {"type": "tool_use", "id": "c1", "name": "everlong_recall", "input": {}}
-    sent = answered_lookups(ANTHROPIC, body, {"content": [call]}, {"c1": "found"})
+    sent = answer_lookups(ANTHROPIC, body, {"content": [call]}, {"c1": "found"})
     end = read_body(body, "messages").end
     assert sent.startswith(body[:end])
     assert sent.endswith(body[end:])
@@ -152,7 +152,7 @@ def test_what_was_looked_up_stands_behind_the_messages(request: dict[str, Any], 
 def test_whatever_is_more_than_an_addition_is_said_to_be(before: dict[str, Any], after: dict[str, Any]) -> None:
     body = json.dumps({"messages": [1], **before}).encode()
     with pytest.raises(NotAdded):
-        list(added(draft(body), {"messages": [1], **before}, {"messages": [1], **after}))
+        list(find_additions(draft(body), {"messages": [1], **before}, {"messages": [1], **after}))
 
 
 def test_fields_are_added_wherever_an_object_stands() -> None:
@@ -164,8 +164,8 @@ def test_fields_are_added_wherever_an_object_stands() -> None:
         "messages": [],
         "z": 0,
     }
-    changes = list(added(draft(body), before, after))
-    assert json.loads(spliced(body, changes)) == after
+    changes = list(find_additions(draft(body), before, after))
+    assert json.loads(splice(body, changes)) == after
     assert all(start == end for start, end, _ in changes)
 
 

@@ -54,7 +54,7 @@ def test_a_fork_that_is_compacted_at_once_goes_on(tmp_path: Path) -> None:
         long_words = f"Forget that. {NEWS * 3}"
         send(running, talk(6, last=long_words))
         until(store.compactions)
-        until(lambda: not running.gateway._room._ahead)
+        until(lambda: not running.gateway._compactor._ahead)
         forked = talk(6, last=long_words, listed_from=1)
         for number in range(3):
             reply = {"role": "assistant", "content": "Report 5 is noted."}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from everlong.gateway.body import BrokenBody, dumped, read_body, read_more, spliced
+from everlong.gateway.body import BrokenBody, dump_json, read_body, read_more, splice
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -82,14 +82,14 @@ def test_what_is_no_conversation_is_said_to_be_none(body: bytes) -> None:
 def test_only_what_is_replaced_changes(body: bytes, data: st.DataObject) -> None:
     places = sorted(data.draw(st.lists(st.integers(0, len(body)), min_size=4, max_size=4)))
     first, second = data.draw(st.binary(max_size=4)), data.draw(st.binary(max_size=4))
-    changed = spliced(body, [(places[0], places[1], first), (places[2], places[3], second)])
+    changed = splice(body, [(places[0], places[1], first), (places[2], places[3], second)])
     assert changed == body[: places[0]] + first + body[places[1] : places[2]] + second + body[places[3] :]
 
 
 @given(VALUES)
 def test_what_is_written_is_what_was_meant(value: Any) -> None:
-    assert json.loads(dumped(value)) == value
-    assert dumped({"huge": 2**200, "half": "\ud800"})
+    assert json.loads(dump_json(value)) == value
+    assert dump_json({"huge": 2**200, "half": "\ud800"})
 
 
 def test_large_numbers_keep_their_digits() -> None:

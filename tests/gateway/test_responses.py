@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import openai
-import orjson
 import pytest
 
 from everlong.errors import StoreUnavailable
-from everlong.gateway.journal import Spool, Spooled
-from everlong.gateway.response_recorder import ResponseKeeper
+from everlong.gateway.journal import Journal, JournalEntry
+from everlong.gateway.response_recorder import ResponseRecorder
 from everlong.store import Store
 from everlong.store.turns import Turn, Turns
 from tests.gateway.running import TENANT, Raw, Running, run_gateway
@@ -244,7 +243,7 @@ def test_nothing_of_a_response_stays_in_memory_once_it_is_stored(gpt: openai.Ope
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are stored before their answers are there, and what waits in the journal soon."""
     monkeypatch.setattr("everlong.gateway.upkeep._REPLAY_SECONDS", 0.05)
-    monkeypatch.setattr("everlong.gateway.recorder._PATIENCE", 0.0)
+    monkeypatch.setattr("everlong.gateway.turn_queue._PATIENCE", 0.0)
 
 
 @pytest.mark.usefixtures("quick")
@@ -265,7 +264,7 @@ def test_a_question_is_stored_before_its_answer_is_there(upstream: Upstream, rel
     assert (done.status, done.began, done.has_reply) == ("done", begun.began, True)
 
 
-STEPS = {"asked": ResponseKeeper, "begin": Turns, "finish": Turns, "whole": Turns}
+STEPS = {"place_request": ResponseRecorder, "begin": Turns, "finish": Turns, "whole": Turns}
 
 
 @pytest.mark.usefixtures("quick")
@@ -289,7 +288,7 @@ def test_a_database_that_goes_away_at_any_step_loses_nothing_and_what_follows_fi
 
     upstream.script = slowly
     if failing == "whole":
-        monkeypatch.setattr("everlong.gateway.recorder._PATIENCE", 20.0)
+        monkeypatch.setattr("everlong.gateway.turn_queue._PATIENCE", 20.0)
     monkeypatch.setattr(STEPS[failing], failing, away)
     asked = ["One?", "And two?", "And then three?", "Four in the end?"]
     with run_gateway(upstream.url, str(tmp_path / "store.db")) as running, running.raw() as raw:
@@ -303,25 +302,25 @@ def test_a_database_that_goes_away_at_any_step_loses_nothing_and_what_follows_fi
             if number == 2:
                 until(lambda: failures)  # a later request may have come to its end before it could be begun
                 is_away.clear()
-        until(lambda: not running.gateway._spool.waiting)
+        until(lambda: not running.gateway._journal.waiting)
         said = [part for one in asked for part in (one, f"Reply {len(json.dumps(one))}.")]
         assert words(running, asked[-1]) == said[:-1]
         assert [turn.status for turn in turns_of(running).values()] == ["done"] * 4
         assert running.store().verify().problems == []
-        assert not any(running.gateway._spool._folder.glob("*.broken"))
+        assert not any(running.gateway._journal._folder.glob("*.broken"))
     assert failures
 
 
 def test_what_a_killed_gateway_left_in_its_journal_is_stored_once(upstream: Upstream, tmp_path: Path) -> None:
     """The whole journal is read again, also what had reached the database."""
     upstream.script = script
-    entries: list[Spooled] = []
-    put = Spool.put
+    entries: list[JournalEntry] = []
+    put = Journal.put
     asked = ["One?", "And two?", "And then three?", "Fails."]
 
-    def noted(spool: Spool, entry: Spooled) -> int:
-        entries.append(Spooled(*orjson.loads(orjson.dumps(list(entry)))))
-        return put(spool, entry)
+    def noted(journal: Journal, entry: JournalEntry) -> int:
+        entries.append(JournalEntry.from_line(entry.to_line()))
+        return put(journal, entry)
 
     def some_fail(exchange: Exchange) -> None:
         if b"Fails" in exchange.received.body:
@@ -331,19 +330,19 @@ def test_what_a_killed_gateway_left_in_its_journal_is_stored_once(upstream: Upst
 
     upstream.script = some_fail
     with pytest.MonkeyPatch.context() as patched, run_gateway(upstream.url, str(tmp_path / "one.db")) as running:
-        patched.setattr(Spool, "put", noted)
+        patched.setattr(Journal, "put", noted)
         with running.raw() as raw:
             for question in [*asked[:2], asked[3], asked[2]]:
                 body = json.dumps({"model": "m", "input": question, "conversation": "conv_1"}).encode()
                 raw.ask(body, "/v1/responses")
         before = {asked: replace(turn, ended=None) for asked, turn in turns_of(running).items()}
         for entry in entries:
-            ResponseKeeper(running.store()).replayed(entry)
+            ResponseRecorder(running.store()).replay(entry)
         after = {asked: replace(turn, ended=None) for asked, turn in turns_of(running).items()}
         assert after == before
         with Store.open(tmp_path / "other.db") as other:
             for entry in [*entries, *entries]:
-                ResponseKeeper(other).replayed(entry)
+                ResponseRecorder(other).replay(entry)
             found = {str(last_words(other, turn)): turn for turn in other.turns.since()}
             assert len(list(other.turns.since())) == len(entries) == len(found) == 4
             last = found[asked[2]]
@@ -355,11 +354,11 @@ def test_what_a_killed_gateway_left_in_its_journal_is_stored_once(upstream: Upst
 def test_without_a_journal_a_response_waits_for_the_database(
     raw: Raw, relay: Running, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_spool: Spool, _entry: Spooled) -> int:
+    def full(_journal: Journal, _entry: JournalEntry) -> int:
         raise OSError(28, "No space left on device")
 
     upstream.script = script
-    monkeypatch.setattr(Spool, "put", full)
+    monkeypatch.setattr(Journal, "put", full)
     answer = raw.ask(b'{"model":"m","input":"Hello?"}', "/v1/responses")
     assert "not in the journal" in (answer.header("x-everlong-warning") or "")
     (turn,) = Store(relay.database).turns.since()
@@ -367,7 +366,7 @@ def test_without_a_journal_a_response_waits_for_the_database(
 
 
 def test_secrets_lie_neither_in_the_journal_nor_in_the_store(
-    upstream: Upstream, tmp_path: Path, journal: list[Spooled]
+    upstream: Upstream, tmp_path: Path, journal: list[JournalEntry]
 ) -> None:
     key = "sk-ant-api03-" + "Zx9Qw8" * 12
     upstream.script = lambda exchange: script(exchange, [text(f"Your key is {key}.")])

@@ -12,9 +12,9 @@ import openai
 import pytest
 
 from everlong.gateway.formats import RESPONSES
-from everlong.gateway.journal import Spooled
+from everlong.gateway.journal import JournalEntry
 from everlong.gateway.recorder import ConversationRecorder
-from everlong.gateway.responses_api import unfolded
+from everlong.gateway.responses_api import unfold_compactions
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server import Fault, Record
@@ -251,7 +251,8 @@ def test_what_waited_in_the_journal_is_stored_where_it_belongs(tmp_path: Path) -
             body = json.dumps({"model": MODEL, "input": items, "tools": TOOLS})
             reply: Any = message_of_answer([CALL]) if number == 0 else {"role": "assistant", "content": "A reef."}
             told: Any = (None, [], MODEL, "thread", reply, None, "done", None, float(number))
-            ConversationRecorder(store, RESPONSES).replayed(Spooled("local", RESPONSES.name, body, *told))
+            entry = JournalEntry.from_line(json.dumps(["local", RESPONSES.name, body, *told]).encode())
+            ConversationRecorder(store, RESPONSES).replay(entry)
         turns = list(store.turns.since())
         assert len({(turn.branch, turn.session) for turn in turns}) == 1
         entries = store.entries(store.branch(turns[-1].branch))
@@ -387,7 +388,7 @@ def test_what_the_client_keeps_beside_our_item_is_not_told_twice(tmp_path: Path)
 def test_an_item_of_ours_that_is_broken_is_left_to_the_upstream() -> None:
     item = {"type": "compaction", "encrypted_content": "everlong-compaction.1.AAAA"}
     body = json.dumps({"model": MODEL, "input": [QUESTION, item]}).encode()
-    assert unfolded(body) == body
+    assert unfold_compactions(body) == body
 
 
 @pytest.mark.spec("4.6")

@@ -43,4 +43,4 @@ def test_an_odd_usage_keeps_nobody_from_an_answer(path: str, usage: str, upstrea
             assert (answer.status, answer.body) == (200, told)
             said += [{"role": "assistant", "content": "hi"}, {"role": "user", "content": f"and {number}?"}]
         assert [turn.status for turn in running.store().turns.since()] == ["done"] * 3
-        assert not any(running.gateway._spool._folder.glob("*.broken"))
+        assert not any(running.gateway._journal._folder.glob("*.broken"))

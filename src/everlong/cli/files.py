@@ -50,7 +50,7 @@ def write_picture(path: str, svg: str) -> None:
     if path.lower().endswith(".svg"):
         write_output(path, svg)
     else:
-        from everlong.caching.simulation import to_png  # noqa: PLC0415 - loads the simulation
+        from everlong.caching.plot import to_png  # noqa: PLC0415 - loads the simulation
 
         to_png(svg, path)
     say(f"wrote {path}")

@@ -1,6 +1,6 @@
-"""What is known of one request while it passes: who sent it, what it asked for, what came of it.
+"""The account of one request: who sent it, what it asked for, how it ended.
 
-Whoever handles the request fills it in; metrics, logs and traces read it when the request is over. It holds no content.
+The handlers fill it in; metrics, logs and traces read it when the request is over. It holds no content.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _GIVEN = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 @dataclass(slots=True)
 class RequestAccount:
-    """One request."""
+    """The account of one request."""
 
     id: str
     method: str = ""
     path: str = ""
     route: str = "other"
-    """The endpoint, by a name of ours."""
+    """The endpoint, by the gateway's own name for it."""
     caller: Caller | None = None
     started: float = field(default_factory=time.time)
     """Seconds since 1970."""
@@ -52,46 +52,46 @@ class RequestAccount:
     compactions: list[str] = field(default_factory=list)
     """Reasons of the compactions that were made for it."""
     opted_out: str = ""
-    """What the client asked to be spared: ``off`` or ``no-store``."""
+    """The client's opt-out: ``off`` or ``no-store``; empty if it has not opted out."""
     usage: Usage | None = None
     miss: Miss | None = None
-    """What it did not read from the provider's cache, and why."""
+    """The part of the prompt that was not read from the provider's cache, and the reason."""
     charge: Charge | None = None
-    """What it costs a key that may spend only so much."""
+    """The charge for a key that may spend only so much."""
     cost: float = 0.0
     """US dollars."""
     problem: str = ""
-    """The class of an error of ours."""
+    """The class of an error in the gateway."""
     traceparent: str = ""
 
     @property
     def tenant(self) -> str:
-        """Whose conversations it reaches; empty where nobody was let in."""
+        """The tenant whose conversations it reaches; empty if it was not let in."""
         return self.caller.tenant if self.caller is not None else ""
 
     @property
     def spoken(self) -> frozenset[str]:
-        """The headers in which a key of the gateway came."""
+        """The headers that held a key of the gateway."""
         return self.caller.spoken if self.caller is not None else frozenset()
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """Seconds since it began."""
         return time.perf_counter() - self.begun
 
 
 ACCOUNT = web.RequestKey("account", RequestAccount)
-"""Where a request has its account."""
+"""The key under which a request has its account."""
 
 
 def account_of(request: web.Request) -> RequestAccount:
-    """The account of a request; a new one where nobody keeps one."""
+    """Return the account of a request; a new one if the request has none."""
     found = request.get(ACCOUNT)
     return found if found is not None else RequestAccount(request_id(None))
 
 
 def request_id(given: str | None) -> str:
-    """The id that a client gave, where it is one that can be printed; else a new one."""
+    """Return the id that a client gave if it is printable; otherwise a new one."""
     if given and _GIVEN.fullmatch(given):
         return given
     return f"req_{secrets.token_hex(12)}"

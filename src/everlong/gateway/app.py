@@ -1,4 +1,4 @@
-"""The routes of the gateway, and what is checked before any of them: host, key, limits, room to keep the request."""
+"""The gateway's routes, and the checks before each of them: host, key, limits, size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqlalchemy import text
 from everlong.errors import StoreError
 from everlong.gateway.account import ACCOUNT, REQUEST_ID, RequestAccount, request_id
 from everlong.gateway.auth import Guard, Guesses, KeyLimits, Refused
-from everlong.gateway.body import BrokenBody, check_model, checked_structure, is_heavy, read_body
+from everlong.gateway.body import BrokenBody, check_model, check_structure_apart, is_heavy, read_body
 from everlong.gateway.budget import Charge
 from everlong.gateway.bypass import opted_out
 from everlong.gateway.formats import ANTHROPIC, OPENAI
@@ -27,12 +27,12 @@ from everlong.gateway.upstream import (
     MAX_HEADER_BYTES,
     ClientGone,
     Relay,
-    answered,
     comes_whole,
     failure,
     forwarded_headers,
     misnamed_header,
-    streamed,
+    stream_response,
+    whole_response,
 )
 from everlong.gateway.window import Counting, has_no_count
 
@@ -49,23 +49,23 @@ __all__ = [
     "Front",
     "Handler",
     "dialect_of",
+    "fetch_answer",
     "make_app",
     "make_front",
-    "passed_through",
+    "pass_through",
     "refusal",
     "safe_target",
     "server_logger",
-    "whole_answer",
 ]
 
 Handler: TypeAlias = Callable[[web.Request, RequestAccount], Awaitable[web.StreamResponse]]
 
 _HUNG_UP = 499
-"""The status in the books of a request whose client has gone; nobody is sent it."""
+"""The status in the log for a request whose client has hung up; it is never sent."""
 
 
 class Front:
-    """Takes requests in, and keeps account of them."""
+    """The entrance: it lets requests in and keeps account of them."""
 
     def __init__(
         self,
@@ -90,13 +90,13 @@ class Front:
     def endpoint(
         self, name: str, handler: Handler, *, is_open: bool = False
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """A handler for the web application; an open one needs no key, and counts towards no limit."""
+        """Return a handler for the web application; one that ``is_open`` needs no key and counts towards no limit."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             account = request[ACCOUNT] = _account(request, name)
             self.metrics.in_flight += 1
             try:
-                response = await self._handled(request, account, handler, is_open=is_open)
+                response = await self._handle(request, account, handler, is_open=is_open)
                 account.status = response.status
                 account.sent = _length(response)
                 if not response.prepared:
@@ -110,12 +110,12 @@ class Front:
             else:
                 return response
             finally:
-                self._over(account)
+                self._close_account(account)
 
         return handle
 
-    async def drained(self, seconds: float) -> int:
-        """Take nothing more in, and wait until all is done; how many requests are not, when the time is over."""
+    async def drain(self, seconds: float) -> int:
+        """Take no more requests, and wait until all are done; return how many are not when the time is over."""
         self.is_draining = True
         self._idle = asyncio.Event()
         if self.metrics.in_flight:
@@ -126,14 +126,14 @@ class Front:
                 pass
         return self.metrics.in_flight
 
-    async def _handled(
+    async def _handle(
         self, request: web.Request, account: RequestAccount, handler: Handler, *, is_open: bool
     ) -> web.StreamResponse:
         try:
             self._check_headers(request)
             if is_open:
                 return await handler(request, account)
-            return await self._let_in(request, account, handler)
+            return await self._admit(request, account, handler)
         except Refused as refused:
             return refusal(request, refused)
         except web.HTTPRequestEntityTooLarge:
@@ -143,16 +143,16 @@ class Front:
         except web.RequestPayloadError:
             return refusal(request, Refused(400, "the request's body broke off or cannot be read", close=True))
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer that it can read
-            account.problem = _place(error)
+            account.problem = _error_place(error)
             return refusal(request, Refused(500, "the gateway failed; its log has a line with this request's id"))
 
     def _check_headers(self, request: web.Request) -> None:
-        """Refuse a request that was sent to another host, or would have headers left out that decide about it."""
+        """Refuse a request to another host, or one that would have a deciding header left out."""
         self.guard.check_host(request.headers.get("Host"))
         if (name := misnamed_header(request.headers.items())) is not None:
             raise Refused(400, f"the header {name} is none of one connection, but Connection names it", close=True)
 
-    async def _let_in(self, request: web.Request, account: RequestAccount, handler: Handler) -> web.StreamResponse:
+    async def _admit(self, request: web.Request, account: RequestAccount, handler: Handler) -> web.StreamResponse:
         if self.is_draining:
             raise Refused(503, "the gateway is about to stop; try again", 1, close=True)
         caller = self.guard.admit(request.headers)
@@ -171,7 +171,7 @@ class Front:
             account.charge = Charge(caller.tenant, caller.limits.dollars_per_day)
         try:
             if request.body_exists:
-                account.received = len(await self._body(request, self.limits.body_limit(caller)))
+                account.received = len(await self._read_body(request, self.limits.body_limit(caller)))
             return await handler(request, account)
         finally:
             self.limits.leave(caller)
@@ -179,8 +179,8 @@ class Front:
                 # A client that hangs up must not keep what it has used from being counted.
                 account.cost = await asyncio.shield(asyncio.ensure_future(account.charge.close()))
 
-    async def _body(self, request: web.Request, most: int) -> bytes:
-        """The whole body; it stays with the request."""
+    async def _read_body(self, request: web.Request, most: int) -> bytes:
+        """Return the whole body; it stays with the request."""
         if (request.content_length or 0) > most:
             raise self._too_large(most)
         if request.content.is_eof():
@@ -201,7 +201,7 @@ class Front:
     def _too_large(most: int) -> Refused:
         return Refused(413, f"the request is larger than {most:,} bytes, which is the most here", close=True)
 
-    def _over(self, account: RequestAccount) -> None:
+    def _close_account(self, account: RequestAccount) -> None:
         self.metrics.in_flight -= 1
         self.metrics.finished(account)
         self.log.request(account)
@@ -216,7 +216,7 @@ _OPENAI_PATHS = ("/v1/chat/", "/v1/responses", "/v1/completions", "/v1/embedding
 
 
 def dialect_of(request: web.BaseRequest) -> Dialect:
-    """Return the API that a client speaks: the one whose path it is, else the one whose headers it sends."""
+    """Return the API of a request: by its path, or else by its headers."""
     if request.path.startswith(_ANTHROPIC_PATHS):
         return ANTHROPIC
     if request.path.startswith(_OPENAI_PATHS):
@@ -238,7 +238,7 @@ def _account(request: web.Request, name: str) -> RequestAccount:
 
 
 def refusal(request: web.BaseRequest, refused: Refused) -> web.Response:
-    """What a client is told whose request is not served."""
+    """Return the answer to a request that is refused."""
     response = web.json_response(dialect_of(request).error(refused.status, refused.message), status=refused.status)
     if refused.retry_after is not None:
         response.headers["Retry-After"] = str(max(1, int(-(-refused.retry_after // 1))))
@@ -253,8 +253,8 @@ def _length(response: web.StreamResponse) -> int:
     return response.body_length
 
 
-def _place(error: BaseException) -> str:
-    """What broke and where, without its message, which may quote a request."""
+def _error_place(error: BaseException) -> str:
+    """Return the class and place of an error, without its message, which may quote a request."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -265,7 +265,7 @@ def _place(error: BaseException) -> str:
 
 
 class _WithoutWords(logging.Filter):
-    """Takes what was sent out of a record; the kind of an error is enough to look for it."""
+    """A filter that takes the messages out of log records, because they may quote requests; the kind of error stays."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -276,7 +276,7 @@ class _WithoutWords(logging.Filter):
 
 
 def server_logger() -> logging.Logger:
-    """A logger for the HTTP server, whose own would write down pieces of requests."""
+    """Return a logger for the HTTP server; the server's own would log pieces of requests."""
     logger = logging.getLogger("everlong.gateway.http")
     if not any(isinstance(one, _WithoutWords) for one in logger.filters):
         logger.addFilter(_WithoutWords())
@@ -287,7 +287,7 @@ _DOTS = re.compile(r"(^|[/\\])\.\.?([/\\]|$)")
 
 
 def safe_target(request: web.BaseRequest) -> str:
-    """The path and the query that a client asks for; `Refused` where they would lead elsewhere."""
+    """Return the path and query of a request; `Refused` if they lead outside of the API."""
     target = request.raw_path
     if not target.startswith("/"):
         target = request.path_qs
@@ -298,13 +298,13 @@ def safe_target(request: web.BaseRequest) -> str:
     return target
 
 
-async def whole_answer(
+async def fetch_answer(
     relay: Relay, request: web.Request, account: RequestAccount, route: Route, body: bytes, seconds: float
 ) -> tuple[ClientResponse, bytes]:
-    """The upstream's answer to a request, which has to come within some seconds."""
+    """Return the upstream's answer to a request; `Refused` if it takes too long."""
     try:
         async with asyncio.timeout(seconds):
-            upstream = await _sent(relay, request, account, route, body)
+            upstream = await _send(relay, request, account, route, body)
             return upstream, await upstream.read()
     except TimeoutError as error:
         raise Refused(504, f"the upstream {route.shown} did not answer within {seconds:g} seconds") from error
@@ -312,26 +312,26 @@ async def whole_answer(
         raise _unreachable(route, error) from error
 
 
-async def passed_through(
+async def pass_through(
     relay: Relay, request: web.Request, account: RequestAccount, route: Route, body: bytes
 ) -> web.StreamResponse:
     """Pass a request on, and its answer back chunk by chunk."""
     try:
-        upstream = await _sent(relay, request, account, route, body)
+        upstream = await _send(relay, request, account, route, body)
     except (ClientError, TimeoutError, OSError) as error:
         raise _unreachable(route, error) from error
     extra = {REQUEST_ID: account.id}
     if request.method == "HEAD" or await comes_whole(upstream):
-        return answered(upstream, await upstream.read(), extra, is_head=request.method == "HEAD")
+        return whole_response(upstream, await upstream.read(), extra, is_head=request.method == "HEAD")
     try:
-        return await streamed(request, upstream, lambda _: False, _nothing, extra)
+        return await stream_response(request, upstream, lambda _: False, _nothing, extra)
     except ClientGone as gone:
         raise ConnectionResetError("the client has hung up") from gone
     finally:
         upstream.release()
 
 
-async def _sent(
+async def _send(
     relay: Relay, request: web.Request, account: RequestAccount, route: Route, body: bytes
 ) -> ClientResponse:
     headers = forwarded_headers(request.headers.items(), is_read=False)
@@ -348,7 +348,7 @@ def _unreachable(route: Route, error: BaseException) -> Refused:
 
 
 _MODELS_SECONDS = 2.5
-"""Some clients wait three seconds for the list of models."""
+"""Seconds to wait for the list of models; some clients wait three."""
 _COUNT_SECONDS = 20.0
 _READY_SECONDS = 2.0
 _VERSION = version("everlong")  # which is looked up on the disk
@@ -362,18 +362,18 @@ SERVER_OPTIONS: dict[str, Any] = {
     "max_line_size": MAX_HEADER_BYTES,
     "max_field_size": MAX_HEADER_BYTES,
 }
-"""How the application has to be run."""
+"""Options with which the application has to be run."""
 
 
 def make_front(gateway: Gateway) -> Front:
-    """The way in for a gateway, as its settings say; without a log."""
+    """Return the entrance of a gateway as its settings define it, without a log."""
     settings = gateway.settings.gateway
     limits = KeyLimits(settings.body_megabytes * 1_000_000)
     return Front(Guard(settings), limits, gateway.metrics, body_seconds=settings.body_seconds)
 
 
 def make_app(gateway: Gateway, front: Front | None = None, counting: Counting | None = None) -> web.Application:
-    """A web application around a gateway."""
+    """Return a web application around a gateway."""
     front = front or make_front(gateway)
     keys = gateway.settings.gateway.keys.values()
     largest = max([front.limits.most_bytes, *(1_000_000 * (key.body_megabytes or 0) for key in keys)])
@@ -415,10 +415,10 @@ class _Endpoints:
     # -- conversations -------------------------------------------------------------------------------------------------
 
     async def chat(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
-        return await self._converse(request, OPENAI, account)
+        return await self._gateway.converse(request, OPENAI, account.tenant)
 
     async def messages(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
-        return await self._converse(request, ANTHROPIC, account)
+        return await self._gateway.converse(request, ANTHROPIC, account.tenant)
 
     async def responses(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
         return await self._gateway.respond(request, account.tenant)
@@ -429,20 +429,17 @@ class _Endpoints:
             raise Refused(426, "the gateway speaks HTTP here, and no WebSocket", close=True)
         return await self.other(request, account)
 
-    async def _converse(self, request: web.Request, dialect: Dialect, account: RequestAccount) -> web.StreamResponse:
-        return await self._gateway.converse(request, dialect, account.tenant)
-
     # -- around them ---------------------------------------------------------------------------------------------------
 
     async def models(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
         route = self._gateway.routes.default(dialect_of(request).name)
-        upstream, data = await whole_answer(self._gateway.relay, request, account, route, b"", _MODELS_SECONDS)
-        return answered(upstream, data, {})
+        upstream, data = await fetch_answer(self._gateway.relay, request, account, route, b"", _MODELS_SECONDS)
+        return whole_response(upstream, data, {})
 
     async def count_tokens(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
-        """What the upstream counts in what would be sent to it; where it has no such endpoint, our own count."""
+        """Answer with the upstream's count of the body as it would be sent; with our own if it has no such endpoint."""
         body = await request.read()
-        await checked_structure(body, self._gateway.settings.gateway.body_values)
+        await check_structure_apart(body, self._gateway.settings.gateway.body_values)
         try:
             read = (
                 await asyncio.to_thread(read_body, body, "messages") if is_heavy(body) else read_body(body, "messages")
@@ -458,9 +455,9 @@ class _Endpoints:
         if account.opted_out != "off":
             body = await self._gateway.by_view(body, ANTHROPIC, account.tenant)
         if not self._counting.lacks(route.base_url):
-            upstream, data = await whole_answer(self._gateway.relay, request, account, route, body, _COUNT_SECONDS)
+            upstream, data = await fetch_answer(self._gateway.relay, request, account, route, body, _COUNT_SECONDS)
             if not has_no_count(upstream.status, data, upstream.headers.get("Content-Encoding", "")):
-                return answered(upstream, data, {})
+                return whole_response(upstream, data, {})
             self._counting.lacking(route.base_url)
         try:
             count = await self._counting.count(ANTHROPIC, body)
@@ -469,7 +466,7 @@ class _Endpoints:
         return web.json_response({"input_tokens": count})
 
     async def other(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
-        """Pass on what is not ours; a key of the gateway's opens only what the gateway knows, unless it may more."""
+        """Pass on requests to other paths; a key of the gateway opens only the known paths unless it may more."""
         safe_target(request)
         caller = account.caller
         if caller is not None and caller.spoken and caller.limits is not None and not caller.limits.other_paths:
@@ -489,7 +486,7 @@ class _Endpoints:
                 f"gateway.keys.{account.tenant} without dollars_per_day opens it",
             )
         route = self._gateway.routes.default(dialect_of(request).name)
-        return await passed_through(self._gateway.relay, request, account, route, await request.read())
+        return await pass_through(self._gateway.relay, request, account, route, await request.read())
 
     # -- the gateway itself --------------------------------------------------------------------------------------------
 
@@ -512,7 +509,7 @@ class _Endpoints:
         return web.json_response(about)
 
     async def ready(self, request: web.Request, account: RequestAccount) -> web.Response:
-        """Whether requests should be sent here: the database answers, they can be kept, and nobody has said stop."""
+        """Tell whether requests should be sent here: the database answers, they can be kept, and no stop was asked."""
         del request, account
         if self._front.is_draining:
             return web.json_response({"status": "not ready", "problem": "draining"}, status=503)

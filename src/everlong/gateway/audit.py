@@ -1,9 +1,8 @@
-"""What the gateway would have done to requests that it passed on in audit mode, and what that would have saved.
+"""The audit: what the gateway would have done to requests that it passed on unchanged, and the savings.
 
-Everything is reckoned from what is stored: the messages, and the tokens that providers reported for each turn. The
-cache of a request that carried no markers follows the providers' published rules; a compaction is made by the engine
-itself, with a summary that needs no model, and stored nowhere. Answers are taken to be the same. Sends and writes
-nothing.
+Everything is computed from the store: the messages, and the tokens that providers reported for each turn. The cache of
+a request without markers follows the providers' published rules. Compactions are made by the engine itself, with a
+summary that needs no model, and are not stored. Answers are assumed to be the same. Sends and writes nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _NOTHING = Decimal(0)
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """One request: what it was, and what it would have been."""
+    """One request: its usage, and what it would have been."""
 
     at: float
     model: str
@@ -53,21 +52,21 @@ class Audited:
     """The first session of its conversation."""
     tokens: Tokens
     marked: Tokens
-    """The same request with the gateway's cache markers; as it was where the client placed its own."""
+    """The same request with the gateway's cache markers; as it was if the client placed its own."""
     shown: Tokens
     """That request by the view of the compactions that would have been made."""
     cost: Decimal | None
-    """US dollars; None where the price is not known."""
+    """US dollars; None if the price is not known."""
     marked_cost: Decimal | None
     shown_cost: Decimal | None
     markers: int = 0
     """Markers that would have been put in."""
     compaction: str = ""
-    """Why a compaction would have been made for it: ``threshold`` (from the next request on) or ``preflight``."""
+    """The reason why a compaction would have been made: ``threshold`` (from the next request on) or ``preflight``."""
     freed: int = 0
     """Tokens that this compaction would have freed in each later request."""
     summary_cost: Decimal = _NOTHING
-    """What its summary would cost if the conversation's own model wrote it, from a warm cache."""
+    """The cost of its summary if the conversation's own model wrote it from a warm cache."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready data."""
@@ -110,7 +109,7 @@ class Audit:
 
     @property
     def saved_by_markers(self) -> Decimal:
-        """US dollars that markers would have saved; below zero where they would have cost more."""
+        """US dollars that markers would have saved; below zero if they would have cost more."""
         return sum(((one.cost or _NOTHING) - (one.marked_cost or _NOTHING) for one in self.requests), _NOTHING)
 
     @property
@@ -137,7 +136,7 @@ class Audit:
 
 
 def audit(store: Store, settings: Settings, *, since: float | None = None, session: str | None = None) -> Audit:
-    """Reckon what the gateway would have done.
+    """Return what the gateway would have done.
 
     Args:
         store: the store whose turns are read.
@@ -172,11 +171,11 @@ class _ShownAudit(NamedTuple):
     freed: int = 0
     """Tokens that are not sent any more."""
     is_new: bool = False
-    """Whether the next request is the first that is sent so."""
+    """True if the next request is the first that is sent so."""
 
 
 class _Auditor:
-    """Judges the turns of one store."""
+    """The judge of one store's turns."""
 
     def __init__(self, store: Store, settings: Settings, prices: AccountPrices, roots: Mapping[str, str]) -> None:
         self._store = store
@@ -236,7 +235,7 @@ class _Auditor:
         compaction: tuple[str, int, int],
     ) -> Audited:
         marked, markers = marking
-        would_be = shortened(marked, shown.freed, fixed, is_first=shown.is_new)
+        would_be = shorten(marked, shown.freed, fixed, is_first=shown.is_new)
         rates = self._prices.of(turn.model, tokens.prompt, turn.began)
         smaller = self._prices.of(turn.model, would_be.prompt, turn.began)
         if rates is None:
@@ -288,7 +287,7 @@ class _Auditor:
 
 
 class _Markers:
-    """What the gateway's markers would have done to the requests of a branch, by the published rules of caches."""
+    """The effect of the gateway's markers on the requests of a branch, by the published rules of caches."""
 
     def __init__(self, settings: Settings, turns: Sequence[Turn], tools: list[Any]) -> None:
         model = turns[0].model or ""
@@ -317,8 +316,8 @@ class _Markers:
         return Tokens(tokens.prompt - read - short - hour, read, short, hour, tokens.output), len(marks)
 
 
-def shortened(tokens: Tokens, freed: int, fixed: int, *, is_first: bool) -> Tokens:
-    """Return what a request would have used with so many tokens less in its history.
+def shorten(tokens: Tokens, freed: int, fixed: int, *, is_first: bool) -> Tokens:
+    """Return the usage of a request with so many tokens less in its history.
 
     What is freed stood at its beginning, so it goes from what was read first. In the first request after a compaction,
     of the rest only the ``fixed`` part is read: what stands behind the summary has to be sent anew.
@@ -345,7 +344,7 @@ def _less(amount: int, by: int) -> tuple[int, int]:
 
 
 def _summary_cost(rates: Rates | None, tokens: Tokens, summary: int) -> Decimal:
-    """Return what a summary costs that the model itself writes: it reads the whole prompt and writes the summary."""
+    """Return the cost of a summary that the model itself writes: it reads the whole prompt and writes the summary."""
     if rates is None:
         return _NOTHING
     is_cached = tokens.cache_read or tokens.written
@@ -354,7 +353,7 @@ def _summary_cost(rates: Rates | None, tokens: Tokens, summary: int) -> Decimal:
 
 
 def _length(value: Any) -> int:
-    """Return how long a message or a tool is when it is written down."""
+    """Return the length of a message or a tool as JSON."""
     return len(json.dumps(value, ensure_ascii=False, default=str))
 
 

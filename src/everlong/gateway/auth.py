@@ -1,4 +1,4 @@
-"""Who may come in: keys, tenants, limits on requests, and the answer to those who may not."""
+"""Authentication: keys, tenants, limits on requests, and refusals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["LOCAL", "Caller", "Guard", "Guesses", "KeyLimits", "Refused", "check
 
 
 class Refused(Exception):  # noqa: N818 - what becomes of a request
-    """A request that is not served, and what its client is told."""
+    """The refusal of a request, with the answer for its client."""
 
     def __init__(self, status: int, message: str, retry_after: float | None = None, *, close: bool = False) -> None:
         super().__init__(message)
@@ -31,12 +31,12 @@ class Refused(Exception):  # noqa: N818 - what becomes of a request
         self.message = message
         self.retry_after = retry_after
         self.close = close
-        """Whether the connection ends with the answer."""
+        """True if the connection ends with the answer."""
 
 
 @dataclass(slots=True)
 class _Used:
-    """What one tenant has used."""
+    """The usage of one tenant."""
 
     allowance: float
     """Requests that may come at once."""
@@ -45,7 +45,7 @@ class _Used:
 
 
 class KeyLimits:
-    """Counts what callers use, and refuses what is too much."""
+    """The limits of keys: it counts the usage of callers and refuses requests beyond it."""
 
     def __init__(self, most_bytes: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.most_bytes = most_bytes
@@ -53,12 +53,12 @@ class KeyLimits:
         self._used: dict[str, _Used] = {}
 
     def body_limit(self, caller: Caller) -> int:
-        """The largest body, in bytes."""
+        """Return the largest body in bytes."""
         own = caller.limits.body_megabytes if caller.limits is not None else None
         return self.most_bytes if own is None else own * 1_000_000
 
     def enter(self, caller: Caller) -> None:
-        """Let a request in; `Refused` where it is one too many. Whoever was let in has to leave."""
+        """Let a request in; `Refused` if it is one too many. Each request that was let in has to leave."""
         limits = caller.limits
         if limits is None:
             return
@@ -70,7 +70,7 @@ class KeyLimits:
         used.under_way += 1
 
     def leave(self, caller: Caller) -> None:
-        """Say that a request is over."""
+        """Note that a request is over."""
         if caller.limits is not None:
             self._of(caller).under_way -= 1
 
@@ -95,16 +95,16 @@ class KeyLimits:
 
 
 LOCAL = "local"
-"""The tenant of everybody where there are no keys."""
+"""The tenant of all requests if there are no keys."""
 OWN_HEADER = "x-everlong-key"
 _KEY_HEADERS = ("Authorization", "x-api-key", "api-key", "x-goog-api-key")
-"""Where keys for upstreams come; one of the gateway's own may come in the first two."""
+"""Headers with keys for upstreams; one of the gateway's own may come in the first two."""
 _SPELLED = {name.lower(): name for name in (OWN_HEADER, *_KEY_HEADERS)}
 _MOST_KEYS = 2
-"""Keys that a request may be let in by: one in each header of the APIs."""
+"""Keys by which a request may be let in: one in each header of the APIs."""
 _BETWEEN_WORDS = re.compile(r"""[\s,;=:"'&?/<>()]+""")
 _MOST_WORDS = 1_000
-"""Words of a header that are looked at; the longest that the server takes has not many more."""
+"""Words of a header that are read; the longest that the server takes has not many more."""
 _LEAST_CHARS = 16
 _GUESSES = 20.0
 """Wrong keys that may come from an address at once."""
@@ -114,17 +114,17 @@ _MOST_ADDRESSES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sent a request."""
+    """The sender of a request."""
 
     tenant: str
     limits: KeySettings | None = None
     spoken: frozenset[str] = frozenset()
-    """The headers in which a key of the gateway came; they are not for the upstream."""
+    """The headers that held a key of the gateway; they are not sent upstream."""
     key: str = field(default="", repr=False)
-    """The key that it was let in by, which stands in no log and goes on in no address."""
+    """The key by which it was let in; it is never logged, nor sent on in an address."""
 
     def has_key_in(self, text: str) -> bool:
-        """Return whether the key stands in a text, as it is or with some of its signs written otherwise."""
+        """Return whether the key stands in a text, also with some characters escaped."""
         return bool(self.key) and (self.key in text or self.key in unquote_plus(text))
 
 
@@ -132,7 +132,7 @@ _ANYBODY = Caller(LOCAL)
 
 
 class Guard:
-    """Lets clients in.
+    """The guard that lets clients in.
 
     Raises:
         ConfigError: a key is not given, given twice, too short, or that of another name.
@@ -147,13 +147,13 @@ class Guard:
 
     @property
     def is_open(self) -> bool:
-        """Whether no key is needed."""
+        """True if no key is needed."""
         return not self._had_keys
 
     def change(self, settings: GatewaySettings, env: Mapping[str, str] | None = None) -> None:
-        """Let in those whose keys the settings name from now on, and nobody else.
+        """Let in only the keys that the settings name now.
 
-        Where keys were needed they stay needed: without any, nobody is let in until the gateway is started anew.
+        If keys were needed they stay needed: without any, nobody is let in until the gateway is started anew.
 
         Raises:
             ConfigError: as at the start; then nothing is changed.
@@ -161,7 +161,7 @@ class Guard:
         self._keys = _keys_of(settings, os.environ if env is None else env)
 
     def check_host(self, host: str | None) -> None:
-        """Refuse a request that was sent to another name than one of this machine, where no key is needed.
+        """Refuse a request to a host name that is not this machine's, if no key is needed.
 
         A web page may have the name of its own host point here, and would be let in as if it came from here.
         """
@@ -180,7 +180,7 @@ class Guard:
             )
 
     def admit(self, headers: Mapping[str, str]) -> Caller | None:
-        """Who sent a request with such headers; None for somebody without a key."""
+        """Return the sender of a request by its headers; None if it has no valid key."""
         if not self._had_keys:
             return None if _is_of_foreign_page(headers) else _ANYBODY
         given = _deciding(headers)
@@ -194,7 +194,7 @@ class Guard:
 
     @staticmethod
     def tried(headers: Mapping[str, str]) -> int:
-        """Return how many keys a request tries."""
+        """Return the number of keys that a request tries."""
         return len(_deciding(headers))
 
     def _known(self, text: str) -> tuple[str, KeySettings] | None:
@@ -203,7 +203,7 @@ class Guard:
         return fitting[0] if fitting else None
 
     def _spoken(self, headers: Mapping[str, str], key: str) -> frozenset[str]:
-        """Return the headers in which a key of the gateway stands: this one anywhere, or any as a word of its own."""
+        """Return the headers that hold a key of the gateway: this one anywhere, or any other as a word of its own."""
         digests = {known for known, _, _ in self._keys}
         caller = Caller("", key=key)
         spoken = {
@@ -219,9 +219,9 @@ class Guard:
 
 
 class Guesses:
-    """Slows down those who try keys: an address that has sent many wrong ones gets no answer to new ones for a while.
+    """The brake on guessed keys: an address that has sent many wrong ones gets no answer to new ones for a while.
 
-    Whoever came in from that address with a right key before still does.
+    Tenants that were let in from that address before still are.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -229,7 +229,7 @@ class Guesses:
         self._sources: OrderedDict[str, _Source] = OrderedDict()
 
     def check(self, address: str, caller: Caller | None, tried: int = 1) -> None:
-        """Note what came of the keys that were tried; `Refused` where too many wrong ones have come, right or wrong."""
+        """Note how the keys of a request were judged; `Refused` if too many wrong ones have come from its address."""
         source = self._sources.get(address)
         if source is None:
             if caller is None and len(self._sources) >= _MOST_ADDRESSES:
@@ -256,7 +256,7 @@ class _Source:
     """Wrong keys that it may still send."""
     refilled: float
     tenants: set[str] = field(default_factory=set)
-    """Those who came in from there."""
+    """The tenants that were let in from there."""
 
 
 def _deciding(headers: Mapping[str, str]) -> list[str]:
@@ -314,7 +314,7 @@ def _digest_of(name: str, key: KeySettings, env: Mapping[str, str]) -> bytes:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Return whether only this machine reaches an address."""
     if host == "localhost":
         return True
     try:
@@ -324,7 +324,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_bind(settings: GatewaySettings, host: str) -> None:
-    """Refuse to listen for other machines where anybody would be let in."""
+    """Refuse to listen for other machines if anybody would be let in."""
     if not is_loopback(host) and not settings.keys:
         raise ConfigError(
             f"the gateway cannot listen on {host} without a key, because other machines could use it; name one with: "
@@ -335,10 +335,9 @@ def check_bind(settings: GatewaySettings, host: str) -> None:
 
 
 def _is_of_foreign_page(headers: Mapping[str, str]) -> bool:
-    """Whether a request comes from a web page of another host: a browser sends it without its user knowing.
+    """Return whether a request comes from a web page of another host: a browser sends it without its user knowing.
 
-    Browsers name the page where it asks for more than it may show; of a picture or a link they say only that it is
-    another site's.
+    For most requests browsers name the page; for a picture or a link they only say that it is another site's.
     """
     origin = headers.get("Origin")
     if origin is None:

@@ -37,26 +37,26 @@ __all__ = [
     "Unreadable",
     "check_model",
     "check_structure",
-    "checked_structure",
+    "check_structure_apart",
     "decoder",
     "draft_of",
-    "dumped",
+    "dump_json",
     "encoding_of",
     "fields_at",
     "is_compressed",
     "is_heavy",
     "is_unwieldy",
     "items_at",
-    "meant",
     "model_in",
+    "parse_json",
     "plain",
     "read_body",
     "read_fields",
     "read_more",
     "readable_of",
-    "spliced",
+    "splice",
     "structure",
-    "unpacked",
+    "unpack",
 ]
 
 _SPACE = frozenset(" \t\n\r")
@@ -66,22 +66,22 @@ _OPENING, _CLOSING = frozenset(b"[{"), frozenset(b"]}")
 _NO_SIGNS = re.compile(rb'[^"\[\]{},]+')
 _LONG_NUMBER = re.compile(rb"\d{19}")
 _LONG_DIGITS = 19
-"""A number of so many digits may not fit into 64 bits."""
+"""Digits of a number that may not fit into 64 bits."""
 _PIECE = 1 << 20
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NO_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
 _LARGE = 50_000
-"""In more bytes than these, digits are looked for where numbers stand: images are full of them."""
+"""Bytes of a large body, in which digits are looked for only where numbers stand: images are full of them."""
 _STEP, _SPACE_STEP = 1 << 18, 1 << 10
 
 MOST_IN_ONE = 30_000
-"""Values in one message, or in one field beside the messages: what is done to a whole message takes a moment."""
+"""Values in one message, or in one field beside the messages; work on a whole message holds up the event loop."""
 _MOST_FIELDS = 500
 
 Change = tuple[int, int, bytes]
-"""A stretch of a body, and what stands there instead."""
+"""A stretch of a body, and the bytes that replace it."""
 Stretch = tuple[int, int]
-"""Where a value begins, and where it has ended."""
+"""The beginning and the end of a value."""
 
 
 class BrokenBody(ValueError):  # noqa: N818 - what a body is that cannot be read
@@ -116,26 +116,26 @@ class Read:
     """The place of its closing bracket."""
     entries: list[Span]
     values: dict[str, Any] = field(default_factory=dict)
-    """What fields mean, as far as it was asked."""
+    """The values of fields, as far as they were asked for."""
 
     def field(self, name: str) -> Any:
-        """The value of a field; None where there is none."""
+        """Return the value of a field; None if there is none."""
         if name not in self.values:
             place = self.place(name)
-            self.values[name] = None if place is None else meant(self.body[slice(*place)])
+            self.values[name] = None if place is None else parse_json(self.body[slice(*place)])
         return self.values[name]
 
     def place(self, name: str) -> Stretch | None:
-        """Where the value of a field stands."""
+        """Return the place of a field's value; None if there is none."""
         return self.before.get(name) or self.after.get(name)
 
     def beginning(self) -> Read:
-        """Where the list begins and what stands before it, without a word of it: small enough to be kept."""
+        """Return the part before the list, without any content: small enough to be kept."""
         return Read(b"", self.before, {}, self.start, 0, [])
 
 
 def read_body(body: bytes, list_name: str) -> Read:
-    """Read a whole body; `BrokenBody` where it has no such list."""
+    """Read a whole body; `BrokenBody` if it has no such list."""
     scanner = _scanner(body, 0)
     before = scanner.fields_until(list_name)
     start = scanner.place
@@ -148,7 +148,7 @@ def read_body(body: bytes, list_name: str) -> Read:
 
 
 def read_more(body: bytes, known: Read, place: int, list_name: str = "messages") -> Read:
-    """Read a body that is the same as a known one up to a place, which is the end of an entry of its list."""
+    """Read the rest of a body that is the same as a known one up to a place, the end of an entry of its list."""
     scanner = _scanner(body, place)
     entries = scanner.entries(goes_on=place > known.start)
     end = scanner.place - 1
@@ -159,13 +159,13 @@ def read_more(body: bytes, known: Read, place: int, list_name: str = "messages")
 
 
 def fields_at(body: bytes, place: Stretch) -> dict[str, Stretch]:
-    """Where the values of an object stand that is somewhere in a body; the last one of several with one name."""
+    """Return the places of an object's values in a body; of several with one name, the last one's."""
     scanner = _scanner(body, *place)
     return dict(scanner.places("{", "}", named=True))
 
 
 def read_fields(body: bytes) -> dict[str, Stretch]:
-    """Where the values of a whole body stand; `BrokenBody` where it is no object, is no UTF-8, or says something twice.
+    """Return the places of a body's values; `BrokenBody` if it is no object, no UTF-8, or says something twice.
 
     Names that differ in case only count as the same: some upstreams read them so.
     """
@@ -174,28 +174,28 @@ def read_fields(body: bytes) -> dict[str, Stretch]:
     except UnicodeDecodeError as error:
         raise BrokenBody(str(error)) from error
     if len(body) > LONG:
-        meant(body)  # a long body is walked through without a look at what its values are
+        parse_json(body)  # a long body is walked through without a look at what its values are
     return _scanner(body, 0).whole()
 
 
 def model_in(body: bytes) -> str | None:
-    """Return the model that a body names, also where it cannot be read otherwise; None where that is not certain."""
+    """Return the model that a body names, even if the rest cannot be read; None if it is not certain."""
     try:
         place = read_fields(body).get("model")
-        model = None if place is None else meant(body[slice(*place)])
+        model = None if place is None else parse_json(body[slice(*place)])
     except BrokenBody:
         return None
     return model if isinstance(model, str) else None
 
 
 def items_at(body: bytes, place: Stretch) -> list[Stretch]:
-    """Where the items of a list stand that is somewhere in a body."""
+    """Return the places of a list's items in a body."""
     scanner = _scanner(body, *place)
     return [found for _, found in scanner.places("[", "]", named=False)]
 
 
-def spliced(body: bytes, changes: Iterable[Change]) -> bytes:
-    """The body with some stretches replaced; they must not overlap."""
+def splice(body: bytes, changes: Iterable[Change]) -> bytes:
+    """Return the body with some stretches replaced; they must not overlap."""
     parts: list[bytes] = []
     place = 0
     for start, end, instead in sorted(changes, key=lambda change: change[:2]):
@@ -205,8 +205,8 @@ def spliced(body: bytes, changes: Iterable[Change]) -> bytes:
     return b"".join(parts)
 
 
-def dumped(value: Any) -> bytes:
-    """A value as JSON, the same bytes every time."""
+def dump_json(value: Any) -> bytes:
+    """Return a value as JSON, the same bytes every time."""
     try:
         return write_in_steps(value, orjson.dumps)
     except TypeError:  # a lone surrogate, or a number that is too large for it
@@ -214,7 +214,7 @@ def dumped(value: Any) -> bytes:
 
 
 class _Numbers:
-    """Looks at numbers while they are scanned. By itself, so that no scanner holds itself, and a body, in memory."""
+    """A check of numbers while they are scanned; an object of its own, so that no scanner keeps itself in memory."""
 
     def __init__(self) -> None:
         self.has_long = False
@@ -225,7 +225,7 @@ class _Numbers:
 
 
 class _Scanner:
-    """Walks through a body. One byte is one sign here; what texts mean is read from their bytes afterwards."""
+    """A scanner of a body. It treats one byte as one character; texts are decoded from their bytes afterwards."""
 
     def __init__(self, body: bytes, place: int, end: int | None = None) -> None:
         self._body = body
@@ -241,7 +241,7 @@ class _Scanner:
         return self._offset + self._at
 
     def fields_until(self, list_name: str) -> dict[str, Stretch]:
-        """The fields before a list; the walk ends after its opening bracket."""
+        """Return the fields before a list; the scanner stops after its opening bracket."""
         self._expect("{", "the body is no JSON object")
         found: dict[str, Stretch] = {}
         while not self._has("}"):
@@ -254,7 +254,7 @@ class _Scanner:
         raise BrokenBody(f"the body has no list {list_name!r}")
 
     def entries(self, *, goes_on: bool = False) -> list[Span]:
-        """The entries of a list; the walk ends after its closing bracket."""
+        """Return the entries of a list; the scanner stops after its closing bracket."""
         found: list[Span] = []
         if goes_on:
             self._comma("]")
@@ -265,7 +265,7 @@ class _Scanner:
         return found
 
     def rest(self, before: set[str]) -> dict[str, Stretch]:
-        """The fields after the list, to the end of the body."""
+        """Return the fields after the list, to the end of the body."""
         found: dict[str, Stretch] = {}
         self._comma("}")
         while not self._has("}"):
@@ -281,7 +281,7 @@ class _Scanner:
         return found
 
     def whole(self) -> dict[str, Stretch]:
-        """The fields of a whole body."""
+        """Return the fields of a whole body."""
         self._expect("{", "the body is no JSON object")
         found: dict[str, Stretch] = {}
         names: set[str] = set()
@@ -299,7 +299,7 @@ class _Scanner:
         return found
 
     def places(self, opening: str, closing: str, *, named: bool) -> Iterator[tuple[str, Stretch]]:
-        """What an object or a list has in it, by its places; what it means is not asked."""
+        """Yield the places of an object's or a list's values, without reading what they mean."""
         self._expect(opening, f"{opening!r} is missing")
         while not self._has(closing):
             name = self._name() if named else ""
@@ -311,29 +311,29 @@ class _Scanner:
             raise BrokenBody(f"{name!r} stands there twice")
         if len(found) >= _MOST_FIELDS:
             raise Overgrown(f"the body has more than {_MOST_FIELDS} fields")
-        found[name] = self._measured()
+        found[name] = self._bounded_stretch()
 
     def _name(self) -> str:
         self._expect('"', "the name of a field is missing")
         start = self.place - 1
         self._skip_text()
-        name = meant(self._body[start : self.place])
+        name = parse_json(self._body[start : self.place])
         self._expect(":", "a colon is missing")
         return str(name)
 
     def _value(self) -> Span:
         self._numbers.has_long = False
-        first, last = self._measured()
-        return Span(first, last, meant(self._body[first:last], has_long=self._numbers.has_long))
+        first, last = self._bounded_stretch()
+        return Span(first, last, parse_json(self._body[first:last], has_long=self._numbers.has_long))
 
     def has_long(self) -> bool:
-        """Whether a value has a number in it that may not fit into 64 bits."""
+        """Return whether a value contains a number that may not fit into 64 bits."""
         with suppress(BrokenBody):
             self._stretch()
         return self._numbers.has_long
 
-    def _measured(self) -> Stretch:
-        """The next value, unless it has too many others in it."""
+    def _bounded_stretch(self) -> Stretch:
+        """Return the next value; `Overgrown` if it contains too many others."""
         start, end = self._stretch()
         body = self._body
         if end - start > MOST_IN_ONE and (
@@ -389,9 +389,9 @@ class _Scanner:
 
 
 class _LongScanner(_Scanner):
-    """Walks through a long body in small steps, on its bytes.
+    """A scanner of a long body, in small steps on its bytes.
 
-    Values are told apart here, and judged where somebody asks what they mean.
+    It only finds where values begin and end; whether they are valid is checked when they are read.
     """
 
     def __init__(self, body: bytes, place: int, end: int | None = None) -> None:
@@ -458,7 +458,7 @@ class _LongScanner(_Scanner):
         return place
 
     def _end_of_plain(self, place: int) -> tuple[int, int]:
-        """Return where numbers, names of constants and colons end, and where the spaces behind them do."""
+        """Return the ends of numbers, constants and colons, and of the spaces behind them."""
         end = place
         while (found := _NO_SIGNS.match(self._body, place, min(place + _STEP, self._stop))) is not None:
             place = found.end()
@@ -474,8 +474,8 @@ def _scanner(body: bytes, place: int, end: int | None = None) -> _Scanner:
     return _LongScanner(body, place, end) if size > LONG else _Scanner(body, place, end)
 
 
-def meant(data: bytes, *, has_long: bool | None = None) -> Any:
-    """What some JSON means; `BrokenBody` where it is none."""
+def parse_json(data: bytes, *, has_long: bool | None = None) -> Any:
+    """Return the value of some JSON; `BrokenBody` if it is none."""
     if has_long is None:
         has_long = _LONG_NUMBER.search(data) is not None if len(data) < _LARGE else _scanner(data, 0).has_long()
 
@@ -492,7 +492,7 @@ def meant(data: bytes, *, has_long: bool | None = None) -> Any:
 
 
 def structure(data: bytes, start: int, most: int, stop: int | None = None) -> tuple[int, bytes]:
-    """Return how many values JSON has, and its brackets, all written as ``[`` and ``]``; texts are left out.
+    """Return the number of values in JSON, and its brackets, all written as ``[`` and ``]``; texts are left out.
 
     Looks no further once there are more than so many values.
     """
@@ -516,63 +516,63 @@ _BETWEEN = b", \t\n\r"
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A body as it is to be sent, as far as it has come."""
+    """A body on its way to the upstream, with the changes made so far."""
 
     body: bytes
     fields: Mapping[str, Stretch]
-    """Where the values of its fields stand, the list of messages left out."""
+    """The places of its fields' values, without the list of messages."""
     start: int
     """The place after the list's opening bracket."""
     ends: Sequence[int]
     """The place after each entry of the list."""
 
     def entry(self, number: int) -> Stretch:
-        """Where an entry stands, counted from 0."""
+        """Return the place of an entry, counted from 0."""
         place = self.ends[number - 1] if number else self.start
         while self.body[place] in _BETWEEN:
             place += 1
         return place, self.ends[number]
 
     def changed(self, changes: Sequence[Change], ends: Sequence[int] | None = None) -> Draft:
-        """The body with some stretches replaced.
+        """Return the body with some stretches replaced.
 
-        Where entries are among them, ``ends`` says where they end, as if all before the list were as it was.
+        If entries are among them, ``ends`` has their new ends, as if nothing before the list had changed.
         """
         fields = {name: (_begin(changes, start), _end(changes, end)) for name, (start, end) in self.fields.items()}
         start = _end(changes, self.start)
         ends, shift = self.ends if ends is None else ends, start - self.start
-        return Draft(spliced(self.body, changes), fields, start, [end + shift for end in ends] if shift else ends)
+        return Draft(splice(self.body, changes), fields, start, [end + shift for end in ends] if shift else ends)
 
     def cut(self, count: int) -> Draft:
-        """The body with the first entries of its list only, of which there must be one."""
+        """Return the body with only the first entries of its list, of which there must be one."""
         return self.changed([(self.ends[count - 1], self.ends[-1], b"")], self.ends[:count])
 
     def with_field(self, name: str, value: bytes) -> Draft:
-        """The body with one more field, behind all others."""
+        """Return the body with one more field, behind all others."""
         place = self.body.rindex(b"}")
         written = b',"' + name.encode() + b'":'
         begin = place + len(written)
-        body = spliced(self.body, [(place, place, written + value)])
+        body = splice(self.body, [(place, place, written + value)])
         return Draft(body, {**self.fields, name: (begin, begin + len(value))}, self.start, self.ends)
 
 
 def draft_of(body: bytes, read: Read, ends: Sequence[int]) -> Draft:
-    """A body as it came."""
+    """Return a body as it came."""
     return Draft(body, {**read.before, **read.after}, read.start, ends)
 
 
 def _begin(changes: Sequence[Change], place: int) -> int:
-    """Where what begins at a place begins after some changes."""
+    """Return the new place of something that begins at a place, after some changes."""
     return place + sum(len(new) - (end - start) for start, end, new in changes if end <= place)
 
 
 def _end(changes: Sequence[Change], place: int) -> int:
-    """Where what ends at a place ends after some changes; what is put in right there comes after it."""
+    """Return the new place of something that ends at a place, after some changes; insertions there come after it."""
     return place + sum(len(new) - (end - start) for start, end, new in changes if start < place and end <= place)
 
 
 MAX_PLAIN_BYTES = 256_000_000
-"""What a compressed body may come to; a few bytes can be made to stand for very many."""
+"""Bytes that a compressed body may unpack to; a few bytes can stand for very many."""
 
 _READABLE = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd", "identity"})
 _ERRORS = (zlib.error, zstandard.ZstdError, brotli.error)
@@ -580,15 +580,15 @@ _MAGIC = {"gzip": b"\x1f\x8b", "x-gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd
 
 
 class Unreadable(ValueError):  # noqa: N818 - what a body is that cannot be read
-    """Bytes in an encoding that is not known here, or that are not what it says."""
+    """Bytes in an unknown encoding, or not in the encoding that was named."""
 
 
 class TooLarge(Unreadable):
-    """Bytes that come to more than is allowed once they are unpacked."""
+    """Bytes that unpack to more than is allowed."""
 
 
 def readable_of(accepted: str) -> str:
-    """What a client accepts, without the encodings that nobody here can read."""
+    """Return the encodings that a client accepts, without those that the gateway cannot read."""
     offers = [offer.strip() for offer in accepted.split(",")]
     kept = [offer for offer in offers if offer.partition(";")[0].strip().lower() in _READABLE]
     if len(kept) == len(offers):
@@ -597,14 +597,14 @@ def readable_of(accepted: str) -> str:
 
 
 def is_compressed(data: bytes, encoding: str) -> bool:
-    """Whether a body still is in the encoding that its headers name; some servers unpack it and leave the header."""
+    """Return whether a body is in the encoding that its headers name; some servers unpack it and leave the header."""
     kind = encoding.strip().lower()
     magic = _MAGIC.get(kind)
     return kind not in {"", "identity"} and (magic is None or data.startswith(magic))
 
 
 def plain(data: bytes, encoding: str, most: int = MAX_PLAIN_BYTES) -> bytes:
-    """A whole body without its encoding; `Unreadable` where that is not possible or comes to too much."""
+    """Return a whole body without its encoding; `Unreadable` if that fails or unpacks to too much."""
     kind = encoding.strip().lower()
     if kind in {"", "identity"}:
         return data
@@ -613,7 +613,7 @@ def plain(data: bytes, encoding: str, most: int = MAX_PLAIN_BYTES) -> bytes:
             reader = zstandard.ZstdDecompressor().stream_reader(data)
             found, is_over = reader.read(most), not reader.read(1)
         elif kind == "br":
-            found, is_over = _unbrotlied(data, most)
+            found, is_over = _unpack_brotli(data, most)
         elif kind in _READABLE:
             inflating = zlib.decompressobj(_bits(kind))
             found, is_over = inflating.decompress(data, most), not inflating.unconsumed_tail
@@ -627,7 +627,7 @@ def plain(data: bytes, encoding: str, most: int = MAX_PLAIN_BYTES) -> bytes:
 
 
 def decoder(encoding: str) -> Callable[[bytes], bytes]:
-    """Reads a stream in an encoding, piece by piece; `Unreadable` where a piece cannot be read."""
+    """Return a reader of a stream in an encoding, piece by piece; it raises `Unreadable` for a broken piece."""
     kind = encoding.strip().lower()
     if kind in {"", "identity"}:
         return lambda data: data
@@ -653,8 +653,8 @@ def _decompressing(kind: str) -> Callable[[bytes], bytes]:
     ).decompress
 
 
-def _unbrotlied(data: bytes, most: int) -> tuple[bytes, bool]:
-    """What some bytes in Brotli stand for, up to about so many; and whether that is all."""
+def _unpack_brotli(data: bytes, most: int) -> tuple[bytes, bool]:
+    """Unpack bytes in Brotli, up to about so many; return them, and whether that is all."""
     decompressor = brotli.Decompressor()
     found = decompressor.process(data, output_buffer_limit=most + 1)
     while not decompressor.is_finished() and len(found) <= most:
@@ -670,10 +670,10 @@ def _bits(kind: str) -> int:
 
 
 MOST_DEPTH = 128
-"""Lists and objects inside of each other; the schemas of tools need about twenty."""
+"""Depth of lists and objects inside each other; the schemas of tools need about twenty."""
 _HEAVY_VALUES = 2_000
 _HEAVY_BYTES = 1_000_000
-"""A body of more than these is read in another thread."""
+"""Bytes of a body that is read in another thread."""
 _UNWIELDY_BYTES = 24_000_000
 _UNWIELDY_TEXT = 3_500_000
 _LONGEST_MODEL = 1_000
@@ -686,7 +686,7 @@ def encoding_of(headers: Mapping[str, str]) -> str:
     return ", ".join(every("Content-Encoding", [])) if every is not None else headers.get("Content-Encoding", "")
 
 
-async def unpacked(body: bytes, encoding: str, most: int) -> bytes:
+async def unpack(body: bytes, encoding: str, most: int) -> bytes:
     """Return a body without its encoding.
 
     Raises:
@@ -702,7 +702,7 @@ async def unpacked(body: bytes, encoding: str, most: int) -> bytes:
 
 
 def check_structure(data: bytes, most_values: int, start: int = 0) -> None:
-    """Refuse JSON that has too many values from a place on, or nests them too deeply; what is no JSON may pass.
+    """Refuse JSON that has too many values from a place on, or nests them too deeply; other bytes may pass.
 
     Raises:
         Refused: with the status 413 for too many values, 400 for too deep a structure.
@@ -728,8 +728,8 @@ def check_structure(data: bytes, most_values: int, start: int = 0) -> None:
         raise Refused(400, f"the request nests lists and objects more than {MOST_DEPTH} deep", close=True)
 
 
-async def checked_structure(data: bytes, most_values: int, start: int = 0) -> None:
-    """Do the same, beside the event loop where it takes longer than a moment."""
+async def check_structure_apart(data: bytes, most_values: int, start: int = 0) -> None:
+    """Check the structure of JSON; in another thread if it takes longer than a moment."""
     if len(data) - start > _HEAVY_BYTES:
         await asyncio.to_thread(check_structure, data, most_values, start)
     else:
@@ -737,7 +737,7 @@ async def checked_structure(data: bytes, most_values: int, start: int = 0) -> No
 
 
 def check_model(name: object) -> None:
-    """Refuse a model whose name is longer than any, which is looked up and written down in many places.
+    """Refuse a model whose name is too long to be looked up and logged in many places.
 
     Raises:
         Refused: with the status 400.

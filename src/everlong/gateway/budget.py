@@ -1,9 +1,9 @@
-"""What requests of a key with a limit in dollars may cost, reserved before they are sent, and what they did cost.
+"""The budget of keys with a limit in dollars: reserved before a request is sent, settled with its cost.
 
-The most that a request can cost is reserved: every byte a token, up to the window, and the longest answer. What cannot
-be read in one way only, or has no price, is refused. Afterwards the upstream's own figures count. Where it tells none,
-as with a stream that its client left, the tokens are counted here: those that were sent, those that came back, and
-those that may have been made in the time. Knows the fields of the two APIs that change what a request costs.
+The most that a request can cost is reserved: every byte a token, up to the window, and the longest answer. Requests
+that can be read in more than one way, or have no price, are refused. Afterwards the upstream's own figures count. If it
+tells none, as with a stream that its client left, the tokens are counted here: those sent, those that came back, and
+those that may have been made in the time. Knows the fields of the two APIs that change the price of a request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.errors import StoreError
 from everlong.gateway.auth import Refused
-from everlong.gateway.body import BrokenBody, dumped, meant, read_fields
+from everlong.gateway.body import BrokenBody, dump_json, parse_json, read_fields
 from everlong.gateway.window import read_request
 from everlong.providers.base import Usage
 from everlong.providers.names import ENDPOINTS, Endpoint, ModelName
@@ -37,11 +37,11 @@ __all__ = ["Budget", "Charge"]
 _log = logging.getLogger("everlong.gateway")
 
 _MOST_ANSWER = 128_000
-"""Tokens of an answer where the request names no limit: no model writes more."""
+"""Tokens of an answer if the request names no limit: no model writes more."""
 _FRAME_TOKENS = 2_000
-"""What providers and the gateway add to a prompt: rules for tools, notes, look-ups."""
+"""Tokens that providers and the gateway add to a prompt: rules for tools, notes, look-ups."""
 _TOKENS_PER_SECOND = 100.0
-"""So fast an answer may have grown that nobody told the length of."""
+"""Tokens per second that an answer of unknown length may have grown by."""
 _BYTES_PER_TOKEN = 3.0
 _PLAIN_TIERS = frozenset({"auto", "default", "flex", "standard", "standard_only", "batch"})
 _OWN_TOOLS = ("function", "custom", "bash_", "text_editor_", "computer_", "memory_", "apply_patch", "local_shell")
@@ -67,12 +67,12 @@ counted, or the answer may come when nobody counts it."""
 _EMPTY: tuple[Any, ...] = (None, False, "", [])
 _NOWHERE = (None, "global", "default", "auto")
 _ELSEWHERE = (b'"url"', b'"file_id"', b'"file_url"', b'"item_reference"', b'"document"', b'"input_file"', b'"file"')
-"""What stands in requests with content that is not in them, or is larger than its bytes."""
+"""Marks of requests with content that is not in them, or is larger than its bytes."""
 
 
 @dataclass(slots=True)
 class Charge:
-    """What one request of a key with a limit costs; several may be sent for it."""
+    """The charge of one request of a key with a limit; several requests may be sent upstream for it."""
 
     tenant: str
     most: float
@@ -80,20 +80,20 @@ class Charge:
     sends: list[_SentCost] = field(default_factory=list)
     budget: Budget | None = None
     said: Callable[[], Message | None] | None = None
-    """Tells what has come of the newest answer."""
+    """Returns the part of the newest answer that has arrived."""
 
     def answered(self, upstream: ClientResponse) -> None:
-        """Note the answer to what was sent last."""
+        """Note the answer to the request that was sent last."""
         if self.sends:
             self.sends[-1].upstream = upstream
 
     def told(self, *dollars: float) -> None:
-        """Note what the upstream's figures come to, for as many as were sent last, in their order."""
+        """Note the cost by the upstream's figures, for the requests that were sent last, in their order."""
         for sent, cost in zip(reversed(self.sends), reversed(dollars), strict=False):
             sent.dollars = cost
 
     async def close(self) -> float:
-        """Settle everything; what it has cost in all."""
+        """Settle everything; return the total cost."""
         sends, self.sends = self.sends, []
         total = 0.0
         for number, sent in enumerate(sends):
@@ -104,7 +104,7 @@ class Charge:
 
 @dataclass(slots=True)
 class _SentCost:
-    """One request that went upstream, and what is reserved for it."""
+    """One request that went upstream, with its reservation."""
 
     held: Reservation
     words: bytes
@@ -114,7 +114,7 @@ class _SentCost:
     prompt_tokens: int
     upstream: ClientResponse | None = None
     dollars: float | None = None
-    """What it cost, where the upstream told it."""
+    """Its cost, if the upstream told it."""
     began: float = field(default_factory=time.monotonic)
 
     async def settle(self, budget: Budget | None, said: Message | None) -> float:
@@ -131,13 +131,13 @@ class _SentCost:
         return dollars
 
     def _counted(self, budget: Budget, said: Message | None) -> float:
-        """Return what it cost by our own count."""
+        """Return the cost by our own count."""
         try:
             model, messages, tools = read_request(self.dialect, self.words)
             prompt = MessageCounter(counter_for(model)).total(messages, tools)
         except (BrokenBody, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             prompt = int(len(self.words) / _BYTES_PER_TOKEN)
-        written = len(dumped(said)) / _BYTES_PER_TOKEN if said is not None else 0.0
+        written = len(dump_json(said)) / _BYTES_PER_TOKEN if said is not None else 0.0
         if said is None and self.upstream is not None:
             written = self.upstream.content.total_bytes / _BYTES_PER_TOKEN
         made = max(written, (time.monotonic() - self.began) * _TOKENS_PER_SECOND)
@@ -146,18 +146,18 @@ class _SentCost:
 
 
 class Budget:
-    """Reserves what requests may cost."""
+    """The reservations of keys with a limit."""
 
     def __init__(self, database: Database, windows: Windows, days: Days | None = None) -> None:
         self.spending = Spending(database, days or Days())
         self._windows = windows
 
     async def reserve(self, charge: Charge, words: bytes | None, dialect: Dialect, model: str, provider: str) -> None:
-        """Reserve what a request may cost at most.
+        """Reserve the most that a request may cost.
 
         Args:
             charge: whose it is.
-            words: its body without an encoding; None where it cannot be read.
+            words: its body without an encoding; None if it cannot be read.
             dialect: the API that it speaks.
             model: the model that it is for.
             provider: whose model that is.
@@ -183,7 +183,7 @@ class Budget:
         charge.sends.append(sent)
 
     def cost(self, name: ModelName, usage: Usage, *, is_most: bool = False) -> float:
-        """Return what tokens cost; ``is_most`` for prompts that may be written to a cache."""
+        """Return the cost of tokens; ``is_most`` for prompts that may be written to a cache."""
         endpoint = ENDPOINTS.get(name.provider, Endpoint(name.provider))
         rates = self._windows.catalogue.rates(name, endpoint, usage.prompt_tokens)
         if rates is None:
@@ -205,7 +205,7 @@ class Budget:
         try:
             places = read_fields(words)
             request = {
-                field: meant(words[slice(*place)]) for field, place in places.items() if field != dialect.list_name
+                field: parse_json(words[slice(*place)]) for field, place in places.items() if field != dialect.list_name
             }
         except BrokenBody as error:
             raise _unpriced(f"its body cannot be read: {error}") from error
@@ -233,7 +233,7 @@ class Budget:
 
 
 def _check_priced(request: dict[str, Any]) -> None:
-    """Refuse what changes the price of a request in a way that nobody here can count."""
+    """Refuse fields that change the price of a request in a way that we cannot count."""
     for name, value in request.items():
         if name not in _PLAIN_FIELDS and value not in _EMPTY:
             raise _unpriced(f"nobody can tell beforehand what it costs with {name[:60]!r}")
@@ -262,12 +262,12 @@ def _check_tools(tools: Any) -> None:
 
 
 def _passes(request: dict[str, Any]) -> int:
-    """Return how often the prompt of a request may be read: where the provider compacts it, once more for that."""
-    return 2 if b"compact" in dumped(request.get("context_management")) else 1
+    """Return how often the prompt of a request may be read: once more if the provider compacts it."""
+    return 2 if b"compact" in dump_json(request.get("context_management")) else 1
 
 
 def _whole(*values: Any) -> int:
-    """Return the largest of several numbers of a request; 0 where there is none."""
+    """Return the largest of several numbers of a request; 0 if there is none."""
     return max((value for value in values if isinstance(value, int) and not isinstance(value, bool)), default=0)
 
 

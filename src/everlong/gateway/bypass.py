@@ -18,26 +18,26 @@ from everlong.gateway.body import (
     BrokenBody,
     Unreadable,
     check_model,
-    checked_structure,
+    check_structure_apart,
     draft_of,
     encoding_of,
     is_compressed,
     is_heavy,
-    meant,
+    parse_json,
     read_body,
-    unpacked,
+    unpack,
 )
 from everlong.gateway.formats import OPENAI, Dialect
 from everlong.gateway.stream import Tapped, tap_for
 from everlong.gateway.upstream import (
     ClientGone,
     Relay,
-    answered,
     comes_whole,
     failure,
     forwarded_headers,
-    streamed,
+    stream_response,
     target_of,
+    whole_response,
 )
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ HEADER = "x-everlong"
 OptOut = Literal["", "off", "no-store"]
 Check = Callable[[bytes | None], Awaitable[None]]
 Shape = Callable[[bytes], Awaitable[bytes]]
-"""Puts a body into the form of its view, and leaves no trace."""
+"""A function that puts a body into the form of its view, and leaves no trace."""
 
 
 def opted_out(headers: Mapping[str, str]) -> OptOut:
-    """Return what a client asks to be spared; `Refused` where that is nothing that the gateway knows."""
+    """Return the opt-out of a request; `Refused` if the gateway does not know it."""
     given = headers.get(HEADER)
     if given is None:
         return ""
@@ -75,7 +75,7 @@ def opted_out(headers: Mapping[str, str]) -> OptOut:
 
 
 class Bypass:
-    """Passes requests on beside the store."""
+    """The way of requests past the store."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Bypass:
         check: Check,
         shape: Shape | None = None,
     ) -> web.StreamResponse:
-        """Pass one on.
+        """Pass a request on.
 
         Args:
             request: what the client sent.
@@ -116,9 +116,9 @@ class Bypass:
         encoding = encoding_of(request.headers)
         is_packed = is_compressed(body, encoding)
         try:
-            words = await unpacked(body, encoding, request.client_max_size)
-            await checked_structure(words, self._most_values)
-            told = await asyncio.to_thread(meant, words) if is_heavy(words) else meant(words)
+            words = await unpack(body, encoding, request.client_max_size)
+            await check_structure_apart(words, self._most_values)
+            told = await asyncio.to_thread(parse_json, words) if is_heavy(words) else parse_json(words)
             account.model = str(told.get("model") or "") if isinstance(told, dict) else ""
             check_model(account.model)
             is_read = True
@@ -129,7 +129,7 @@ class Bypass:
         else:
             account.model, route = await self._routes.find_for(api, None)
         account.opted_out, account.api, account.provider = choice, api, route.provider
-        sent = words if shape is None or choice == "off" else await self._shaped(words, shape, account.model, route)
+        sent = words if shape is None or choice == "off" else await self._shape(words, shape, account.model, route)
         headers = forwarded_headers(request.headers.items())
         if sent is words:
             sent = body
@@ -153,7 +153,7 @@ class Bypass:
         except (ClientError, TimeoutError, OSError) as error:
             raise Refused(502, failure(route.shown, error)) from error
 
-    async def _shaped(self, body: bytes, shape: Shape, model: str, route: Route) -> bytes:
+    async def _shape(self, body: bytes, shape: Shape, model: str, route: Route) -> bytes:
         shaped = await shape(body)
         try:
             read = await asyncio.to_thread(read_body, shaped, "messages")
@@ -173,13 +173,13 @@ class Bypass:
             data = await upstream.read()
             tap(data)
             self._count(account, tap)
-            return answered(upstream, data, extra)
+            return whole_response(upstream, data, extra)
 
         async def before_end() -> None:
             if account.usage is None:
                 self._count(account, tap)
 
-        return await streamed(request, upstream, tap, before_end, extra)
+        return await stream_response(request, upstream, tap, before_end, extra)
 
     def _count(self, account: RequestAccount, tap: StreamTap | WholeTap) -> None:
         reply = tap.reply()

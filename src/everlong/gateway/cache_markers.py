@@ -1,8 +1,8 @@
-"""Cache markers on requests of clients that place none themselves, and a watch over what is read from the cache.
+"""Cache markers on requests of clients that place none themselves, and a watch over the provider's cache.
 
-Only where the provider takes them and the prompt is long enough to be cached; everywhere else, and where the client has
-its own, bytes go on as they are. Markers are put in between the client's bytes; the strategy says which of them, and
-where.
+`Marking.marked` puts ``cache_control`` into a body for Claude, between the client's bytes; the strategy in
+`everlong.caching` says where. Bodies go on unchanged if the provider takes no markers, if the prompt is too short to be
+cached, or if the client has markers of its own. `CacheWatch` finds out why a request missed the cache.
 """
 
 from __future__ import annotations
@@ -27,24 +27,125 @@ from everlong.caching.misses import CacheTokens, Miss, Parts, find_miss
 from everlong.caching.rules import cache_rules, model_rules, provider_of
 from everlong.caching.strategy import PauseLengths
 from everlong.caching.view import SWITCHES
-from everlong.gateway.body import BrokenBody, Change, Draft, Stretch, dumped, fields_at, items_at, meant, spliced
+from everlong.gateway.body import BrokenBody, Change, Draft, Stretch, dump_json, fields_at, items_at, parse_json, splice
 
 if TYPE_CHECKING:
     from everlong.config import PromptCachingSettings
     from everlong.gateway.conversations import LiveConversation
     from everlong.providers.base import Reply
 
-__all__ = ["BYTES_PER_TOKEN", "CacheWatch", "Marking", "NotAdded", "Sent", "added", "has_words"]
+__all__ = ["BYTES_PER_TOKEN", "CacheWatch", "Marking", "NotAdded", "Sent", "find_additions", "has_words"]
+
+_log = logging.getLogger("everlong.gateway")
+
+_MARKER_NAME = b'"cache_control"'
+_MOST_BYTES = 24_000_000
+"""Bytes of bodies that are kept to be compared with the next ones; they take about twice as much memory."""
+
+
+class Marking:
+    """The marking of requests, by the strategy of the settings."""
+
+    def __init__(
+        self,
+        settings: PromptCachingSettings,
+        most_bytes: int = _MOST_BYTES,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._most = most_bytes
+        self._pauses: dict[str, PauseLengths] = {}
+        """By tenant, the pauses of its conversations."""
+        self._held: OrderedDict[PromptCache, int] = OrderedDict()
+        self._bytes = 0
+
+    def marked_once(self, draft: Draft, model: str, provider: str) -> bytes:
+        """Return a body with the markers of a first request, and remember nothing of it."""
+        return self.marked(_Unremembered(), draft, model, provider)
+
+    def marked(
+        self,
+        conversation: LiveConversation | _Unremembered,
+        draft: Draft,
+        model: str,
+        provider: str,
+        tenant: str | None = None,
+    ) -> bytes:
+        """Return a body with its markers; unchanged while it is too short to be cached.
+
+        A conversation that has been marked stays so, without another look at its words.
+        """
+        body = draft.body
+        cache = conversation.cache = conversation.cache or self._new(model, provider, tenant)
+        cache.use(model)
+        least = cache.choice.model_rules.minimum_tokens
+        if cache.choice.strategy not in {"ledger", "system_and_3"} or len(body) < BYTES_PER_TOKEN * least:
+            return body
+        if _MARKER_NAME in body:
+            return body
+        try:
+            request = _parse(body)
+            if not cache.has_begun and not has_words(request, least):
+                return body
+            if not isinstance(conversation, _Unremembered):
+                self._hold(cache, len(body))
+            return splice(body, find_additions(draft, request, cache.apply(request)))
+        except (NotAdded, BrokenBody):
+            cache.forget()  # a marker of the client's in another spelling, say
+        except Exception as error:  # noqa: BLE001 - a request that nobody understands is not kept from its model
+            conversation.cache = None
+            _log.error("a request could not be marked: %s", type(error).__name__)
+        return body
+
+    def _new(self, model: str, provider: str, tenant: str | None) -> PromptCache:
+        pauses = None if tenant is None else self._pauses.setdefault(tenant, PauseLengths())
+        return PromptCache(
+            model,
+            provider,
+            settings=self._settings,
+            clock=self._clock,
+            warn=lambda _: None,
+            immutable=True,
+            pauses=pauses,
+        )
+
+    def _hold(self, cache: PromptCache, size: int) -> None:
+        """Have the least recently used caches drop their words."""
+        self._bytes += size - self._held.pop(cache, 0)
+        self._held[cache] = size
+        while self._bytes > self._most and len(self._held) > 1:
+            oldest, freed = self._held.popitem(last=False)
+            oldest.let_go()
+            self._bytes -= freed
+
+
+@dataclass(slots=True)
+class _Unremembered:
+    """A stand-in for a conversation that is not remembered."""
+
+    cache: PromptCache | None = None
+
+
+def _parse(body: bytes) -> Any:
+    """Parse a body; numbers may lose digits, which does not matter because they are not written again."""
+    try:
+        return orjson.loads(body)
+    except ValueError:  # half of a character, or numbers without end
+        return json.loads(body)
+
+
+# -- putting markers between the bytes of a body ------------------------------------------------------------------
 
 _SPACE = b" \t\n\r"
 
 
 class NotAdded(ValueError):  # noqa: N818 - what has happened is no mistake
-    """More has been done to a request than that something was added."""
+    """A request was changed in another way than by additions."""
 
 
-def added(draft: Draft, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
-    """What to put into a body so that it says what a request says after something was added to it."""
+def find_additions(draft: Draft, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+    """Yield the changes that turn a body into the request after something was added to it."""
     for name, value in _differing(before, after):
         if name == "messages":
             if len(value) != len(before[name]) or len(value) != len(draft.ends):
@@ -63,7 +164,7 @@ def added(draft: Draft, before: Mapping[str, Any], after: Mapping[str, Any]) -> 
 def _inside(body: bytes, place: Stretch, before: Any, after: Any) -> Iterator[Change]:
     end = place[1]
     if isinstance(before, str):
-        yield from _wrapped(place, before, after)
+        yield from _wrap_text(place, before, after)
     elif isinstance(before, dict) and isinstance(after, dict):
         differing = _differing(before, after)
         places = fields_at(body, place) if differing else {}
@@ -85,15 +186,15 @@ def _inside(body: bytes, place: Stretch, before: Any, after: Any) -> Iterator[Ch
 
 
 def _last_end(body: bytes, end: int) -> int:
-    """Where the last item of a list has ended."""
+    """Return the end of a list's last item."""
     last = end - 1
     while body[last - 1] in _SPACE:
         last -= 1
     return last
 
 
-def _wrapped(place: Stretch, before: str, after: Any) -> Iterator[Change]:
-    """A text that has become a list with that text."""
+def _wrap_text(place: Stretch, before: str, after: Any) -> Iterator[Change]:
+    """Yield the changes that turn a text into a list with that text."""
     part = after[0] if isinstance(after, list) and len(after) == 1 else None
     if not isinstance(part, dict) or part.get("type") != "text" or part.get("text") != before:
         raise NotAdded("a text has become something else")
@@ -103,15 +204,15 @@ def _wrapped(place: Stretch, before: str, after: Any) -> Iterator[Change]:
 
 
 def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The fields that are not what they were."""
+    """Return the fields whose values have changed."""
     if before.keys() - after.keys():
         raise NotAdded("something was taken out")
     return [(name, after[name]) for name, value in before.items() if not _same(value, after[name])]
 
 
 def _new(before: Mapping[str, Any], after: Mapping[str, Any]) -> bytes:
-    """The fields that were not there, as they are written into an object."""
-    return b",".join(dumped(name) + b":" + dumped(value) for name, value in after.items() if name not in before)
+    """Return the new fields, as they are written into an object."""
+    return b",".join(dump_json(name) + b":" + dump_json(value) for name, value in after.items() if name not in before)
 
 
 def _is_only_longer(before: Any, after: Any) -> bool:
@@ -122,20 +223,22 @@ def _same(before: Any, after: Any) -> bool:
     return before is after or bool(before == after)
 
 
+# -- the length of a prompt --------------------------------------------------------------------------------------------
+
 BYTES_PER_TOKEN = 4
-"""English prose has about so many to a token; code, JSON and other languages have fewer, and so more tokens."""
+"""Bytes per token of English prose; code, JSON and other languages have fewer, and so more tokens."""
 
 _WORDS = ("text", "content", "tool_calls", "function", "name", "arguments", "title", "context", "stdout", "stderr")
-"""Fields of messages and blocks that hold words, or something that does."""
+"""Fields of messages and blocks that hold words, or hold fields that do."""
 _VALUES = ("input",)
-"""Fields of which everything is read, names too."""
+"""Fields that are read completely, names included."""
 _SILENT = frozenset({"thinking", "redacted_thinking", "reasoning", "image", "image_url", "input_image"})
 _FIELD_BYTES = 4
-"""Two quotes, a colon and a comma."""
+"""Bytes of a field beside its name and value: two quotes, a colon and a comma."""
 
 
 def has_words(request: Mapping[str, Any], tokens: int) -> bool:
-    """Whether the words of a request surely come to so many tokens; looks no further than it must."""
+    """Return whether the words of a request surely come to so many tokens; looks no further than necessary."""
     least = tokens * BYTES_PER_TOKEN
     waiting: list[tuple[Any, bool]] = [(request.get("messages"), False), (request.get("system"), False)]
     waiting += [(tool, True) for tool in _list(request.get("tools")) if not _is_deferred(tool)]
@@ -161,12 +264,12 @@ def _size(text: str) -> int:
 
 
 def _is_deferred(tool: Any) -> bool:
-    """Whether a tool is no part of the prompt before a search has found it."""
+    """Return whether a tool is no part of the prompt before a search has found it."""
     return isinstance(tool, dict) and bool(tool.get("defer_loading"))
 
 
 def _written(source: Any) -> Any:
-    """What a document says that comes as text or as blocks, not as a file."""
+    """Return the content of a document that comes as text or as blocks, not as a file."""
     if not isinstance(source, dict):
         return None
     return {"text": source.get("data"), "content": source.get("content")}.get(str(source.get("type")))
@@ -176,109 +279,16 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-_log = logging.getLogger("everlong.gateway")
+# -- the watch over the provider's cache ------------------------------------------------------------------------------
 
-_MARKER = b'"cache_control"'
-_MOST_BYTES = 24_000_000
-"""Of bodies that are kept to be compared with the next ones, which takes about twice as much memory."""
-
-
-class Marking:
-    """Marks requests by the strategy of the settings."""
-
-    def __init__(
-        self,
-        settings: PromptCachingSettings,
-        most_bytes: int = _MOST_BYTES,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._most = most_bytes
-        self._pauses: dict[str, PauseLengths] = {}
-        """By tenant, the pauses of its conversations."""
-        self._held: OrderedDict[PromptCache, int] = OrderedDict()
-        self._bytes = 0
-
-    def marked_once(self, draft: Draft, model: str, provider: str) -> bytes:
-        """Return a body with the markers of a first request; nothing of it is remembered."""
-        return self.marked(_Unremembered(), draft, model, provider)
-
-    def marked(
-        self, line: LiveConversation | _Unremembered, draft: Draft, model: str, provider: str, tenant: str | None = None
-    ) -> bytes:
-        """A body with its markers; as it is while it says less than is cached, because a marker would do nothing.
-
-        A conversation that has been marked stays so, without another look at its words.
-        """
-        body = draft.body
-        cache = line.cache = line.cache or self._new(model, provider, tenant)
-        cache.use(model)
-        least = cache.choice.model_rules.minimum_tokens
-        if cache.choice.strategy not in {"ledger", "system_and_3"} or len(body) < BYTES_PER_TOKEN * least:
-            return body
-        if _MARKER in body:
-            return body
-        try:
-            request = _loaded(body)
-            if not cache.has_begun and not has_words(request, least):
-                return body
-            if not isinstance(line, _Unremembered):
-                self._hold(cache, len(body))
-            return spliced(body, added(draft, request, cache.apply(request)))
-        except (NotAdded, BrokenBody):
-            cache.forget()  # a marker of the client's in another spelling, say
-        except Exception as error:  # noqa: BLE001 - a request that nobody understands is not kept from its model
-            line.cache = None
-            _log.error("a request could not be marked: %s", type(error).__name__)
-        return body
-
-    def _new(self, model: str, provider: str, tenant: str | None) -> PromptCache:
-        pauses = None if tenant is None else self._pauses.setdefault(tenant, PauseLengths())
-        return PromptCache(
-            model,
-            provider,
-            settings=self._settings,
-            clock=self._clock,
-            warn=lambda _: None,
-            immutable=True,
-            pauses=pauses,
-        )
-
-    def _hold(self, cache: PromptCache, size: int) -> None:
-        """Have those let go of their words that were not asked for longest."""
-        self._bytes += size - self._held.pop(cache, 0)
-        self._held[cache] = size
-        while self._bytes > self._most and len(self._held) > 1:
-            oldest, freed = self._held.popitem(last=False)
-            oldest.let_go()
-            self._bytes -= freed
-
-
-@dataclass(slots=True)
-class _Unremembered:
-    """A conversation that is not known again."""
-
-    cache: PromptCache | None = None
-
-
-def _loaded(body: bytes) -> Any:
-    """What a body says; that numbers may lose digits does not matter, because they are not written again."""
-    try:
-        return orjson.loads(body)
-    except ValueError:  # half of a character, or numbers without end
-        return json.loads(body)
-
-
-_CACHE_WATCH_MARKER = re.compile(rb',?\s*"cache_control"\s*:\s*\{[^{}]*\}')
-_NAME = b'"cache_control"'
+_MARKER_FIELD = re.compile(rb',?\s*"cache_control"\s*:\s*\{[^{}]*\}')
 _HOUR = re.compile(rb'\s*:\s*\{[^{}]*"ttl"\s*:\s*"1h"')
 _MOST_MESSAGES = 1_000_000
 """Messages of which digests are kept, of all conversations together; each takes about 24 bytes."""
 _UNSEEN = frozenset({"id", "status"})
 """Fields of an item that no model sees."""
 _ROUTING = ("prompt_cache_key",)
-"""Fields that say in which cache to look."""
+"""Fields that choose the cache."""
 _NEWEST = 4
 """Messages at the end of a first request that may come again in another shape: clients move their markers."""
 
@@ -291,34 +301,34 @@ class Sent(NamedTuple):
     body: bytes
     model: str
     provider: str
-    """The one whose caching rules hold."""
+    """The provider whose caching rules hold."""
     layout: Layout
     lead: int
     """Entries at the beginning that are system messages."""
     view: int | None
     at: float
     is_items: bool = False
-    """Whether the list holds items of the Responses API, whose system prompt is called instructions."""
+    """True if the list holds items of the Responses API, whose system prompt is called instructions."""
 
 
 class _Known(NamedTuple):
-    """What is remembered of a conversation's last request."""
+    """The memory of a conversation's last request."""
 
     parts: Parts
     tokens: CacheTokens
     raw: array[int]
     """For each entry the checksum of its bytes without markers."""
     entries: array[int]
-    """For each entry the digest of what it says; 0 where only its bytes are known."""
+    """For each entry the digest of its content; 0 if only its bytes are known."""
     counts: array[int]
     heads: Mapping[str, tuple[int, list[int]]]
     """The checksum of tools and system prompt, and the digests of their blocks."""
     stem: tuple[int, int, int]
-    """How many entries come before the newest, their length, and the checksum of all their bytes."""
+    """The number of entries before the newest, their length, and the checksum of all their bytes."""
 
 
 class CacheWatch:
-    """The last requests of many conversations."""
+    """A watch over the provider's cache, which remembers the last requests of many conversations."""
 
     def __init__(self, most_messages: int = _MOST_MESSAGES) -> None:
         self._most = most_messages
@@ -328,10 +338,10 @@ class CacheWatch:
         self._messages = 0
 
     def compare(self, tenant: str, branch: str, sent: Sent, reply: Reply) -> Miss | None:
-        """Take in a request that was answered on a branch; why it missed the cache, where it did.
+        """Take in a request that was answered on a branch; return why it missed the cache, if it did.
 
-        One that begins a conversation of its own, because an earlier message was edited, is compared with the request
-        that it has its beginning from.
+        If it begins a conversation of its own because an earlier message was edited, it is compared with the request
+        that it shares its beginning with.
         """
         key = (tenant, branch)
         opening = _opening(tenant, sent)
@@ -355,7 +365,7 @@ class CacheWatch:
         return None if miss is None else replace(miss, diagnosis=_diagnosis(reply.raw))
 
     def forget(self, tenant: str, branch: str) -> None:
-        """Let go of a conversation: what was sent last is not what its client goes on from."""
+        """Forget a conversation, because its client does not go on from the request that was sent last."""
         gone = self._known.pop((tenant, branch), None)
         self._messages -= 0 if gone is None else len(gone.raw)
 
@@ -370,7 +380,7 @@ class CacheWatch:
 
 
 def _opening(tenant: str, sent: Sent) -> tuple[str, int, int]:
-    """Return what a conversation is known by that goes on elsewhere; it ends in 0 where nobody has replied yet."""
+    """Return the key of a conversation's first question and reply; it ends in 0 if there is no reply yet."""
     draft = sent.draft
     if len(draft.ends) < sent.lead + 3:
         return tenant, 0, 0
@@ -379,7 +389,7 @@ def _opening(tenant: str, sent: Sent) -> tuple[str, int, int]:
 
 
 def _comparable(before: _Known, now: _Known) -> Sequence[int]:
-    """Return the digests of the messages before, where bytes or words are the same those of now."""
+    """Return the digests of the messages before; if their bytes are the same as now, the digests of now."""
     lead = len(before.entries) - len(before.parts.messages)
     found = array("Q", before.entries)
     for at in range(min(len(before.raw), len(now.raw))):
@@ -390,11 +400,11 @@ def _comparable(before: _Known, now: _Known) -> Sequence[int]:
 
 def _known(sent: Sent, tokens: CacheTokens, before: _Known | None) -> _Known:
     draft, whole = sent.draft, memoryview(sent.draft.body)
-    same = 0 if before is None else _cache_watch_same(draft, whole, before.stem)
+    same = 0 if before is None else _count_same(draft, whole, before.stem)
     raw, entries, counts = array("Q"), array("Q"), array("Q")
     if before is not None:
         raw, entries, counts = before.raw[:same], before.entries[:same], before.counts[:same]
-    is_marked = _NAME in draft.body
+    is_marked = _MARKER_NAME in draft.body
     for number in range(same, len(draft.ends)):
         start, end = draft.entry(number)
         if is_marked:
@@ -406,8 +416,8 @@ def _known(sent: Sent, tokens: CacheTokens, before: _Known | None) -> _Known:
             entries.append(before.entries[number])
             counts.append(before.counts[number])
         elif before is not None or number >= len(draft.ends) - _NEWEST or number < sent.lead:
-            digests = _digests(number, meant(draft.body[start:end]), sent)
-            entries.append(_joined(digests))
+            digests = _digests(number, parse_json(draft.body[start:end]), sent)
+            entries.append(_join_digests(digests))
             counts.append(len(digests))
         else:
             entries.append(0)
@@ -432,7 +442,7 @@ def _known(sent: Sent, tokens: CacheTokens, before: _Known | None) -> _Known:
 
 
 def _digests(number: int, entry: Any, sent: Sent) -> list[bytes]:
-    """Return the digests of an entry's blocks; an item is one, whatever its name and state are."""
+    """Return the digests of an entry's blocks; an item is one block, without its name and state."""
     if not sent.is_items:
         return [block.digest for block in message_blocks(number, entry, sent.layout, _uncounted)]
     told = {name: value for name, value in entry.items() if name not in _UNSEEN and value is not None}
@@ -441,18 +451,18 @@ def _digests(number: int, entry: Any, sent: Sent) -> list[bytes]:
         kind = "output_text" if told.get("role") == "assistant" else "input_text"
         told["content"] = [{"type": kind, "text": content}]
     told.setdefault("type", "message")
-    return [blake2b(dumped(dict(sorted(told.items()))), digest_size=16).digest()]
+    return [blake2b(dump_json(dict(sorted(told.items()))), digest_size=16).digest()]
 
 
 def _stem(draft: Draft, whole: memoryview) -> tuple[int, int, int]:
-    """Return what tells whether a later body begins with the same entries, but for the newest."""
+    """Return the stem by which a later body is known to begin with the same entries, except for the newest."""
     count = max(0, len(draft.ends) - _NEWEST)
     end = draft.ends[count - 1] if count else draft.start
     return count, end - draft.start, zlib.crc32(whole[draft.start : end])
 
 
-def _cache_watch_same(draft: Draft, whole: memoryview, stem: tuple[int, int, int]) -> int:
-    """Return how many entries of a body are those of an earlier one, by one look at all of them."""
+def _count_same(draft: Draft, whole: memoryview, stem: tuple[int, int, int]) -> int:
+    """Return how many entries of a body are the same as in an earlier one, by one checksum of them all."""
     count, length, checksum = stem
     if len(draft.ends) < count or (draft.ends[count - 1] if count else draft.start) - draft.start != length:
         return 0
@@ -460,19 +470,19 @@ def _cache_watch_same(draft: Draft, whole: memoryview, stem: tuple[int, int, int
 
 
 def _checksum(body: bytes, place: Stretch) -> int:
-    """Return a number for the bytes of an entry; a marker that a client moves along does not change it."""
+    """Return a checksum of an entry's bytes without cache markers, which clients move along."""
     part = body[slice(*place)]
-    bare = _CACHE_WATCH_MARKER.sub(b"", part) if _NAME in part else part
+    bare = _MARKER_FIELD.sub(b"", part) if _MARKER_NAME in part else part
     return zlib.crc32(bare) | (len(bare) << 32)
 
 
 def _markers(body: bytes) -> Iterator[int]:
-    """Return the places behind the names of the markers in a body."""
-    place = body.find(_NAME)
+    """Yield the places behind the names of the markers in a body."""
+    place = body.find(_MARKER_NAME)
     while place >= 0:
-        place += len(_NAME)
+        place += len(_MARKER_NAME)
         yield place
-        place = body.find(_NAME, place)
+        place = body.find(_MARKER_NAME, place)
 
 
 def _head(name: str, sent: Sent, before: _Known | None) -> tuple[int, list[int]]:
@@ -486,11 +496,11 @@ def _head(name: str, sent: Sent, before: _Known | None) -> tuple[int, list[int]]
         return before.heads[name]
     if is_instructions:
         return checksum, [checksum]
-    blocks = head_blocks({name: meant(data)}, sent.layout, _uncounted)
+    blocks = head_blocks({name: parse_json(data)}, sent.layout, _uncounted)
     return checksum, [int.from_bytes(block.digest[:8]) for block in blocks]
 
 
-def _joined(digests: Any) -> int:
+def _join_digests(digests: Any) -> int:
     """Return one digest for several; never 0."""
     return int.from_bytes(blake2b(b"".join(digests), digest_size=8).digest()) or 1
 
@@ -501,7 +511,7 @@ def _uncounted(text: str) -> int:
 
 
 def _diagnosis(answer: Mapping[str, Any]) -> str:
-    """Return the provider's own reason, where the client asked for one."""
+    """Return the provider's own reason, if the client asked for one."""
     found = answer.get("diagnostics")
     reason = found.get("cache_miss_reason") if isinstance(found, Mapping) else None
     kind = reason.get("type") if isinstance(reason, Mapping) else reason

@@ -1,8 +1,8 @@
-"""Conversations in memory: known by the beginnings of their bodies, with the view in force in the bytes of their API.
+"""Conversations in memory: found by the beginnings of their bodies, with the view in force in the bytes of their API.
 
-The store tells what to send as messages; a client's body has entries. What stands in the place of the first entries is
-made once, when a view comes into force; all entries after it go on as the client wrote them. Cuts are made between
-entries, so where the store's view ends inside of one, the rest of that entry is told as the store has it.
+The store's view consists of messages; a client's body has entries. The entries that replace the first ones are made
+once, when a view comes into force; all later entries go on as the client wrote them. Cuts are made between entries: if
+the view ends inside an entry, the rest of that entry is sent in the store's form.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hashlib import sha256
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from everlong.gateway.body import Change, Draft, Read, draft_of, dumped, meant
+from everlong.gateway.body import Change, Draft, Read, draft_of, dump_json, parse_json
 from everlong.store.compaction import Seen, see
 
 if TYPE_CHECKING:
@@ -32,87 +32,87 @@ if TYPE_CHECKING:
     from everlong.store.views import ViewPiece
 
 __all__ = [
-    "Applied",
+    "AppliedView",
     "BodyPlace",
+    "ConversationMemory",
     "KnownBeginning",
-    "Lines",
     "LiveConversation",
-    "Shelf",
-    "applied_view",
-    "hashes_of",
+    "LiveConversations",
+    "apply_view",
+    "hash_beginnings",
     "kept_lengths",
-    "moved_view",
+    "move_view",
     "with_view",
 ]
 
 MOST_BYTES = 32_000_000
-"""What is remembered of all conversations together, about."""
+"""Approximate bytes of all conversations in memory together."""
 
 _HEAD = 256
 """Bytes at the beginning of a body by which possible conversations are found."""
 _BACK = (0, 1, 2, 3, 5, 8)
-"""The ends of which entries are kept, counted from the last one."""
+"""The entries whose ends are remembered, counted from the last one."""
 _EXCHANGE = 2
 """Entries of a first exchange."""
-_LINE_BYTES, _ENTRY_BYTES = 4_000, 16
-"""What is remembered of a conversation and of each of its entries, about."""
+_CONVERSATION_BYTES, _ENTRY_BYTES = 4_000, 16
+"""Approximate bytes that a conversation, and each of its entries, takes in memory."""
 _RIVALS = 1_000
-"""So many of the newest places with the same beginning are tried."""
+"""Places with the same beginning that are tried, the newest first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
-    """A view as it is put into bodies: what stands in the place of the first entries after the system prompt."""
+class AppliedView:
+    """A view in the bytes of an API: the entries that replace the first ones of a body after the system prompt."""
 
     view_id: int
     covers: int
-    """Entries in whose place something else stands, system entries counted."""
+    """Entries that are replaced, system entries counted."""
     data: bytes
-    """What stands there, entries with commas between them."""
+    """The entries that replace them, with commas between them."""
     ends: tuple[int, ...]
-    """Where each of these entries ends in it."""
+    """The place in ``data`` where each of its entries ends."""
     note: str | None
-    """What is added to the system prompt."""
+    """The note that is added to the system prompt."""
     edits: dict[int, bytes] = field(default_factory=dict)
-    """Later entries that are sent otherwise, by their number."""
+    """Later entries that are sent in another form, by their number."""
 
 
 @dataclass(slots=True)
 class LiveConversation:
-    """One conversation: where each entry of its newest body ends, how deep that is in the tree, and what is known."""
+    """One conversation: the end of each entry of its newest body, the depth in the tree there, and what is known."""
 
     read: Read
-    """Where the list begins, and what stands before it."""
+    """The part of the body before the list."""
     lead: int
     """Entries at the beginning that are system messages."""
     ends: array[int]
     depths: array[int]
     branch: Branch
     last: Message | None
-    """Whom the next messages follow: the last message, without its words."""
-    view: Applied | None = None
+    """The last message without its words, which the next messages follow."""
+    view: AppliedView | None = None
     session: str | None = None
     session_branch: int = 0
-    """The branch that the session is on; a place on another one may be in another conversation."""
+    """The branch of the session; a place on another branch may belong to another conversation."""
     cache: PromptCache | None = None
-    """Where the gateway itself places cache markers, what it has placed."""
+    """The cache markers that the gateway has placed, if it places them itself."""
     reported: tuple[int, int] | None = None
     """Bytes of the last body that was sent, and the tokens that the API counted in it. They hold whatever its client
     does to markers: the next body is this one and something more."""
     fixed_bytes: int = 0
     """Bytes of a body that no compaction touches: all but the list, with the system messages at its beginning."""
     waiting: Waiting | None = None
-    """What has happened since its last compaction; None where it never came near one."""
+    """The record since its last compaction; None if it never came near one."""
     waiting_under: int | None = None
-    """The view under which that happened."""
+    """The view under which that record was made."""
     habits: Habits | None = None
-    """How it behaves, where the threshold follows that."""
+    """Its habits, if the threshold follows them."""
     sent_at: float = 0.0
-    """When its last body was sent, on the clock that only goes forward."""
+    """The time when its last body was sent, on the monotonic clock."""
     opened: int = 0
     """Depth at which its first request ends. Up to there, other conversations may have the same words."""
     reply: bytes | None = None
-    """The id of the reply to its newest body, where that is stored and its own."""
+    """The id of the reply to its newest body, if that is stored and its own."""
     rest: bytes = b""
     """A digest of the system prompt and tools that stood behind the list in its newest body."""
     mark: bytes = b""
@@ -122,9 +122,9 @@ class LiveConversation:
     sender: Sender | None = None
 
     def cut(self, count: int, branch: Branch, mark: bytes) -> LiveConversation:
-        """The conversation up to an entry, for a request that goes on from there.
+        """Return the conversation up to an entry, for a request that goes on from there.
 
-        Each request has a line of its own: others may go on from the same place at the same time.
+        Each request has a copy of its own, because others may go on from the same place at the same time.
         """
         covers = self.view.covers if self.view is not None else 0
         is_whole = count == len(self.ends)
@@ -152,18 +152,33 @@ class LiveConversation:
             sender=self.sender,
         )
 
+    def to_store(self) -> LiveConversation:
+        """Return a copy for the recorder, without what only the relay uses."""
+        return replace(self, depths=self.depths[:], cache=None, waiting=None, habits=None)
+
+    def move_to(self, stored: LiveConversation) -> None:
+        """Take over the place and the view that the recorder found."""
+        self.branch, self.mark, self.depths = stored.branch, stored.mark, stored.depths
+        self.session, self.session_branch = stored.session, stored.session_branch
+        self.opened, self.view = stored.opened, stored.view
+
+    @property
+    def view_id(self) -> int | None:
+        """The id of the view in force; None if everything is sent as it came."""
+        return None if self.view is None else self.view.view_id
+
     @property
     def _start(self) -> int:
-        """Where the conversation begins in its body, behind the system messages."""
+        """The place in its body where the conversation begins, behind the system messages."""
         return self.ends[self.lead - 1] if self.lead else self.read.start
 
     def measure(self, size: int) -> None:
-        """Note how much of a body of so many bytes no compaction touches."""
+        """Note how many of a body's bytes no compaction touches."""
         self.fixed_bytes = size - (self.ends[-1] - self._start if self.ends else 0)
 
     @property
     def messages(self) -> int:
-        """Messages that were said, as far as each is an entry of its own."""
+        """Number of messages, if each is an entry of its own."""
         return len(self.ends) - self.lead
 
     @property
@@ -180,18 +195,18 @@ class LiveConversation:
 
     @property
     def weight(self) -> int:
-        """Bytes that it takes to remember, about."""
+        """Approximate bytes that it takes in memory."""
         shown = 0 if self.view is None else len(self.view.data) + sum(map(len, self.view.edits.values()))
-        return _LINE_BYTES + _ENTRY_BYTES * len(self.ends) + shown
+        return _CONVERSATION_BYTES + _ENTRY_BYTES * len(self.ends) + shown
 
 
 class BodyPlace(NamedTuple):
     """A known beginning of a body: the conversation, the number of its last entry, and the node there.
 
-    On which branch that node is, is asked when something is stored after it; by then it may be another one.
+    The branch is only what was known then: the store looks it up again when it stores something after the node.
     """
 
-    line: LiveConversation
+    conversation: LiveConversation
     number: int
     branch: Branch
     mark: bytes
@@ -209,10 +224,10 @@ class KnownBeginning(NamedTuple):
     hasher: Hash
 
 
-def hashes_of(body: bytes, lengths: Iterable[int], hasher: Hash | None = None, done: int = 0) -> Iterator[Hashed]:
-    """Hash the beginnings of a body that have certain lengths, the shortest first; it is the same hasher each time.
+def hash_beginnings(body: bytes, lengths: Iterable[int], hasher: Hash | None = None, done: int = 0) -> Iterator[Hashed]:
+    """Hash the beginnings of a body that have certain lengths, shortest first; yields the same hasher each time.
 
-    One that has hashed so many bytes already goes on from there.
+    A hasher that has hashed ``done`` bytes already goes on from there.
     """
     hasher, whole = hasher or sha256(), memoryview(body)
     for length in lengths:
@@ -222,11 +237,11 @@ def hashes_of(body: bytes, lengths: Iterable[int], hasher: Hash | None = None, d
             yield length, hasher
 
 
-def kept_lengths(line: LiveConversation, places: dict[int, BodyPlace]) -> dict[int, int]:
-    """Return by their lengths which beginnings of a body are remembered, each with the number of its last entry."""
-    count = len(line.ends)
+def kept_lengths(conversation: LiveConversation, places: dict[int, BodyPlace]) -> dict[int, int]:
+    """Return the lengths of a body's beginnings that are remembered, each with the number of its last entry."""
+    count = len(conversation.ends)
     numbers = sorted(count - back for back in _BACK if count - back in places)
-    return {line.ends[number - 1]: number for number in numbers if line.ends[number - 1] >= _HEAD}
+    return {conversation.ends[number - 1]: number for number in numbers if conversation.ends[number - 1] >= _HEAD}
 
 
 class _BeginningKey(NamedTuple):
@@ -235,13 +250,13 @@ class _BeginningKey(NamedTuple):
 
 
 class _KeptBody(NamedTuple):
-    line: LiveConversation
+    conversation: LiveConversation
     head: bytes
     keys: list[_BeginningKey]
 
 
 class _ConversationHead:
-    """The lengths of known bodies with one beginning, in order, each as often as it is known."""
+    """The lengths of known bodies with one beginning, sorted, each as often as it is known."""
 
     def __init__(self) -> None:
         self.lengths: list[int] = []
@@ -256,38 +271,38 @@ class _ConversationHead:
         return self.lengths[: bisect_right(self.lengths, length)][-_RIVALS:]
 
 
-class Shelf:
-    """What is remembered of all tenants' conversations together: the one that was not asked for longest goes first."""
+class ConversationMemory:
+    """The memory of all tenants' conversations together: the least recently used one is dropped first."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most = most_bytes
         self._bytes = 0
-        self._kept: OrderedDict[int, tuple[Lines, LiveConversation, int]] = OrderedDict()
+        self._kept: OrderedDict[int, tuple[LiveConversations, LiveConversation, int]] = OrderedDict()
 
-    def put(self, lines: Lines, line: LiveConversation) -> None:
-        """Remember one, and let go of others where that is too much."""
-        weight = line.weight
-        self._kept[id(line)] = (lines, line, weight)
+    def put(self, live: LiveConversations, conversation: LiveConversation) -> None:
+        """Remember a conversation, and drop others if that is too much."""
+        weight = conversation.weight
+        self._kept[id(conversation)] = (live, conversation, weight)
         self._bytes += weight
         while self._bytes > self._most and len(self._kept) > 1:
             oldest, other, _ = next(iter(self._kept.values()))
             oldest.forget(other)
 
-    def drop(self, line: LiveConversation) -> None:
-        """Say that one is no longer remembered."""
-        _, _, weight = self._kept.pop(id(line))
+    def drop(self, conversation: LiveConversation) -> None:
+        """Note that a conversation is no longer remembered."""
+        _, _, weight = self._kept.pop(id(conversation))
         self._bytes -= weight
 
-    def use(self, line: LiveConversation) -> None:
-        """Say that one was asked for."""
-        self._kept.move_to_end(id(line))
+    def use(self, conversation: LiveConversation) -> None:
+        """Note that a conversation was used."""
+        self._kept.move_to_end(id(conversation))
 
 
-class Lines:
-    """The conversations of one tenant and one API that were seen last."""
+class LiveConversations:
+    """The conversations of one tenant and one API that are in memory."""
 
-    def __init__(self, shelf: Shelf | None = None) -> None:
-        self._shelf = shelf or Shelf()
+    def __init__(self, memory: ConversationMemory | None = None) -> None:
+        self._memory = memory or ConversationMemory()
         self._places: dict[tuple[bytes, _BeginningKey], BodyPlace] = {}
         self._heads: dict[bytes, _ConversationHead] = {}
         self._nodes: dict[bytes, BodyPlace] = {}
@@ -302,43 +317,43 @@ class Lines:
         return [] if known is None else known.upto(len(body))
 
     def find(self, body: bytes, hashes: Mapping[int, Hash] | None = None) -> KnownBeginning | None:
-        """The longest known beginning of a body; of a large one, whose `hashes_of` were made beside."""
+        """Return the longest known beginning of a body; a large one's hashes are given."""
         head, found = body[:_HEAD], None
-        for length, hasher in hashes_of(body, self.lengths(body)) if hashes is None else hashes.items():
+        for length, hasher in hash_beginnings(body, self.lengths(body)) if hashes is None else hashes.items():
             place = self._places.get((head, _BeginningKey(length, hasher.digest())))
             if place is not None:
                 found = KnownBeginning(place, hasher.copy())
-        if found is not None and id(found.place.line) in self._kept:
-            self._shelf.use(found.place.line)
+        if found is not None and id(found.place.conversation) in self._kept:
+            self._memory.use(found.place.conversation)
         return found
 
     @property
     def has_view(self) -> bool:
-        """Whether any of these conversations was compacted."""
-        return any(kept.line.view is not None for kept in self._kept.values())
+        """True if any of these conversations was compacted."""
+        return any(kept.conversation.view is not None for kept in self._kept.values())
 
     def at(self, mark: bytes) -> BodyPlace | None:
-        """The conversation that was at a place lately, by the id that its client finds it by."""
+        """Return the conversation that was at a place lately, by the id that its client finds it by."""
         return self._nodes.get(mark)
 
     def keep(
         self,
         body: bytes,
-        line: LiveConversation,
+        conversation: LiveConversation,
         places: dict[int, BodyPlace],
         found: KnownBeginning | None = None,
         hashes: Mapping[int, Hash] | None = None,
     ) -> None:
-        """Remember a body that was read, with the places at the ends of some entries by their number.
+        """Remember a body, with the places at the ends of some entries by their number.
 
-        With what was found of it, none of these entries is an earlier one. Of a large body the `hashes_of` the lengths
-        that are kept were made beside.
+        If a beginning was found, all these entries come after it. For a large body, the hashes of the remembered
+        lengths are given.
         """
-        self.forget(line)
-        head, numbers = body[:_HEAD], kept_lengths(line, places)
+        self.forget(conversation)
+        head, numbers = body[:_HEAD], kept_lengths(conversation, places)
         keys: list[_BeginningKey] = []
-        known = (sha256(), 0) if found is None else (found.hasher, line.ends[found.place.number - 1])
-        for length, hasher in hashes_of(body, numbers, *known) if hashes is None else hashes.items():
+        known = (sha256(), 0) if found is None else (found.hasher, conversation.ends[found.place.number - 1])
+        for length, hasher in hash_beginnings(body, numbers, *known) if hashes is None else hashes.items():
             number = numbers[length]
             key = _BeginningKey(length, hasher.digest())
             keys.append(key)
@@ -347,123 +362,133 @@ class Lines:
             self._heads.setdefault(head, _ConversationHead()).add(length)
         if not keys:
             return
-        self._kept[id(line)] = _KeptBody(line, head, keys)
-        self._shelf.put(self, line)
+        self._kept[id(conversation)] = _KeptBody(conversation, head, keys)
+        self._memory.put(self, conversation)
 
-    def forget(self, line: LiveConversation) -> None:
-        """Let go of a conversation."""
-        gone = self._kept.pop(id(line), None)
+    def forget(self, conversation: LiveConversation) -> None:
+        """Drop a conversation."""
+        gone = self._kept.pop(id(conversation), None)
         if gone is None:
             return
-        self._shelf.drop(line)
+        self._memory.drop(conversation)
         known = self._heads[gone.head]
         for key in gone.keys:
             known.remove(key.length)
             place = self._places.get((gone.head, key))
-            if place is not None and place.line is line:
+            if place is not None and place.conversation is conversation:
                 del self._places[gone.head, key]
-                if (known_there := self._nodes.get(place.mark)) is not None and known_there.line is line:
+                if (
+                    known_there := self._nodes.get(place.mark)
+                ) is not None and known_there.conversation is conversation:
                     del self._nodes[place.mark]
         if not known.lengths:
             del self._heads[gone.head]
 
 
-def applied_view(store: Store, dialect: Dialect, line: LiveConversation) -> Applied | None:
-    """The view in force for a conversation, in the bytes of an API; None where everything is sent as it came."""
-    seen = see(store, line.branch)
+def apply_view(store: Store, dialect: Dialect, conversation: LiveConversation) -> AppliedView | None:
+    """Return the view in force for a conversation in the bytes of an API; None if everything is sent as it came."""
+    seen = see(store, conversation.branch)
     if seen.view_id is None:
         return None
-    _, cover = store.view_items(line.branch)
+    _, cover = store.view_items(conversation.branch)
     tail = [piece for piece in seen.sent if piece.message is not None and piece.from_depth >= cover]
     own = seen.messages[len(seen.system.messages()) : len(seen.messages) - len(tail)]
-    covers = max(line.lead, bisect_left(line.depths, cover) + 1)
-    reached = line.depths[covers - 1] if covers <= len(line.depths) else line.branch.depth
+    covers = max(conversation.lead, bisect_left(conversation.depths, cover) + 1)
+    reached = conversation.depths[covers - 1] if covers <= len(conversation.depths) else conversation.branch.depth
     inside = [piece.message for piece in tail if piece.to_depth <= reached and piece.message is not None]
     entries = dialect.entries_of([*own, *inside])
     if not entries:
         return None
-    data, ends = _listed(entries)
-    return Applied(seen.view_id, covers, data, ends, seen.system.suffix, _edits(seen, dialect, line, reached))
+    data, ends = _list_entries(entries)
+    return AppliedView(
+        seen.view_id, covers, data, ends, seen.system.suffix, _edits(seen, dialect, conversation, reached)
+    )
 
 
-def _listed(entries: Sequence[Any]) -> tuple[bytes, tuple[int, ...]]:
-    """Entries as they stand in a list, and where each of them ends."""
-    written = [dumped(entry) for entry in entries]
+def _list_entries(entries: Sequence[Any]) -> tuple[bytes, tuple[int, ...]]:
+    """Return entries as they stand in a list, and where each of them ends."""
+    written = [dump_json(entry) for entry in entries]
     return b",".join(written), tuple(at + number for number, at in enumerate(accumulate(map(len, written))))
 
 
-def _edits(seen: Seen, dialect: Dialect, line: LiveConversation, reached: int) -> dict[int, bytes]:
-    """Entries after the view from which thinking is taken that belongs to another one."""
+def _edits(seen: Seen, dialect: Dialect, conversation: LiveConversation, reached: int) -> dict[int, bytes]:
+    """Return the entries after the view whose thinking belongs to another view and is taken out."""
     if not dialect.binds_thinking:
         return {}
     changed: dict[int, list[ViewPiece]] = {}
     for given, sent in zip(seen.pieces, seen.sent, strict=True):
         if given.message is not sent.message and sent.to_depth > reached:
-            changed.setdefault(bisect_left(line.depths, sent.to_depth), []).append(sent)
+            changed.setdefault(bisect_left(conversation.depths, sent.to_depth), []).append(sent)
     found: dict[int, bytes] = {}
     for number in changed:
-        low, high = (line.depths[number - 1] if number else 0), line.depths[number]
+        low, high = (conversation.depths[number - 1] if number else 0), conversation.depths[number]
         said = [one.message for one in seen.sent if low < one.to_depth <= high and one.message is not None]
         entries = dialect.entries_of(said)
         if len(entries) == 1:
-            found[number] = dumped(entries[0])
+            found[number] = dump_json(entries[0])
     return found
 
 
-def with_view(body: bytes, read: Read, dialect: Dialect, line: LiveConversation, view: Applied) -> Draft:
-    """A body with a view in the place of what it covers."""
+def with_view(body: bytes, read: Read, dialect: Dialect, conversation: LiveConversation, view: AppliedView) -> Draft:
+    """Return a body with a view in the place of the entries that it covers."""
     changes: list[Change] = []
-    begin, after = line.ends[line.lead - 1] if line.lead else read.start, line.ends[view.covers - 1]
-    ends = list(line.ends[: line.lead])
+    begin, after = (
+        conversation.ends[conversation.lead - 1] if conversation.lead else read.start,
+        conversation.ends[view.covers - 1],
+    )
+    ends = list(conversation.ends[: conversation.lead])
     data, places = view.data, view.ends
     if view.note is not None:
-        leading, change = dialect.noted(body, read, _leading(body, read, line), view.note)
+        leading, change = dialect.add_note(body, read, _leading(body, read, conversation), view.note)
         if leading is not None:
-            noted, noted_ends = _listed(leading)
+            noted, noted_ends = _list_entries(leading)
             changes.append((read.start, begin, noted))
             ends = [read.start + place for place in noted_ends]
         if change is not None:
             changes.append(change)
-    if line.lead:
+    if conversation.lead:
         data, places = b"," + data, tuple(place + 1 for place in places)
     last = ends[-1] if ends else read.start
     ends += [last + place for place in places]
-    changes += ((begin, after, data), *_edited(line, view.edits))
-    ends += _moved(line, view, ends[-1] - after)
-    return draft_of(body, read, line.ends).changed(changes, ends)
+    changes += ((begin, after, data), *_edit_changes(conversation, view.edits))
+    ends += _moved_ends(conversation, view, ends[-1] - after)
+    return draft_of(body, read, conversation.ends).changed(changes, ends)
 
 
-def _leading(body: bytes, read: Read, line: LiveConversation) -> list[Any]:
-    """The system messages at the beginning of a body."""
-    draft = draft_of(body, read, line.ends)
-    return [meant(body[slice(*draft.entry(number))]) for number in range(line.lead)]
+def _leading(body: bytes, read: Read, conversation: LiveConversation) -> list[Any]:
+    """Return the system messages at the beginning of a body."""
+    draft = draft_of(body, read, conversation.ends)
+    return [parse_json(body[slice(*draft.entry(number))]) for number in range(conversation.lead)]
 
 
-def moved_view(line: LiveConversation, to: LiveConversation) -> Applied | None:
-    """The view of a conversation for another body that says the same; None where that one has no cut at its end."""
-    if line.view is None:
+def move_view(conversation: LiveConversation, to: LiveConversation) -> AppliedView | None:
+    """Return the view of a conversation for another body with the same messages; None if it cannot be cut there."""
+    if conversation.view is None:
         return None
-    numbers = {number: _number_at(to, line.depths[number]) for number in (line.view.covers - 1, *line.view.edits)}
-    covers = numbers[line.view.covers - 1]
+    numbers = {
+        number: _number_at(to, conversation.depths[number])
+        for number in (conversation.view.covers - 1, *conversation.view.edits)
+    }
+    covers = numbers[conversation.view.covers - 1]
     if covers is None:
         return None
-    edits = {at: data for number, data in line.view.edits.items() if (at := numbers[number]) is not None}
-    return replace(line.view, covers=covers + 1, edits=edits)
+    edits = {at: data for number, data in conversation.view.edits.items() if (at := numbers[number]) is not None}
+    return replace(conversation.view, covers=covers + 1, edits=edits)
 
 
-def _number_at(line: LiveConversation, depth: int) -> int | None:
-    number = bisect_left(line.depths, depth)
-    return number if number < len(line.depths) and line.depths[number] == depth else None
+def _number_at(conversation: LiveConversation, depth: int) -> int | None:
+    number = bisect_left(conversation.depths, depth)
+    return number if number < len(conversation.depths) and conversation.depths[number] == depth else None
 
 
-def _moved(line: LiveConversation, view: Applied, shift: int) -> Iterator[int]:
-    """Where the entries after a view end, with those among them that are sent otherwise."""
-    for number in range(view.covers, len(line.ends)):
+def _moved_ends(conversation: LiveConversation, view: AppliedView, shift: int) -> Iterator[int]:
+    """Yield the ends of the entries after a view, also of those that are sent in another form."""
+    for number in range(view.covers, len(conversation.ends)):
         if number in view.edits:
-            shift += 1 + len(view.edits[number]) - (line.ends[number] - line.ends[number - 1])
-        yield line.ends[number] + shift
+            shift += 1 + len(view.edits[number]) - (conversation.ends[number] - conversation.ends[number - 1])
+        yield conversation.ends[number] + shift
 
 
-def _edited(line: LiveConversation, edits: dict[int, bytes]) -> Sequence[Change]:
+def _edit_changes(conversation: LiveConversation, edits: dict[int, bytes]) -> Sequence[Change]:
     # Between two entries stands a comma and maybe space; all of it is written anew.
-    return [(line.ends[number - 1], line.ends[number], b"," + data) for number, data in edits.items()]
+    return [(conversation.ends[number - 1], conversation.ends[number], b"," + data) for number, data in edits.items()]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["PLATFORM", "Engines", "GatewayPlugins", "HostedEngine", "TenantPlugins"]
 
 PLATFORM = "gateway"
-"""What plugins are told of where a conversation comes from."""
+"""The platform that plugins are told."""
 
 _log = logging.getLogger("everlong.gateway")
 _MOST_TOLD = 1_000
@@ -74,9 +74,9 @@ class TenantPlugins:
         return None if self.provider is None else manager
 
     def before_compaction(self, session: str | None, messages: Sequence[Message], **facts: Any) -> dict[str, str]:
-        """Tell everybody that a conversation is about to be compacted.
+        """Tell all plugins that a conversation is about to be compacted.
 
-        Returns ``memory_context`` for the engine, where the memory provider wants something kept.
+        Returns ``memory_context`` for the engine, if the memory provider wants something kept.
         """
         session = session or ""
         self.plugins.registered.hooks.fire("pre_compress", **facts, session_id=session, platform=PLATFORM)
@@ -92,11 +92,11 @@ class TenantPlugins:
         return {"memory_context": kept} if kept else {}
 
     def after_compaction(self, **facts: Any) -> None:
-        """Tell everybody what came of a compaction."""
+        """Tell all plugins how a compaction ended."""
         self.plugins.registered.hooks.fire("post_compress", **facts, platform=PLATFORM)
 
     def close(self) -> None:
-        """Let go of the memory provider and of models."""
+        """Close the memory provider and the models."""
         if self._memory is not None:
             self._memory.close()
         self.plugins.close()
@@ -113,7 +113,7 @@ class GatewayPlugins:
 
     @property
     def are_wanted(self) -> bool:
-        """Whether the settings name any plugin."""
+        """True if the settings name any plugin."""
         settings = self.settings
         wants_memory = settings.memory.enabled and settings.memory.provider is not None
         return settings.context.engine != BUILT_IN or bool(settings.plugins.enabled) or wants_memory
@@ -128,13 +128,13 @@ class GatewayPlugins:
             return found
 
     def warn(self, text: str) -> None:
-        """Log what a plugin did wrong, each thing once."""
+        """Log a mistake of a plugin, each one once."""
         if text not in self._told and len(self._told) < _MOST_TOLD:
             self._told.add(text)
             _log.warning("%s", text)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close the plugins of all tenants."""
         for one in self._tenants.values():
             one.close()
 
@@ -157,7 +157,7 @@ def _own_models_only(settings: Settings) -> Settings:
 
 
 _MOST_ENGINES = 256
-"""So many engines are alive at a time; of more, the one that was silent longest is ended early. Each has a thread."""
+"""Engines alive at a time; beyond that, the one that was silent longest is ended early. Each has a thread."""
 
 
 class _EngineKey(NamedTuple):
@@ -177,10 +177,10 @@ class HostedEngine:
         self.branch: Branch | None = None
         self.used_at = 0.0
         self.is_young = True
-        """Whether it has heard of no more than one answer."""
+        """True if it has heard of at most one answer."""
         self._answers = 0
         self.tools = _tools_of(engine, warn)
-        """What it offers to the model, from the beginning to the end: a prompt that changes is not cached."""
+        """The tools that it offers to the model; always the same, because a changed prompt is not cached."""
         self._store = store
         self._model = ("", 0)
         self._lock = threading.RLock()
@@ -188,7 +188,7 @@ class HostedEngine:
     # -- a session's life ----------------------------------------------------------------------------------------------
 
     def goes_on(self, session: str, branch: Branch, model: str, window: int, provider: str) -> None:
-        """Say where the conversation is now: its session, its place in the store, the model that it is with."""
+        """Tell the engine where the conversation is now: its session, its place in the store, its model."""
         self.branch = branch
         if (session, model, window) == (self.session, *self._model):
             return  # without waiting for a compaction that is under way
@@ -214,7 +214,7 @@ class HostedEngine:
             )
 
     def end(self) -> None:
-        """Say that nothing more comes; the engine is of no use afterwards."""
+        """Tell the engine that the conversation has ended; it is of no use afterwards."""
         with self._lock:
             messages: list[Message] = []
             try:
@@ -245,13 +245,13 @@ class HostedEngine:
             return self.engine.has_content_to_compress(see(self._store, self.branch).messages)
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Return what the engine answers to a call of one of its tools."""
+        """Return the engine's answer to a call of one of its tools."""
         with self._lock:
             messages = see(self._store, self.branch).messages if self.branch is not None else []
             return self.engine.handle_tool_call(name, dict(arguments), messages=messages)
 
     def __enter__(self) -> GuardedEngine:
-        """In a ``with`` block nobody else asks the engine."""
+        """Lock the engine: in a ``with`` block nobody else asks it."""
         self._lock.acquire()
         return self.engine
 
@@ -273,7 +273,7 @@ class Engines:
     ) -> None:
         self.name = settings.context.engine
         self.is_on = self.name != BUILT_IN and settings.gateway.mode == "active"
-        """Whether the user chose an engine that is not built in."""
+        """True if the user chose an engine that is not built in."""
         self._settings = settings
         self._plugins = plugins
         self._clock = clock
@@ -281,14 +281,16 @@ class Engines:
         self._lock = threading.Lock()
         self._making = threading.Lock()
 
-    def of(self, store: Store, line: LiveConversation, model: str, window: int, provider: str) -> HostedEngine | None:
-        """Return the engine of a conversation; None for a title or a probe, and where the engine cannot be had.
+    def of(
+        self, store: Store, conversation: LiveConversation, model: str, window: int, provider: str
+    ) -> HostedEngine | None:
+        """Return the engine of a conversation; None for a title or a probe, or if the engine fails.
 
         One that was not there begins; one that is told of another session goes on in it.
         """
-        if line.session is None:
+        if conversation.session is None:
             return None
-        session = store.sessions.get(line.session)
+        session = store.sessions.get(conversation.session)
         if session.kind == "side":
             return None
         key = _EngineKey(store.tenant, session.conversation)
@@ -303,11 +305,11 @@ class Engines:
         with self._lock:
             if key in self._alive:
                 self._alive.move_to_end(key)
-        found.goes_on(line.session, line.branch, model, window, provider)
+        found.goes_on(conversation.session, conversation.branch, model, window, provider)
         return found
 
     def expire(self) -> int:
-        """End the engines of conversations in which nothing was said for too long; how many those were."""
+        """End the engines of conversations that were silent for too long; return how many."""
         oldest = self._clock() - 60.0 * self._settings.gateway.idle_minutes
         with self._lock:
             idle = [key for key, one in self._alive.items() if one is not None and one.used_at <= oldest]
@@ -315,7 +317,7 @@ class Engines:
         return _ended(gone)
 
     def close(self) -> None:
-        """End all of them."""
+        """End all engines."""
         with self._lock:
             gone = list(self._alive.values())
             self._alive.clear()
@@ -324,7 +326,7 @@ class Engines:
     def _moved(self, key: _EngineKey, store: Store) -> HostedEngine | None:
         """Return the engine of a conversation that the store has since joined with this one.
 
-        Where a second request comes before the first reply is stored, the store may have opened a session for each.
+        If a second request comes before the first reply is stored, the store may have opened a session for each.
         """
         with self._lock:
             mine = [(at, one) for at, one in self._alive.items() if one is not None and at.tenant == key.tenant]
@@ -372,7 +374,7 @@ class Engines:
         )
 
     def _fresh(self, tenant: str, window: int) -> ContextEngine | None:
-        """Return an engine that no other conversation has, of whatever the plugin offers."""
+        """Return an engine that no other conversation has, from the plugin's offer."""
         plugins = self._plugins.of(tenant).plugins
         offer = plugins.registered.engine
         if offer is not None and is_engine(offer.offered):  # one object: a plugin that registers anew makes another

@@ -1,6 +1,8 @@
-"""The wire formats of the three APIs, and what their clients give away about themselves.
+"""The wire formats of the three APIs (dialects), and what their clients tell about themselves.
 
-A dialect knows where a body has its messages, how they read in one common form, and how a view of them is written back.
+A `Dialect` knows where a body has its messages, how to read them in one common form, and how to write a view of them
+back. To add one (Gemini, say): subclass `Dialect` here, add its route in `app.make_app` and its paths to `dialect_of`
+there, its upstream in `routing`, its name to `upkeep.recorder_for`, and its streams of hidden tools to `recall`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from everlong.errors import EverlongError, TranscriptError
-from everlong.gateway.body import BrokenBody, Change, Read, dumped, meant
+from everlong.gateway.body import BrokenBody, Change, Read, dump_json, parse_json
 from everlong.model import Message, is_system, text_of, typed_words, with_part_appended
 from everlong.providers.anthropic_api import AnthropicGathering, anthropic_reply
 from everlong.providers.base import Event, Reply, StopReason, Usage, tokens_in
@@ -29,7 +31,6 @@ __all__ = [
     "RESPONSES",
     "Dialect",
     "ResponsesRequest",
-    "asked",
     "client_of",
     "folder_in",
     "hint_in",
@@ -38,34 +39,35 @@ __all__ = [
     "is_stateless",
     "looks_aside",
     "messages_of",
+    "read_responses_request",
     "sender_of",
     "whole_number",
 ]
 
 
 class Dialect(ABC):
-    """One API."""
+    """One API's wire format."""
 
     name: ClassVar[str]
     api: ClassVar[str]
-    """Whose upstreams speak it: ``openai`` or ``anthropic``."""
+    """The kind of upstream that speaks it: ``openai`` or ``anthropic``."""
     list_name: ClassVar[str] = "messages"
     """The field that holds the conversation."""
     takes_markers: ClassVar[bool] = True
-    """Whether cache markers may be put into requests."""
+    """True if cache markers may be put into requests."""
     binds_thinking: ClassVar[bool] = True
-    """Whether thinking is refused after what stands before it has changed."""
+    """True if the API refuses thinking after anything before it has changed."""
     path: ClassVar[str]
-    """Where requests of this kind are sent."""
+    """The path of its requests."""
     last_event: ClassVar[re.Pattern[bytes]]
-    """How the last event of a stream begins, with the end of the line before it: words of a reply may say the same."""
+    """The beginning of a stream's last event, with the line end before it, because a reply may quote it."""
 
     @abstractmethod
     def messages_of(self, entry: Any, before: Message | None) -> list[Message]:
-        """What an entry of a body says, after a message; `BrokenBody` where it is no message."""
+        """Return the messages of an entry that follows a message; `BrokenBody` if it is none."""
 
     def said(self, entries: Sequence[Any], before: Message | None) -> list[list[Message]]:
-        """What entries say that follow a message, by entry: a message stands where its last entry does."""
+        """Return the messages of entries that follow a message, by entry: a message belongs to its last entry."""
         found: list[list[Message]] = []
         for entry in entries:
             found.append(self.messages_of(entry, before))
@@ -73,43 +75,43 @@ class Dialect(ABC):
         return found
 
     def is_said(self, entry: Any) -> bool:
-        """Return whether an entry of a body is something that the model said."""
+        """Return whether an entry of a body was said by the model."""
         return isinstance(entry, dict) and entry.get("role") == "assistant"
 
     def compacts_upstream(self, read: Read) -> bool:
-        """Return whether a request asks the provider to compact it, so that nobody here may."""
+        """Return whether a request asks the provider to compact it, so that the gateway must not."""
         del read
         return False
 
     @abstractmethod
     def system_of(self, read: Read) -> list[Message]:
-        """The system messages that stand outside of the list."""
+        """Return the system messages that stand outside of the list."""
 
     @abstractmethod
     def entries_of(self, messages: Sequence[Message]) -> list[Any]:
-        """Messages, without system messages, as entries of a body."""
+        """Return messages, without system messages, as entries of a body."""
 
     @abstractmethod
-    def noted(
+    def add_note(
         self, body: bytes, read: Read, leading: Sequence[Any], note: str
     ) -> tuple[list[Any] | None, Change | None]:
-        """A note after the system prompt: the leading system entries with it, or a change of a field."""
+        """Return a note put after the system prompt: the leading system entries with it, or a change of a field."""
 
     @abstractmethod
     def answer_tokens(self, read: Read) -> int:
-        """The room that the answer may take; 0 where the request does not say."""
+        """Return the most tokens that the answer may take; 0 if the request does not say."""
 
     @abstractmethod
     def reply(self, answer: Mapping[str, Any]) -> Reply | None:
-        """What a whole answer says; None where it says nothing."""
+        """Return the reply in a whole answer; None if there is none."""
 
     @abstractmethod
     def gathering(self) -> Gathering:
-        """Adds up the events of a stream."""
+        """Return a new gathering, which adds up the events of a stream."""
 
     @abstractmethod
     def error(self, status: int, message: str) -> dict[str, Any]:
-        """An error of the gateway's own in the shape of the API."""
+        """Return an error of the gateway in the shape of the API."""
 
 
 class _OpenAIDialect(Dialect):
@@ -130,7 +132,7 @@ class _OpenAIDialect(Dialect):
     def entries_of(self, messages: Sequence[Message]) -> list[Any]:
         return _unmarked(sendable(messages))
 
-    def noted(
+    def add_note(
         self, body: bytes, read: Read, leading: Sequence[Any], note: str
     ) -> tuple[list[Any] | None, Change | None]:
         del body, read
@@ -153,7 +155,7 @@ class _OpenAIDialect(Dialect):
 
 
 class _FirstChoice(OpenAIGathering):
-    """Adds up the first of several answers to one request: a conversation goes on with one of them."""
+    """A gathering of the first of several answers to one request: the conversation goes on with it."""
 
     def take(self, chunk: Mapping[str, Any]) -> Iterator[Event]:
         choices = [choice for choice in chunk.get("choices") or [] if not choice.get("index")]
@@ -180,12 +182,12 @@ class _AnthropicDialect(Dialect):
     def entries_of(self, messages: Sequence[Message]) -> list[Any]:
         return _unmarked(sendable(to_anthropic(messages)[1]))
 
-    def noted(
+    def add_note(
         self, body: bytes, read: Read, leading: Sequence[Any], note: str
     ) -> tuple[list[Any] | None, Change | None]:
         del leading
         place, value = read.place("system"), read.field("system")
-        block = dumped({"type": "text", "text": note})
+        block = dump_json({"type": "text", "text": note})
         if place is None or not value:
             return None, None
         start, end = place
@@ -227,9 +229,9 @@ ANTHROPIC: Dialect = _AnthropicDialect()
 
 
 def _unmarked(entries: Sequence[Any], depth: int = 2) -> list[Any]:
-    """Entries without the cache markers that stood in them when they came, maybe by another API.
+    """Return entries without the cache markers that clients placed in them, perhaps by another API.
 
-    Clients move their markers along; those of long ago would be too many, and one API does not know them.
+    Clients move their markers along: old ones would be too many, and one API does not know them.
     """
     found: list[Any] = []
     for entry in entries:
@@ -244,12 +246,12 @@ def _unmarked(entries: Sequence[Any], depth: int = 2) -> list[Any]:
 
 
 def is_leading(entry: Any) -> bool:
-    """Whether an entry at the beginning of a list belongs to the system prompt."""
+    """Return whether an entry at the beginning of a list belongs to the system prompt."""
     return isinstance(entry, dict) and is_system(entry)
 
 
 def whole_number(value: Any) -> int:
-    """Return a number of tokens that a request names; 0 where it is none."""
+    """Return a number of tokens from a request; 0 if it is none."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
@@ -307,7 +309,7 @@ _SITES = {
 
 
 def client_of(headers: Mapping[str, str]) -> str | None:
-    """Return the short name of the program that sent a request; None where its headers do not tell.
+    """Return the short name of the program that sent a request; None if its headers do not tell.
 
     Known programs have one name in all their versions. For others it is the first product of the ``User-Agent``, at
     most 40 printable characters. A program that uses an SDK without naming itself is known by the SDK.
@@ -340,7 +342,7 @@ def _known(product: str) -> str | None:
 
 
 def _app(told: Mapping[str, str]) -> str | None:
-    """Return the program by the headers that routers of models have for it."""
+    """Return the program by the headers that model routers define for it."""
     title = _TITLES.get(told.get("x-title", "").strip().lower())
     site = told.get("http-referer", "").lower()
     return title or next((name for part, name in _SITES.items() if part in site), None)
@@ -397,7 +399,7 @@ def _folder(text: str, message: Message | None = None) -> str | None:
 
 
 def _told_folders(text: str) -> Iterator[tuple[str, str]]:
-    """Return what may be a folder, with the line or tag that tells it."""
+    """Yield possible folders, each with the line or tag that names it."""
     for tag in _TAGGED.finditer(text):
         yield tag[0], tag["told"]
     for line in _marked_lines(text):
@@ -406,7 +408,7 @@ def _told_folders(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _marked_lines(text: str) -> Iterator[str]:
-    """Return the lines that may tell a folder, if they are no longer than such a line can be."""
+    """Yield the lines that may name a folder, if they are short enough."""
     for mark in _FOLDER_MARKS:
         at = text.find(mark)
         while at >= 0:
@@ -474,7 +476,7 @@ def looks_aside(*, has_tools: bool, max_tokens: int, system_text: str, messages:
 
     Args:
         has_tools: the request offers tools to the model.
-        max_tokens: the most tokens that the answer may have; 0 where the request does not say.
+        max_tokens: the most tokens that the answer may have; 0 if the request does not say.
         system_text: the words of the system prompt.
         messages: all messages of the request.
     """
@@ -493,14 +495,14 @@ def looks_aside(*, has_tools: bool, max_tokens: int, system_text: str, messages:
 
 
 PLATFORM = "gateway"
-"""Where sessions of stateless clients come from."""
+"""The platform of sessions of stateless clients."""
 
 _LONGEST = 200
 _NAMES = ("thread-id", "session-id", "x-session-affinity")
 
 
 def hint_of(headers: Mapping[str, str]) -> str | None:
-    """The name in the headers of a request."""
+    """Return the client's name for the conversation from the headers of a request."""
     own = headers.get("x-everlong-session")
     if own:
         return _cut(own)
@@ -511,14 +513,14 @@ def hint_of(headers: Mapping[str, str]) -> str | None:
 
 
 def sender_of(headers: Mapping[str, str]) -> Sender:
-    """Return who sends a request, as far as its headers tell."""
+    """Return the sender of a request, as far as its headers tell."""
     claude, agent = headers.get("x-claude-code-session-id"), headers.get("x-claude-code-agent-id")
     works_for = _cut(f"{claude}/") if claude and agent and not headers.get("x-everlong-session") else None
     return Sender(PLATFORM, hint_of(headers), works_for, client_of(headers))
 
 
 def hint_in(metadata: Any) -> str | None:
-    """The session's part of the ``metadata.user_id`` of a body."""
+    """Return the client's name for the conversation from the ``metadata.user_id`` of a body."""
     user = metadata.get("user_id") if isinstance(metadata, dict) else None
     if not isinstance(user, str):
         return None
@@ -538,7 +540,7 @@ def _cut(name: str) -> str:
 
 
 _OPAQUE = frozenset({"compaction", "compaction_summary", "context_compaction", "item_reference"})
-"""Items that stand for something that only the upstream knows."""
+"""Items whose meaning only the upstream knows."""
 _NAMED = ("previous_response_id", "conversation", "context_management", "background")
 """Fields of requests whose conversation the upstream keeps, compacts, or answers later."""
 _MARKS = tuple(f'"{name}"'.encode() for name in (*_NAMED, *_OPAQUE))
@@ -546,11 +548,11 @@ _TEXT_INPUT = re.compile(rb'"input"\s*:\s*"')
 
 
 def is_stateless(body: bytes) -> bool:
-    """Return whether a request brings its whole conversation, all of which can be read here."""
+    """Return whether a request carries its whole conversation, all of which can be read here."""
     if not any(mark in body for mark in _MARKS) and not _TEXT_INPUT.search(body):
         return True
     try:
-        request = meant(body)
+        request = parse_json(body)
     except BrokenBody:
         return True
     if not isinstance(request, dict) or any(request.get(name) for name in _NAMED):
@@ -564,7 +566,7 @@ def is_stateless(body: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ResponsesRequest:
-    """What a request says."""
+    """A request of the Responses API, read."""
 
     model: str
     system: list[Message]
@@ -572,28 +574,28 @@ class ResponsesRequest:
     messages: list[Message]
     tools: list[Any] | None
     follows: tuple[str, ...]
-    """Names of what it goes on from, which the upstream knows: a response, a conversation."""
+    """Names of the response or conversation that it continues, which the upstream knows."""
     conversation: str | None
 
     @property
     def is_answered(self) -> bool:
-        """Whether a model has spoken before it."""
+        """True if a model has spoken before it."""
         return bool(self.follows) or any(message["role"] == "assistant" for message in self.messages)
 
     def written(self, clean: Callable[[Message], Message]) -> str:
-        """The same as a text, with messages as they may be kept."""
+        """Return the request as a text for the journal, with cleaned messages."""
         said = (list(map(clean, self.system)), list(map(clean, self.messages)))
-        return dumped([self.model, *said, self.tools, self.follows, self.conversation]).decode()
+        return dump_json([self.model, *said, self.tools, self.follows, self.conversation]).decode()
 
     @classmethod
     def read(cls, text: str) -> ResponsesRequest:
-        """What such a text says."""
-        model, system, messages, tools, follows, conversation = meant(text.encode())
+        """Read such a text."""
+        model, system, messages, tools, follows, conversation = parse_json(text.encode())
         return cls(model, system, messages, tools, tuple(follows), conversation)
 
 
-def asked(body: Any) -> ResponsesRequest:
-    """Read a request; `BrokenBody` where it is none."""
+def read_responses_request(body: Any) -> ResponsesRequest:
+    """Read a request; `BrokenBody` if it is none."""
     if not isinstance(body, dict):
         raise BrokenBody("the body is no JSON object")
     given, tools = body.get("input"), body.get("tools")
@@ -612,7 +614,7 @@ def asked(body: Any) -> ResponsesRequest:
 
 
 def messages_of(items: Any) -> list[Message]:
-    """Items of a request or an answer as messages; `BrokenBody` where they are none."""
+    """Return items of a request or an answer as messages; `BrokenBody` if they are none."""
     if not isinstance(items, list):
         raise BrokenBody("the items are no list")
     return [message for said in _said(items) for message in said]
@@ -659,7 +661,7 @@ class _ResponsesDialect(Dialect):
     def entries_of(self, messages: Sequence[Message]) -> list[Any]:
         return to_items(messages)
 
-    def noted(
+    def add_note(
         self, body: bytes, read: Read, leading: Sequence[Any], note: str
     ) -> tuple[list[Any] | None, Change | None]:
         del body
@@ -671,7 +673,7 @@ class _ResponsesDialect(Dialect):
         place, value = read.place("instructions"), read.field("instructions")
         if place is None or not isinstance(value, str) or not value:
             return None, None
-        return None, (*place, dumped(f"{value}\n\n{note}"))
+        return None, (*place, dump_json(f"{value}\n\n{note}"))
 
     def answer_tokens(self, read: Read) -> int:
         return whole_number(read.field("max_output_tokens"))
@@ -695,7 +697,7 @@ class _ResponsesDialect(Dialect):
 
 
 class _Items(Gathering):
-    """Takes the answer out of a stream: its last event has it whole, or the events before it have its items."""
+    """A gathering of a stream's answer: its last event has it whole, or the events before it have its items."""
 
     def __init__(self) -> None:
         self._answer: dict[str, Any] | None = None

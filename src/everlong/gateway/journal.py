@@ -1,11 +1,12 @@
 """The gateway's journal: a request is in a file before it goes upstream, its answer before the client has all of it.
 
-From there it goes into the database, many requests in one transaction. A process that is killed in between, or a
-database that is away for a while, loses nothing: what is in a file and not in the database is stored by whoever runs
-next. Each entry is one line. Entries that cannot be stored for another reason than the database being away are put
-aside, not thrown away. What is stored leaves the journal within seconds.
+From there turns go into the database, many in one transaction. While the database is away, or if the process is killed
+in between, the journal keeps them: `upkeep` stores them once the database is back, and the next gateway stores what a
+killed one left behind. Entries that the database refuses for another reason are put aside in a file, not thrown away.
+Stored entries leave the journal within seconds.
 
-A gateway holds a lock on each of its files for as long as it lives; a file that can be locked was left behind.
+A gateway holds a lock on each of its files as long as it lives; a file that can be locked was left behind. The journal
+shares no memory with the relay: entries are plain values that can be pickled (see `turn_queue`).
 """
 
 from __future__ import annotations
@@ -27,59 +28,83 @@ import orjson
 
 from everlong.config.files import try_lock
 from everlong.errors import EverlongError, StoreBusy, StoreFull, StoreUnavailable
-from everlong.gateway.body import dumped
+from everlong.gateway.body import dump_json
 from everlong.model import Message
 from everlong.store.stateless import Sender
+from everlong.store.tree import Branch
+from everlong.store.turns import Past
 
-__all__ = ["AWAY", "OPEN", "Spool", "Spooled"]
+__all__ = ["AWAY", "Journal", "JournalEntry"]
 
 AWAY = (StoreUnavailable, StoreBusy, StoreFull, OSError)
-"""What a database says, or does not say, that is away."""
+"""The errors of a database that is away, full or locked."""
 
-OPEN = "open"
-"""The status of a request of which nothing has come yet."""
-
+_OPEN = "open"
+"""The status, in the file, of a request that has not been answered."""
 _FULL = 4_000_000
-"""A file of this size is not written to any more."""
+"""Bytes after which a new file is begun."""
 _RESERVE = 1_000_000
-"""Bytes of the disk that are kept for the answers to requests that have gone out."""
+"""Bytes of the disk that are reserved for the answers to requests that have gone out."""
 _ROOM = 65_536
-"""Bytes that must fit in the journal for it to count as one that can be written."""
+"""Bytes that must fit into the journal for it to count as writable."""
 _ASIDE = "put-aside.broken"
 _MOST_HELD = 1_000
-"""Entries that may wait in memory while there is no room for them anywhere."""
+"""Entries that may wait in memory while neither journal nor database has room."""
 
 
-class Spooled(NamedTuple):
-    """One request with what came of it."""
+class JournalEntry(NamedTuple):
+    """One request with the record of its turn, which the store takes as it is."""
 
     tenant: str
     api: str
-    body: str | None
-    """The whole body, where the conversation was not known; else it says where it belongs and what it adds."""
-    at: tuple[int, str, int] | None
-    messages: list[Message]
-    model: str | None
-    hint: str | None
-    reply: Message | None
-    usage: dict[str, Any] | None
-    status: str
-    error: str | None
-    began: float
-    cost: float = 0.0
-    """US dollars."""
-    names: Sequence[str] = ()
-    """What later requests may call the reply."""
-    sender: Sender | Sequence[Any] | None = None
-    """The sender; a list of its field values when read from the file."""
+    turn: Past
+    """The finished turn; of an open one, only its model and when it began are known."""
+    body: str | None = None
+    """The whole request, if its conversation was not known. Otherwise ``at`` and ``messages`` tell what it adds."""
+    at: Branch | None = None
+    messages: Sequence[Message] = ()
+    sender: Sender = Sender("gateway")
+    is_open: bool = False
+    """True if the upstream has not answered yet."""
 
-    @property
-    def sent_by(self) -> Sender:
-        """Return the sender."""
-        told = self.sender
-        if isinstance(told, Sender):
-            return told
-        return Sender("gateway", self.hint) if told is None else Sender(*told)
+    def to_line(self) -> bytes:
+        """Return the entry as a line of a journal file."""
+        return dump_json(self._values()) + b"\n"
+
+    def to_refused_line(self, error: Exception) -> bytes:
+        """Return the entry as a line of the file of entries that were put aside, with the reason."""
+        return dump_json([str(error), *self._values()]) + b"\n"
+
+    def _values(self) -> list[Any]:
+        turn, at = self.turn, self.at
+        return [
+            *(self.tenant, self.api, self.body, None if at is None else (at.id, at.head.hex(), at.depth)),
+            *(self.messages, turn.model, self.sender.session, turn.reply, turn.usage),
+            *(_OPEN if self.is_open else turn.status, turn.error, turn.began, turn.cost, turn.names),
+            astuple(self.sender),
+        ]
+
+    @classmethod
+    def from_line(cls, line: bytes) -> JournalEntry:
+        """Read a line of a journal file; `ValueError` or `TypeError` if it is broken."""
+        return cls._of(orjson.loads(line))
+
+    @classmethod
+    def from_refused_line(cls, line: bytes) -> JournalEntry:
+        """Read a line of the file of entries that were put aside; raises like `from_line`."""
+        return cls._of(orjson.loads(line)[1:])
+
+    @classmethod
+    def _of(cls, values: list[Any]) -> JournalEntry:
+        """Read the values of a line; older gateways wrote neither cost, names nor sender."""
+        tenant, api, body, at, messages, model, hint, reply, usage, status, error, began, *newer = values
+        absent: list[Any] = [0.0, (), None]
+        cost, names, told = [*newer, *absent[len(newer) :]]
+        is_open = status == _OPEN
+        turn = Past(reply, model, None, usage, cost, "done" if is_open else status, error, began, names)
+        place = None if at is None else Branch(at[0], bytes.fromhex(at[1]), at[2])
+        sender = Sender("gateway", hint) if told is None else Sender(*told)
+        return cls(tenant, api, turn, body, place, messages, sender, is_open)
 
 
 @dataclass(slots=True)
@@ -90,30 +115,30 @@ class _JournalFile:
     handle: int
     size: int = 0
     waiting: int = 0
-    """Its entries that are not in the database yet."""
+    """Entries in it that are not in the database yet."""
     has_stored: bool = False
-    """Whether it holds entries that are in the database already."""
+    """True if it holds entries that are in the database already."""
     has_reserve: bool = False
-    """Whether room on the disk is kept with it."""
+    """True if disk space is reserved with it."""
 
     @property
     def reserve(self) -> Path:
-        """The file that keeps room on the disk."""
+        """The file that reserves disk space."""
         return self.path.with_suffix(".reserve")
 
     def make_reserve(self) -> None:
-        """Keep room on the disk, where none is kept; `OSError` where there is none."""
+        """Reserve disk space, if none is reserved; `OSError` if there is none."""
         if not self.has_reserve:
             _allocate(self.reserve, _RESERVE)
             self.has_reserve = True
 
     def drop_reserve(self) -> None:
-        """Give that room back."""
+        """Release the reserved space."""
         self.reserve.unlink(missing_ok=True)
         self.has_reserve = False
 
     def close(self, *, is_stored: bool) -> None:
-        """Let go of it; one of which everything is stored goes away."""
+        """Close the file; delete it if all its entries are stored."""
         self.drop_reserve()
         if is_stored:
             _remove(self.path, self.handle)
@@ -121,7 +146,7 @@ class _JournalFile:
             os.close(self.handle)
 
 
-class Spool:
+class Journal:
     """The journal of one gateway, in a folder with those of others."""
 
     def __init__(self, folder: Path) -> None:
@@ -129,31 +154,31 @@ class Spool:
         self._file: _JournalFile | None = None
         """The file that is written to."""
         self._places: dict[int, _JournalFile] = {}
-        """The file of each entry that waits."""
-        self._waiting: dict[int, Spooled | None] = {}
+        """The file of each waiting entry."""
+        self._waiting: dict[int, JournalEntry | None] = {}
         self._number = 0
         self._lock = threading.RLock()
-        """The loop writes entries while a thread stores older ones."""
+        """A lock, because the loop writes entries while a thread stores older ones."""
 
     @property
     def waiting(self) -> int:
         """Entries that are not in the database yet."""
         return len(self._waiting)
 
-    def put_request(self, entry: Spooled) -> int:
-        """Write a request before it goes upstream; its number.
+    def put_request(self, entry: JournalEntry) -> int:
+        """Write a request before it goes upstream; return its number.
 
-        Raises `OSError` where there is no room for it, or would be none for its answer.
+        Raises `OSError` if there is no room for it, or would be none for its answer.
         """
-        line = _line(list(_told(entry)))
+        line = entry.to_line()
         with self._lock:
-            file = self._opened()
+            file = self._open_file()
             file.make_reserve()
             return self._add(line)
 
-    def put(self, entry: Spooled) -> int:
-        """Write what came of a request; its number. Raises `OSError` where there is no room for it."""
-        line = _line(list(_told(entry)))
+    def put(self, entry: JournalEntry) -> int:
+        """Write an ended turn; return its number. Raises `OSError` if there is no room for it."""
+        line = entry.to_line()
         with self._lock:
             try:
                 return self._add(line)
@@ -163,8 +188,8 @@ class Spool:
                 self._file.drop_reserve()  # it was kept for this
                 return self._add(line)
 
-    def hold(self, entry: Spooled, number: int | None = None) -> bool:
-        """Keep an entry in memory that there is no room for, to be tried again; False where too many are kept."""
+    def hold(self, entry: JournalEntry, number: int | None = None) -> bool:
+        """Keep an entry in memory because no file has room for it, to be tried again; False if too many are kept."""
         with self._lock:
             if number is None:
                 if len(self._waiting) >= _MOST_HELD:
@@ -175,10 +200,10 @@ class Spool:
             return True
 
     def can_write(self) -> bool:
-        """Return whether the journal takes entries: some are written on trial."""
+        """Return whether the journal takes entries, by a trial."""
         with self._lock:
             try:
-                file = self._opened()
+                file = self._open_file()
                 file.make_reserve()
                 _append(file, b" " * _ROOM + b"\n")
                 os.ftruncate(file.handle, file.size)
@@ -187,7 +212,7 @@ class Spool:
             return True
 
     def done(self, number: int) -> None:
-        """Say that an entry is in the database."""
+        """Release an entry that is in the database."""
         with self._lock:
             if self._waiting.pop(number, self) is self:
                 return
@@ -204,7 +229,7 @@ class Spool:
                 self._empty(file)
 
     def tidy(self) -> None:
-        """Take entries that are in the database out of the journal; those who forget words rely on it."""
+        """Remove stored entries from the files; forgetting relies on it."""
         with self._lock:
             file = self._file
             if file is None or not file.has_stored:
@@ -214,25 +239,25 @@ class Spool:
                 return
             self._file = None  # it goes away with the last entry that waits
             try:
-                self._opened().make_reserve()
+                self._open_file().make_reserve()
                 file.drop_reserve()
             except OSError:  # there is no room for another one
                 if self._file is not None:
                     self._file.close(is_stored=True)
                 self._file = file
 
-    def keep(self, number: int, entry: Spooled) -> None:
-        """Say that an entry could not be stored, to be tried again."""
+    def keep(self, number: int, entry: JournalEntry) -> None:
+        """Keep an entry that could not be stored, to be tried again."""
         with self._lock:
             self._waiting[number] = entry
 
-    def put_aside(self, number: int, entry: Spooled, error: Exception) -> None:
-        """Say that an entry cannot be stored; it is kept apart, and not tried again."""
+    def put_aside(self, number: int, entry: JournalEntry, error: Exception) -> None:
+        """Move an entry that cannot be stored to the file for such entries; it is not tried again."""
         self._put_aside(entry, error)
         self.done(number)
 
-    def settle(self, number: int, entry: Spooled, stored: asyncio.Future[Any]) -> None:
-        """Do with an entry what has to be done now that it is stored, or is not."""
+    def settle(self, number: int, entry: JournalEntry, stored: asyncio.Future[Any]) -> None:
+        """Release, keep or put aside an entry, now that storing it has succeeded or failed."""
         error = None if stored.cancelled() else stored.exception()
         if stored.cancelled() or isinstance(error, AWAY):
             self.keep(number, entry)
@@ -242,7 +267,7 @@ class Spool:
             self.done(number)
 
     def close(self) -> None:
-        """Let go of the files; those of which everything is stored go away."""
+        """Close the files; delete those whose entries are all stored."""
         with self._lock:
             files = {id(file): file for file in (*self._places.values(), self._file) if file is not None}
             self._file = None
@@ -252,15 +277,15 @@ class Spool:
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    def _opened(self) -> _JournalFile:
-        """Return the file that is written to: a new one, locked, where there is none or it is full."""
+    def _open_file(self) -> _JournalFile:
+        """Return the file to write to: a new one, locked, if there is none or it is full."""
         if self._file is not None and self._file.size <= _FULL:
             return self._file
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         while True:
             path = self._folder / f"{int(time.time())}-{os.getpid()}-{uuid.uuid4().hex[:6]}.jsonl"
             # Another gateway may take it for one that was left behind, before it is locked; then it is made anew.
-            if (handle := _locked(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)) is not None:
+            if (handle := _open_locked(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)) is not None:
                 break
         if self._file is not None and not self._file.waiting:
             self._file.close(is_stored=True)
@@ -270,7 +295,7 @@ class Spool:
         return self._file
 
     def _add(self, line: bytes) -> int:
-        file = self._opened()
+        file = self._open_file()
         _append(file, line)
         file.size += len(line)
         file.waiting += 1
@@ -286,24 +311,24 @@ class Spool:
 
     # -- storing -------------------------------------------------------------------------------------------------------
 
-    def retry(self, store: Callable[[Spooled], None]) -> int:
-        """Store what could not be stored; how much that was. Stops where the database is still away."""
+    def retry(self, store: Callable[[JournalEntry], None]) -> int:
+        """Store the entries that were kept; return how many. Stops if the database is still away."""
         done = 0
         for number, entry in list(self._waiting.items()):
             if entry is not None:
-                self._put_aside_or(store, entry)
+                self._store_or_put_aside(store, entry)
                 self.done(number)
                 done += 1
         return done
 
-    def take_over(self, store: Callable[[Spooled], None]) -> int:
-        """Store what processes that are gone left behind; how much that was."""
+    def take_over(self, store: Callable[[JournalEntry], None]) -> int:
+        """Store the entries of processes that are gone; return how many."""
         done = 0
         for path, handle in self._left_behind():
             is_stored = False
             try:
                 for line in path.read_bytes().splitlines():
-                    done += self._stored_line(line, store)
+                    done += self._store_line(line, store)
                 is_stored = True
             finally:
                 if is_stored:
@@ -314,25 +339,25 @@ class Spool:
         return done
 
     def _left_behind(self) -> Iterator[tuple[Path, int]]:
-        """Yield the files that nobody holds, locked; ``taken`` is what an older version called those it was reading."""
+        """Yield the files that nobody holds, locked; an older version called files that it was reading ``taken``."""
         found = (path for kind in ("*.jsonl", "*.taken") for path in self._folder.glob(kind))
         for path in sorted(found) if self._folder.is_dir() else ():
             try:
-                handle = _locked(path, os.O_RDWR)
+                handle = _open_locked(path, os.O_RDWR)
             except OSError:
                 continue  # another process was quicker, or files cannot be locked here: then nobody's are touched
             if handle is not None:
                 yield path, handle
 
-    def _stored_line(self, line: bytes, store: Callable[[Spooled], None]) -> int:
+    def _store_line(self, line: bytes, store: Callable[[JournalEntry], None]) -> int:
         try:
-            entry = Spooled(*orjson.loads(line))
+            entry = JournalEntry.from_line(line)
         except (ValueError, TypeError):  # the process was killed while it wrote the last one
             return 0
-        self._put_aside_or(store, entry)
+        self._store_or_put_aside(store, entry)
         return 1
 
-    def _put_aside_or(self, store: Callable[[Spooled], None], entry: Spooled) -> None:
+    def _store_or_put_aside(self, store: Callable[[JournalEntry], None], entry: JournalEntry) -> None:
         try:
             store(entry)
         except AWAY:
@@ -340,13 +365,13 @@ class Spool:
         except (EverlongError, ValueError, TypeError, KeyError) as error:
             self._put_aside(entry, error)
 
-    def _put_aside(self, entry: Spooled, error: Exception) -> None:
+    def _put_aside(self, entry: JournalEntry, error: Exception) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._lock:
-            while (handle := _locked(self._folder / _ASIDE, os.O_RDWR | os.O_CREAT | os.O_APPEND)) is None:
+            while (handle := _open_locked(self._folder / _ASIDE, os.O_RDWR | os.O_CREAT | os.O_APPEND)) is None:
                 time.sleep(0.01)
             try:
-                os.write(handle, _line([str(error), *_told(entry)]))
+                os.write(handle, entry.to_refused_line(error))
             finally:
                 os.close(handle)
 
@@ -354,19 +379,19 @@ class Spool:
 
     @property
     def has_aside(self) -> bool:
-        """Whether entries were put aside, by this gateway or another one."""
+        """True if entries were put aside, by this gateway or another one."""
         return any(self._folder.glob("*.broken"))
 
-    def scrub(self, is_forgotten: Callable[[Spooled], bool]) -> int:
-        """Take entries that were put aside out of the journal where their words were forgotten; how many."""
+    def scrub(self, is_forgotten: Callable[[JournalEntry], bool]) -> int:
+        """Remove entries with forgotten words from those that were put aside; return how many."""
         gone = 0
         for path in sorted(self._folder.glob("*.broken")) if self._folder.is_dir() else ():
-            handle = _locked(path, os.O_RDWR)
+            handle = _open_locked(path, os.O_RDWR)
             if handle is None:
                 continue  # somebody writes or scrubs it; in a moment again
             try:
                 lines = path.read_bytes().splitlines(keepends=True)
-                left = [line for line in lines if not _is_gone(line, is_forgotten)]
+                left = [line for line in lines if not _is_forgotten_line(line, is_forgotten)]
                 gone += len(lines) - len(left)
                 if not left:
                     path.unlink()
@@ -377,21 +402,13 @@ class Spool:
         return gone
 
 
-def _told(entry: Spooled) -> Spooled:
-    return entry._replace(sender=astuple(entry.sender)) if isinstance(entry.sender, Sender) else entry
-
-
-def _line(values: list[Any]) -> bytes:
-    return dumped(values) + b"\n"
-
-
 def _write_all(handle: int, data: bytes) -> None:
     if os.write(handle, data) != len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _append(file: _JournalFile, data: bytes) -> None:
-    """Write behind what a file has, all of it or nothing: half a line would spoil the next one."""
+    """Append all of the data or nothing: half a line would spoil the next one."""
     try:
         _write_all(file.handle, data)
     except OSError:
@@ -400,7 +417,7 @@ def _append(file: _JournalFile, data: bytes) -> None:
 
 
 def _allocate(path: Path, size: int) -> None:
-    """Make a file that has its room on the disk; none where there is no room."""
+    """Make a file that occupies its space on the disk; none if there is no room."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         if sys.platform == "linux":
@@ -414,24 +431,24 @@ def _allocate(path: Path, size: int) -> None:
         os.close(handle)
 
 
-def _is_gone(line: bytes, is_forgotten: Callable[[Spooled], bool]) -> bool:
-    """Return whether an entry that was put aside holds forgotten words; one that cannot be read is kept."""
+def _is_forgotten_line(line: bytes, is_forgotten: Callable[[JournalEntry], bool]) -> bool:
+    """Return whether an entry that was put aside holds forgotten words; unreadable ones are kept."""
     try:
-        return is_forgotten(Spooled(*orjson.loads(line)[1:]))
+        return is_forgotten(JournalEntry.from_refused_line(line))
     except (ValueError, TypeError):
         return False
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Write a file anew, readable by its owner only; the old one stays where that fails."""
+    """Write a file anew, readable by its owner only; the old one stays if that fails."""
     made = path.with_suffix(".new")
     with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(data)
     made.replace(path)
 
 
-def _locked(path: Path, flags: int) -> int | None:
-    """Open and lock a file; None where somebody else has it, or has just removed it."""
+def _open_locked(path: Path, flags: int) -> int | None:
+    """Open and lock a file; None if another process has it, or has just removed it."""
     handle = os.open(path, flags, 0o600)
     is_ours = False
     try:
@@ -443,7 +460,7 @@ def _locked(path: Path, flags: int) -> int | None:
 
 
 def _is_at(handle: int, path: Path) -> bool:
-    """Return whether an open file still is the one of that name."""
+    """Return whether an open file is still the one of that name."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:
@@ -451,7 +468,7 @@ def _is_at(handle: int, path: Path) -> bool:
 
 
 def _remove(path: Path, handle: int) -> None:
-    """Delete a file that is open and locked; what is left of it for a moment is empty."""
+    """Delete an open, locked file; it is emptied first."""
     os.ftruncate(handle, 0)
     if sys.platform != "win32":
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The proof that whoever listens on a port is a gateway of this user, by a secret in a file of theirs."""
+"""The proof that a process on a port is a gateway of this user, by a secret in a file of theirs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ask() -> str:
 
 
 def secret(*, create: bool) -> bytes | None:
-    """Return the user's secret; None where there is none, or where others could have read or written it."""
+    """Return the user's secret; None if there is none, or if others could have read or written it."""
     path = data_home() / _FILE
     found = _read(path)
     if found is not None or not create:
@@ -47,7 +47,7 @@ def secret(*, create: bool) -> bytes | None:
 
 
 def prove(own: bytes, question: str, address: tuple[str, int]) -> str | None:
-    """Return the answer to a question that came in at an address; None where it is no question."""
+    """Return the answer to a question that came in at an address; None if it is no question."""
     if not _ASKED.fullmatch(question):
         return None
     return hmac.new(own, f"everlong gateway {question} {address[0]} {address[1]}".encode(), hashlib.sha256).hexdigest()
@@ -69,23 +69,23 @@ def _read(path: Path) -> bytes | None:
 
 
 SERVICE = "everlong-gateway"
-"""What ``/healthz`` calls a gateway."""
+"""The name of a gateway in the answer of ``/healthz``."""
 _PROBE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class RunningGateway:
-    """What a gateway that listens tells of itself."""
+    """The answer of a gateway that listens."""
 
     needs_key: bool
     official: frozenset[str]
     """The APIs whose requests it sends to the API's own address."""
     is_own: bool = False
-    """Whether it has proved that it is the user's own."""
+    """True if it has proved that it is the user's own."""
 
 
 def find_gateway(address: str) -> RunningGateway | None:
-    """Return the gateway that listens at an address; None where there is none."""
+    """Return the gateway that listens at an address; None if there is none."""
     try:
         parts = urlsplit(address)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -113,7 +113,7 @@ def find_gateway(address: str) -> RunningGateway | None:
 
 
 def is_gateway(address: str) -> bool:
-    """Return whether a gateway of the user's own listens at an address without TLS, and lets anybody in.
+    """Return whether a gateway of the user's own listens at an address without TLS, and needs no key.
 
     Somebody else's may read all that is sent there, the user's keys first.
     """

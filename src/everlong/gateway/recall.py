@@ -1,7 +1,7 @@
 """Recall: the tools by which a model reads back what a compaction has moved out of its window.
 
-The client never sees them: the gateway offers them, answers their calls from the store, and takes both out of what the
-client gets.
+The client never sees them: the gateway offers them, answers their calls from the store, and removes both from the
+client's answer. Each API has a `Hiding` for its streams.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.history import read_turn, recall
 from everlong.agent.tools.workspace import Workspace
 from everlong.errors import EverlongError
-from everlong.gateway.body import dumped, read_body, spliced
+from everlong.gateway.body import dump_json, read_body, splice
 
 if TYPE_CHECKING:
     from everlong.gateway.body import Draft
@@ -33,24 +33,24 @@ __all__ = [
     "HiddenTool",
     "Hiding",
     "RecallLookup",
-    "all_looked_up",
-    "answered_lookups",
+    "answer_lookups",
     "can_hide",
     "can_offer",
+    "find_lookups",
     "has_tools",
+    "hide_lookups",
     "hiding_for",
-    "lookups_in",
-    "offered",
-    "without_lookups",
+    "look_up_all",
+    "offer_tools",
 ]
 
 RECALL, READ = "everlong_recall", "everlong_read_turn"
 NAMES = frozenset({RECALL, READ})
 NO_ROOM = "[there is no room to look something up now; go on with what you have]"
 _LEAST = 30
-"""Tokens that are kept back for saying that something was cut."""
+"""Tokens that are reserved for saying that something was cut."""
 ROUNDS = 8
-"""So often a model may look something up in one turn."""
+"""Times that a model may look something up in one turn."""
 
 
 class HiddenTool(NamedTuple):
@@ -105,10 +105,10 @@ def can_offer(dialect: Dialect, draft: Draft, *, is_compacted: bool = False) -> 
 
 
 def can_hide(dialect: Dialect, draft: Draft) -> bool:
-    """Return whether a request may get hidden tools: nobody names its answer later.
+    """Return whether a request may get hidden tools: no later request names its answer.
 
-    An answer of the Responses API that the upstream stores is one that later requests may name; it would hold calls
-    that their client never saw.
+    Later requests may name an answer of the Responses API that the upstream stores; it would hold calls that their
+    client never saw.
     """
     if "functions" in draft.fields:  # what tools were called before, which cannot be had beside them
         return False
@@ -116,14 +116,14 @@ def can_hide(dialect: Dialect, draft: Draft) -> bool:
 
 
 def has_tools(draft: Draft) -> bool:
-    """Return whether a request has tools of its own, as those for titles and the like have not."""
+    """Return whether a request has tools of its own; requests for titles and the like have none."""
     start, end = draft.fields.get("tools", (0, 0))
     return draft.body[start : start + 1] == b"[" and bool(draft.body[start + 1 : end - 1].strip())
 
 
-def offered(dialect: Dialect, draft: Draft, tools: Sequence[HiddenTool] = TOOLS) -> Draft:
+def offer_tools(dialect: Dialect, draft: Draft, tools: Sequence[HiddenTool] = TOOLS) -> Draft:
     """Return a body with hidden tools behind those that it offers."""
-    own = b",".join(dumped(_schema(dialect.name, tool)) for tool in tools)
+    own = b",".join(dump_json(_schema(dialect.name, tool)) for tool in tools)
     if "tools" not in draft.fields:
         return draft.with_field("tools", b"[" + own + b"]")
     start, end = draft.fields["tools"]
@@ -144,10 +144,12 @@ def _schema(api: str, tool: HiddenTool) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def lookups_in(dialect: Dialect, answer: Mapping[str, Any], names: Set[str] = NAMES) -> tuple[list[RecallLookup], bool]:
-    """Return the calls of hidden tools in a whole answer, and whether it cannot go on with their results alone.
+def find_lookups(
+    dialect: Dialect, answer: Mapping[str, Any], names: Set[str] = NAMES
+) -> tuple[list[RecallLookup], bool]:
+    """Return the calls of hidden tools in a whole answer, and whether their results alone are not enough to go on.
 
-    That is so where the client has calls to answer too, and where the answer was cut short.
+    They are not enough if the client has calls to answer too, or if the answer was cut short.
     """
     found: list[RecallLookup] = []
     others = answer.get("status") == "incomplete"
@@ -180,7 +182,7 @@ def _calls(dialect: Dialect, answer: Mapping[str, Any]) -> list[tuple[str, str, 
     return found
 
 
-def all_looked_up(
+def look_up_all(
     store: Store,
     at: Branch,
     lookups: list[RecallLookup],
@@ -188,10 +190,10 @@ def all_looked_up(
     counter: TokenCounter,
     call: Callable[[str, Mapping[str, Any]], str] | None = None,
 ) -> dict[str, str]:
-    """Return what hidden tools answer of what was said up to a place, by call, in so many tokens together; blocks.
+    """Return the answers of hidden tools by call, from the conversation up to a place, in so many tokens; blocks.
 
-    The best of what is found comes first, so it is the end that is cut off where there is no room. ``call`` answers
-    for tools that are not the gateway's own.
+    The best results come first, so the end is cut off if there is no room. ``call`` answers for tools that are not the
+    gateway's own.
     """
     found: dict[str, str] = {}
     for number, lookup in enumerate(lookups):
@@ -229,8 +231,8 @@ def _looked_up(store: Store, at: Branch, lookup: RecallLookup) -> str:
     return text.replace("; read_turn gives the rest]", f"; {READ} gives the rest]")
 
 
-def answered_lookups(dialect: Dialect, body: bytes, answer: Mapping[str, Any], results: Mapping[str, str]) -> bytes:
-    """The body with the model's calls and their answers behind it."""
+def answer_lookups(dialect: Dialect, body: bytes, answer: Mapping[str, Any], results: Mapping[str, str]) -> bytes:
+    """Return the body with the model's calls and their answers behind it."""
     entries: list[dict[str, Any]] = []
     if dialect.name == "anthropic":
         entries.append({"role": "assistant", "content": answer.get("content")})
@@ -245,12 +247,12 @@ def answered_lookups(dialect: Dialect, body: bytes, answer: Mapping[str, Any], r
         entries.append({name: value for name, value in _message(answer).items() if value is not None})
         entries += [{"role": "tool", "tool_call_id": ident, "content": text} for ident, text in results.items()]
     read = read_body(body, dialect.list_name)
-    data = b",".join(map(dumped, entries))
-    return spliced(body, [(read.end, read.end, b"," + data if read.entries else data)])
+    data = b",".join(map(dump_json, entries))
+    return splice(body, [(read.end, read.end, b"," + data if read.entries else data)])
 
 
-def without_lookups(dialect: Dialect, answer: dict[str, Any], names: Set[str] = NAMES) -> dict[str, Any]:
-    """A whole answer without the calls of hidden tools, for a client that knows nothing of them."""
+def hide_lookups(dialect: Dialect, answer: dict[str, Any], names: Set[str] = NAMES) -> dict[str, Any]:
+    """Return a whole answer without the calls of hidden tools, of which the client knows nothing."""
     if dialect.name == "anthropic":
         kept = [block for block in answer["content"] if block.get("name") not in names]
         is_over = answer.get("stop_reason") == "tool_use" and not any(one.get("type") == "tool_use" for one in kept)
@@ -267,7 +269,7 @@ def without_lookups(dialect: Dialect, answer: dict[str, Any], names: Set[str] = 
 
 
 def _shown_items(items: list[dict[str, Any]], names: Set[str]) -> list[dict[str, Any]]:
-    """Return items without calls of hidden tools; reasoning that led to nothing else goes with them."""
+    """Return items without calls of hidden tools, and without reasoning that led to nothing else."""
     shown: list[dict[str, Any]] = []
     held: list[dict[str, Any]] = []
     for item in items:
@@ -304,7 +306,7 @@ def _read(data: bytes) -> dict[str, Any] | None:
 
 
 class Hiding(ABC):
-    """Hides the calls of the tool in the streams of one turn."""
+    """The hiding of calls of hidden tools in the streams of one turn."""
 
     def __init__(self, dialect: Dialect, names: Set[str] = NAMES) -> None:
         self._dialect = dialect
@@ -315,20 +317,20 @@ class Hiding(ABC):
         self._gathering = dialect.gathering()
 
     def take(self, chunk: bytes) -> bytes:
-        """What of a chunk goes on to the client now."""
+        """Return the part of a chunk that goes on to the client now."""
         *events, self._rest = (self._rest + chunk).replace(b"\r\n", b"\n").split(b"\n\n")
         return b"".join(self._event(event + b"\n\n") for event in events)
 
     def end(self, *, has_calls: bool = True) -> bytes:
-        """Return the end of the answer, which was held back; it may not wait for calls where it ``has_calls`` not."""
+        """Return the end of the answer, which was held back; without ``has_calls`` it must not wait for calls."""
         return b"".join(raw if has_calls else self._settled(raw) for raw in self._end) + self._rest
 
     def whole(self) -> dict[str, Any] | None:
-        """The answer with all its calls; None where it broke off."""
+        """Return the answer with all its calls; None if it broke off."""
         return self._gathering.whole()
 
     def again(self) -> None:
-        """Another answer follows, and the client takes it for a part of this one."""
+        """Prepare for another answer, which the client takes for a part of this one."""
         self._rest, self._end, self._is_first = b"", [], False
         self._gathering = self._dialect.gathering()
         self._renew()
@@ -350,7 +352,7 @@ class Hiding(ABC):
 
     @abstractmethod
     def _shown(self, raw: bytes, event: dict[str, Any]) -> bytes:
-        """What the client sees of an event."""
+        """Return the part of an event that the client sees."""
 
     def _settled(self, raw: bytes) -> bytes:
         """Return one of the last events of an answer whose only calls are hidden."""
@@ -421,7 +423,7 @@ class _OpenAIRecall(Hiding):
         if not kept:
             return b""
         changed = {**choices[0], "delta": {**delta, "tool_calls": kept}}
-        return b"data: " + dumped({**event, "choices": [changed, *choices[1:]]}) + b"\n\n"
+        return b"data: " + dump_json({**event, "choices": [changed, *choices[1:]]}) + b"\n\n"
 
     def _placed(self, fragment: dict[str, Any]) -> dict[str, Any] | None:
         index = int(fragment.get("index", 0))
@@ -488,7 +490,7 @@ class _ResponsesRecall(Hiding):
         return before
 
     def _begun(self, index: int, item: dict[str, Any]) -> bytes:
-        """Take note of an item that begins; returns the reasoning that waited for it."""
+        """Note an item that begins; return the reasoning that waited for it."""
         if index in self._hidden or index in self._places:
             return b""
         if item.get("name") in self._names:
@@ -560,9 +562,9 @@ def _data_of(raw: bytes) -> bytes:
 
 
 def _told(event: dict[str, Any]) -> bytes:
-    return b"event: " + str(event["type"]).encode() + b"\ndata: " + dumped(event) + b"\n\n"
+    return b"event: " + str(event["type"]).encode() + b"\ndata: " + dump_json(event) + b"\n\n"
 
 
 def hiding_for(dialect: Dialect, names: Set[str] = NAMES) -> Hiding:
-    """Return what hides the calls of tools of these names in the streams of an API."""
+    """Return the hiding of tools of these names in the streams of an API."""
     return _HIDINGS[dialect.name](dialect, names)

@@ -1,30 +1,24 @@
-"""The recording of requests and replies: in the journal before they go upstream, in the store soon after.
+"""The recorder: stores the requests and turns of one tenant and one API, in the threads of the `writer`.
 
-`ConversationRecorder` writes to the store from worker threads, for one tenant and one API. `Storing` decides in the
-event loop when that happens, and `Finishing` follows up on requests that have ended. A client waits for the store only
-where there is no journal, or where it is quicker than the database.
+It shares no memory with the relay (see `turn_queue`): it is given `UnstoredTurn`s and finished turns
+(`everlong.store.turns.Past`), and gives back `RecordedTurn`s. `replay` stores entries that waited in the journal while
+the database was away.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
-import time
-from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from everlong.errors import EverlongError, NotStored
+from everlong.errors import NotStored
 from everlong.gateway.auth import Refused
-from everlong.gateway.body import Read, Span, Stretch, draft_of, meant, read_body
-from everlong.gateway.conversations import BodyPlace, LiveConversation, applied_view
+from everlong.gateway.body import Read, Span, check_model, draft_of, parse_json, read_body
+from everlong.gateway.conversations import BodyPlace, LiveConversation, apply_view
 from everlong.gateway.formats import Dialect, folder_in, hint_in, is_leading, looks_aside
-from everlong.gateway.journal import AWAY, OPEN, Spool, Spooled
 from everlong.model import Node, Trace, text_of
 from everlong.store.compaction import Occasion
 from everlong.store.content import Blob, blob, encoded_in_steps
@@ -33,35 +27,31 @@ from everlong.store.tree import Branch
 from everlong.store.turns import New, Past, storable
 
 if TYPE_CHECKING:
-    from everlong.caching.misses import Miss
     from everlong.context import ContextEngine
-    from everlong.gateway.account import RequestAccount
-    from everlong.gateway.writer import Writer
+    from everlong.gateway.journal import JournalEntry
     from everlong.model import Message
-    from everlong.providers.base import Reply, Usage
     from everlong.store import Compacted, Store
-    from everlong.store.turns import End
 
 __all__ = [
-    "Added",
+    "Addition",
     "ConversationRecorder",
-    "EndedRequest",
-    "Finishing",
-    "Stored",
-    "Storing",
-    "Underway",
+    "OpenedConversation",
+    "RecordedTurn",
+    "UnstoredTurn",
     "rest_of",
     "too_much_new",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
-    """What some entries add to a conversation: their messages, and the place in the tree after each entry."""
+class Addition:
+    """The messages that new entries of a body add to a conversation, with the place in the tree after each entry."""
 
+    at: Branch
+    """The place that they follow."""
     messages: list[Message]
     branches: list[Branch]
-    """After each entry; the branch's number is that of the conversation that they follow."""
+    """The place after each entry, on the branch that they follow."""
     trace: Trace
     """The chain over the messages, from the place that they follow."""
     counts: list[int]
@@ -71,88 +61,55 @@ class Added:
     marks: list[bytes]
     """The ids by which it finds the ends of the entries."""
     beside: dict[int, tuple[Message, ...]] = field(default_factory=dict)
-    """By the number of a message what the client says with it and takes off later."""
+    """By the number of a message, the original of one from which a known addition was taken."""
     is_moving: bool = False
     """True if one of the messages is a known addition, such as a file listing that moves along with the question."""
 
     def ends_message(self, number: int) -> bool:
-        """Return whether a message ends with an entry, counted from 0; one inside of a message is no place to go on."""
+        """Return whether a message ends with an entry, counted from 0; only there can a conversation go on."""
         return self.counts[number] > (self.counts[number - 1] if number else 0)
 
     @property
     def last(self) -> Message | None:
-        """Who speaks last; None where nobody does."""
+        """The role of the last message; None if there are no messages."""
         return {"role": self.messages[-1]["role"]} if self.messages else None
 
 
-@dataclass(frozen=True, slots=True)
-class EndedRequest:
-    """How a request ended."""
+class OpenedConversation(NamedTuple):
+    """A conversation that was looked up in the store, and stored as far as it was not known."""
 
-    reply: Reply | None = None
-    error: str | None = None
-    is_cut: bool = False
-    """Whether the client hung up."""
-    cost: float = 0.0
-    """US dollars."""
-    partial: Message | None = None
-    """The part of a cancelled or broken reply that arrived."""
-    miss: Miss | None = None
-    """What it did not read from the provider's cache, and why."""
-    is_audited: bool = False
-    """Whether it was sent as it came, whatever the gateway would have done."""
-    before: tuple[Usage, ...] = ()
-    """What answers have used that only looked something up, the first one first."""
+    read: Read
+    conversation: LiveConversation
+    places: dict[int, BodyPlace]
+    """The places after its entries, by their number."""
+    reported: tuple[int, int] | None
+    """The depth of its last answered request, and the tokens that the API counted in it."""
 
-    @property
-    def used(self) -> Usage | None:
-        """Everything that was used for it; None where that is not known."""
-        return None if self.reply is None else sum(self.before, self.reply.usage)
 
-    @property
-    def sent_tokens(self) -> int:
-        """Tokens of the prompt as the client has it, without what was looked up."""
-        first = self.before[0] if self.before else None if self.reply is None else self.reply.usage
-        return 0 if first is None else first.prompt_tokens
+class UnstoredTurn(NamedTuple):
+    """A request of a known conversation, on its way into the store."""
 
-    @property
-    def status(self) -> End:
-        """How the turn is marked."""
-        return "done" if self.reply is not None else "cancelled" if self.is_cut else "failed"
+    conversation: LiveConversation
+    """A copy (`LiveConversation.to_store`), which the recorder may change."""
+    read: Read
+    new: Addition | None
+    """The messages to store; None if they are stored already."""
 
-    @property
-    def message(self) -> Message | None:
-        """The reply, or the part of it that arrived."""
-        return self.partial if self.reply is None else self.reply.message
 
-    @property
-    def usage(self) -> dict[str, Any] | None:
-        """What it used."""
-        used = self.used
-        if used is None:
-            return None
-        missed = {} if self.miss is None else {"cache_miss": self.miss.to_dict()}
-        audited = {"audited": True} if self.is_audited else {}
-        looked_up = {"sent_tokens": self.sent_tokens} if self.before else {}
-        return {**used.to_dict(), **looked_up, **missed, **audited}
+class RecordedTurn(NamedTuple):
+    """The result of storing a turn."""
 
-    def past(self, session: str | None, model: str | None, began: float, names: Sequence[str] = ()) -> Past:
-        """The whole turn."""
-        return Past(
-            self.message,
-            model=model,
-            session=session,
-            usage=self.usage,
-            cost=self.cost,
-            status=self.status,
-            error=self.error,
-            began=began,
-            names=names,
-        )
+    number: int
+    branch: Branch
+    """The place of the request."""
+    conversation: LiveConversation | None = None
+    """The conversation at its new place, if the request was placed anew; see `LiveConversation.move_to`."""
+    reply: bytes | None = None
+    """The id of the reply to a conversation's first request."""
 
 
 class ConversationRecorder:
-    """Keeps the conversations of one tenant that come in by one API."""
+    """Stores the conversations of one tenant that come in by one API."""
 
     def __init__(self, store: Store, dialect: Dialect) -> None:
         self.store = store
@@ -160,15 +117,18 @@ class ConversationRecorder:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def added(self, entries: Sequence[Span], at: Branch | None, last: Message | None, mark: bytes = b"") -> Added:
-        """Read entries that follow a place, which the client finds by an id; nothing is stored."""
+    def read_entries(
+        self, entries: Sequence[Span], at: Branch | None, last: Message | None, mark: bytes = b""
+    ) -> Addition:
+        """Return what entries add to the conversation at a place, which the client finds by a mark; stores nothing."""
         store = self.store
         messages: list[Message] = []
         counts: list[int] = []
         for said in self.dialect.said([entry.value for entry in entries], last):
             messages += said
             counts.append(len(messages))
-        start = at.node if at is not None else store.chain.root()
+        root = store.chain.root()
+        start = at or Branch(0, root.id, root.depth)
         known = store.stateless.known_additions
         beside: dict[int, tuple[Message, ...]] = {}
         if at is not None and messages and known:
@@ -177,93 +137,72 @@ class ConversationRecorder:
                 beside[len(messages) - 1] = (messages[-1],)
                 messages[-1] = lasting
         is_moving = at is not None and any(known.is_moving(store.cleaned(one)) for one in messages)
-        trace = store.chain.trace(map(store.cleaned, messages), start)
-        mark = mark or start.id
-        ids = trace.ids if mark == start.id else store.chain.rechain(messages, trace, mark)
-        number = at.id if at is not None else 0
+        trace = store.chain.trace(map(store.cleaned, messages), start.node)
+        mark = mark or start.head
+        ids = trace.ids if mark == start.head else store.chain.rechain(messages, trace, mark)
         ends = [trace.ends[count - 1] if count else 0 for count in counts]
-        places = [Branch(number, trace.ids[end - 1] if end else start.id, start.depth + end) for end in ends]
+        places = [Branch(start.id, trace.ids[end - 1] if end else start.head, start.depth + end) for end in ends]
         marks = [ids[end - 1] if end else mark for end in ends]
-        return Added(messages, places, trace, counts, mark, marks, beside, is_moving)
+        return Addition(start, messages, places, trace, counts, mark, marks, beside, is_moving)
 
-    def glanced(self, read: Read) -> tuple[LiveConversation, Added]:
-        """A whole body as a conversation by itself; nothing is stored, and nobody is asked."""
+    def read_conversation(self, read: Read) -> tuple[LiveConversation, Addition]:
+        """Return a whole body as a conversation by itself; neither reads nor writes the database."""
         lead = 0
         while lead < len(read.entries) and is_leading(read.entries[lead].value):
             lead += 1
-        new = self.added(read.entries[lead:], None, None)
+        new = self.read_entries(read.entries[lead:], None, None)
         depths = array("Q", [*(0 for _ in range(lead)), *(place.depth for place in new.branches)])
         ends = array("Q", [entry.end for entry in read.entries])
-        root = self.store.chain.root()
-        branch = new.branches[-1] if new.branches else Branch(0, root.id, root.depth)
+        branch = new.branches[-1] if new.branches else new.at
         return LiveConversation(read.beginning(), lead, ends, depths, branch, new.last), new
 
-    # -- writing -------------------------------------------------------------------------------------------------------
+    # -- storing requests ----------------------------------------------------------------------------------------------
 
-    def opened(
+    def look_up(self, given: Read | bytes, sender: Sender, most_new: int) -> OpenedConversation:
+        """Store a whole body and return its conversation; one that comes as bytes is large, and read here.
+
+        Raises:
+            BrokenBody: the body cannot be read.
+            Refused: more than ``most_new`` blocks of a large body are not stored yet.
+        """
+        read = read_body(given, self.dialect.list_name) if isinstance(given, bytes) else given
+        check_model(read.field("model"))
+        conversation, places = self.open_conversation(read, sender, most_new if read is not given else None)
+        return OpenedConversation(read, conversation, places, self.last_reported(conversation))
+
+    def open_conversation(
         self, read: Read, sender: Sender | None = None, most_new: int | None = None
     ) -> tuple[LiveConversation, dict[int, BodyPlace]]:
-        """Store what a whole body says; its conversation, and the places after its entries.
+        """Store the messages of a whole body; return its conversation, and the places after its entries.
 
         Raises:
             Refused: more than ``most_new`` of its blocks are not stored yet; others would have to wait for them.
         """
         if most_new is not None and len(read.entries) > most_new and not self._is_known(read):
             raise too_much_new(most_new)
-        line, new = self.glanced(read)
+        conversation, new = self.read_conversation(read)
         if most_new is not None and self.store.stateless.count_unknown(new.trace) > most_new:
             raise too_much_new(most_new)
-        sender = self._described(read, line, new, sender or Sender())
+        sender = self._describe(read, conversation, new, sender or Sender())
         placed = self.store.stateless.place(
-            StatelessRequest(new.messages, new.trace, sender, self._preamble(read, line))
+            StatelessRequest(new.messages, new.trace, sender, self._preamble(read, conversation))
         )
-        self.put(line, new, placed)
-        line.hint, line.sender, line.rest = sender.session, sender, rest_of(read)
+        _put(conversation, new, placed)
+        conversation.hint, conversation.sender, conversation.rest = sender.session, sender, rest_of(read)
         if self.view_in_force(placed.at) is not None:
-            line.view = applied_view(self.store, self.dialect, line)
-        return line, self.places(line, new, placed, line.lead)
+            conversation.view = apply_view(self.store, self.dialect, conversation)
+        return conversation, _places(conversation, new, placed)
 
     def _is_known(self, read: Read) -> bool:
-        """Return whether some conversation begins as a body does."""
+        """Return whether a stored conversation begins with the same message as a body."""
         first = next((entry for entry in read.entries if not is_leading(entry.value)), None)
-        trace = None if first is None else self.added([first], None, None).trace
+        trace = None if first is None else self.read_entries([first], None, None).trace
         return trace is not None and self.store.stateless.count_unknown(trace) < len(trace.ids)
 
-    def gone_on(self, line: LiveConversation, read: Read, at: Branch, new: Added) -> Placed:
-        """Store what a known conversation has gone on by, on another one where it has gone on differently."""
-        sender = line.sender or Sender(session=line.hint)
-        messages = [*new.messages]
-        trace = new.trace
-        if new.beside:  # as it came: what is taken off it is decided in the transaction
-            messages[-1] = new.beside[len(messages) - 1][0]
-            trace = self.store.chain.trace(map(self.store.cleaned, messages), at.node)
-        ids = trace.ids if new.mark == at.head else self.store.chain.rechain(messages, trace, new.mark)
-        asked = StatelessRequest(
-            messages, Trace(ids, trace.blocks, trace.ends), sender, self._preamble(read, line), at, new.mark
-        )
-        return self.store.stateless.place(asked)
-
-    def put(self, line: LiveConversation, new: Added, placed: Placed) -> None:
-        """Note in a conversation where the entries of a request came to stand."""
-        line.branch, line.session, line.session_branch = placed.at, placed.session, placed.at.id
-        line.mark, line.opened = placed.mark, placed.opened
-        first = len(line.ends) - len(new.counts)
-        low = line.depths[first - 1] if first else 0
-        for number, count in enumerate(new.counts):
-            line.depths[first + number] = placed.depths[count - 1] if count else low
-
-    def places(self, line: LiveConversation, new: Added, placed: Placed, before: int) -> dict[int, BodyPlace]:
-        """Return the places after the entries of a request by their number, counted from 1."""
-        found: dict[int, BodyPlace] = {}
-        for number, (count, mark) in enumerate(zip(new.counts, new.marks, strict=True), before + 1):
-            at = placed.ends[count - 1] if count and new.ends_message(number - before - 1) else None
-            if at is not None:
-                found[number] = BodyPlace(line, number, Branch(placed.at.id, at.head, at.depth), mark)
-        return found
-
-    def _preamble(self, read: Read, line: LiveConversation) -> Blob | None:
-        """Return the system messages and tools that a request is sent with, as they are stored."""
-        leading = [meant(read.body[slice(*place)]) for place in _leading_places(read, line)]
+    def _preamble(self, read: Read, conversation: LiveConversation) -> Blob | None:
+        """Return the system messages and tools of a request, as they are stored."""
+        draft = draft_of(read.body, read, conversation.ends)
+        leading = [parse_json(read.body[slice(*draft.entry(number))]) for number in range(conversation.lead)]
         system = [self.store.cleaned(one) for one in [*self.dialect.system_of(read), *leading]]
         tools = read.field("tools")
         if not system and not tools:
@@ -271,11 +210,11 @@ class ConversationRecorder:
         told = {"system": system, "tools": tools if isinstance(tools, list) and tools else None}
         return blob(self.store.tenant, encoded_in_steps(told))
 
-    def _described(self, read: Read, line: LiveConversation, new: Added, sender: Sender) -> Sender:
-        """Say more about who sends a whole body, from what it says."""
+    def _describe(self, read: Read, conversation: LiveConversation, new: Addition, sender: Sender) -> Sender:
+        """Return the sender of a whole body, with what the body itself tells about it."""
         system = "\n".join(
             text_of(one)
-            for one in [*self.dialect.system_of(read), *(entry.value for entry in read.entries[: line.lead])]
+            for one in [*self.dialect.system_of(read), *(entry.value for entry in read.entries[: conversation.lead])]
         )
         return replace(
             sender,
@@ -290,170 +229,218 @@ class ConversationRecorder:
             ),
         )
 
-    def last_reported(self, line: LiveConversation) -> tuple[int, int] | None:
-        """Return how deep the last answered request of a conversation reached, and the tokens the API counted in it."""
+    # -- storing turns -------------------------------------------------------------------------------------------------
+
+    def record(self, unstored: UnstoredTurn, turn: Past, *, is_open: bool) -> RecordedTurn:
+        """Store a request with its turn; of one that ``is_open``, the upstream has not answered yet."""
+        conversation, read, new = unstored
+        moved = None
+        if new is not None:
+            if not is_open and conversation.session is not None:
+                followed = self._follow(conversation, new, replace(turn, session=conversation.session))
+                if followed is not None:  # nearly always
+                    branch, number = followed
+                    return RecordedTurn(number, branch)
+            moved = conversation
+            self._place_again(conversation, read, new)
+        branch, session = conversation.branch, conversation.session
+        if is_open:
+            number = self.store.turns.begin(branch, model=turn.model, session=session, began=turn.began).id
+            return RecordedTurn(number, branch, moved)
+        number = self.store.turns.whole(branch, replace(turn, session=session))
+        # With the reply's id, the second request of the conversation need not be looked up.
+        reply = self._reply_of(conversation, number) if branch.depth <= conversation.opened else None
+        return RecordedTurn(number, branch, moved, reply)
+
+    def finish_turn(self, number: int, turn: Past) -> None:
+        """Store the end of a turn that was open."""
+        self.store.turns.finish(
+            number,
+            turn.reply,
+            usage=turn.usage,
+            cost=turn.cost,
+            status=turn.status,
+            error=turn.error,
+            names=turn.names,
+        )
+
+    def _follow(self, conversation: LiveConversation, new: Addition, turn: Past) -> tuple[Branch, int] | None:
+        """Store new messages with their turn in one step; None if the conversation has also gone on differently."""
+        mark = None if new.mark == new.at.head else new.mark
+        added = New(new.messages, new.trace, mark, new.beside)
+        return self.store.turns.follow(new.at, added, turn, view=conversation.view_id)
+
+    def _place_again(self, conversation: LiveConversation, read: Read, new: Addition) -> None:
+        """Store new messages wherever they belong, and note that place and its view in the conversation."""
+        before = conversation.branch.id
+        try:
+            _put(conversation, new, self.store_addition(conversation, read, new))
+        except NotStored:  # the message that they follow could not be stored, or not yet
+            whole, _ = self.open_conversation(read_body(read.body, self.dialect.list_name), conversation.sender)
+            conversation.branch, conversation.mark, conversation.depths = whole.branch, whole.mark, whole.depths
+            conversation.session, conversation.session_branch = whole.session, whole.session_branch
+        if conversation.branch.id != before or self.view_in_force(conversation.branch) != conversation.view_id:
+            # It goes on apart from where it came from, or another replica has compacted it meanwhile.
+            conversation.view = apply_view(self.store, self.dialect, conversation)
+
+    def store_addition(self, conversation: LiveConversation, read: Read, new: Addition) -> Placed:
+        """Store new messages of a known conversation, on another branch if it has gone on differently."""
+        sender = conversation.sender or Sender(session=conversation.hint)
+        messages = [*new.messages]
+        trace = new.trace
+        if new.beside:  # in its original form: the transaction decides what is taken off it
+            messages[-1] = new.beside[len(messages) - 1][0]
+            trace = self.store.chain.trace(map(self.store.cleaned, messages), new.at.node)
+        ids = trace.ids if new.mark == new.at.head else self.store.chain.rechain(messages, trace, new.mark)
+        preamble = self._preamble(read, conversation)
+        chain = Trace(ids, trace.blocks, trace.ends)
+        return self.store.stateless.place(StatelessRequest(messages, chain, sender, preamble, new.at, new.mark))
+
+    def _reply_of(self, conversation: LiveConversation, number: int) -> bytes | None:
+        """Return the id of a turn's reply, if it stands in the conversation in which the turn was begun."""
+        found = self.store.turns.get(number)
+        is_here = (found.branch, found.node, found.session) == (
+            conversation.branch.id,
+            conversation.branch.head,
+            conversation.session,
+        )
+        return found.echo_node if found.status == "done" and is_here else None
+
+    # -- replaying the journal -----------------------------------------------------------------------------------------
+
+    def replay(self, entry: JournalEntry) -> None:
+        """Store a turn that waited in the journal; one that is stored already is not stored twice."""
+        turn = entry.turn
+        if not entry.is_open and (number := self._open_turn(turn)) is not None:
+            self.finish_turn(number, turn)
+            return
+        branch, session = self._place_of(entry)
+        known = "SELECT id, status FROM turn WHERE depth = ? AND node = ? AND ts = ?"
+        if (row := self._first(known, branch.depth, branch.head, turn.began)) is not None:
+            if row[1] == "open" and not entry.is_open:  # its beginning was stored, and its end was not
+                self.finish_turn(row[0], turn)
+        elif entry.is_open:
+            self.store.turns.begin(branch, model=turn.model, session=session or None, began=turn.began)
+        else:
+            self.store.turns.whole(branch, replace(turn, session=session))
+
+    def _open_turn(self, turn: Past) -> int | None:
+        """Return the number of the open turn that an earlier entry of the same request began."""
+        known = "SELECT id FROM turn WHERE tenant = ? AND status = 'open' AND ts = ?"
+        rows = self._all(known, self.store.tenant, turn.began)
+        return rows[0][0] if len(rows) == 1 else None
+
+    def _place_of(self, entry: JournalEntry) -> tuple[Branch, str]:
+        """Store the messages of an entry's request; return their place and session."""
+        if entry.body is not None:
+            read = read_body(entry.body.encode(), self.dialect.list_name)
+            conversation, _ = self.open_conversation(read, entry.sender)
+            return conversation.branch, conversation.session or ""
+        given = entry.at
+        if given is None:
+            raise NotStored("an entry of the journal names no place in a conversation")
+        row = self._first("SELECT branch, mark FROM node WHERE id = ? AND tenant = ?", given.head, self.store.tenant)
+        if row is None and given.depth:
+            raise NotStored(f"the message {given.head.hex()} that an entry of the journal follows is not stored")
+        at = given if row is None else Branch(row[0], given.head, given.depth)
+        mark = at.head if row is None or row[1] is None else bytes(row[1])
+        trace = self.store.chain.trace(map(self.store.cleaned, entry.messages), Node(mark, at.depth))
+        request = StatelessRequest(list(entry.messages), trace, entry.sender, None, at, mark)
+        placed = self.store.stateless.place(request)
+        return placed.at, placed.session
+
+    # -- compacting ----------------------------------------------------------------------------------------------------
+
+    def last_reported(self, conversation: LiveConversation) -> tuple[int, int] | None:
+        """Return the depth of the last answered request of a conversation, and the tokens the API counted in it."""
         turns = "SELECT depth, usage, view_id FROM turn WHERE branch = ? AND depth <= ? AND status = 'done'"
-        row = self._first(f"{turns} ORDER BY depth DESC, id DESC LIMIT 1", line.branch.id, line.branch.depth)
-        view = None if line.view is None else line.view.view_id
-        if row is None or row[1] is None or row[2] != view:
+        at = conversation.branch
+        row = self._first(f"{turns} ORDER BY depth DESC, id DESC LIMIT 1", at.id, at.depth)
+        if row is None or row[1] is None or row[2] != conversation.view_id:
             return None
         usage = json.loads(row[1])
         tokens = usage.get("sent_tokens") or usage.get("prompt_tokens")
         return (row[0], tokens) if tokens else None
 
     def view_in_force(self, at: Branch) -> int | None:
-        """The view that a branch points at."""
+        """Return the id of a branch's view; None if everything is sent as it came."""
         row = self._first("SELECT view_id FROM branch WHERE id = ?", at.id)
         return None if row is None else row[0]
 
-    def begun(self, line: LiveConversation, model: str | None, began: float) -> int:
-        """Say that a request has gone out; the number of its turn."""
-        return self.store.turns.begin(line.branch, model=model, session=line.session, began=began).id
-
-    def finished(self, turn: int, ended: EndedRequest, names: Sequence[str] = ()) -> None:
-        """Say what became of it."""
-        self.store.turns.finish(
-            turn,
-            ended.message,
-            usage=ended.usage,
-            cost=ended.cost,
-            status=ended.status,
-            error=ended.error,
-            names=names,
-        )
-
-    def recorded(self, line: LiveConversation, past: Past) -> int:
-        """Store a request that is over already; the number of its turn."""
-        return self.store.turns.whole(line.branch, past)
-
-    def reply_of(self, line: LiveConversation, turn: int) -> bytes | None:
-        """Return the id of a turn's reply, where it has its place in the conversation that it was asked in."""
-        found = self.store.turns.get(turn)
-        is_here = (found.branch, found.node, found.session) == (line.branch.id, line.branch.head, line.session)
-        return found.echo_node if found.status == "done" and is_here else None
-
-    def followed(self, line: LiveConversation, at: Branch, new: Added, past: Past) -> tuple[Branch, int] | None:
-        """Store what a conversation has gone on by, with its turn; None where it has gone on in another way as well."""
-        view = line.view.view_id if line.view is not None else None
-        mark = None if new.mark == at.head else new.mark
-        return self.store.turns.follow(at, New(new.messages, new.trace, mark, new.beside), past, view=view)
-
-    def replayed(self, entry: Spooled) -> None:
-        """Store what had to wait for the database."""
-        if entry.status != OPEN and (number := self._open_turn(entry)) is not None:
-            self._finish_open(number, entry)
-            return
-        branch, session = self._place_of(entry)
-        known = "SELECT id, status FROM turn WHERE depth = ? AND node = ? AND ts = ?"
-        if (row := self._first(known, branch.depth, branch.head, entry.began)) is not None:
-            if row[1] == OPEN and entry.status != OPEN:  # it was begun, and what came of it was not stored
-                self._finish_open(row[0], entry)
-            return
-        if entry.status == OPEN:
-            self.store.turns.begin(branch, model=entry.model, session=session or None, began=entry.began)
-            return
-        past = Past(
-            entry.reply,
-            model=entry.model,
-            session=session,
-            usage=entry.usage,
-            cost=entry.cost,
-            status=entry.status,  # type: ignore[arg-type]  # as it was written
-            error=entry.error,
-            began=entry.began,
-            names=entry.names,
-        )
-        self.store.turns.whole(branch, past)
-
-    def _open_turn(self, entry: Spooled) -> int | None:
-        """Return the turn that an earlier entry of the same request has begun."""
-        known = "SELECT id FROM turn WHERE tenant = ? AND status = 'open' AND ts = ?"
-        rows = self._all(known, self.store.tenant, entry.began)
-        return rows[0][0] if len(rows) == 1 else None
-
-    def _finish_open(self, number: int, entry: Spooled) -> None:
-        self.store.turns.finish(
-            number,
-            entry.reply,
-            usage=entry.usage,
-            cost=entry.cost,
-            status=entry.status,  # type: ignore[arg-type]  # as it was written
-            error=entry.error,
-            names=entry.names,
-        )
-
-    def _place_of(self, entry: Spooled) -> tuple[Branch, str]:
-        """Where the request of an entry stands, with its messages stored, and its session."""
-        sender = entry.sent_by
-        if entry.body is not None:
-            line, _ = self.opened(read_body(entry.body.encode(), self.dialect.list_name), sender)
-            return line.branch, line.session or ""
-        if entry.at is None:
-            raise NotStored("an entry of the spool says nowhere where it belongs")
-        given = Branch(entry.at[0], bytes.fromhex(entry.at[1]), entry.at[2])
-        row = self._first("SELECT branch, mark FROM node WHERE id = ? AND tenant = ?", given.head, self.store.tenant)
-        if row is None and given.depth:
-            raise NotStored(f"the message {entry.at[1]} that an entry of the spool follows is not there")
-        at = given if row is None else Branch(row[0], given.head, given.depth)
-        mark = at.head if row is None or row[1] is None else bytes(row[1])
-        start = Node(mark, at.depth)
-        trace = self.store.chain.trace(map(self.store.cleaned, entry.messages), start)
-        placed = self.store.stateless.place(StatelessRequest(list(entry.messages), trace, sender, None, at, mark))
-        return placed.at, placed.session
-
-    # -- compacting ----------------------------------------------------------------------------------------------------
-
-    def catch_up(self, line: LiveConversation) -> bool:
-        """Put the view in force into a conversation that has an older one, or none; whether there was another."""
-        if self.view_in_force(line.branch) in {None, line.view.view_id if line.view is not None else None}:
+    def catch_up(self, conversation: LiveConversation) -> bool:
+        """Put the view in force into a conversation that has an older one, or none; return whether it has changed."""
+        before = conversation.view_id
+        if self.view_in_force(conversation.branch) in {None, before}:
             return False
-        before, line.view = line.view, applied_view(self.store, self.dialect, line)
-        if line.session is not None:  # which has gone on in a child
-            line.session = self._session_at(line.branch)
-        return line.view is not None and (before is None or before.view_id != line.view.view_id)
+        conversation.view = apply_view(self.store, self.dialect, conversation)
+        if conversation.session is not None:  # which has gone on in a child
+            conversation.session = self._session_at(conversation.branch)
+        return conversation.view_id not in {None, before}
+
+    def newest_place(self, conversation: LiveConversation) -> Branch:
+        """Return the place that the requests of a conversation have reached by now."""
+        at = conversation.branch
+        row = self._first("SELECT MAX(depth) FROM turn WHERE branch = ?", at.id)
+        depth = at.depth if row is None or row[0] is None else max(row[0], at.depth)
+        return at if depth == at.depth else self.store.branch(at.id, depth)
+
+    def compact(
+        self,
+        conversation: LiveConversation,
+        engine: ContextEngine,
+        occasion: Occasion,
+        at: Branch | None = None,
+        **options: Any,
+    ) -> Compacted:
+        """Have an engine compact a conversation, here or further on, and put the new view into it."""
+        session = conversation.session if at is None else self._session_at(at)
+        done = self.store.compact(at or conversation.branch, engine, occasion, roll_over=session, **options)
+        if done.child is not None:
+            conversation.session = done.child
+        conversation.view = apply_view(self.store, self.dialect, conversation)
+        return done
 
     def _session_at(self, at: Branch) -> str | None:
         """Return the session that a place is in now."""
         with self.store.database.read() as connection:
             return self.store.stateless.session_at(connection, at.id, at.depth)
 
-    def newest(self, line: LiveConversation) -> Branch:
-        """Return how far the requests of a conversation have come by now."""
-        row = self._first("SELECT MAX(depth) FROM turn WHERE branch = ?", line.branch.id)
-        depth = line.branch.depth if row is None or row[0] is None else max(row[0], line.branch.depth)
-        return line.branch if depth == line.branch.depth else self.store.branch(line.branch.id, depth)
-
-    def compacted(
-        self,
-        line: LiveConversation,
-        engine: ContextEngine,
-        occasion: Occasion,
-        at: Branch | None = None,
-        **options: Any,
-    ) -> Compacted:
-        """Have an engine compact a conversation, here or further on, and put the view into the form of the API."""
-        session = line.session if at is None else self._session_at(at)
-        done = self.store.compact(at or line.branch, engine, occasion, roll_over=session, **options)
-        if done.child is not None:
-            line.session = done.child
-        line.view = applied_view(self.store, self.dialect, line)
-        return done
-
     def _first(self, statement: str, *values: Any) -> Any:
-        """The first row of a statement."""
+        """Return the first row of a statement; None if there is none."""
         rows = self._all(statement, *values)
         return rows[0] if rows else None
 
     def _all(self, statement: str, *values: Any) -> Sequence[Any]:
-        """The rows of a statement; in plain SQL, because it is run with every request."""
+        """Return the rows of a statement; in plain SQL, because it runs with every request."""
         database = self.store.database
         with database.read() as connection:
             rows: Sequence[Any] = database.backend.run(connection, database.sql(statement), values).fetchall()
         return rows
 
 
+def _put(conversation: LiveConversation, new: Addition, placed: Placed) -> None:
+    """Note in a conversation where the entries of a request were stored."""
+    conversation.branch, conversation.session, conversation.session_branch = placed.at, placed.session, placed.at.id
+    conversation.mark, conversation.opened = placed.mark, placed.opened
+    first = len(conversation.ends) - len(new.counts)
+    low = conversation.depths[first - 1] if first else 0
+    for number, count in enumerate(new.counts):
+        conversation.depths[first + number] = placed.depths[count - 1] if count else low
+
+
+def _places(conversation: LiveConversation, new: Addition, placed: Placed) -> dict[int, BodyPlace]:
+    """Return the places after the entries of a whole body by their number, counted from 1."""
+    found: dict[int, BodyPlace] = {}
+    for number, (count, mark) in enumerate(zip(new.counts, new.marks, strict=True)):
+        at = placed.ends[count - 1] if count and new.ends_message(number) else None
+        if at is not None:
+            last = conversation.lead + number + 1
+            found[last] = BodyPlace(conversation, last, Branch(placed.at.id, at.head, at.depth), mark)
+    return found
+
+
 def too_much_new(most: int) -> Refused:
-    """Return the refusal of a request that brings more at once than others can wait for."""
+    """Return the refusal of a request that brings more new blocks at once than others can wait for."""
     said = f"more than {most:,} blocks (messages, or parts of them) of this request are new, which is the most at once"
     return Refused(413, f"{said}; gateway.new_blocks says how many may come", close=True)
 
@@ -463,300 +450,3 @@ def rest_of(read: Read) -> bytes:
     places = (read.after.get(name) for name in ("system", "instructions", "tools"))
     told = b"\0".join(b"" if place is None else read.body[slice(*place)] for place in places)
     return sha256(told).digest()
-
-
-def _leading_places(read: Read, line: LiveConversation) -> list[Stretch]:
-    """Return where the system entries at the beginning of a body stand."""
-    draft = draft_of(read.body, read, line.ends)
-    return [draft.entry(number) for number in range(line.lead)]
-
-
-T = TypeVar("T")
-W = TypeVar("W")
-U = TypeVar("U", bound="Underway")
-
-_CATCH_UP_SECONDS = 1.0
-"""Longer than this nobody waits for a database that is slow or away."""
-_PATIENCE = 0.1
-"""Seconds after which a request is stored though nothing has come of it yet."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Underway:
-    """A request of which it is not stored yet what came of it."""
-
-    turn: asyncio.Future[int] | None = None
-    """The number of its turn, once it is begun."""
-    began: float = field(default_factory=time.time)
-    timer: asyncio.TimerHandle | None = None
-    noted: int | None = None
-    """The number of its entry in the journal, from before it went upstream."""
-
-    is_large: bool = False
-    """True if so much is written about it that others would notice."""
-
-    @property
-    def weight(self) -> int:
-        """Bytes that it keeps in memory until it is stored, about."""
-        return 0
-
-
-class Stored(NamedTuple, Generic[T]):
-    """What storing a request came to: the number of its turn, and what else whoever stored it wants to know."""
-
-    turn: int
-    also: T
-
-
-class Storing(ABC, Generic[U, T]):
-    """Stores the requests of one tenant by one API."""
-
-    def __init__(self, writer: Writer, spool: Spool) -> None:
-        self._writer = writer
-        self._spool = spool
-        self._unsettled: set[asyncio.Future[Any]] = set()
-        """Futures of finished requests that are not stored yet."""
-        self._late: set[asyncio.Future[Any]] = set()
-        """Those of them that came to their end before it was stored that they had begun."""
-
-    # -- what a request is ---------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def _lane(self, one: U) -> int:
-        """What requests have in common that are stored one after the other."""
-
-    @abstractmethod
-    def _entry(self, one: U, ended: EndedRequest) -> Spooled:
-        """What is written down of a request, and from which it can be stored later; without secrets."""
-
-    @abstractmethod
-    def _work(self, one: U, ended: EndedRequest | None) -> Callable[[], Stored[T]]:
-        """What stores a request, in the writer's thread: as a turn that is begun, or one that is over."""
-
-    @abstractmethod
-    def _end(self, one: U, turn: int, ended: EndedRequest) -> None:
-        """Say what became of a turn that was begun; in the writer's thread."""
-
-    @abstractmethod
-    def _settled(self, one: U, stored: Stored[T] | None, *, is_away: bool) -> None:
-        """Hear that a request was stored; or that it was not, because the database is away or for another reason."""
-
-    def _is_stored(self, one: U) -> bool:
-        """Return whether the words of a request are in the database."""
-        return one.turn is not None and one.turn.done() and not one.turn.cancelled() and one.turn.exception() is None
-
-    # -- storing -------------------------------------------------------------------------------------------------------
-
-    async def note(self, one: U) -> None:
-        """See to it that a request is in the journal or in the database before it goes upstream.
-
-        Raises:
-            EverlongError: neither takes it.
-            OSError: as above.
-        """
-        if self._is_stored(one):
-            return
-        try:
-            one.noted = await self._apart(one, lambda: self._spool.put_request(self._open_entry(one)))
-        except OSError:
-            await self.begin(one)
-
-    def _open_entry(self, one: U) -> Spooled:
-        return self._entry(one, EndedRequest())._replace(status=OPEN, error=None)
-
-    @staticmethod
-    async def _apart(one: U, work: Callable[[], W]) -> W:
-        """Do something about a request: in another thread where it is large."""
-        return await asyncio.to_thread(work) if one.is_large else work()
-
-    def turn_away(self, one: U) -> None:
-        """Forget a request that is not passed on."""
-        if one.timer is not None:
-            one.timer.cancel()
-            one.timer = None
-
-    def hold(self, one: U, ended: EndedRequest) -> bool:
-        """Keep in memory what became of a request, where nothing else takes it; False where too much is kept."""
-        return self._spool.hold(self._entry(one, ended), one.noted)
-
-    def _watch(self, one: U) -> None:
-        """Store a request that takes its time before anything has come of it."""
-        one.timer = asyncio.get_running_loop().call_later(_PATIENCE, self._overdue, one)
-
-    def _overdue(self, one: U) -> None:
-        self.begin(one)
-
-    def begin(self, one: U) -> asyncio.Future[int]:
-        """Store a request before anything has come of it."""
-        return one.turn if one.turn is not None else self._store(one, None)
-
-    async def finish(self, one: U, ended: EndedRequest) -> asyncio.Future[Any]:
-        """Write down what became of a request, and see to it that it gets into the store.
-
-        It is in the journal when this returns, so that nobody has to wait for what it returns; `OSError` says that the
-        journal cannot be written.
-        """
-        entry = await self._apart(one, lambda: self._entry(one, ended))
-        number = await self._apart(one, lambda: self._spool.put(entry))
-        self._drop_note(one)
-        stored = self.finish_in_store(one, ended)
-        self._unsettled.add(stored)
-        stored.add_done_callback(self._unsettled.discard)
-        stored.add_done_callback(partial(self._spool.settle, number, entry))
-        return stored
-
-    async def caught_up(self, *, is_parallel: bool = False) -> None:
-        """Wait until replies that clients have are in the store, so that what follows them is known by them.
-
-        One writing thread does everything in order, so nobody has to wait for it; except for ends that it has not got
-        yet, because they wait for their beginnings. A heavy request has another thread.
-        """
-        if waited_for := list(self._unsettled if is_parallel or self._writer.is_parallel else self._late):
-            self._writer.hurry()
-            await asyncio.wait(waited_for, timeout=_CATCH_UP_SECONDS)
-
-    def finish_in_store(self, one: U, ended: EndedRequest) -> asyncio.Future[Any]:
-        """Store what became of a request, without the journal; done when it is there."""
-        if one.turn is None:
-            return self._store(one, ended)
-        later = asyncio.ensure_future(self._finished_later(one, one.turn, ended))
-        if not one.turn.done():
-            self._late.add(later)
-            later.add_done_callback(self._late.discard)
-        return later
-
-    async def _finished_later(self, one: U, turn: asyncio.Future[int], ended: EndedRequest) -> None:
-        number = await turn
-        await self._writer.submit(lambda: self._end(one, number, ended), self._lane(one), can_wait=True)
-
-    def _drop_note(self, one: U) -> None:
-        """Say that the entry from before the request went upstream is not needed any more."""
-        if one.noted is not None:
-            self._spool.done(one.noted)
-            one.noted = None
-
-    def _store(self, one: U, ended: EndedRequest | None) -> asyncio.Future[int]:
-        if one.timer is not None:
-            one.timer.cancel()
-            one.timer = None
-        stored = self._writer.submit(self._work(one, ended), self._lane(one), can_wait=ended is not None)
-        one.turn = turn = stored.get_loop().create_future()
-        stored.add_done_callback(partial(self._settle, one, turn))
-        return turn
-
-    def _settle(self, one: U, turn: asyncio.Future[int], stored: asyncio.Future[Stored[T]]) -> None:
-        """Say what became of a request's storing to whoever waits for it."""
-        error = None if stored.cancelled() else stored.exception()
-        is_away = isinstance(error, AWAY)
-        if is_away:
-            one.turn = None  # it may be tried again
-        has_failed = stored.cancelled() or error is not None
-        self._settled(one, None if has_failed else stored.result(), is_away=is_away)
-        if not has_failed:
-            self._drop_note(one)
-        if turn.cancelled():
-            return
-        if error is not None:
-            turn.set_exception(error)
-            turn.exception()  # seen, whether somebody waits for it or not
-        elif stored.cancelled():
-            turn.cancel()
-        else:
-            turn.set_result(stored.result().turn)
-
-
-FINISHING_U = TypeVar("FINISHING_U", bound=Underway)
-
-_log = logging.getLogger("everlong.gateway")
-
-_MOST_WAITING = 256
-"""So many turns may wait for the database before clients do."""
-_MOST_BYTES = 16_000_000
-"""Or turns of so many bytes."""
-_LAST_SECONDS = 10.0
-_RETRY_SECONDS = 5
-"""When a client may try again whose request could not be kept."""
-
-
-class Finishing:
-    """Follows up on the requests of one gateway; ``refuses`` those that cannot be kept."""
-
-    def __init__(self, writer: Writer, *, refuses: bool = True) -> None:
-        self._writer = writer
-        self._refuses = refuses
-        self._bytes = 0
-        self.under_way: set[asyncio.Future[Any]] = set()
-        self.has_unkept = False
-        """Whether nothing took a request, since the journal last had room."""
-
-    async def note(self, storing: Storing[FINISHING_U, Any], one: FINISHING_U, account: RequestAccount) -> str:
-        """Have a request kept before it goes upstream; a warning where it is not and passes all the same.
-
-        Raises:
-            Refused: nothing takes it.
-        """
-        try:
-            await storing.note(one)
-        except (EverlongError, OSError) as error:
-            try:
-                return self.unkept(error, account)
-            except Refused:
-                storing.turn_away(one)
-                raise
-        return ""
-
-    def unkept(self, error: Exception, account: RequestAccount) -> str:
-        """Return the warning that goes with a request that nothing takes; `Refused` unless it may pass."""
-        _log.error("a request is neither in the journal nor in the database: %s", type(error).__name__)
-        self.has_unkept = True
-        account.problem = type(error).__name__
-        if not self._refuses:
-            return f"neither in the journal nor in the database: {error}"
-        said = (
-            "the gateway can keep this request neither in its journal nor in its database, so it was not passed on; "
-            "try again when its disk has room (gateway.when_full: pass prefers answers to records)"
-        )
-        raise Refused(503, said, _RETRY_SECONDS)
-
-    async def finish(self, storing: Storing[FINISHING_U, Any], one: FINISHING_U, ended: EndedRequest) -> str:
-        """Have written down what became of a request; what went wrong with that, where something did."""
-        try:
-            stored = await storing.finish(one, ended)
-        except OSError as problem:  # no journal: then the answer has to wait for the database
-            return await self._in_store(storing, one, ended, problem)
-        self.under_way.add(stored)
-        self._bytes += one.weight
-        stored.add_done_callback(partial(self._finished, one.weight))
-        if self._writer.waiting > _MOST_WAITING or self._bytes > _MOST_BYTES:  # slower than the clients
-            await asyncio.wait([stored])
-        return ""
-
-    async def _in_store(
-        self, storing: Storing[FINISHING_U, Any], one: FINISHING_U, ended: EndedRequest, problem: OSError
-    ) -> str:
-        try:
-            await storing.finish_in_store(one, ended)
-        except (EverlongError, OSError) as error:
-            is_held = storing.hold(one, ended)
-            _log.error("an answer is neither in the journal nor in the database: %s", type(error).__name__)
-            kept = "kept in memory until there is room" if is_held else "lost"
-            return f"neither in the journal nor in the database, {kept}: {error}"
-        return f"not in the journal: {problem}"
-
-    def do(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Do something that nobody waits for."""
-        task = asyncio.get_running_loop().create_task(work)
-        self.under_way.add(task)
-        task.add_done_callback(self.under_way.discard)
-
-    async def close(self) -> None:
-        """Wait for what is under way."""
-        if self.under_way:
-            await asyncio.wait(self.under_way, timeout=_LAST_SECONDS)
-
-    def _finished(self, weight: int, stored: asyncio.Future[Any]) -> None:
-        self.under_way.discard(stored)
-        self._bytes -= weight
-        error = None if stored.cancelled() else stored.exception()
-        if error is not None and not isinstance(error, AWAY):  # those are in the journal, for later
-            _log.error("a turn could not be stored: %s", type(error).__name__)  # what it says may have words in it

@@ -1,6 +1,8 @@
-"""A request on its way through: which conversation it continues, what of it is new, and what it becomes upstream.
+"""Requests on their way through the gateway, and the conversations that they continue.
 
-Runs in the event loop; what blocks is handed to the writer. A request that continues one in memory costs what it adds.
+`TenantConversations` finds the conversation of a body: in memory (`conversations`), or else in the store. A request
+that continues a conversation in memory costs only what it adds. `RelayedRequest` is everything the gateway knows about
+one request while it passes. Runs in the event loop; blocking work is handed to the writer.
 """
 
 from __future__ import annotations
@@ -12,40 +14,39 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from everlong.errors import NotStored
 from everlong.gateway.account import REQUEST_ID, RequestAccount, account_of
 from everlong.gateway.body import (
     BrokenBody,
     Draft,
     Read,
     check_model,
-    checked_structure,
+    check_structure_apart,
     draft_of,
     encoding_of,
     is_compressed,
     is_heavy,
     is_unwieldy,
-    meant,
+    parse_json,
     read_body,
     read_more,
 )
 from everlong.gateway.conversations import (
-    Applied,
+    AppliedView,
     BodyPlace,
+    ConversationMemory,
     KnownBeginning,
-    Lines,
     LiveConversation,
-    Shelf,
-    applied_view,
-    hashes_of,
+    LiveConversations,
+    hash_beginnings,
     kept_lengths,
-    moved_view,
+    move_view,
     with_view,
 )
-from everlong.gateway.formats import hint_in
-from everlong.gateway.journal import AWAY, Spool, Spooled
-from everlong.gateway.recorder import Added, EndedRequest, Stored, Storing, Underway, rest_of
-from everlong.store.stateless import LONG_STEM
+from everlong.gateway.formats import PLATFORM, hint_in
+from everlong.gateway.journal import AWAY, Journal, JournalEntry
+from everlong.gateway.recorder import Addition, UnstoredTurn, rest_of
+from everlong.gateway.turn_queue import OpenTurn, TurnQueue
+from everlong.store.stateless import LONG_STEM, Sender
 
 if TYPE_CHECKING:
     from hashlib import _Hash as Hash
@@ -56,357 +57,72 @@ if TYPE_CHECKING:
     from everlong.gateway.cache_markers import Sent
     from everlong.gateway.engines import HostedEngine
     from everlong.gateway.formats import Dialect
-    from everlong.gateway.recorder import ConversationRecorder
+    from everlong.gateway.recorder import ConversationRecorder, RecordedTurn
     from everlong.gateway.routing import Route
     from everlong.gateway.stream import Answering
     from everlong.gateway.writer import Writer
     from everlong.model import Message
-    from everlong.store.stateless import Sender
-    from everlong.store.tree import Branch
+    from everlong.store.turns import Past
 
-__all__ = ["AGAIN_SECONDS", "AWAY_SECONDS", "WARNING", "MostNew", "Passing", "Visit", "Visits", "header_text"]
-
-_MOVING = 4
-"""So many of the last entries may come again in other bytes: clients move their cache markers along."""
-
-
-_MOST_VIEWS = 50_000
-"""Of so many compacted conversations the view in force is remembered."""
-_LARGE = 1_000_000
-"""Bodies of more bytes are hashed in another thread."""
-
-
-class MostNew(NamedTuple):
-    """How much a request may bring that the gateway does not know yet."""
-
-    values: int = 300_000
-    blocks: int = 3_000
-
-
-class _New(NamedTuple):
-    """What a request adds to a conversation, and where."""
-
-    at: Branch
-    added: Added
-
-
-@dataclass(slots=True)
-class Visit(Underway):
-    """A request whose conversation is known."""
-
-    body: bytes
-    read: Read
-    line: LiveConversation
-    hint: str | None = None
-    new: _New | None = None
-    """What has to be stored; None where it is, or is about to be."""
-    about_to: _New | None = None
-    """What is about to be stored."""
-    is_unwieldy: bool = False
-    """True where it is too large to be compacted while others wait: many times any window."""
-    drafted: int = 0
-    """Bytes of the body by the view in force when it was sent last, without what the gateway adds to it."""
-
-    @property
-    def weight(self) -> int:
-        """Bytes that it keeps in memory until it is stored, about."""
-        return len(self.body)
-
-    @property
-    def model(self) -> str:
-        """The model that the client asks for."""
-        return str(self.read.field("model") or "")
-
-    def sent(self, dialect: Dialect) -> bytes:
-        """The body by the view in force."""
-        return self.draft(dialect).body
-
-    def draft(self, dialect: Dialect) -> Draft:
-        """The same, with the places of what stands in it."""
-        line = self.line
-        if line.view is None or line.view.covers > len(line.ends):
-            return draft_of(self.body, self.read, line.ends)
-        return with_view(self.body, self.read, dialect, line, line.view)
-
-
-class Visits(Storing[Visit, Applied | None]):
-    """The requests of one tenant by one API."""
-
-    def __init__(self, keeper: ConversationRecorder, writer: Writer, spool: Spool, shelf: Shelf, most: MostNew) -> None:
-        super().__init__(writer, spool)
-        self.keeper = keeper
-        self.lines = Lines(shelf)
-        self._most = most
-        self._newest_views: dict[int, int] = {}
-        """By branch, the view that came into force last as far as this gateway knows; none for most."""
-
-    # -- coming in -----------------------------------------------------------------------------------------------------
-
-    async def enter(self, body: bytes, sender: Sender) -> Visit:
-        """Find the conversation of a body; `BrokenBody` where it is none. One that is not in memory is looked up.
-
-        Raises:
-            Refused: it adds more values than a request may, or nests them too deeply.
-        """
-        found = self.lines.find(body, await _hashes(body, self.lines.lengths(body)))
-        known = 0 if found is None else found.place.line.ends[found.place.number - 1]
-        await checked_structure(body, self._most.values, known)
-        visit = None if found is None or is_heavy(body, known) else self._gone_on(body, sender, found)
-        return visit or await self._looked_up(body, sender, found)
-
-    def _gone_on(self, body: bytes, sender: Sender, found: KnownBeginning) -> Visit | None:
-        """Go on with a conversation in memory; None where only the store can tell whether it is this one."""
-        place = found.place
-        is_opening = place.branch.depth <= place.line.opened  # other conversations may have begun with the same words
-        is_long = place.branch.depth > LONG_STEM
-        if is_opening and not is_long and (place.line.reply is None or place.number != len(place.line.ends)):
-            return None
-        list_name = self.keeper.dialect.list_name
-        read = read_more(body, place.line.read, place.line.ends[place.number - 1], list_name)
-        check_model(read.field("model"))
-        hint = sender.session or hint_in(read.field("metadata"))
-        if hint != place.line.hint:
-            return None
-        line = place.line.cut(place.number, place.branch, place.mark)
-        if _view_id(line) != _view_id(place.line) or _view_id(line) != self._newest_views.get(place.branch.id):
-            return None  # the view covers more than these two bodies share, or a later request was compacted
-        added = self.keeper.added(read.entries, place.branch, line.last or self._last(read, line), place.mark)
-        if _replies_in(added) > 1 + len(place.line.ends) - place.number:
-            return None  # others were answered in between, in other bytes; the conversation may be another by now
-        if added.is_moving or (is_opening and rest_of(read) != place.line.rest):
-            return None
-        if is_opening and not is_long and not _repeats_reply(place.line, added):
-            return None
-        line.ends.extend(entry.end for entry in read.entries)
-        line.depths.extend(at.depth for at in added.branches)
-        line.measure(len(body))
-        if added.messages:
-            line.branch, line.last, line.mark = added.branches[-1], added.last, added.marks[-1]
-        if place.number >= len(place.line.ends) - _MOVING:
-            self.lines.forget(place.line)  # this one takes its place; whoever else goes on from there is looked up
-        ends = zip(added.branches, added.marks, strict=True)
-        places = {
-            number: BodyPlace(line, number, at, mark)
-            for number, (at, mark) in enumerate(ends, place.number + 1)
-            if added.ends_message(number - place.number - 1)
-        }
-        places[place.number] = place._replace(line=line)
-        self.lines.keep(body, line, places, found)
-        visit = Visit(body, read, line, hint, _New(place.branch, added))
-        self._watch(visit)
-        return visit
-
-    def _last(self, read: Read, line: LiveConversation) -> Message | None:
-        """The message at the end of a conversation that has gone on differently before."""
-        entry = draft_of(read.body, read, line.ends).entry(len(line.ends) - 1)
-        said = self.keeper.dialect.messages_of(meant(read.body[slice(*entry)]), None)
-        return said[-1] if said else None
-
-    async def _looked_up(self, body: bytes, sender: Sender, found: KnownBeginning | None) -> Visit:
-        heavy = is_heavy(body)
-        list_name = self.keeper.dialect.list_name
-        given: Read | Callable[[], Read] = partial(read_body, body, list_name) if heavy else read_body(body, list_name)
-        await self.caught_up(is_parallel=heavy)
-        work = partial(self._opened, given, sender)
-        read, line, places, told = await self._writer.submit(work, is_heavy=heavy)
-        line.measure(len(body))
-        if found is not None and found.place.line.session == line.session:
-            line.goes_on_from(found.place.line)
-            self.lines.forget(found.place.line)  # this one takes its place
-        self.note_view(line)
-        self.lines.keep(body, line, places, hashes=await _hashes(body, kept_lengths(line, places)))
-        visit = Visit(
-            body, read, line, line.hint, is_unwieldy=heavy and await asyncio.to_thread(is_unwieldy, body, read)
-        )
-        if line.reported is None and told is not None and told[0] in line.depths:
-            since = line.ends[-1] - line.ends[line.depths.index(told[0])]
-            line.reported = (len(visit.sent(self.keeper.dialect)) - since, told[1])
-        self._watch(visit)
-        return visit
-
-    def _opened(
-        self, given: Read | Callable[[], Read], sender: Sender
-    ) -> tuple[Read, LiveConversation, dict[int, BodyPlace], tuple[int, int] | None]:
-        read = given if isinstance(given, Read) else given()
-        check_model(read.field("model"))
-        line, places = self.keeper.opened(read, sender, None if read is given else self._most.blocks)
-        return read, line, places, self.keeper.last_reported(line)
-
-    async def peek(self, body: bytes) -> bytes:
-        """A body by the view that would be in force for it, as far as its conversation is in memory; leaves no trace.
-
-        Such a body comes by another way and begins with other fields, so its messages tell, and not its bytes.
-        """
-        if not self.lines.has_view:
-            return body
-        await checked_structure(body, self._most.values)
-        try:
-            read = await asyncio.to_thread(read_body, body, self.keeper.dialect.list_name)
-            line, added = await asyncio.to_thread(self.keeper.glanced, read)
-        except BrokenBody:
-            return body
-        known = (self.lines.at(mark) for mark in reversed(added.marks))
-        place = next((found for found in known if found is not None), None)
-        view = None if place is None else moved_view(place.line.cut(place.number, place.branch, place.mark), line)
-        return body if view is None else with_view(body, read, self.keeper.dialect, line, view).body
-
-    def turn_away(self, visit: Visit) -> None:
-        """Forget a request that is not passed on; when it comes again it is looked up."""
-        super().turn_away(visit)
-        self.lines.forget(visit.line)
-
-    # -- storing -------------------------------------------------------------------------------------------------------
-
-    def _is_stored(self, visit: Visit) -> bool:
-        return visit.new is None and visit.about_to is None
-
-    def _lane(self, visit: Visit) -> int:
-        return visit.line.branch.id
-
-    def _entry(self, visit: Visit, ended: EndedRequest) -> Spooled:
-        new = visit.new or visit.about_to  # which may still fail
-        at = visit.line.branch if new is None else new.at
-        clean = self.keeper.store.cleaned  # what may not be stored may not lie in a file either
-        return Spooled(
-            tenant=self.keeper.store.tenant,
-            api=self.keeper.dialect.name,
-            body=None,
-            at=(at.id, at.head.hex(), at.depth),
-            messages=[] if new is None else [clean(message) for message in new.added.messages],
-            model=visit.model or None,
-            hint=visit.hint,
-            reply=None if ended.message is None else clean(ended.message),
-            usage=ended.usage,
-            status=ended.status,
-            error=ended.error,
-            began=visit.began,
-            cost=ended.cost,
-            sender=visit.line.sender,
-        )
-
-    def _work(self, visit: Visit, ended: EndedRequest | None) -> Callable[[], Stored[Applied | None]]:
-        new, visit.new = visit.new, None
-        visit.about_to = new
-        return lambda: self._stored(visit, new, ended)
-
-    def _end(self, visit: Visit, turn: int, ended: EndedRequest) -> None:
-        del visit
-        self.keeper.finished(turn, ended)
-
-    def _stored(self, visit: Visit, new: _New | None, ended: EndedRequest | None) -> Stored[Applied | None]:
-        """In the writer's thread."""
-        line, keeper, model = visit.line, self.keeper, visit.model or None
-        view = line.view
-        if new is not None and ended is not None and line.session is not None:
-            followed = keeper.followed(line, new.at, new.added, ended.past(line.session, model, visit.began))
-            if followed is not None:  # which is the rule
-                line.branch, turn = followed
-                return Stored(turn, view)
-        if new is not None:
-            before = line.branch.id
-            try:
-                keeper.put(line, new.added, keeper.gone_on(line, visit.read, new.at, new.added))
-            except NotStored:  # what it follows could not be stored, or not yet
-                whole, _ = keeper.opened(read_body(visit.body, keeper.dialect.list_name), line.sender)
-                line.branch, line.mark, line.depths = whole.branch, whole.mark, whole.depths
-                line.session, line.session_branch = whole.session, whole.session_branch
-            shown = keeper.view_in_force(line.branch)
-            if line.branch.id != before or shown != (view.view_id if view is not None else None):
-                # It goes on apart from where it came from, or another replica has compacted it meanwhile.
-                view = applied_view(keeper.store, keeper.dialect, line)
-        if ended is None:
-            return Stored(keeper.begun(line, model, visit.began), view)
-        turn = keeper.recorded(line, ended.past(line.session, model, visit.began))
-        if line.branch.depth <= line.opened:  # so that the next request need not be looked up
-            line.reply = keeper.reply_of(line, turn)
-        return Stored(turn, view)
-
-    def _settled(self, visit: Visit, stored: Stored[Applied | None] | None, *, is_away: bool) -> None:
-        new, visit.about_to = visit.about_to, None
-        if stored is None:
-            if is_away:
-                visit.new = new  # its view goes on to hold
-            else:
-                self.lines.forget(visit.line)  # the next request finds out where it stands
-        elif new is not None:
-            visit.line.view = stored.also
-            self.note_view(visit.line)
-            if visit.line.branch.id != new.at.id:
-                self.lines.forget(visit.line)  # its places were taken for those of the branch that it came from
-
-    def note_view(self, line: LiveConversation) -> None:
-        """Remember which view is in force in a conversation; requests that go on without it are looked up."""
-        if (view := _view_id(line)) is None:
-            self._newest_views.pop(line.branch.id, None)
-            return
-        if len(self._newest_views) >= _MOST_VIEWS:
-            self._newest_views.clear()
-        self._newest_views[line.branch.id] = view
-
-
-def _view_id(line: LiveConversation) -> int | None:
-    return None if line.view is None else line.view.view_id
-
-
-async def _hashes(body: bytes, lengths: Iterable[int]) -> dict[int, Hash] | None:
-    """Hash the beginnings of a large body in another thread; None where it is not large."""
-    if len(body) < _LARGE:
-        return None
-    return await asyncio.to_thread(lambda: {size: hasher.copy() for size, hasher in hashes_of(body, lengths)})
-
-
-def _replies_in(added: Added) -> int:
-    """Count the replies of the model, each of which may be several messages."""
-    roles = [message["role"] for message in added.messages]
-    return sum(role == "assistant" and before != role for before, role in pairwise(["", *roles]))
-
-
-def _repeats_reply(line: LiveConversation, added: Added) -> bool:
-    """Return whether a request goes on with the very reply that the first request of a conversation got."""
-    ends = added.trace.ends
-    return bool(ends and ends[0]) and added.trace.ids[ends[0] - 1] == line.reply
-
+__all__ = [
+    "AGAIN_SECONDS",
+    "AWAY_SECONDS",
+    "WARNING",
+    "ConversationTurn",
+    "NewLimits",
+    "RelayedRequest",
+    "TenantConversations",
+    "header_text",
+]
 
 AWAY_SECONDS = 20.0
-"""So long a request that the upstream finds too long waits for a database that is away."""
+"""Seconds that a request waits for a database that is away, if the upstream refused it as too long."""
 AGAIN_SECONDS = 0.2
+"""Seconds between two tries."""
 WARNING = "x-everlong-warning"
-"""The header that says what of ours went wrong."""
+"""The header that tells the client what went wrong in the gateway."""
+_MOVING_ENTRIES = 4
+"""Entries at the end of a body that may come again in other bytes: clients move their cache markers along."""
+_MOST_VIEWS = 50_000
+"""Compacted conversations of which the view in force is remembered."""
+_LARGE_BYTES = 1_000_000
+"""Larger bodies are hashed in another thread."""
 
 
 @dataclass(slots=True)
-class Passing:
-    """A request on its way through."""
+class RelayedRequest:
+    """A request on its way through the gateway."""
 
     request: web.Request
     dialect: Dialect
     route: Route
     body: bytes
-    visits: Visits
-    visit: Visit | None = None
+    conversations: TenantConversations
+    turn: ConversationTurn | None = None
+    """The turn in its conversation; None if the conversation could not be found."""
     answering: Answering | None = None
     """The way back of the newest attempt."""
     sent_body: bytes | None = None
     """The body that went upstream last."""
     warning: str = ""
     sent: Sent | None = None
-    """What of its conversation went upstream last."""
+    """That body as the watch over the provider's cache needs it."""
     hidden: frozenset[str] = frozenset()
     """The names of the tools that the gateway offers with it and answers itself."""
     engine: HostedEngine | None = None
-    """The context engine of its conversation, where the user chose one that is not built in."""
+    """The context engine of its conversation, if the user chose one that is not built in."""
     is_over: bool = False
-    """Whether it is known what came of it."""
+    """True once its end is known."""
     is_rewritten: bool = False
-    """Whether the body is another one than came, which is in no encoding."""
+    """True if the body is not the client's own; then it is in no encoding."""
     is_unstored: bool = False
-    """Whether the database was away when it came."""
+    """True if the database was away when it came."""
     noted: int | None = None
-    """The number of its entry in the journal, where the database was away."""
+    """The number of its journal entry, if the database was away."""
     is_unread: bool = False
-    """Whether it cannot be read here."""
+    """True if the gateway cannot read it."""
     aside: Charge | None = None
-    """What a summary on its behalf costs a key that may spend only so much."""
+    """The charge for a summary on its behalf, if its key may spend only so much."""
     account: RequestAccount = field(init=False)
 
     def __post_init__(self) -> None:
@@ -414,22 +130,22 @@ class Passing:
 
     @property
     def encoding(self) -> str:
-        """The encoding that the body is in, if it still is."""
+        """The encoding of the body; empty if it is in none."""
         encoding = encoding_of(self.request.headers)
         return encoding if is_compressed(self.body, encoding) else ""
 
     @property
     def extra(self) -> dict[str, str]:
-        """Headers of our own on the answer."""
+        """The gateway's own headers on the answer."""
         own = {REQUEST_ID: self.account.id}
         return own | {WARNING: self.warning} if self.warning else own
 
-    async def stored(self, visit: Visit, seconds: float = 0.0) -> None:
-        """Wait until the request is stored, or cannot be; for a database that is away, at most so many seconds."""
+    async def wait_until_stored(self, turn: ConversationTurn, seconds: float = 0.0) -> None:
+        """Wait until the request is stored, or cannot be; for a database that is away, at most some seconds."""
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
         while True:
-            begun = self.visits.begin(visit)
+            begun = self.conversations.begin(turn)
             await asyncio.wait([begun])
             is_away = not begun.cancelled() and isinstance(begun.exception(), AWAY)
             if not is_away or clock() >= until:
@@ -438,5 +154,261 @@ class Passing:
 
 
 def header_text(text: str) -> str:
-    """A text as it may stand in a header."""
+    """Return a text as it may stand in a header."""
     return text.encode("ascii", "replace").decode().replace("\n", " ").replace("\r", " ")[:300]
+
+
+@dataclass(slots=True)
+class ConversationTurn(OpenTurn):
+    """A request whose conversation is known and whose end is not stored yet."""
+
+    body: bytes
+    read: Read
+    conversation: LiveConversation
+    hint: str | None = None
+    new: Addition | None = None
+    """The messages that have to be stored; None if they are stored, or about to be."""
+    about_to: Addition | None = None
+    """The messages that are about to be stored."""
+    is_unwieldy: bool = False
+    """True if it is many times as large as any window: too large to be compacted while others wait."""
+    drafted: int = 0
+    """Bytes of the body under the view in force when it was sent last, without the gateway's own additions."""
+
+    @property
+    def weight(self) -> int:
+        """Approximate bytes that it keeps in memory until it is stored."""
+        return len(self.body)
+
+    @property
+    def model(self) -> str:
+        """The model that the client asks for; empty if it names none."""
+        return str(self.read.field("model") or "")
+
+    @property
+    def view(self) -> AppliedView | None:
+        """The view in force; None if there is none, or if it covers more than this body has."""
+        view = self.conversation.view
+        return view if view is not None and view.covers <= len(self.conversation.ends) else None
+
+    def sent(self, dialect: Dialect) -> bytes:
+        """Return the body under the view in force."""
+        return self.draft(dialect).body
+
+    def draft(self, dialect: Dialect) -> Draft:
+        """Return the body under the view in force, with the places of its entries."""
+        conversation, view = self.conversation, self.view
+        if view is None:
+            return draft_of(self.body, self.read, conversation.ends)
+        return with_view(self.body, self.read, dialect, conversation, view)
+
+
+class NewLimits(NamedTuple):
+    """The most that a request may bring that the gateway does not know yet."""
+
+    values: int = 300_000
+    blocks: int = 3_000
+
+
+class TenantConversations(TurnQueue[ConversationTurn]):
+    """The conversations of one tenant by one API, and their turns on the way into the store."""
+
+    def __init__(
+        self,
+        recorder: ConversationRecorder,
+        writer: Writer,
+        journal: Journal,
+        memory: ConversationMemory,
+        most: NewLimits,
+    ) -> None:
+        super().__init__(recorder, writer, journal)
+        self.live = LiveConversations(memory)
+        self._most = most
+        self._newest_views: dict[int, int] = {}
+        """By branch, the view that came into force last, as far as this gateway knows; few branches have one."""
+
+    # -- coming in -----------------------------------------------------------------------------------------------------
+
+    async def enter(self, body: bytes, sender: Sender) -> ConversationTurn:
+        """Return the turn of a request in its conversation, which is in memory or looked up in the store.
+
+        Raises:
+            BrokenBody: the body holds no conversation.
+            Refused: it adds more values than a request may, or nests them too deeply.
+        """
+        found = self.live.find(body, await _hash_large(body, self.live.lengths(body)))
+        known = 0 if found is None else found.place.conversation.ends[found.place.number - 1]
+        await check_structure_apart(body, self._most.values, known)
+        turn = None if found is None or is_heavy(body, known) else self._continue(body, sender, found)
+        return turn or await self._look_up(body, sender, found)
+
+    def _continue(self, body: bytes, sender: Sender, found: KnownBeginning) -> ConversationTurn | None:
+        """Go on with a conversation in memory; None if only the store can tell whether it is this one."""
+        place, before = found.place, found.place.conversation
+        # Up to the end of its first request, other conversations may have the same words.
+        is_opening = place.branch.depth <= before.opened
+        is_long = place.branch.depth > LONG_STEM
+        if is_opening and not is_long and (before.reply is None or place.number != len(before.ends)):
+            return None
+        read = read_more(body, before.read, before.ends[place.number - 1], self.recorder.dialect.list_name)
+        check_model(read.field("model"))
+        hint = sender.session or hint_in(read.field("metadata"))
+        if hint != before.hint:
+            return None
+        conversation = before.cut(place.number, place.branch, place.mark)
+        if not conversation.view_id == before.view_id == self._newest_views.get(place.branch.id):
+            return None  # the view covers more than these two bodies share, or a later request was compacted
+        last = conversation.last or self._last(read, conversation)
+        new = self.recorder.read_entries(read.entries, place.branch, last, place.mark)
+        if _count_replies(new) > 1 + len(before.ends) - place.number:
+            return None  # others were answered in between, in other bytes; the conversation may be another by now
+        if new.is_moving or (is_opening and rest_of(read) != before.rest):
+            return None
+        if is_opening and not is_long and not _repeats_reply(before, new):
+            return None
+        conversation.ends.extend(entry.end for entry in read.entries)
+        conversation.depths.extend(at.depth for at in new.branches)
+        conversation.measure(len(body))
+        if new.messages:
+            conversation.branch, conversation.last, conversation.mark = new.branches[-1], new.last, new.marks[-1]
+        if place.number >= len(before.ends) - _MOVING_ENTRIES:
+            self.live.forget(before)  # this one takes its place; other requests that go on from there are looked up
+        ends = zip(new.branches, new.marks, strict=True)
+        places = {
+            number: BodyPlace(conversation, number, at, mark)
+            for number, (at, mark) in enumerate(ends, place.number + 1)
+            if new.ends_message(number - place.number - 1)
+        }
+        places[place.number] = place._replace(conversation=conversation)
+        self.live.keep(body, conversation, places, found)
+        turn = ConversationTurn(body, read, conversation, hint, new)
+        self._watch(turn)
+        return turn
+
+    def _last(self, read: Read, conversation: LiveConversation) -> Message | None:
+        """Return the message at the end of a conversation that has gone on differently before."""
+        entry = draft_of(read.body, read, conversation.ends).entry(len(conversation.ends) - 1)
+        said = self.recorder.dialect.messages_of(parse_json(read.body[slice(*entry)]), None)
+        return said[-1] if said else None
+
+    async def _look_up(self, body: bytes, sender: Sender, found: KnownBeginning | None) -> ConversationTurn:
+        """Find a conversation in the store, or begin one there."""
+        heavy = is_heavy(body)
+        given = body if heavy else read_body(body, self.recorder.dialect.list_name)
+        await self.catch_up(is_parallel=heavy)
+        work = partial(self.recorder.look_up, given, sender, self._most.blocks)
+        read, conversation, places, reported = await self._writer.submit(work, is_heavy=heavy)
+        conversation.measure(len(body))
+        if found is not None and found.place.conversation.session == conversation.session:
+            conversation.goes_on_from(found.place.conversation)
+            self.live.forget(found.place.conversation)  # this one takes its place
+        self.note_view(conversation)
+        hashes = await _hash_large(body, kept_lengths(conversation, places))
+        self.live.keep(body, conversation, places, hashes=hashes)
+        unwieldy = heavy and await asyncio.to_thread(is_unwieldy, body, read)
+        turn = ConversationTurn(body, read, conversation, conversation.hint, is_unwieldy=unwieldy)
+        if conversation.reported is None and reported is not None and reported[0] in conversation.depths:
+            since = conversation.ends[-1] - conversation.ends[conversation.depths.index(reported[0])]
+            conversation.reported = (len(turn.sent(self.recorder.dialect)) - since, reported[1])
+        self._watch(turn)
+        return turn
+
+    async def peek(self, body: bytes) -> bytes:
+        """Return a body under the view that would be in force for it, if its conversation is in memory.
+
+        Such a body comes to another endpoint and begins with other fields, so its conversation is found by its messages
+        and not by its bytes. Nothing is stored or remembered.
+        """
+        if not self.live.has_view:
+            return body
+        await check_structure_apart(body, self._most.values)
+        try:
+            read = await asyncio.to_thread(read_body, body, self.recorder.dialect.list_name)
+            conversation, new = await asyncio.to_thread(self.recorder.read_conversation, read)
+        except BrokenBody:
+            return body
+        known = (self.live.at(mark) for mark in reversed(new.marks))
+        place = next((found for found in known if found is not None), None)
+        if place is None:
+            return body
+        view = move_view(place.conversation.cut(place.number, place.branch, place.mark), conversation)
+        return body if view is None else with_view(body, read, self.recorder.dialect, conversation, view).body
+
+    def turn_away(self, turn: ConversationTurn) -> None:
+        """Forget a request that is not passed on; when it comes again it is looked up."""
+        super().turn_away(turn)
+        self.live.forget(turn.conversation)
+
+    # -- storing -------------------------------------------------------------------------------------------------------
+
+    def _is_stored(self, turn: ConversationTurn) -> bool:
+        return turn.new is None and turn.about_to is None
+
+    def _lane(self, turn: ConversationTurn) -> int:
+        return turn.conversation.branch.id
+
+    def _entry(self, turn: ConversationTurn, past: Past, *, is_open: bool) -> JournalEntry:
+        new = turn.new or turn.about_to  # which may still fail
+        store = self.recorder.store
+        return JournalEntry(
+            store.tenant,
+            self.recorder.dialect.name,
+            past,
+            at=turn.conversation.branch if new is None else new.at,
+            messages=[] if new is None else [store.cleaned(message) for message in new.messages],
+            sender=turn.conversation.sender or Sender(PLATFORM, turn.hint),
+            is_open=is_open,
+        )
+
+    def _recording(self, turn: ConversationTurn, past: Past, *, is_open: bool) -> Callable[[], RecordedTurn]:
+        new, turn.new = turn.new, None
+        turn.about_to = new
+        unstored = UnstoredTurn(turn.conversation.to_store(), turn.read, new)
+        return partial(self.recorder.record, unstored, past, is_open=is_open)
+
+    def _settled(self, turn: ConversationTurn, recorded: RecordedTurn | None, *, is_away: bool) -> None:
+        new, turn.about_to = turn.about_to, None
+        conversation = turn.conversation
+        if recorded is None:
+            if is_away:
+                turn.new = new  # its view goes on to hold
+            else:
+                self.live.forget(conversation)  # the next request is looked up
+            return
+        conversation.reply = recorded.reply or conversation.reply
+        if new is None:
+            return
+        conversation.branch = recorded.branch
+        if recorded.conversation is not None:
+            conversation.move_to(recorded.conversation)
+        self.note_view(conversation)
+        if conversation.branch.id != new.at.id:
+            self.live.forget(conversation)  # its places are on the branch that it came from
+
+    def note_view(self, conversation: LiveConversation) -> None:
+        """Remember the view in force of a conversation; requests that go on without it are looked up."""
+        if (view := conversation.view_id) is None:
+            self._newest_views.pop(conversation.branch.id, None)
+            return
+        if len(self._newest_views) >= _MOST_VIEWS:
+            self._newest_views.clear()
+        self._newest_views[conversation.branch.id] = view
+
+
+async def _hash_large(body: bytes, lengths: Iterable[int]) -> dict[int, Hash] | None:
+    """Hash the beginnings of a large body in another thread; None if it is not large."""
+    if len(body) < _LARGE_BYTES:
+        return None
+    return await asyncio.to_thread(lambda: {size: hasher.copy() for size, hasher in hash_beginnings(body, lengths)})
+
+
+def _count_replies(new: Addition) -> int:
+    """Count the replies of the model, each of which may be several messages."""
+    roles = [message["role"] for message in new.messages]
+    return sum(role == "assistant" and before != role for before, role in pairwise(["", *roles]))
+
+
+def _repeats_reply(conversation: LiveConversation, new: Addition) -> bool:
+    """Return whether a request goes on with the very reply that the first request of a conversation got."""
+    ends = new.trace.ends
+    return bool(ends and ends[0]) and new.trace.ids[ends[0] - 1] == conversation.reply

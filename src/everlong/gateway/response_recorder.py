@@ -1,4 +1,7 @@
-"""The recording of responses of the Responses API that name the one before them instead of repeating it."""
+"""The recording of responses of the Responses API that name the one before them instead of repeating it.
+
+`ResponseRecorder` stores them in the writer's threads; `TenantResponses` is the relay's side (see `turn_queue`).
+"""
 
 from __future__ import annotations
 
@@ -12,50 +15,72 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.errors import NotStored, StoreUnavailable
-from everlong.gateway.body import dumped, meant
-from everlong.gateway.formats import OPENAI, ResponsesRequest, asked, folder_in, looks_aside
-from everlong.gateway.journal import AWAY, Spool, Spooled
-from everlong.gateway.recorder import ConversationRecorder, Stored, Storing, Underway
+from everlong.gateway.body import dump_json, parse_json
+from everlong.gateway.formats import OPENAI, ResponsesRequest, folder_in, looks_aside, read_responses_request
+from everlong.gateway.journal import AWAY, Journal, JournalEntry
+from everlong.gateway.recorder import ConversationRecorder, RecordedTurn
+from everlong.gateway.turn_queue import OpenTurn, TurnQueue
 from everlong.model import Node, text_of
 from everlong.store.content import blob, encoded, is_large
 from everlong.store.stateless import Placed, Sender, StatelessRequest
 from everlong.store.tree import Branch
-from everlong.store.turns import is_name, storable
+from everlong.store.turns import Past, is_name, storable
 
 if TYPE_CHECKING:
-    from everlong.gateway.recorder import EndedRequest
     from everlong.gateway.stream import StreamTap, WholeTap
+    from everlong.gateway.turn_queue import EndedRequest
     from everlong.gateway.writer import Writer
     from everlong.model import Message
     from everlong.store import Store
 
-__all__ = ["RESPONSES_API", "ResponseCall", "ResponseKeeper", "Responses", "read_asked"]
+__all__ = ["RESPONSES_API", "ResponseRecorder", "ResponseTurn", "TenantResponses", "UnstoredResponse", "read_asked"]
 
 RESPONSES_API = "responses"
-"""What the journal calls this API."""
+"""The name of this API in the journal."""
+_MOST_NAMES = 20_000
+"""Names of responses that may wait for a database that is away; a request that follows an older one begins anew."""
 
 
-class ResponseKeeper(ConversationRecorder):
-    """Keeps the conversations of one tenant that come in by the Responses API."""
+class UnstoredResponse(NamedTuple):
+    """A request of the Responses API, on its way into the store."""
+
+    request: ResponsesRequest
+    sender: Sender
+    awaited: Mapping[str, float]
+    """By the name of a reply that may not be stored yet, when its turn began."""
+
+
+class ResponseRecorder(ConversationRecorder):
+    """Stores the conversations of one tenant that come in by the Responses API."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, OPENAI)
 
-    def asked(
+    def record_response(self, unstored: UnstoredResponse, turn: Past, *, is_open: bool) -> RecordedTurn:
+        """Store a request with its turn; of one that ``is_open``, the upstream has not answered yet."""
+        placed = self.place_request(unstored.request, unstored.sender, unstored.awaited)
+        turns, branch, session = self.store.turns, placed.at, placed.session
+        if is_open:
+            return RecordedTurn(turns.begin(branch, model=turn.model, session=session, began=turn.began).id, branch)
+        return RecordedTurn(turns.whole(branch, replace(turn, session=session)), branch)
+
+    def place_request(
         self,
         said: ResponsesRequest,
         sender: Sender,
         awaited: Mapping[str, float] | None = None,
         before: float | None = None,
     ) -> Placed:
-        """Store what a request says where it belongs.
+        """Store the messages of a request where they belong.
 
         Args:
             said: the request.
-            sender: who sends it.
-            awaited: when the turns were begun whose replies had these names last, where somebody remembers it.
-                `StoreUnavailable` says that one that the request follows is not in the database yet.
-            before: of turns in a conversation that the upstream keeps, it can only follow those begun earlier.
+            sender: its sender.
+            awaited: by the name of a reply, when the newest turn that got such a reply began.
+            before: in a conversation that the upstream keeps, the request follows only turns that began earlier.
+
+        Raises:
+            StoreUnavailable: a reply that the request follows is not in the database yet.
         """
         for name in said.follows:
             found = self.store.turns.named(name, before=before if name == said.conversation else None)
@@ -65,8 +90,8 @@ class ResponseKeeper(ConversationRecorder):
             if found is not None and reply is not None:
                 at = Branch(found.branch, found.node, found.depth)
                 with suppress(NotStored):
-                    return self._placed(said, sender, [reply, *said.messages], at)
-        return self._placed(said, sender, list(said.messages))
+                    return self._place(said, sender, [reply, *said.messages], at)
+        return self._place(said, sender, list(said.messages))
 
     def count_new(self, said: ResponsesRequest) -> int:
         """Count the blocks of a request that are not stored yet, or are repeated after a reply that it follows."""
@@ -74,7 +99,7 @@ class ResponseKeeper(ConversationRecorder):
         trace = store.chain.trace(map(store.cleaned, said.messages), None)
         return len(trace.ids) if said.follows else store.stateless.count_unknown(trace)
 
-    def _placed(
+    def _place(
         self, said: ResponsesRequest, sender: Sender, messages: list[Message], at: Branch | None = None
     ) -> Placed:
         store = self.store
@@ -93,187 +118,159 @@ class ResponseKeeper(ConversationRecorder):
         )
         return store.stateless.place(StatelessRequest(messages, trace, about, preamble, at, mark))
 
-    def replayed(self, entry: Spooled) -> None:
-        """Store what had to wait for the database, unless it is there."""
-        known = (self.store.turns.named(name) for name in entry.names)
-        if not any(turn is not None and turn.began == entry.began for turn in known):
-            super().replayed(entry)
+    def replay(self, entry: JournalEntry) -> None:
+        """Store a turn that waited in the journal; one that is stored already is not stored twice."""
+        known = (self.store.turns.named(name) for name in entry.turn.names)
+        if not any(turn is not None and turn.began == entry.turn.began for turn in known):
+            super().replay(entry)
 
-    def _place_of(self, entry: Spooled) -> tuple[Branch, str]:
+    def _place_of(self, entry: JournalEntry) -> tuple[Branch, str]:
         if entry.body is not None:
-            placed = self.asked(ResponsesRequest.read(entry.body), entry.sent_by, before=entry.began)
+            placed = self.place_request(ResponsesRequest.read(entry.body), entry.sender, before=entry.turn.began)
             return placed.at, placed.session
         if entry.at is None:
             return super()._place_of(entry)
-        at = Branch(entry.at[0], bytes.fromhex(entry.at[1]), entry.at[2])  # there is a turn already, which was begun
-        return at, ""
+        return entry.at, ""  # its turn was begun before
 
 
-_MOST = 20_000
-"""Names of responses that may wait for a database that is away; what follows older ones begins anew."""
-
-
-class _Given(NamedTuple):
-    """A response that clients have and the database may not have yet."""
+class _GivenResponse(NamedTuple):
+    """A response that a client has got and that may not be in the database yet."""
 
     began: float
     stored: asyncio.Future[Any] | None
-    """Done when it is there; None where it waits in the journal."""
+    """Done when it is stored; None if it waits in the journal."""
 
 
 @dataclass(slots=True)
-class ResponseCall(Underway):
-    """A request that is under way."""
+class ResponseTurn(OpenTurn):
+    """A request of the Responses API whose end is not stored yet."""
 
-    asked: ResponsesRequest
+    request: ResponsesRequest
     sender: Sender
-    awaited: dict[str, _Given]
-    """What it follows that may not be stored yet, by name."""
+    awaited: dict[str, _GivenResponse]
+    """By name, the responses that it follows and that may not be stored yet."""
     at: Branch | None = None
-    """Where it stands, once its turn is begun."""
+    """Its place, once its beginning is stored."""
     is_over: bool = False
-    """Whether it is known what came of it."""
+    """True once its end is known."""
     tap: StreamTap | WholeTap | None = None
-    """Listens to the answer, once there is one."""
+    """The listener to the answer, once there is one."""
     warning: str = ""
-    """What is wrong with keeping it, where it passes all the same."""
+    """The reason why it is not kept, if it passes all the same."""
+
+    @property
+    def model(self) -> str:
+        """The model that the client asks for; empty if it names none."""
+        return self.request.model
 
     def names(self, ended: EndedRequest) -> tuple[str, ...]:
-        """By what later requests may name the response."""
+        """Return the names by which later requests may refer to the response."""
         if ended.reply is None:
             return ()
-        names = (ended.reply.id, self.asked.conversation)
+        names = (ended.reply.id, self.request.conversation)
         return tuple(name for name in names if isinstance(name, str) and is_name(name))
 
     def unsettled(self) -> list[asyncio.Future[Any]]:
-        """What it follows of which it is not known yet whether it can be stored."""
+        """Return the futures of the responses that it follows, as far as they are still being stored."""
         waiting = (given.stored for given in self.awaited.values())
         return [stored for stored in waiting if stored is not None and not stored.done()]
 
 
 def read_asked(body: bytes) -> ResponsesRequest:
-    """Return what a request says; `Broken` where it cannot be read."""
-    return asked(meant(body))
+    """Read a request; `BrokenBody` if it cannot be read."""
+    return read_responses_request(parse_json(body))
 
 
-class Responses(Storing[ResponseCall, Branch]):
-    """The conversations of one tenant."""
+class TenantResponses(TurnQueue[ResponseTurn]):
+    """The responses of one tenant that name the one before them."""
 
-    def __init__(self, keeper: ResponseKeeper, writer: Writer, spool: Spool) -> None:
-        super().__init__(writer, spool)
-        self._keeper = keeper
-        self._unstored: OrderedDict[str, _Given] = OrderedDict()
+    recorder: ResponseRecorder
 
-    def enter(self, said: ResponsesRequest, sender: Sender) -> ResponseCall:
+    def __init__(self, recorder: ResponseRecorder, writer: Writer, journal: Journal) -> None:
+        super().__init__(recorder, writer, journal)
+        self._unstored: OrderedDict[str, _GivenResponse] = OrderedDict()
+
+    def enter(self, said: ResponsesRequest, sender: Sender) -> ResponseTurn:
         """Take a request in."""
         named = said.conversation if said.conversation and is_name(said.conversation) else None
         awaited = {name: self._unstored[name] for name in said.follows if name in self._unstored}
         sender = replace(sender, session=sender.session or named)
-        call = ResponseCall(said, sender, awaited, is_large=is_large([said.system, said.messages]))
-        self._watch(call)
-        return call
-
-    def count_new(self, said: ResponsesRequest) -> int:
-        """Count the blocks of a request that would have to be stored. Blocks."""
-        return self._keeper.count_new(said)
+        turn = ResponseTurn(said, sender, awaited, is_large=is_large([said.system, said.messages]))
+        self._watch(turn)
+        return turn
 
     def owns(self, name: str) -> bool:
-        """Return whether a response or a conversation of this name is one of this tenant's. Blocks."""
-        return name in self._unstored or self._keeper.store.turns.named(name) is not None
+        """Return whether a response or conversation belongs to this tenant; reads the database."""
+        return name in self._unstored or self.recorder.store.turns.named(name) is not None
 
-    def _overdue(self, call: ResponseCall) -> None:
-        """Store a request that takes its time, after what it follows."""
-        unsettled = call.unsettled()
+    def _overdue(self, turn: ResponseTurn) -> None:
+        """Store a request that takes its time, after the responses that it follows."""
+        unsettled = turn.unsettled()
         if unsettled:
-            unsettled[0].add_done_callback(lambda _: self._overdue(call))
-        elif not call.is_over:
-            self.begin(call)
+            unsettled[0].add_done_callback(lambda _: self._overdue(turn))
+        elif not turn.is_over:
+            self.begin(turn)
 
-    async def finish(self, call: ResponseCall, ended: EndedRequest) -> asyncio.Future[Any]:
-        """Write down what became of a request; from now on others may follow it."""
-        stored, names = await super().finish(call, ended), call.names(ended)
+    async def finish(self, turn: ResponseTurn, entry: JournalEntry) -> asyncio.Future[Any]:
+        """Write an ended turn into the journal, then start to store it; from now on requests may follow it."""
+        stored, names = await super().finish(turn, entry), entry.turn.names
         for name in names:
-            if name not in self._unstored or self._unstored[name].began <= call.began:
-                self._unstored[name] = _Given(call.began, stored)
+            if name not in self._unstored or self._unstored[name].began <= turn.began:
+                self._unstored[name] = _GivenResponse(turn.began, stored)
                 self._unstored.move_to_end(name)
-        while len(self._unstored) > _MOST:
+        while len(self._unstored) > _MOST_NAMES:
             self._unstored.popitem(last=False)
-        stored.add_done_callback(partial(self._given, names, call.began))
+        stored.add_done_callback(partial(self._on_stored, names, turn.began))
         return stored
 
-    def finish_in_store(self, call: ResponseCall, ended: EndedRequest) -> asyncio.Future[Any]:
-        """Store what became of a request, after what it follows; done when it is there."""
-        unsettled = call.unsettled()
+    def finish_in_store(self, turn: ResponseTurn, past: Past) -> asyncio.Future[Any]:
+        """Store an ended turn after the responses that it follows; the future is done when it is stored."""
+        unsettled = turn.unsettled()
         if unsettled:
-            return asyncio.ensure_future(self._finished_after(unsettled, call, ended))
-        return super().finish_in_store(call, ended)
+            return asyncio.ensure_future(self._finish_after(unsettled, turn, past))
+        return super().finish_in_store(turn, past)
 
-    async def _finished_after(self, others: list[asyncio.Future[Any]], call: ResponseCall, ended: EndedRequest) -> None:
+    async def _finish_after(self, others: list[asyncio.Future[Any]], turn: ResponseTurn, past: Past) -> None:
         await asyncio.wait(others)
-        await super().finish_in_store(call, ended)
+        await super().finish_in_store(turn, past)
 
-    def _given(self, names: Sequence[str], began: float, stored: asyncio.Future[Any]) -> None:
+    def _on_stored(self, names: Sequence[str], began: float, stored: asyncio.Future[Any]) -> None:
         if stored.cancelled() or isinstance(stored.exception(), AWAY):
-            for name in self._still(names, began):
-                self._unstored[name] = _Given(began, None)
+            for name in self._current(names, began):
+                self._unstored[name] = _GivenResponse(began, None)
         else:
             self._let_go(names, began)
 
     def _let_go(self, names: Iterable[str], began: float) -> None:
         """Forget the names of a response that is stored, or never will be."""
-        for name in self._still(names, began):
+        for name in self._current(names, began):
             del self._unstored[name]
 
-    def _still(self, names: Iterable[str], began: float) -> list[str]:
-        """Those names that are not those of a newer response by now."""
+    def _current(self, names: Iterable[str], began: float) -> list[str]:
+        """Return those names that no newer response has taken."""
         return [name for name in names if name in self._unstored and self._unstored[name].began == began]
 
     # -- storing -------------------------------------------------------------------------------------------------------
 
-    def _lane(self, call: ResponseCall) -> int:
-        said = call.asked
-        first = said.follows[0].encode("utf-8", "replace") if said.follows else dumped(said.messages[:1])
+    def _lane(self, turn: ResponseTurn) -> int:
+        said = turn.request
+        first = said.follows[0].encode("utf-8", "replace") if said.follows else dump_json(said.messages[:1])
         return zlib.crc32(first)
 
-    def _entry(self, call: ResponseCall, ended: EndedRequest) -> Spooled:
-        store, at = self._keeper.store, call.at
-        return Spooled(
-            tenant=store.tenant,
-            api=RESPONSES_API,
-            body=call.asked.written(store.cleaned) if at is None else None,
-            at=None if at is None else (at.id, at.head.hex(), at.depth),
-            messages=[],
-            model=call.asked.model or None,
-            hint=call.sender.session,
-            reply=None if ended.message is None else store.cleaned(ended.message),
-            usage=ended.usage,
-            status=ended.status,
-            error=ended.error,
-            began=call.began,
-            cost=ended.cost,
-            names=call.names(ended),
-            sender=call.sender,
-        )
+    def _entry(self, turn: ResponseTurn, past: Past, *, is_open: bool) -> JournalEntry:
+        store = self.recorder.store
+        body = turn.request.written(store.cleaned) if turn.at is None else None
+        return JournalEntry(store.tenant, RESPONSES_API, past, body, turn.at, sender=turn.sender, is_open=is_open)
 
-    def _work(self, call: ResponseCall, ended: EndedRequest | None) -> Callable[[], Stored[Branch]]:
-        return lambda: self._stored(call, ended)
+    def _recording(self, turn: ResponseTurn, past: Past, *, is_open: bool) -> Callable[[], RecordedTurn]:
+        awaited = {name: given.began for name, given in turn.awaited.items()}
+        unstored = UnstoredResponse(turn.request, turn.sender, awaited)
+        return partial(self.recorder.record_response, unstored, past, is_open=is_open)
 
-    def _stored(self, call: ResponseCall, ended: EndedRequest | None) -> Stored[Branch]:
-        """In the writer's thread."""
-        keeper, said, model = self._keeper, call.asked, call.asked.model or None
-        placed = keeper.asked(said, call.sender, {name: given.began for name, given in call.awaited.items()})
-        branch, session, turns = placed.at, placed.session, keeper.store.turns
-        if ended is None:
-            return Stored(turns.begin(branch, model=model, session=session, began=call.began).id, branch)
-        return Stored(turns.whole(branch, ended.past(session, model, call.began, call.names(ended))), branch)
-
-    def _end(self, call: ResponseCall, turn: int, ended: EndedRequest) -> None:
-        self._keeper.finished(turn, ended, call.names(ended))
-
-    def _settled(self, call: ResponseCall, stored: Stored[Branch] | None, *, is_away: bool) -> None:
+    def _settled(self, turn: ResponseTurn, recorded: RecordedTurn | None, *, is_away: bool) -> None:
         del is_away
-        if stored is None:
+        if recorded is None:
             return
-        call.at = stored.also
-        for name, given in call.awaited.items():
+        turn.at = recorded.branch
+        for name, given in turn.awaited.items():
             self._let_go([name], given.began)

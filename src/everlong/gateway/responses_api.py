@@ -22,27 +22,28 @@ from everlong.gateway.body import (
     BrokenBody,
     check_model,
     check_structure,
-    dumped,
+    dump_json,
     is_heavy,
-    meant,
+    parse_json,
     read_body,
     read_fields,
-    spliced,
+    splice,
 )
 from everlong.gateway.formats import OPENAI, RESPONSES, messages_of, sender_of
-from everlong.gateway.recorder import EndedRequest, too_much_new
+from everlong.gateway.recorder import too_much_new
 from everlong.gateway.requests import WARNING, header_text
-from everlong.gateway.response_recorder import ResponseCall, Responses, read_asked
+from everlong.gateway.response_recorder import ResponseTurn, TenantResponses, read_asked
 from everlong.gateway.stream import tap_for
+from everlong.gateway.turn_queue import EndedRequest
 from everlong.gateway.upstream import (
     ClientGone,
     Relay,
-    answered,
     comes_whole,
     failure,
     forwarded_headers,
-    streamed,
+    stream_response,
     target_of,
+    whole_response,
 )
 from everlong.model import (
     SUMMARY_STARTS,
@@ -67,9 +68,9 @@ if TYPE_CHECKING:
     from everlong.gateway.body import Read
     from everlong.gateway.budget import Budget
     from everlong.gateway.formats import ResponsesRequest
-    from everlong.gateway.recorder import Finishing
     from everlong.gateway.routing import Route, Routes
     from everlong.gateway.stream import StreamTap, WholeTap
+    from everlong.gateway.turn_queue import Backlog
 
 __all__ = [
     "COMPACT_PATH",
@@ -83,14 +84,14 @@ __all__ = [
     "is_compaction",
     "response_answer",
     "response_events",
-    "unfolded",
+    "unfold_compactions",
 ]
 
 _log = logging.getLogger("everlong.gateway")
 
 
 async def check_readable(words: bytes | None) -> None:
-    """Refuse a request that upstreams may read in another way than we do; its words are None where nobody can."""
+    """Refuse a request that upstreams may read differently than we do; ``words`` is None if nobody can read it."""
     try:
         if words is not None:
             await asyncio.to_thread(read_fields, words)
@@ -101,9 +102,9 @@ async def check_readable(words: bytes | None) -> None:
 
 
 def _named_in(words: bytes) -> list[str]:
-    """Return the names of what a request goes on from; `BrokenBody` where upstreams may read it in another way."""
+    """Return the names that a request continues; `BrokenBody` if upstreams may read it differently."""
     fields = read_fields(words)
-    request = {name: meant(words[slice(*place)]) for name, place in fields.items()}
+    request = {name: parse_json(words[slice(*place)]) for name, place in fields.items()}
     names = [request.get("previous_response_id"), request.get("conversation")]
     items = request.get("input")
     named = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
@@ -112,14 +113,14 @@ def _named_in(words: bytes) -> list[str]:
 
 
 class Responder:
-    """Requests of the Responses API, of all tenants."""
+    """The relay of requests that name the response before them, for all tenants."""
 
     def __init__(
         self,
         relay: Relay,
         routes: Routes,
-        responses_of: Callable[[str], Responses],
-        finishing: Finishing,
+        responses_of: Callable[[str], TenantResponses],
+        backlog: Backlog,
         cost: Callable[[str, str, Usage], float],
         budget: Budget,
         most_new: int,
@@ -127,22 +128,22 @@ class Responder:
         self._relay = relay
         self._routes = routes
         self._responses_of = responses_of
-        self._finishing = finishing
+        self._backlog = backlog
         self._cost = cost
         self._budget = budget
         self._most_new = most_new
-        self._tenants: dict[str, Responses] = {}
+        self._tenants: dict[str, TenantResponses] = {}
 
-    def _responses(self, tenant: str) -> Responses:
+    def _responses(self, tenant: str) -> TenantResponses:
         if tenant not in self._tenants:
             self._tenants[tenant] = self._responses_of(tenant)
         return self._tenants[tenant]
 
     async def respond(self, request: web.Request, tenant: str, body: bytes, words: bytes | None) -> web.StreamResponse:
-        """Pass one on: a body, and its words without an encoding, where they can be read."""
+        """Pass a request on: its body, and its words without an encoding, if they can be read."""
         known = self._responses(tenant)
-        call = None if words is None else await self._entered(request, words, known)
-        model, route = await self._upstream_of(call, words)
+        turn = None if words is None else await self._enter(request, words, known)
+        model, route = await self._upstream_of(turn, words)
         headers = forwarded_headers(request.headers.items())
         account = account_of(request)
         account.api, account.provider = "openai", route.provider
@@ -151,54 +152,54 @@ class Responder:
             try:
                 await self.check_names(tenant, words)
             except Refused as refused:
-                await self._finish(known, call, EndedRequest(error=f"status {refused.status}"))
+                await self._finish(known, turn, EndedRequest(error=f"status {refused.status}"))
                 raise
         try:
             if account.charge is not None:
                 await self._budget.reserve(account.charge, words, RESPONSES, account.model, route.provider)
         except Refused as refused:
-            await self._finish(known, call, EndedRequest(error=f"status {refused.status}"))
+            await self._finish(known, turn, EndedRequest(error=f"status {refused.status}"))
             raise
-        if call is not None:
-            call.warning = header_text(await self._finishing.note(known, call, account))
+        if turn is not None:
+            turn.warning = header_text(await self._backlog.note(known, turn, account))
         try:
             upstream = await self._relay.send("POST", route.url(target_of(request)), headers, body)
             if account.charge is not None:
                 account.charge.answered(upstream)
-            return await self._answer(request, upstream, known, call)
+            return await self._answer(request, upstream, known, turn)
         except ClientGone:
-            self._abandon(known, call)
+            self._abandon(known, turn)
             return web.Response(status=499)  # to nobody
         except asyncio.CancelledError:
-            self._abandon(known, call)
+            self._abandon(known, turn)
             raise
         except (ClientError, TimeoutError, OSError) as error:
             said = failure(route.shown, error)
-            extra = await self._finish(known, call, EndedRequest(error=said))
+            extra = await self._finish(known, turn, EndedRequest(error=said))
             return web.json_response(OPENAI.error(502, said), status=502, headers=extra)
 
-    async def _upstream_of(self, call: ResponseCall | None, words: bytes | None) -> tuple[str, Route]:
-        """Return the model of a request, and where it goes."""
-        if call is None:
+    async def _upstream_of(self, turn: ResponseTurn | None, words: bytes | None) -> tuple[str, Route]:
+        """Return the model and the route of a request."""
+        if turn is None:
             return await self._routes.find_for("openai", words)
-        return call.asked.model, self._routes.find("openai", call.asked.model)
+        return turn.request.model, self._routes.find("openai", turn.request.model)
 
     async def check_name(self, tenant: str, name: str) -> None:
-        """Refuse a response or conversation that is not one of a tenant's: the upstream knows no tenants."""
+        """Refuse the name of a response or conversation of another tenant: the upstream knows no tenants."""
         await self._check_owned(self._responses(tenant), [name])
 
     async def check_names(self, tenant: str, words: bytes | None) -> None:
-        """Refuse a request that goes on from what another tenant may have said, under the key that all share."""
+        """Refuse a request that continues a response that may be another tenant's, with the key that all share."""
         await check_readable(words)
         assert words is not None  # noqa: S101 - refused before
         await self._check_owned(self._responses(tenant), await asyncio.to_thread(_named_in, words))
 
-    async def _check_owned(self, known: Responses, names: list[str]) -> None:
+    async def _check_owned(self, known: TenantResponses, names: list[str]) -> None:
         for name in names:
             if not await asyncio.to_thread(known.owns, name):
                 raise Refused(404, f"there is no response, conversation or item {name[:100]!r} of this key")
 
-    async def _entered(self, request: web.Request, words: bytes, known: Responses) -> ResponseCall | None:
+    async def _enter(self, request: web.Request, words: bytes, known: TenantResponses) -> ResponseTurn | None:
         try:
             said = await asyncio.to_thread(read_asked, words) if is_heavy(words) else read_asked(words)
             check_model(said.model)
@@ -212,38 +213,38 @@ class Responder:
             _log.error("a request could not be read: %s", type(error).__name__)
             return None
 
-    async def _check_new(self, said: ResponsesRequest, known: Responses) -> None:
+    async def _check_new(self, said: ResponsesRequest, known: TenantResponses) -> None:
         """Refuse a request with more new blocks than others can wait for."""
         blocks = sum(max(1, len(parts_of(message))) for message in said.messages)
-        if blocks > self._most_new and await asyncio.to_thread(known.count_new, said) > self._most_new:
+        if blocks > self._most_new and await asyncio.to_thread(known.recorder.count_new, said) > self._most_new:
             raise too_much_new(self._most_new)
 
     async def _answer(
-        self, request: web.Request, upstream: ClientResponse, known: Responses, call: ResponseCall | None
+        self, request: web.Request, upstream: ClientResponse, known: TenantResponses, turn: ResponseTurn | None
     ) -> web.StreamResponse:
         tap, account = tap_for(RESPONSES, upstream), account_of(request)
-        if call is not None:
-            call.tap = tap
+        if turn is not None:
+            turn.tap = tap
         if account.charge is not None:
             account.charge.said = tap.partial
         if await comes_whole(upstream):
             data = await upstream.read()
             tap(data)
-            ended = self._ended(account, tap, upstream.status)
-            return answered(upstream, data, await self._finish(known, call, ended))
+            ended = self._end_of(account, tap, upstream.status)
+            return whole_response(upstream, data, await self._finish(known, turn, ended))
         is_finished = False
 
         async def before_end() -> None:
             nonlocal is_finished
             if not is_finished:
                 is_finished = True
-                await self._finish(known, call, self._ended(account, tap, upstream.status))
+                await self._finish(known, turn, self._end_of(account, tap, upstream.status))
 
-        told = {WARNING: call.warning} if call is not None and call.warning else {}
-        return await streamed(request, upstream, tap, before_end, {REQUEST_ID: account.id, **told})
+        told = {WARNING: turn.warning} if turn is not None and turn.warning else {}
+        return await stream_response(request, upstream, tap, before_end, {REQUEST_ID: account.id, **told})
 
-    def _ended(self, account: RequestAccount, tap: StreamTap | WholeTap, status: int) -> EndedRequest:
-        """How a request ended, with what it has used and cost on its account."""
+    def _end_of(self, account: RequestAccount, tap: StreamTap | WholeTap, status: int) -> EndedRequest:
+        """Return how a request ended, and note its usage and cost in its account."""
         if status != 200:
             return EndedRequest(error=f"status {status}")
         reply = tap.reply()
@@ -255,43 +256,43 @@ class Responder:
             account.charge.told(account.cost)
         return EndedRequest(reply, cost=account.cost)
 
-    async def _finish(self, known: Responses, call: ResponseCall | None, ended: EndedRequest) -> dict[str, str]:
-        """Have written down what became of a request, the first time that something is told.
+    async def _finish(self, known: TenantResponses, turn: ResponseTurn | None, ended: EndedRequest) -> dict[str, str]:
+        """Record the end of a request, the first time that this is called.
 
-        Returns a header that says what went wrong with that, where something did.
+        Returns a header with a warning if something went wrong.
         """
-        if call is None or call.is_over:
+        if turn is None or turn.is_over:
             return {}
-        call.is_over = True
+        turn.is_over = True
         try:
-            problem = await self._finishing.finish(known, call, ended)
+            problem = await self._backlog.finish(known, turn, ended)
         except Exception as error:  # noqa: BLE001 - an answer that is there is passed on, whatever fails here
             _log.error("a turn could not be stored: %s", type(error).__name__)
             problem = f"not stored: {type(error).__name__}"
         return {WARNING: header_text(problem)} if problem else {}
 
-    def _abandon(self, known: Responses, call: ResponseCall | None) -> None:
-        """The client has hung up."""
-        partial = None if call is None or call.tap is None else call.tap.partial()
+    def _abandon(self, known: TenantResponses, turn: ResponseTurn | None) -> None:
+        """Record the end of a request whose client has hung up."""
+        partial = None if turn is None or turn.tap is None else turn.tap.partial()
         ended = EndedRequest(error="the client hung up", is_cut=True, partial=partial)
-        self._finishing.do(self._finish(known, call, ended))
+        self._backlog.do(self._finish(known, turn, ended))
 
 
 COMPACT_PATH = "/v1/responses/compact"
 
 _KINDS = frozenset({"compaction", "compaction_summary", "context_compaction"})
 _SEAL = "everlong-compaction.1."
-"""The first letters of the content of an item of ours."""
+"""The beginning of the content of our own compaction items."""
 _UNKNOWN_STATUS = frozenset({400, 404, 405, 415, 422, 501})
 _SHARE = 0.1
-"""The share of the window that an item of ours may take; the client keeps some messages beside it."""
+"""Share of the window that our own item may take; the client keeps some messages beside it."""
 _MOST_BYTES = 8_000_000
-"""What the items of a request may unpack to together; one is a tenth of a window."""
+"""Bytes that the items of a request may unpack to together; one is a tenth of a window."""
 _MOST_VALUES = 100_000
 
 
 class Made(NamedTuple):
-    """A compaction of ours."""
+    """A compaction of our own."""
 
     item: dict[str, Any]
     reply: Reply
@@ -305,21 +306,21 @@ def asks_compaction(path: str, read: Read) -> bool:
 
 
 def is_compaction(answer: Mapping[str, Any]) -> bool:
-    """Return whether an answer is what a client expects that asked for a compaction: one such item, and only one."""
+    """Return whether an answer holds exactly one compaction item, as a client that asked for it expects."""
     output = answer.get("output")
     kinds = [item.get("type") for item in output if isinstance(item, dict)] if isinstance(output, list) else []
     return sum(kind in _KINDS for kind in kinds) == 1
 
 
 def holds_compaction(body: bytes) -> bool:
-    """Return whether a body may have a compaction of ours in it."""
+    """Return whether a body may hold a compaction of our own."""
     return _SEAL.encode() in body
 
 
-def unfolded(body: bytes) -> bytes:
-    """Return a body with the messages that our compaction items hold in the place of these items.
+def unfold_compactions(body: bytes) -> bytes:
+    """Return a body with our own compaction items replaced by the messages that they hold.
 
-    What a user said before the summary is left out where the client has kept it beside the item, as Codex does.
+    User messages before the summary are left out if the client has kept them beside the item, as Codex does.
     """
     if not holds_compaction(body):
         return body
@@ -339,9 +340,10 @@ def unfolded(body: bytes) -> bytes:
         return body
     kept = {text_of(message) for message in said if message["role"] == "user"}
     changes = [
-        (entry.start, entry.end, b",".join(map(dumped, to_items(_beside(messages, kept))))) for entry, messages in held
+        (entry.start, entry.end, b",".join(map(dump_json, to_items(_beside(messages, kept)))))
+        for entry, messages in held
     ]
-    return spliced(body, changes)
+    return splice(body, changes)
 
 
 def _beside(messages: Sequence[Message], kept: Set[str]) -> list[Message]:
@@ -355,7 +357,7 @@ def _beside(messages: Sequence[Message], kept: Set[str]) -> list[Message]:
 
 
 def _words_of(item: Any, most: int) -> bytes:
-    """Return what an item of ours holds, packed into so many bytes at most; nothing where it is none, or broken."""
+    """Return the content of our own item, at most so many bytes; nothing if it is none, or broken."""
     if not isinstance(item, dict) or item.get("type") not in _KINDS:
         return b""
     content = item.get("encrypted_content")
@@ -373,7 +375,7 @@ def _words_of(item: Any, most: int) -> bytes:
 
 
 def _held_in(words: bytes) -> list[Message] | None:
-    """Return the messages that an item of ours stands for, by what it holds."""
+    """Return the messages in the content of our own item; None if there are none."""
     try:
         return checked_messages(json.loads(words)) or None if words else None
     except (ValueError, MessageError, RecursionError):
@@ -381,20 +383,20 @@ def _held_in(words: bytes) -> list[Message] | None:
 
 
 def _item_of(messages: Sequence[Message]) -> dict[str, Any]:
-    packed = zlib.compress(dumped(list(messages)), 6)
+    packed = zlib.compress(dump_json(list(messages)), 6)
     content = _SEAL + base64.urlsafe_b64encode(packed).decode()
     return {"type": "compaction", "id": f"cmp_{uuid.uuid4().hex}", "encrypted_content": content}
 
 
 class ClientCompaction:
-    """Makes compactions for clients whose upstream does not, and remembers which upstreams do."""
+    """The maker of compactions for clients whose upstream makes none; it remembers which upstreams do."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings.compression
         self._known: dict[tuple[str, str], bool] = {}
 
     def is_known_to(self, route: Route, path: str) -> bool | None:
-        """Return whether an upstream compacts; None where nobody has asked it yet."""
+        """Return whether an upstream compacts; None if it was not asked yet."""
         return self._known.get((route.base_url, path))
 
     def learn(self, route: Route, path: str, *, is_known: bool) -> None:
@@ -442,7 +444,7 @@ _USAGE = {
     "output_tokens_details": {"reasoning_tokens": 0},
     "total_tokens": 0,
 }
-"""The client's model was not asked."""
+"""The usage of an answer for which the client's model was not asked."""
 
 
 def compacted_answer(item: Mapping[str, Any]) -> dict[str, Any]:
@@ -476,7 +478,7 @@ def response_answer(item: Mapping[str, Any], model: str) -> dict[str, Any]:
 def response_events(answer: Mapping[str, Any]) -> bytes:
     """Return a stream that adds up to a whole answer."""
     return b"".join(
-        b"event: " + event["type"].encode() + b"\ndata: " + dumped({**event, "sequence_number": number}) + b"\n\n"
+        b"event: " + event["type"].encode() + b"\ndata: " + dump_json({**event, "sequence_number": number}) + b"\n\n"
         for number, event in enumerate(_events(answer))
     )
 

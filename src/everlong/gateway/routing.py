@@ -1,4 +1,4 @@
-"""Where requests go: an upstream for each API, or for models by name, and with whose key."""
+"""Routes: the upstream of each API, or of models by name, and the key for it."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Route:
     api: str
     provider: str
     key: str | None = None
-    """A key that takes the place of the client's own."""
+    """A key that replaces the client's own."""
     spare_key: str | None = None
-    """A key for clients who sent that of the gateway and none for the upstream."""
+    """A key for clients that sent the gateway's key and none for the upstream."""
     recalls: bool = False
-    """Whether the model may look up what was said before."""
+    """True if the model may look up what was said before."""
 
     @property
     def cached_as(self) -> str:
-        """The provider whose caching rules hold: whoever speaks Anthropic's API takes its markers."""
+        """The provider whose caching rules hold: every upstream that speaks Anthropic's API takes its markers."""
         return "anthropic" if self.provider == "custom" and self.api == "anthropic" else self.provider
 
     @property
@@ -55,14 +55,14 @@ class Route:
         return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
     def url(self, path: str) -> str:
-        """Where a path of ours is there."""
+        """Return the address of a path of the gateway at this upstream."""
         base = self.base_url.rstrip("/")
         if (base.endswith("/v1") or urlsplit(base).hostname in _WITHOUT_VERSION) and path.startswith("/v1/"):
             path = path[3:]
         return base + path
 
     def authorize(self, headers: CIMultiDict[str], spoken: frozenset[str] = frozenset()) -> bool:
-        """Take out the gateway's own key, which came in the headers ``spoken``, and put the upstream's in.
+        """Remove the gateway's own key, which came in the headers ``spoken``, and add the upstream's key.
 
         Returns whether the request goes on with a key of the gateway's, which others share.
         """
@@ -83,11 +83,11 @@ class Route:
 
 
 class Routes:
-    """Chooses an upstream.
+    """The routes of a gateway: they choose an upstream for each request.
 
     Args:
         settings: the sections ``gateway`` and ``providers`` are read.
-        upstream: where requests go that no route is for, instead of what the settings say.
+        upstream: the upstream of requests without a route, instead of the one in the settings.
         upstreams: the same by API, below ``upstream``.
 
     Raises:
@@ -106,12 +106,12 @@ class Routes:
 
     @property
     def ca_bundle(self) -> str | None:
-        """The certificates that upstreams may show beside those that the system trusts."""
+        """The certificates that are trusted for upstreams, beside the system's."""
         return self._settings.gateway.ca_bundle
 
     @property
     def shown(self) -> str:
-        """Where requests go, for people."""
+        """The upstreams, for people."""
         places = dict.fromkeys(route.shown for route in self._default.values())
         for _, routes in self._routes:
             places |= dict.fromkeys(route.shown for route in routes.values())
@@ -132,11 +132,11 @@ class Routes:
         return [*self._default.values(), *(route for _, routes in self._routes for route in routes.values())]
 
     def default(self, api: str) -> Route:
-        """The upstream of an API."""
+        """Return the upstream of an API."""
         return self._default[api]
 
     def find(self, api: str, model: str) -> Route:
-        """The upstream for a model: the first route whose pattern fits, else that of the API."""
+        """Return the upstream for a model: the first route whose pattern fits, or else that of the API."""
         for pattern, routes in self._routes:
             if fnmatchcase(model, pattern):
                 return routes[api]
@@ -144,19 +144,19 @@ class Routes:
 
     @property
     def is_split(self) -> bool:
-        """Whether requests go to more than one place, depending on their model."""
+        """True if requests go to more than one place, depending on their model."""
         return any(
             route.base_url != self._default[api].base_url for _, found in self._routes for api, route in found.items()
         )
 
     async def find_for(self, api: str, body: bytes | None) -> tuple[str, Route]:
-        """The model that a body names, and its upstream, for one that could not be taken in.
+        """Return the model that a body names, and its upstream, for a body whose conversation could not be found.
 
-        A conversation goes nowhere but where its model's go, so one whose model cannot be told goes nowhere at all
-        where that makes a difference.
+        A conversation may only go where its model's conversations go. If models have different upstreams, one whose
+        model is unknown goes nowhere.
 
         Raises:
-            Refused: nobody can tell where it is to go.
+            Refused: its upstream cannot be told.
         """
         model = None if body is None else await asyncio.to_thread(model_in, body)
         if model is not None:
@@ -189,7 +189,7 @@ class Routes:
         return Route(url, api, provider, spare_key=self._spare_key(provider))
 
     def _provider(self, url: str) -> str:
-        """Whose address it is: that of an endpoint of the user's own, of a known provider, or nobody's."""
+        """Return the provider of an address: an endpoint of the user's own, a known provider, or an empty name."""
         for name, own in self._settings.providers.items():
             if own.base_url is not None and own.base_url.rstrip("/") == url.rstrip("/"):
                 return name
@@ -200,7 +200,7 @@ class Routes:
         return "custom"
 
     def _spare_key(self, provider: str) -> str | None:
-        """The key that is configured for a provider; looked up only where the gateway has keys of its own."""
+        """Return the configured key of a provider; only if the gateway has keys of its own."""
         if not self._settings.gateway.keys or provider not in {*ENDPOINTS, *self._settings.providers}:
             return None
         if provider not in self._spare_keys:

@@ -1,4 +1,4 @@
-"""The gateway as a server: it listens, reloads its keys, drains and stops; as a program, or inside of another one."""
+"""The gateway as a server: it listens, reloads its keys, drains and stops; as a program, or inside another one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from everlong.config.paths import user_config_path
 from everlong.config.settings import GatewaySettings
 from everlong.errors import ConfigError
 from everlong.gateway.account import RequestAccount, request_id
-from everlong.gateway.app import SERVER_OPTIONS, Front, dialect_of, make_app, passed_through, refusal
+from everlong.gateway.app import SERVER_OPTIONS, Front, dialect_of, make_app, pass_through, refusal
 from everlong.gateway.auth import Guard, KeyLimits, Refused, check_bind, is_loopback
 from everlong.gateway.formats import OPENAI
 from everlong.gateway.gateway import Gateway
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 __all__ = ["GatewayServer", "HostedGateway", "HostedRelay", "bound_socket", "serve", "tune"]
 
 _IDLE_SECONDS = 75.0
-"""How long a connection may stay without a whole request head."""
+"""Seconds that a connection may stay without a whole request head."""
 _KEYS_SECONDS = 1.0
 _LAST_SECONDS = 2.0
-"""What a request that was cut off gets to come to its end."""
+"""Seconds that a cut-off request gets to come to its end."""
 
 
 class GatewayServer:
@@ -85,7 +85,7 @@ class GatewayServer:
         self._reading_keys: asyncio.Task[None] | None = None
         self._capturing = ExitStack()
         self.address = ""
-        """Where it listens, once it does."""
+        """The address where it listens, once it does."""
 
     async def start(self) -> None:
         """Bind, and take requests from now on."""
@@ -117,13 +117,13 @@ class GatewayServer:
             await site.stop()
 
     async def stop(self, seconds: float) -> int:
-        """Take nothing more, finish what is under way, close; how many requests had to be cut off."""
+        """Take no more requests, finish those under way, close; return how many had to be cut off."""
         if self._runner is None:
             return 0
         if self._reading_keys is not None:
             self._reading_keys.cancel()
         await self.stop_listening()
-        left = await self.front.drained(seconds)
+        left = await self.front.drain(seconds)
         await self._runner.cleanup()
         self._runner = None
         self._capturing.close()
@@ -149,7 +149,7 @@ class GatewayServer:
 async def serve(
     server: GatewayServer, drain_seconds: float, told: Callable[[str], None], *, until_eof: bool = False
 ) -> int:
-    """Serve until a signal comes; the exit code. ``told`` gets what a person should know."""
+    """Serve until a signal comes; return the exit code. ``told`` gets the messages for a person."""
     first, second = asyncio.Event(), asyncio.Event()
 
     def stop() -> None:
@@ -181,7 +181,7 @@ async def serve(
 
 
 def _signature(path: Path) -> tuple[int, int, int] | None:
-    """Return by what a file is known to have been changed; None where there is none."""
+    """Return the signature by which a change of a file is noticed; None if there is no file."""
     try:
         about = path.stat()
     except OSError:
@@ -215,7 +215,7 @@ def _signals(stop: Callable[[], None], hung_up: Callable[[], None]) -> Iterator[
 
 
 def _watch_input(stop: Callable[[], None]) -> None:
-    """Stop when standard input ends: whoever holds the other end of it is gone."""
+    """Stop when standard input ends: then the process at its other end is gone."""
     loop = asyncio.get_running_loop()
 
     def wait() -> None:
@@ -227,7 +227,7 @@ def _watch_input(stop: Callable[[], None]) -> None:
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that is bound; what is in the way is said in words."""
+    """Return a bound socket; if that fails, the error says in words what is in the way."""
     try:
         kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except OSError as error:
@@ -267,7 +267,7 @@ def _check_no_circle(routes: Routes, host: str, port: int) -> None:
 
 
 class _Runner(web.AppRunner):
-    """Runs the application on connections that tell of broken requests in the shape of an API."""
+    """A runner whose connections report broken requests in the shape of an API."""
 
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()
@@ -283,7 +283,7 @@ class _Runner(web.AppRunner):
 async def _shaped(
     handle: Callable[[Any], Awaitable[web.StreamResponse]], request: web.BaseRequest
 ) -> web.StreamResponse:
-    """What the application answers; what it refuses by itself, in the shape of an API."""
+    """Return the application's answer; its own refusals in the shape of an API."""
     try:
         return await handle(request)
     except web.HTTPException as error:
@@ -305,7 +305,7 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """The answer to what is no request."""
+        """Return the answer to bytes that are no request."""
         del message
         self.logger.error("no request", exc_info=exc)
         if request.writer.output_size > 0:
@@ -317,11 +317,11 @@ class _Connection(web.RequestHandler):
 
 
 _SPOKEN_PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
-"""Paths of conversations, which go where their model's go."""
+"""Paths of conversations, which go where their model's requests go."""
 
 
 class _Hosted:
-    """Runs an event loop in a thread, from ``start`` to ``close``."""
+    """An event loop in a thread, from ``start`` to ``close``."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -332,7 +332,7 @@ class _Hosted:
         self._thread = threading.Thread(target=self._run, name="everlong-gateway", daemon=True)
 
     def start(self) -> Self:
-        """Listen; raises what stands in the way."""
+        """Listen; raises the error that prevents it."""
         self._thread.start()
         self._ready.wait()
         if self._problem is not None:
@@ -341,7 +341,7 @@ class _Hosted:
         return self
 
     def close(self) -> None:
-        """Finish what is under way, and stop."""
+        """Finish the work under way, and stop."""
         if self._loop is not None and self._stop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
@@ -417,7 +417,7 @@ class HostedGateway(_Hosted):
 
 
 class HostedRelay(_Hosted):
-    """Passes everything on as it is, where there was a gateway and none can be had any more."""
+    """A relay that passes everything on unchanged, in the place of a gateway that cannot run any more."""
 
     def __init__(self, routes: Routes, host: str, port: int) -> None:
         super().__init__()
@@ -449,24 +449,24 @@ class HostedRelay(_Hosted):
             route, body = self._routes.default(api), await request.read()
             if body and request.path.startswith(_SPOKEN_PATHS):
                 _, route = await self._routes.find_for(api, body)
-            return await passed_through(self._relay, request, RequestAccount(request_id(None)), route, body)
+            return await pass_through(self._relay, request, RequestAccount(request_id(None)), route, body)
         except Refused as refused:
             return refusal(request, refused)
 
 
 _SWITCH_SECONDS = 0.0005
-"""So long a thread that stores something may keep the interpreter from whoever serves clients."""
+"""Seconds a storing thread may hold the GIL before it yields."""
 _GARBAGE = (20_000, 20, 20)
-"""How seldom garbage is looked for: requests leave hardly any, and each look costs all of them time."""
+"""Thresholds of the garbage collector: requests leave hardly any garbage, and each run costs all of them time."""
 
 _MMAP_THRESHOLD, _ARENA_MAX = -3, -8
-"""The names by which `mallopt` of the GNU C library knows its options."""
+"""The option numbers of `mallopt` in the GNU C library."""
 _LARGE_BYTES = 1_000_000
 _ARENAS = 2
 
 
 def tune() -> None:
-    """Make this process one that serves; what is loaded by now stays in memory."""
+    """Tune this process for serving; everything that is loaded by now stays in memory."""
     _give_memory_back()
     sys.setswitchinterval(min(_SWITCH_SECONDS, sys.getswitchinterval()))
     gc.collect()

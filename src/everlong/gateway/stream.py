@@ -1,6 +1,6 @@
 """The upstream's answer on its way to the client, read while it passes.
 
-Lookups of the model are answered in between, and a refusal that comes late in a stream is taken for what it is.
+Look-ups of the model are answered in between; a refusal that comes late in a stream is recognised.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
-from everlong.gateway.body import BrokenBody, Unreadable, decoder, dumped, meant, plain
+from everlong.gateway.body import BrokenBody, Unreadable, decoder, dump_json, parse_json, plain
 from everlong.gateway.recall import (
     NAMES,
     NO_ROOM,
     ROUNDS,
     RecallLookup,
-    answered_lookups,
+    answer_lookups,
+    find_lookups,
+    hide_lookups,
     hiding_for,
-    lookups_in,
-    without_lookups,
 )
-from everlong.gateway.recorder import EndedRequest
-from everlong.gateway.upstream import Stream, answered, comes_whole, is_whole, next_chunk, streamed
+from everlong.gateway.turn_queue import EndedRequest
+from everlong.gateway.upstream import Stream, comes_whole, is_whole, next_chunk, stream_response, whole_response
 from everlong.providers.failures import classify_answer
 
 if TYPE_CHECKING:
@@ -40,41 +40,41 @@ if TYPE_CHECKING:
 __all__ = ["Answering", "StreamTap", "Tapped", "WholeTap", "events_in", "read_beginning", "reply_of", "tap_for"]
 
 _MADE_UP = (BrokenBody, Unreadable, KeyError, IndexError, TypeError, ValueError, AttributeError)
-"""What reading whatever a server makes up may come to."""
+"""The errors of reading an answer that a server made up."""
 _SEAM = 64
-"""The beginning of a last event is no longer than this."""
+"""Bytes that the beginning of a last event has at most."""
 _BLANK = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
 class Tapped(Protocol):
-    """What has to be known of an API in order to read its answers."""
+    """The part of a dialect that is needed to read answers."""
 
     @property
     def last_event(self) -> re.Pattern[bytes]:
-        """How the last event of a stream begins."""
+        """The beginning of a stream's last event."""
 
     def gathering(self) -> Gathering:
-        """Adds up the events of a stream."""
+        """Return a new gathering, which adds up the events of a stream."""
 
     def reply(self, answer: Mapping[str, Any]) -> Reply | None:
-        """What a whole answer says."""
+        """Return the reply in a whole answer."""
 
 
 def reply_of(dialect: Tapped, data: bytes, encoding: str = "") -> Reply | None:
-    """The reply that a whole answer holds; None where it holds none."""
+    """Return the reply in a whole answer; None if there is none."""
     try:
-        answer = meant(plain(data, encoding))
+        answer = parse_json(plain(data, encoding))
         return dialect.reply(answer) if isinstance(answer, dict) else None
     except _MADE_UP:
         return None
 
 
 class WholeTap:
-    """Listens to an answer in one piece that comes bit by bit."""
+    """A listener to an answer in one piece that comes bit by bit."""
 
     otherwise = "the answer holds no reply"
-    """What is wrong where there is none."""
+    """The error if there is no reply."""
 
     def __init__(self, dialect: Tapped, encoding: str = "") -> None:
         self._dialect = dialect
@@ -82,31 +82,31 @@ class WholeTap:
         self._chunks: list[bytes] = []
 
     def __call__(self, chunk: bytes) -> bool:
-        """Take a chunk; where the answer ends is not seen from it."""
+        """Take a chunk; return False, because a chunk does not show where the answer ends."""
         self._chunks.append(chunk)
         return False
 
     def reply(self) -> Reply | None:
-        """What was said; None where the answer broke off or cannot be read."""
+        """Return the reply; None if the answer broke off or cannot be read."""
         return reply_of(self._dialect, b"".join(self._chunks), self._encoding)
 
     def partial(self) -> Message | None:
-        """Return nothing: an answer in one piece is of no use before it has come to its end."""
+        """Return None: an answer in one piece is of no use before its end."""
         return None
 
 
 class StreamTap:
-    """Listens to one stream."""
+    """A listener to one stream."""
 
     otherwise = "the stream broke off"
-    """What is wrong where there is no reply."""
+    """The error if there is no reply."""
 
     def __init__(self, dialect: Tapped, encoding: str = "") -> None:
         self._dialect = dialect
         self._chunks: list[bytes] = []
         self._seam = b"\n"
         self._ending: bytes | None = None
-        """What has come from the beginning of the last event on."""
+        """The bytes from the beginning of the last event on."""
         self._is_readable = True
         try:
             self._decode = decoder(encoding)
@@ -114,7 +114,7 @@ class StreamTap:
             self._is_readable = False
 
     def __call__(self, chunk: bytes) -> bool:
-        """Take a chunk; whether the stream's last event has come to its end with it."""
+        """Take a chunk; return whether the stream's last event has ended with it."""
         if not self._is_readable:
             return False
         try:
@@ -135,11 +135,11 @@ class StreamTap:
         return _BLANK.search(self._ending) is not None
 
     def reply(self) -> Reply | None:
-        """What was said; None where the stream broke off or cannot be read."""
+        """Return the reply; None if the stream broke off or cannot be read."""
         return self._read(lambda gathering: gathering.whole())
 
     def partial(self) -> Message | None:
-        """Return what came of an answer that broke off; None where nothing did that can be read."""
+        """Return the part of a broken answer that arrived; None if none of it can be read."""
         found = self._read(lambda gathering: gathering.so_far())
         return None if found is None else found.message
 
@@ -161,13 +161,13 @@ class StreamTap:
 
 
 def tap_for(dialect: Tapped, upstream: ClientResponse) -> StreamTap | WholeTap:
-    """What listens to an answer while it comes."""
+    """Return a listener to an answer."""
     encoding = upstream.headers.get("Content-Encoding", "")
     return WholeTap(dialect, encoding) if is_whole(upstream) else StreamTap(dialect, encoding)
 
 
 def events_in(data: bytes) -> Iterator[dict[str, Any]]:
-    """Return the events of a stream, as far as they are JSON objects; `BrokenBody` where one is no JSON."""
+    """Yield the events of a stream that are JSON objects; `BrokenBody` if one is no JSON."""
     lines: list[bytes] = []
     for line in [*_LINE_END.split(data.removeprefix(b"\xef\xbb\xbf")), b""]:
         if line.startswith(b"data:"):
@@ -176,14 +176,14 @@ def events_in(data: bytes) -> Iterator[dict[str, Any]]:
             text = b"\n".join(lines)
             lines = []
             if text.strip() not in {b"", b"[DONE]"}:
-                value = meant(text)
+                value = parse_json(text)
                 if isinstance(value, dict):
                     yield value
 
 
 Finish = Callable[[EndedRequest], Awaitable[None]]
 LookUp = Callable[[list[RecallLookup], int, bytes], Awaitable[dict[str, str]]]
-"""Looks things up for a conversation of so many tokens (0 where nobody told), which was sent in these bytes."""
+"""A look-up for a conversation of so many tokens (0 if unknown), which was sent in these bytes."""
 Send = Callable[[bytes], Awaitable["ClientResponse"]]
 
 _REFUSED = frozenset({400, 413, 422})
@@ -197,24 +197,24 @@ class Answering:
     dialect: Dialect
     sent: bytes
     extra: Callable[[], dict[str, str]]
-    """Headers of our own, as late as possible."""
+    """The gateway's own headers, asked for as late as possible."""
     finish: Finish
     look_up: LookUp | None = None
-    """Answers calls of hidden tools, where some are offered."""
+    """The function that answers calls of hidden tools, if some are offered."""
     send: Send | None = None
     tap: StreamTap | WholeTap | None = None
-    """Listens to the answer, once there is one."""
+    """The listener to the answer, once there is one."""
     hidden: Set[str] = NAMES
     """The names of the hidden tools that are offered."""
     used: list[Usage] = field(default_factory=list)
-    """What the answers have used that called the tool, and were followed by another."""
+    """The usage of answers that called a hidden tool and were followed by another."""
 
     def partial(self) -> Message | None:
-        """Return what has come of the answer so far; None where nothing has that can be read."""
+        """Return the part of the answer that has arrived; None if none of it can be read."""
         return None if self.tap is None else self.tap.partial()
 
     async def answer(self, upstream: ClientResponse, ahead: bytes = b"") -> web.StreamResponse:
-        """Pass an answer on; ``ahead`` is what was read of a stream already."""
+        """Pass an answer on; ``ahead`` is the part of a stream that was read already."""
         if (self.look_up is not None and is_whole(upstream)) or await comes_whole(upstream):
             return await self._whole(upstream)
         return (
@@ -230,17 +230,17 @@ class Answering:
             if self.look_up is None or upstream.status != 200:
                 break
             answer = _object(data, encoding)
-            lookups, others = lookups_in(self.dialect, answer, self.hidden)
+            lookups, others = find_lookups(self.dialect, answer, self.hidden)
             if not lookups:
                 break
             if others or not left:
-                data, encoding = dumped(without_lookups(self.dialect, answer, self.hidden)), ""
+                data, encoding = dump_json(hide_lookups(self.dialect, answer, self.hidden)), ""
                 break
             upstream = await self._again(answer, lookups)
         tap = WholeTap(self.dialect, encoding) if is_whole(upstream) else tap_for(self.dialect, upstream)
         tap(data)
-        await self.finish(self._ended(tap))
-        response = answered(upstream, data, self.extra())
+        await self.finish(self._end_of(tap))
+        response = whole_response(upstream, data, self.extra())
         if not encoding:
             response.headers.popall("Content-Encoding", None)
         return response
@@ -253,9 +253,9 @@ class Answering:
             nonlocal is_finished
             if not is_finished:
                 is_finished = True
-                await self.finish(self._ended(tap))
+                await self.finish(self._end_of(tap))
 
-        return await streamed(self.request, upstream, tap, before_end, self.extra(), ahead)
+        return await stream_response(self.request, upstream, tap, before_end, self.extra(), ahead)
 
     async def _stream_with_lookups(self, upstream: ClientResponse, ahead: bytes) -> web.StreamResponse:
         tap, hiding = StreamTap(self.dialect), hiding_for(self.dialect, self.hidden)
@@ -276,7 +276,7 @@ class Answering:
             finally:
                 upstream.release()
             whole = hiding.whole()
-            lookups, others = lookups_in(self.dialect, whole, self.hidden) if whole is not None else ([], False)
+            lookups, others = find_lookups(self.dialect, whole, self.hidden) if whole is not None else ([], False)
             if not lookups or others or not left or whole is None:
                 break
             upstream = await self._again(whole, lookups)
@@ -287,12 +287,12 @@ class Answering:
             hiding.again()
         last = hiding.end(has_calls=others)
         tap(last)
-        await self.finish(self._ended(tap))
+        await self.finish(self._end_of(tap))
         await stream.write(last)
         return await stream.end()
 
     async def _again(self, answer: dict[str, Any], lookups: list[RecallLookup]) -> ClientResponse:
-        """Send the request once more, with what was found behind it; with less of it where it is refused."""
+        """Send the request once more with the results of the look-ups; with shorter ones if it is refused."""
         assert self.look_up is not None  # noqa: S101 - nothing is looked up otherwise
         assert self.send is not None  # noqa: S101 - as above
         reply = self.dialect.reply(answer)
@@ -302,13 +302,13 @@ class Answering:
         before = self.sent
         shorter = {ident: text[: len(text) // 4] for ident, text in results.items()}
         for told in (results, shorter, dict.fromkeys(results, NO_ROOM)):
-            self.sent = answered_lookups(self.dialect, before, answer, told)
+            self.sent = answer_lookups(self.dialect, before, answer, told)
             upstream = await self.send(self.sent)
             if upstream.status not in _REFUSED:
                 break
         return upstream
 
-    def _ended(self, tap: StreamTap | WholeTap) -> EndedRequest:
+    def _end_of(self, tap: StreamTap | WholeTap) -> EndedRequest:
         reply = tap.reply()
         if reply is None:
             return EndedRequest(error=tap.otherwise, partial=tap.partial(), before=tuple(self.used))
@@ -324,14 +324,14 @@ def _object(data: bytes, encoding: str) -> dict[str, Any]:
 
 
 _SECONDS = 10.0
-"""So long the first words of an answer are held back; refusals come at once."""
+"""Seconds that the first words of an answer are held back; refusals come at once."""
 _MOST_BYTES = 1_000_000
 _BEGINNING = frozenset({"response.created", "response.queued", "response.in_progress", "keepalive"})
 _FAILED = frozenset({"response.failed", "error"})
 
 
 async def read_beginning(upstream: ClientResponse) -> tuple[bytes, ProviderError | None]:
-    """Read a stream of the Responses API until its first output; the bytes, and the error that it begins with."""
+    """Read a stream of the Responses API until its first output; return the bytes, and an error at its beginning."""
     ahead, plain = b"", b""
     if is_whole(upstream):
         return ahead, None
@@ -351,7 +351,7 @@ async def read_beginning(upstream: ClientResponse) -> tuple[bytes, ProviderError
 
 
 def _settled(data: bytes) -> tuple[bool, ProviderError | None]:
-    """Return whether a stream has said more than that it begins, and the error where that is what it says."""
+    """Return whether a stream has said more than that it begins, and the error if it begins with one."""
     for event in events_in(data.replace(b"\r\n", b"\n").rpartition(b"\n\n")[0]):
         kind = event.get("type")
         if kind in _FAILED:
@@ -365,4 +365,4 @@ def _error_in(event: Mapping[str, Any]) -> ProviderError:
     told = event.get("response") if isinstance(event.get("response"), dict) else event
     inner = told.get("error") if isinstance(told, Mapping) else None
     error = inner if isinstance(inner, dict) else {name: event.get(name) for name in ("code", "message")}
-    return classify_answer(400, dumped({"error": error}))
+    return classify_answer(400, dump_json({"error": error}))

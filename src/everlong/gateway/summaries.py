@@ -1,9 +1,8 @@
-"""Decide who writes the summaries of a gateway: the conversation's own model, a configured one, or nobody.
+"""The choice of the summary writer: the conversation's own model, a configured one, or none.
 
 The conversation's own model is asked with the request as it was sent and one message more, so that it reads from the
-cache and the client looks to its provider as it always does. A request that does not fit is not sent for that; the one
-before it is, which did. The client's credentials stay in the request that brought
-them: in memory, for as long as the summary takes.
+cache and the client looks to its provider as it always does. If a request does not fit, the one before it is sent
+instead. The client's credentials stay in its request: in memory, for as long as the summary takes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from aiohttp import ClientError
 
 from everlong.context.summary.model_summarizers import warm_ask
 from everlong.errors import ConfigError, ProviderError, SummarizerError
-from everlong.gateway.body import dumped, meant, read_body, spliced
+from everlong.gateway.body import dump_json, parse_json, read_body, splice
 from everlong.gateway.stream import tap_for
 from everlong.model import calls_of, text_of, with_part_appended
 from everlong.providers.auxiliary import ProviderSummarizer, summarizer_for
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from everlong.context import Summarizer, SummaryRequest
     from everlong.gateway.body import Draft
     from everlong.gateway.formats import Dialect
-    from everlong.gateway.requests import Passing
+    from everlong.gateway.requests import RelayedRequest
     from everlong.gateway.window import Windows
     from everlong.model import Message
     from everlong.providers.base import CallOptions, Provider, Reply, Usage
@@ -51,12 +50,12 @@ __all__ = [
 ]
 
 _SECONDS = 180.0
-"""So long a model may take for a summary."""
+"""Seconds that a model may take for a summary."""
 _DAY = 86_400.0
 
 _MARKER = re.compile(rb'"cache_control"\s*:\s*(\{[^{}]*\})')
 
-Send = Callable[["Passing", bytes], Awaitable["ClientResponse"]]
+Send = Callable[["RelayedRequest", bytes], Awaitable["ClientResponse"]]
 
 
 class Earlier(NamedTuple):
@@ -68,14 +67,14 @@ class Earlier(NamedTuple):
 
 
 def earlier_request(dialect: Dialect, draft: Draft, lead: int) -> tuple[Draft, Mapping[str, Any] | None] | None:
-    """Return a body up to what the model said last, and the marker that is cut off with the rest; None for a first one.
+    """Return a body up to the model's last words, and the marker cut off with the rest; None for a first request.
 
     Args:
         dialect: the API.
         draft: the body.
         lead: entries at its beginning that are system messages.
     """
-    entries = [meant(draft.body[slice(*draft.entry(number))]) for number in range(lead, len(draft.ends))]
+    entries = [parse_json(draft.body[slice(*draft.entry(number))]) for number in range(lead, len(draft.ends))]
     count = len(entries)
     for is_said in (False, True):
         while count and dialect.is_said(entries[count - 1]) is is_said:
@@ -84,17 +83,17 @@ def earlier_request(dialect: Dialect, draft: Draft, lead: int) -> tuple[Draft, M
         return None
     rest = draft.body[draft.ends[lead + count - 1] : draft.ends[-1]]
     markers = _MARKER.findall(rest)
-    return draft.cut(lead + count), meant(markers[-1]) if markers and dialect.takes_markers else None
+    return draft.cut(lead + count), parse_json(markers[-1]) if markers and dialect.takes_markers else None
 
 
 class OwnSummarizer:
-    """Has a conversation summarized by the model that it is with, over the connection that it came by."""
+    """A summarizer that asks the conversation's own model, over the connection of its request."""
 
     name = "own model"
 
     def __init__(
         self,
-        passing: Passing,
+        relayed: RelayedRequest,
         sent: Earlier,
         room: int,
         send: Send,
@@ -102,7 +101,7 @@ class OwnSummarizer:
         take: Callable[[], bool],
         seconds: float = _SECONDS,
     ) -> None:
-        self._passing = passing
+        self._relayed = relayed
         self._sent = sent
         self._room = room
         self._send = send
@@ -111,28 +110,28 @@ class OwnSummarizer:
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
         self.cost = 0.0
-        """What the summary has cost, in US dollars."""
+        """The cost of the summary in US dollars."""
 
     def summarize(self, request: SummaryRequest) -> str:
-        """Ask, and wait for the answer; not in the thread of the loop."""
+        """Ask, and wait for the answer; not in the loop's thread."""
         told = warm_ask(request, request.budget_tokens)
         if request.count(told) + request.budget_tokens > self._room:
             raise SummarizerError("the conversation leaves no room in the window for its summary")
         if not self._take():
             raise SummarizerError("as many summaries were asked for today as gateway.summaries_per_day allows")
-        asking = asyncio.run_coroutine_threadsafe(self._asked(told), self._loop)
+        asking = asyncio.run_coroutine_threadsafe(self._ask(told), self._loop)
         try:
             return asking.result(self._seconds)
         except FutureTimeoutError as error:
             asking.cancel()
             raise SummarizerError(f"no summary came within {self._seconds:g} seconds") from error
 
-    async def _asked(self, told: str) -> str:
-        passing = self._passing
-        dialect = passing.dialect
+    async def _ask(self, told: str) -> str:
+        relayed = self._relayed
+        dialect = relayed.dialect
         body = _with_ask(dialect, self._sent, told)
         try:
-            upstream = await self._send(passing, body)
+            upstream = await self._send(relayed, body)
             if upstream.status != 200:
                 upstream.close()
                 raise SummarizerError(f"the upstream answered with status {upstream.status}")
@@ -147,21 +146,21 @@ class OwnSummarizer:
         reply = tap.reply()
         if reply is None:
             raise SummarizerError(tap.otherwise)
-        model = passing.visit.model if passing.visit is not None else ""
-        spent = self._windows.cost(model, passing.route.provider, reply.usage)
+        model = relayed.turn.model if relayed.turn is not None else ""
+        spent = self._windows.cost(model, relayed.route.provider, reply.usage)
         self.cost += spent
-        if passing.aside is not None:
-            passing.aside.told(spent)
-            await passing.aside.close()
+        if relayed.aside is not None:
+            relayed.aside.told(spent)
+            await relayed.aside.close()
         if calls_of(reply.message):
             raise SummarizerError("the model called a tool rather than write a summary")
         return text_of(reply.message)
 
 
 def _with_ask(dialect: Dialect, earlier: Earlier, told: str) -> bytes:
-    """Put an ask behind the last message of a body; into it where that is a user's, so that roles alternate.
+    """Put an ask behind the last message of a body; inside it if that is a user's, so that roles alternate.
 
-    What was cached up to there stays valid. A marker on the ask has the provider look for it.
+    The prompt cached up to there stays valid. A marker on the ask has the provider look for it.
     """
     sent, marker = earlier
     read = read_body(sent, dialect.list_name)
@@ -170,13 +169,13 @@ def _with_ask(dialect: Dialect, earlier: Earlier, told: str) -> bytes:
         asking = with_part_appended(last.value, told)
         if marker is not None:
             asking["content"][-1]["cache_control"] = marker
-        return spliced(sent, [(last.start, last.end, dumped(asking))])
-    entries = b",".join(map(dumped, dialect.entries_of([{"role": "user", "content": told}])))
-    return spliced(sent, [(read.end, read.end, b"," + entries if last is not None else entries)])
+        return splice(sent, [(last.start, last.end, dump_json(asking))])
+    entries = b",".join(map(dump_json, dialect.entries_of([{"role": "user", "content": told}])))
+    return splice(sent, [(read.end, read.end, b"," + entries if last is not None else entries)])
 
 
 class Summaries:
-    """Chooses who writes summaries, by the settings.
+    """The choice of summary writers, by the settings.
 
     Args:
         settings: the program's settings.
@@ -206,39 +205,39 @@ class Summaries:
         self._configured = given or (lambda: None if self.is_own else _configured(settings, windows.cost))
         self._settings = settings
         self.asks_model = self.is_own or self._configured() is not None
-        """Whether a model writes them, which costs something."""
+        """True if a model writes them, which costs something."""
 
     @property
     def told(self) -> str:
-        """Who writes them, for whoever starts the gateway."""
+        """The writer of summaries in words, for the person who starts the gateway."""
         return told_writer(self._settings, asks_model=self.asks_model, is_own=self.is_own)
 
     def configured(self) -> Summarizer | None:
-        """Return the model of the settings; None where each conversation's own is asked, or nobody."""
+        """Return the configured model; None if each conversation's own is asked, or none."""
         return self._configured()
 
-    def now(self, passing: Passing, earlier: Earlier | None, room: int, seconds: float) -> Summarizer | None:
-        """Return who writes a summary that a request waits for; None for lines of the conversation itself.
+    def now(self, relayed: RelayedRequest, earlier: Earlier | None, room: int, seconds: float) -> Summarizer | None:
+        """Return the writer of a summary that a request waits for; None for lines of the conversation itself.
 
         Args:
-            passing: the request.
-            earlier: the request before it in the conversation; None where there is none.
+            relayed: the request.
+            earlier: the request before it in the conversation; None if there is none.
             room: tokens that the earlier request leaves in the window.
             seconds: how long the conversation's own model may take.
         """
         if not self.is_own:
             return self._configured()
-        if earlier is None or _is_small(passing) or not self._may_ask():
+        if earlier is None or _is_small(relayed) or not self._may_ask():
             return None
-        return OwnSummarizer(passing, earlier, room, self._send, self._windows, self._take, seconds)
+        return OwnSummarizer(relayed, earlier, room, self._send, self._windows, self._take, seconds)
 
-    def ahead(self, passing: Passing, room: int) -> Summarizer | None:
-        """Return who writes a summary that nobody waits for, with so many tokens left in the window."""
+    def ahead(self, relayed: RelayedRequest, room: int) -> Summarizer | None:
+        """Return the writer of a summary that nobody waits for, with so many tokens left in the window."""
         if not self.is_own:
             return self._configured()
-        if passing.sent_body is None or _is_small(passing) or not self._may_ask():
+        if relayed.sent_body is None or _is_small(relayed) or not self._may_ask():
             return None
-        return OwnSummarizer(passing, Earlier(passing.sent_body), room, self._send, self._windows, self._take)
+        return OwnSummarizer(relayed, Earlier(relayed.sent_body), room, self._send, self._windows, self._take)
 
     def _may_ask(self) -> bool:
         """Return whether a conversation's own model may be asked once more today."""
@@ -248,7 +247,7 @@ class Summaries:
         return self._count < self._most
 
     def _take(self) -> bool:
-        """Count one more that is asked today; False where there have been too many."""
+        """Count one more question to a conversation's own model today; False if there have been too many."""
         with self._lock:
             if not self._may_ask():
                 return False
@@ -256,14 +255,14 @@ class Summaries:
             return True
 
 
-def _is_small(passing: Passing) -> bool:
+def _is_small(relayed: RelayedRequest) -> bool:
     """Return whether the model of a request is known to be too small to write summaries."""
-    parameters = None if passing.visit is None else parameters_in(passing.visit.model)
+    parameters = None if relayed.turn is None else parameters_in(relayed.turn.model)
     return parameters is not None and parameters < SMALL
 
 
 def told_writer(settings: Settings, *, asks_model: bool = True, is_own: bool | None = None) -> str:
-    """Return in words who writes the summaries of a gateway with these settings, and where that is."""
+    """Return in words who writes the summaries of a gateway with these settings, and where."""
     own = settings.gateway
     if is_own if is_own is not None else own.summaries == "own" and not settings.auxiliary.compression.names_model:
         most = f"{own.summaries_per_day:,}"
@@ -279,7 +278,7 @@ def told_writer(settings: Settings, *, asks_model: bool = True, is_own: bool | N
 
 
 class _Tally:
-    """Asks models, and adds up what that costs."""
+    """A provider that adds up the cost of its calls."""
 
     def __init__(self, cost: Callable[[str, str, Usage], float]) -> None:
         self._cost = cost
@@ -292,11 +291,11 @@ class _Tally:
 
 
 _tallies: WeakKeyDictionary[Summarizer, _Tally] = WeakKeyDictionary()
-"""What configured summarizers have cost."""
+"""The cost of configured summarizers."""
 
 
 def _configured(settings: Settings, cost: Callable[[str, str, Usage], float]) -> Summarizer | None:
-    """Return the model that the settings name, with its own key; None where that leads to nothing."""
+    """Return the model that the settings name, with its own key; None if there is none."""
     tally = _Tally(cost)
     made: Summarizer | None = None
     try:
@@ -312,7 +311,7 @@ def _configured(settings: Settings, cost: Callable[[str, str, Usage], float]) ->
 
 
 def spent_by(summarizer: Summarizer | None) -> float | None:
-    """Return what a summarizer has cost, where it knows."""
+    """Return the cost of a summarizer, if it is known."""
     if isinstance(summarizer, OwnSummarizer):
         return summarizer.cost
     tally = None if summarizer is None else _tallies.get(summarizer)

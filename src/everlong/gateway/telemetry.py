@@ -43,20 +43,20 @@ _MOST_CHARS = 200
 
 
 class GatewayLog:
-    """Writes lines to a file; without one, nowhere."""
+    """A log of lines in a file; without a file it drops them."""
 
     def __init__(self, file: IO[bytes] | RawIOBase | None, level: str = "info") -> None:
         self._file = file
         self._least = LEVELS.index(level) if file is not None else len(LEVELS)
         self._lines: list[Callable[[], bytes]] = []
-        """Put into words by the thread that writes them."""
+        """Lines that the writing thread puts into words."""
         self._dropped = 0
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._is_due = False
 
     def request(self, account: RequestAccount) -> None:
-        """Say what became of a request."""
+        """Log the end of a request."""
         level = "error" if account.problem else "warning" if account.status >= 500 else "info"
         if account.route in {"health", "metrics"} and level == "info":
             level = "debug"
@@ -64,12 +64,12 @@ class GatewayLog:
             self._put(partial(_request_line, level, time.time(), account, account.seconds))
 
     def say(self, level: str, event: str, **fields: Any) -> None:
-        """Say something else."""
+        """Log another event."""
         if self._wants(level):
             self._put(partial(_line, level, event, time.time(), fields))
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the lines that are left."""
         self._write()
         if self._file is not None and self._file is not sys.stderr.buffer:
             self._file.close()
@@ -110,7 +110,7 @@ class GatewayLog:
 
 
 def open_log(path: str | None, level: str) -> GatewayLog:
-    """A log in a file, or on stderr."""
+    """Return a log in a file, or on stderr."""
     if path is None:
         return GatewayLog(sys.stderr.buffer, level)
     try:
@@ -123,7 +123,7 @@ def open_log(path: str | None, level: str) -> GatewayLog:
 
 
 def server_logger(log: GatewayLog) -> logging.Logger:
-    """What the HTTP server complains about: only what kind of error it is, because the text may quote a request."""
+    """Return the HTTP server's logger: it tells only the kind of an error, because the text may quote a request."""
     logger = logging.Logger("everlong.gateway")
     logger.addHandler(_Kinds(log))
     return logger
@@ -131,7 +131,7 @@ def server_logger(log: GatewayLog) -> logging.Logger:
 
 @contextmanager
 def captured(log: GatewayLog) -> Iterator[None]:
-    """Take what the gateway's own modules say into the log; they name kinds of errors, never what was sent."""
+    """Take the messages of the gateway's own modules into the log; they name kinds of errors, never content."""
     logger, handler = logging.getLogger("everlong.gateway"), _Sayings(log)
     propagated, logger.propagate = logger.propagate, False
     logger.addHandler(handler)
@@ -202,7 +202,7 @@ def _line(level: str, event: str, now: float, fields: dict[str, Any]) -> bytes:
 
 
 def _clean(fields: dict[str, Any]) -> dict[str, Any]:
-    """Texts that can be written: a client may send what is no Unicode."""
+    """Return fields with texts that can be written: a client may send invalid Unicode."""
     return {
         name: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
         for name, value in fields.items()
@@ -231,7 +231,7 @@ class _Histogram:
 
 
 class Metrics:
-    """Counts; everything here runs in the event loop."""
+    """The counters of a gateway; they run in the event loop."""
 
     def __init__(self) -> None:
         self.in_flight = 0
@@ -246,7 +246,7 @@ class Metrics:
         self._gauges: list[tuple[str, str, Callable[[], float]]] = []
 
     def gauge(self, name: str, about: str, read: Callable[[], float]) -> None:
-        """Show a number that somebody else keeps."""
+        """Show a number that is kept elsewhere."""
         self._gauges.append((name, about, read))
 
     def finished(self, account: RequestAccount) -> None:
@@ -267,7 +267,7 @@ class Metrics:
         self._compactions[reason, outcome] += 1
 
     def text(self) -> str:
-        """All numbers."""
+        """Return all numbers as text."""
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
@@ -326,14 +326,14 @@ _OPERATIONS = {"chat": "chat", "messages": "chat", "responses": "chat"}
 
 
 class Tracing:
-    """Tells a tracer of requests that are over."""
+    """The tracing of requests that are over."""
 
     def __init__(self, tracer: Any, close: Callable[[], None] | None = None) -> None:
         self._tracer = tracer
         self._close = close
 
     def told(self, account: RequestAccount) -> None:
-        """Make a span of a request; only of those that are for a model."""
+        """Send a span for a request to a model."""
         operation = _OPERATIONS.get(account.route)
         if operation is None:
             return
@@ -353,7 +353,7 @@ class Tracing:
         span.end(end_time=started + int(account.seconds * 1e9))
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the spans that are left."""
         if self._close is not None:
             self._close()
 
@@ -381,7 +381,7 @@ def _attributes(operation: str, account: RequestAccount) -> dict[str, Any]:
 
 
 def open_tracing() -> Tracing:
-    """Spans to where OpenTelemetry's own variables say.
+    """Return a tracing that sends spans where OpenTelemetry's own variables say.
 
     Raises:
         ConfigError: the packages are not installed.

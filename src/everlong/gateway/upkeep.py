@@ -1,7 +1,7 @@
-"""What the gateway does on the side: store what had to wait for the database, and index what was said for the search.
+"""The gateway's upkeep: it stores turns that waited in the journal while the database was away, and indexes messages.
 
-Both run in threads, a bit at a time, and give way whenever the database is away. What was forgotten goes out of the
-journal as well.
+Both run in threads, a bit at a time, and pause while the database is away. Forgotten words are removed from the journal
+as well.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from sqlalchemy import func, select
 from everlong.config.paths import data_home
 from everlong.gateway.body import BrokenBody, read_body
 from everlong.gateway.formats import ANTHROPIC, OPENAI, RESPONSES, ResponsesRequest
-from everlong.gateway.journal import AWAY, Spool, Spooled
+from everlong.gateway.journal import AWAY, Journal, JournalEntry
 from everlong.gateway.recorder import ConversationRecorder
-from everlong.gateway.response_recorder import RESPONSES_API, ResponseKeeper
+from everlong.gateway.response_recorder import RESPONSES_API, ResponseRecorder
 from everlong.store.schema import tombstone
 from everlong.store.tombstones import forgotten_among
 
@@ -41,29 +41,29 @@ _AT_ONCE = 100
 
 
 class GatewayUpkeep:
-    """Looks after one gateway's database.
+    """The upkeep of one gateway's database.
 
     Args:
-        spool: the journal.
+        journal: the journal.
         store_of: opens the store of a tenant.
-        is_busy: whether clients are being served, who come first.
+        is_busy: returns whether clients are being served; they come first.
     """
 
-    def __init__(self, spool: Spool, store_of: Callable[[str], Store], is_busy: Callable[[], bool]) -> None:
-        self._spool = spool
+    def __init__(self, journal: Journal, store_of: Callable[[str], Store], is_busy: Callable[[], bool]) -> None:
+        self._journal = journal
         self._store_of = store_of
         self._is_busy = is_busy
         self._tasks: list[asyncio.Task[None]] = []
         self._is_over = asyncio.Event()
         self._forgotten = 0
-        """Forgotten blocks when entries that were put aside were looked through last."""
+        """The number of forgotten blocks when the entries that were put aside were checked last."""
 
     def start(self) -> None:
-        """Begin, in the loop that runs."""
+        """Begin, in the running loop."""
         self._tasks = [asyncio.create_task(self._replay()), asyncio.create_task(self._index())]
 
     async def close(self) -> None:
-        """Stop; what is under way comes to its end first, because it uses the database."""
+        """Stop; work under way comes to its end first, because it uses the database."""
         self._is_over.set()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LAST_SECONDS)
@@ -78,8 +78,9 @@ class GatewayUpkeep:
     async def _replay(self) -> None:
         while not self._is_over.is_set():
             try:
-                await asyncio.to_thread(self._spool.take_over, self._replay_one)
-                await asyncio.to_thread(self._spool.retry, self._replay_one)
+                replay = partial(_replay, self._store_of)
+                await asyncio.to_thread(self._journal.take_over, replay)
+                await asyncio.to_thread(self._journal.retry, replay)
                 await asyncio.to_thread(self._clean)
             except AWAY:
                 pass  # in a moment again
@@ -87,17 +88,14 @@ class GatewayUpkeep:
                 _log.error("what waits in the journal could not be stored: %s", type(error).__name__)
             await self._pause(_REPLAY_SECONDS)
 
-    def _replay_one(self, entry: Spooled) -> None:
-        keeper_of(self._store_of(entry.tenant), entry.api).replayed(entry)
-
     def _clean(self) -> None:
-        self._spool.tidy()
-        if self._spool.has_aside:
+        self._journal.tidy()
+        if self._journal.has_aside:
             database = self._store_of("local").database
             with database.read() as connection:
                 forgotten = connection.execute(select(func.count()).select_from(tombstone)).scalar_one()
             if forgotten != self._forgotten:
-                self._spool.scrub(partial(_is_forgotten, self._store_of))
+                self._journal.scrub(partial(_is_forgotten, self._store_of))
                 self._forgotten = forgotten
 
     async def _index(self) -> None:
@@ -115,28 +113,32 @@ class GatewayUpkeep:
 
 
 def journal_folder() -> Path:
-    """Return the folder where gateways of this user have their journals."""
+    """Return the folder of this user's journals."""
     return data_home() / "gateway-spool"
 
 
 def store_left_behind(store_of: Callable[[str], Store]) -> int:
-    """Store what gateways left in their journals that run no more; how many requests."""
-    return Spool(journal_folder()).take_over(lambda entry: keeper_of(store_of(entry.tenant), entry.api).replayed(entry))
+    """Store the entries that gateways left in their journals; return how many."""
+    return Journal(journal_folder()).take_over(partial(_replay, store_of))
 
 
 def clean_journal(store_of: Callable[[str], Store]) -> int:
-    """Take forgotten words out of what the journals keep for good; how many requests. Gateways do the rest."""
-    return Spool(journal_folder()).scrub(partial(_is_forgotten, store_of))
+    """Remove forgotten words from entries that were put aside; return how many. Running gateways do the rest."""
+    return Journal(journal_folder()).scrub(partial(_is_forgotten, store_of))
 
 
-def keeper_of(store: Store, api: str) -> ConversationRecorder:
-    """Return what keeps the requests of an API, as the journal calls it."""
+def recorder_for(store: Store, api: str) -> ConversationRecorder:
+    """Return the recorder for the requests of an API, by its name in the journal."""
     if api == RESPONSES_API:
-        return ResponseKeeper(store)
+        return ResponseRecorder(store)
     return ConversationRecorder(store, next(one for one in (OPENAI, ANTHROPIC, RESPONSES) if one.name == api))
 
 
-def _is_forgotten(store_of: Callable[[str], Store], entry: Spooled) -> bool:
+def _replay(store_of: Callable[[str], Store], entry: JournalEntry) -> None:
+    recorder_for(store_of(entry.tenant), entry.api).replay(entry)
+
+
+def _is_forgotten(store_of: Callable[[str], Store], entry: JournalEntry) -> bool:
     """Return whether an entry holds words that its tenant has forgotten."""
     store = store_of(entry.tenant)
     blocks = store.chain.trace([store.cleaned(one) for one in _said_in(store, entry)]).blocks
@@ -144,15 +146,15 @@ def _is_forgotten(store_of: Callable[[str], Store], entry: Spooled) -> bool:
         return bool(forgotten_among(connection, store.tenant, blocks))
 
 
-def _said_in(store: Store, entry: Spooled) -> list[Message]:
+def _said_in(store: Store, entry: JournalEntry) -> list[Message]:
     """Return all messages of an entry, as far as its request can be read."""
-    said = [*entry.messages, *([] if entry.reply is None else [entry.reply])]
-    if entry.body is None:
-        return said
-    try:
-        if entry.api == RESPONSES_API:
-            return [*said, *ResponsesRequest.read(entry.body).messages]
-        keeper = keeper_of(store, entry.api)
-        return [*said, *keeper.glanced(read_body(entry.body.encode(), keeper.dialect.list_name))[1].messages]
-    except (BrokenBody, ValueError, KeyError, TypeError):
-        return said
+    said = [*entry.messages, *([] if entry.turn.reply is None else [entry.turn.reply])]
+    if entry.body is not None:
+        with suppress(BrokenBody, ValueError, KeyError, TypeError):
+            if entry.api == RESPONSES_API:
+                said += ResponsesRequest.read(entry.body).messages
+            else:
+                recorder = recorder_for(store, entry.api)
+                read = read_body(entry.body.encode(), recorder.dialect.list_name)
+                said += recorder.read_conversation(read)[1].messages
+    return said

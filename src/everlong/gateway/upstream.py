@@ -1,4 +1,4 @@
-"""The upstream's side: connections that are kept open, proxies and certificates, and bodies passed on as they come."""
+"""The upstream's side: kept-open connections, proxies and certificates, and answers passed on as they come."""
 
 from __future__ import annotations
 
@@ -50,25 +50,25 @@ __all__ = [
     "Relay",
     "Stream",
     "Tap",
-    "answered",
     "begin",
+    "broken_response",
     "comes_whole",
-    "cut_off",
     "failure",
     "forwarded_headers",
     "is_whole",
     "misnamed_header",
     "next_chunk",
-    "streamed",
+    "stream_response",
     "target_of",
     "was_stale",
     "whole_of",
+    "whole_response",
 ]
 
 _IDLE_SECONDS = 2.0
-"""Servers close connections that were idle for longer than this, and none sooner."""
+"""Seconds of idleness after which servers close connections; none closes them sooner."""
 _AT_ONCE_SECONDS = 0.5
-"""A connection that was closed before is known to be so within this time."""
+"""Seconds within which a connection that was closed before is known to be so."""
 
 _only_new: ContextVar[bool] = ContextVar("only_new", default=False)
 _was_idle: ContextVar[bool] = ContextVar("was_idle", default=False)
@@ -76,14 +76,14 @@ _since: ContextVar[float] = ContextVar("since", default=0.0)
 
 
 class Pool(TCPConnector):
-    """Connections, of which is known how long they were not used."""
+    """A pool of connections that knows how long each was idle."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._released: WeakKeyDictionary[object, float] = WeakKeyDictionary()
 
     async def connect(self, req: ClientRequest, traces: list[Trace], timeout: ClientTimeout) -> Connection:
-        """A free connection, or a new one."""
+        """Return a free connection, or a new one."""
         while True:
             connection = await super().connect(req, traces, timeout)
             released = None if connection.protocol is None else self._released.get(connection.protocol)
@@ -101,13 +101,13 @@ class Pool(TCPConnector):
 
 
 def begin(*, only_new: bool) -> None:
-    """Say that a request is sent from here; ``only_new`` for one that needs a connection of its own."""
+    """Note that a request is sent from this task; ``only_new`` for one that needs a connection of its own."""
     _only_new.set(only_new)
     _was_idle.set(False)
 
 
 def was_stale(error: ClientOSError | ServerDisconnectedError) -> bool:
-    """Whether the request that was sent from here last has failed because its connection was old."""
+    """Return whether the last request of this task failed because its connection was old."""
     has_begun = isinstance(error, ServerDisconnectedError) and not isinstance(error.message, str)
     return _was_idle.get() and not has_begun and time.monotonic() - _since.get() <= _AT_ONCE_SECONDS
 
@@ -119,7 +119,7 @@ _BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA
 
 
 class _Direct(NamedTuple):
-    """One entry of ``NO_PROXY``: a host with all below it or a network, maybe on one port only."""
+    """One entry of ``NO_PROXY``: a host with all its subdomains or a network, perhaps on one port only."""
 
     host: str
     network: ipaddress.IPv4Network | ipaddress.IPv6Network | None
@@ -157,23 +157,23 @@ class Network:
         }
         self._direct = [_direct(entry) for entry in _either(env, "no_proxy").replace(",", " ").split()]
         self.ssl = _context(ca_bundle, env)
-        """What connections are verified with; True for the HTTP client's usual way."""
+        """The verification of connections; True for the HTTP client's usual way."""
 
     def proxy_for(self, url: URL) -> URL | None:
-        """Return the proxy for an address; None where it is reached directly, as this machine always is."""
+        """Return the proxy for an address; None if it is reached directly, as this machine always is."""
         proxy, host = self._proxies.get(url.scheme), (url.host or "").lower()
         if proxy is None or is_loopback(host) or any(entry.holds_for(host, url.port) for entry in self._direct):
             return None
         return proxy
 
     def shown_proxy(self, url: str) -> str:
-        """Return the proxy for an address without anything secret; empty where there is none."""
+        """Return the proxy for an address without anything secret; empty if there is none."""
         proxy = self.proxy_for(URL(url))
         return "" if proxy is None else _shown(proxy)
 
 
 def _either(env: Mapping[str, str], name: str) -> str:
-    """Return a variable in small letters, else in capitals, as curl does."""
+    """Return a variable in lower case, or else in upper case, as curl does."""
     return (env.get(name) or env.get(name.upper()) or "").strip()
 
 
@@ -275,18 +275,18 @@ _NOT_OF_A_CONNECTION = frozenset(
         "x-goog-api-key",
     }
 )
-"""Headers by which it is decided what becomes of a request; they are never those of one connection."""
+"""Headers that decide about a request; they never belong to one connection."""
 _OURS = frozenset({"host", "content-length", "expect", "x-everlong", "x-everlong-session", "x-everlong-key"})
 _LENGTH = frozenset({"content-length"})
 _RELAY_IDLE_SECONDS = 600.0
-"""How long an upstream may be silent; clients give up earlier."""
+"""Seconds that an upstream may be silent; clients give up earlier."""
 _MOMENT_SECONDS = 0.05
 _PIECE_BYTES = 1_000_000
 MAX_HEADER_BYTES = 65_536
-"""Of one header: lists of beta features grow long."""
+"""Bytes of one header: lists of beta features grow long."""
 
 Tap = Callable[[bytes], bool]
-"""Sees each chunk; says whether the stream ends with it."""
+"""A listener that sees each chunk and returns whether the stream ends with it."""
 
 
 class ClientGone(Exception):  # noqa: N818 - what has happened, not whose fault it is
@@ -294,7 +294,7 @@ class ClientGone(Exception):  # noqa: N818 - what has happened, not whose fault 
 
 
 class Relay:
-    """Connections to where requests go."""
+    """The connections to upstreams."""
 
     def __init__(self, network: Network | None = None, limit: int = 0) -> None:
         self._session: ClientSession | None = None
@@ -320,7 +320,7 @@ class Relay:
     async def send(self, method: str, url: str, headers: CIMultiDict[str], body: bytes | None) -> ClientResponse:
         """Send a request; the answer's head is there when this returns.
 
-        Where it met a connection that the upstream was just closing, it is sent once more, on a new one.
+        If it met a connection that the upstream was just closing, it is sent once more, on a new one.
         """
         assert self._session is not None  # noqa: S101 - started before anything is sent
         address = URL(url, encoded=True)  # as the client wrote it, whatever could be written otherwise
@@ -340,7 +340,7 @@ class Relay:
 
 
 def failure(where: str, error: BaseException) -> str:
-    """Why an upstream did not answer, in words; none of its own."""
+    """Return in words why an upstream did not answer; without its own words."""
     if isinstance(error, ServerDisconnectedError):
         return f"the upstream {where} closed the connection before it had answered"
     if isinstance(error, ClientHttpProxyError):
@@ -359,9 +359,9 @@ def failure(where: str, error: BaseException) -> str:
 def forwarded_headers(
     headers: Iterable[tuple[str, str]], *, without: frozenset[str] = _OURS, is_read: bool = True
 ) -> CIMultiDict[str]:
-    """The headers that go on, in their order; those of one connection stay behind.
+    """Return the headers that go on, in their order, without those of one connection.
 
-    Where the answer ``is_read`` here, it must not come in an encoding that cannot be.
+    If the answer ``is_read`` here, the client's accepted encodings are limited to those that we can read.
     """
     given = list(headers)
     named = {name.strip().lower() for key, value in given if key.lower() == "connection" for name in value.split(",")}
@@ -378,28 +378,28 @@ def forwarded_headers(
 
 
 def misnamed_header(headers: Iterable[tuple[str, str]]) -> str | None:
-    """Return a header that a request calls one of its connection though it is not; None where it calls none so.
+    """Return a header that a request wrongly calls one of its connection; None if there is none.
 
-    Such a header would be seen here and not upstream: whoever was let in by it could have it left out.
+    Such a header would be seen here and not upstream: a client could have the one left out by which it was let in.
     """
     named = (name.strip().lower() for key, value in headers if key.lower() == "connection" for name in value.split(","))
     return next((name for name in named if name in _NOT_OF_A_CONNECTION), None)
 
 
 def target_of(request: web.Request) -> str:
-    """The path and query that a client asked for, as it wrote them; a host that it named with them is left out."""
+    """Return the path and query that a client asked for, as it wrote them, without a host."""
     url = request.rel_url
     return f"{url.raw_path}?{url.raw_query_string}" if url.raw_query_string else url.raw_path
 
 
 def is_whole(upstream: ClientResponse) -> bool:
-    """Whether an answer is one piece, which is of no use before it has come to its end."""
+    """Return whether an answer comes in one piece, which is of no use before its end."""
     kind = upstream.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     return kind == "application/json" or (kind != "text/event-stream" and "Content-Length" in upstream.headers)
 
 
 async def comes_whole(upstream: ClientResponse) -> bool:
-    """Whether an answer is one piece, and all of it is there or comes in a moment: most come with their heads."""
+    """Return whether an answer is one piece, and all of it is there or comes in a moment: most come with the head."""
     if not is_whole(upstream):
         return False
     if not upstream.content.is_eof():
@@ -412,7 +412,7 @@ async def comes_whole(upstream: ClientResponse) -> bool:
 
 
 async def whole_of(upstream: ClientResponse) -> tuple[bytes, bool]:
-    """All that comes of an answer, and whether it has broken off."""
+    """Return all that arrives of an answer, and whether it has broken off."""
     parts: list[bytes] = []
     is_cut = False
     while not is_cut:
@@ -423,17 +423,19 @@ async def whole_of(upstream: ClientResponse) -> tuple[bytes, bool]:
     return b"".join(parts), is_cut
 
 
-def answered(upstream: ClientResponse, data: bytes, extra: dict[str, str], *, is_head: bool = False) -> web.Response:
-    """A whole answer as it came; the answer to a question for its head has the length of what is not sent."""
+def whole_response(
+    upstream: ClientResponse, data: bytes, extra: dict[str, str], *, is_head: bool = False
+) -> web.Response:
+    """Return a whole answer as it came; the answer to a HEAD request has the length of the body that is not sent."""
     headers = forwarded_headers(upstream.headers.items(), without=frozenset() if is_head else _LENGTH)
     headers.update(extra)
     return web.Response(status=upstream.status, reason=upstream.reason, headers=headers, body=None if is_head else data)
 
 
-async def cut_off(
+async def broken_response(
     request: web.Request, upstream: ClientResponse, data: bytes, extra: dict[str, str]
 ) -> web.StreamResponse:
-    """An answer that has broken off, as far as it came; it breaks off for the client too."""
+    """Pass on the part of a broken answer that arrived; it breaks off for the client too."""
     stream = Stream(request, upstream, extra)
     stream.is_cut = True
     await stream.open()
@@ -443,7 +445,7 @@ async def cut_off(
 
 
 class Stream:
-    """A stream to the client that begins as the upstream's does, and ends as it ends."""
+    """A stream to the client that begins and ends as the upstream's does."""
 
     def __init__(self, request: web.Request, upstream: ClientResponse, extra: dict[str, str]) -> None:
         headers = forwarded_headers(upstream.headers.items(), without=frozenset())
@@ -451,10 +453,10 @@ class Stream:
         self._request = request
         self.response = web.StreamResponse(status=upstream.status, reason=upstream.reason, headers=headers)
         self.is_cut = False
-        """Whether the upstream has broken off."""
+        """True if the upstream has broken off."""
 
     def unpacked(self) -> None:
-        """Say that other bytes are sent than came, in no encoding."""
+        """Drop the encoding from the headers, because other bytes are sent than came."""
         for name in ("Content-Length", "Content-Encoding"):
             self.response.headers.popall(name, None)
 
@@ -466,7 +468,7 @@ class Stream:
             raise ClientGone from error
 
     async def chunks(self, upstream: ClientResponse, ahead: bytes = b"") -> AsyncIterator[bytes]:
-        """What comes from upstream, as it comes, after what was read of it already."""
+        """Yield the upstream's chunks as they come, after those that were read already."""
         if ahead:
             yield ahead
         while not self.is_cut:
@@ -483,7 +485,7 @@ class Stream:
             raise ClientGone from error
 
     async def end(self) -> web.StreamResponse:
-        """Come to an end, or break off, so that the client knows."""
+        """End the stream, or break it off so that the client notices."""
         if not self.is_cut:
             try:
                 await self.response.write_eof()
@@ -496,7 +498,7 @@ class Stream:
         return self.response
 
 
-async def streamed(
+async def stream_response(
     request: web.Request,
     upstream: ClientResponse,
     tap: Tap,
@@ -524,7 +526,7 @@ async def streamed(
 
 
 async def next_chunk(content: StreamReader) -> tuple[bytes, bool]:
-    """What has come next, and whether the upstream has broken off; nothing at the end."""
+    """Return the next bytes, and whether the upstream has broken off; no bytes at the end."""
     try:
         return await content.readany(), False
     except (ClientError, OSError, TimeoutError):
@@ -532,7 +534,7 @@ async def next_chunk(content: StreamReader) -> tuple[bytes, bool]:
 
 
 def _sendable(value: str) -> str:
-    """A header's value; bytes that are no text in UTF-8 cannot be written as they came."""
+    """Return a header's value as it can be sent; bytes that are no UTF-8 are replaced."""
     if value.isascii():
         return value
     try:

@@ -1,4 +1,4 @@
-"""The windows of models, and how many tokens of them a request takes."""
+"""The windows of models, and the size of requests in tokens."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 __all__ = ["Counting", "RequestSize", "Windows", "has_no_count", "read_request", "tokens_in", "tokens_of"]
 
 _BYTES_PER_TOKEN = 2.8
-"""Of a body of which nothing is known; most are nearer to four."""
+"""Bytes per token of an unknown body; most are nearer to four."""
 _GROWTH = 1.15
-"""What has come since may be denser than what was counted."""
+"""Factor for text that came since the last count and may be denser."""
 _LEAST_WINDOW = 1_000
 _MOST_MODELS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSize:
-    """How large a request is, and how large it may be."""
+    """The size of a request, and its limits."""
 
     tokens: int
     window: int
@@ -48,17 +48,17 @@ class RequestSize:
 
     @property
     def is_considered(self) -> bool:
-        """Whether it is so large that a compaction is considered."""
+        """True if it is large enough to consider a compaction."""
         return self.tokens >= self.pace.threshold
 
     @property
     def is_too_large(self) -> bool:
-        """Whether it has to be compacted before it is sent."""
+        """True if it has to be compacted before it is sent."""
         return self.tokens >= self.pace.room
 
 
 class Windows:
-    """What is known of the windows of models."""
+    """The known windows and prices of models."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -69,7 +69,7 @@ class Windows:
         self._priced: dict[ModelName, ModelInfo] = {}
 
     def window(self, model: str, provider: str) -> int:
-        """The window of a model, in tokens."""
+        """Return the window of a model in tokens."""
         name = ModelName(provider, model)
         if name not in self._known:
             if len(self._known) >= _MOST_MODELS:  # clients may send any name
@@ -85,7 +85,7 @@ class Windows:
         self._known.pop(ModelName(provider, model), None)
 
     def cost(self, model: str, provider: str, usage: Usage) -> float:
-        """What a request cost in US dollars; nothing where prices are not known."""
+        """Return the cost of a request in US dollars; 0 if prices are not known."""
         info = self._info(model, provider)
         if info.prices is None:
             return 0.0
@@ -102,10 +102,15 @@ class Windows:
             info = self._priced[name] = self.catalogue.info(name, _endpoint(provider))
         return info
 
-    def size(self, line: LiveConversation, model: str, provider: str, tokens: int, answer_tokens: int) -> RequestSize:
-        """Return how large a request of so many tokens is, beside what it may be."""
-        fixed, head = tokens_of(line, line.fixed_bytes), tokens_of(line, line.head_bytes)
-        return self.limits(model, provider, tokens, answer_tokens, fixed=fixed, head=head, habits=line.habits)
+    def size(
+        self, conversation: LiveConversation, model: str, provider: str, tokens: int, answer_tokens: int
+    ) -> RequestSize:
+        """Return the size and the limits of a request."""
+        fixed, head = (
+            tokens_of(conversation, conversation.fixed_bytes),
+            tokens_of(conversation, conversation.head_bytes),
+        )
+        return self.limits(model, provider, tokens, answer_tokens, fixed=fixed, head=head, habits=conversation.habits)
 
     def limits(
         self,
@@ -118,9 +123,9 @@ class Windows:
         head: int = 0,
         habits: Habits | None = None,
     ) -> RequestSize:
-        """Return how large a request of so many tokens may be, of which so many always stand there.
+        """Return the limits of a request, of which ``fixed`` tokens are in every request of its conversation.
 
-        With the ``habits`` of its conversation, an automatic threshold follows those.
+        With the ``habits`` of its conversation, an automatic threshold follows them.
         """
         window = self.window(model, provider)
         if window not in self._budgets:
@@ -142,19 +147,19 @@ class Windows:
         return RequestSize(tokens, window, pace, prices)
 
 
-def tokens_in(line: LiveConversation, sent: int) -> int:
-    """Estimate the tokens of a body of so many bytes in a conversation: what the API counted, and what came since."""
-    if line.reported is None or sent < line.reported[0]:
-        return tokens_of(line, sent)
-    size, tokens = line.reported
+def tokens_in(conversation: LiveConversation, sent: int) -> int:
+    """Estimate the tokens of a body in a conversation: the tokens that the API counted, and those that came since."""
+    if conversation.reported is None or sent < conversation.reported[0]:
+        return tokens_of(conversation, sent)
+    size, tokens = conversation.reported
     return tokens + int((sent - size) * tokens / max(1, size) * _GROWTH)
 
 
-def tokens_of(line: LiveConversation, count: int) -> int:
+def tokens_of(conversation: LiveConversation, count: int) -> int:
     """Estimate the tokens of so many bytes, as dense as the last body of the conversation was."""
-    if line.reported is None:
+    if conversation.reported is None:
         return int(count / _BYTES_PER_TOKEN)
-    size, tokens = line.reported
+    size, tokens = conversation.reported
     return int(count * tokens / max(1, size))
 
 
@@ -162,15 +167,15 @@ def _endpoint(provider: str) -> Endpoint:
     return ENDPOINTS.get(provider, Endpoint(provider))
 
 
-_SECONDS_BETWEEN = 20.0
-_SECONDS_LACKING = 300.0
-_COUNTING_MOST_MODELS = 50
+_LEARN_SECONDS = 20.0
+_LACKING_SECONDS = 300.0
+_MOST_CALIBRATED = 50
 _NOT_THERE = frozenset({404, 405, 501})
 _MOST_ERROR_BYTES = 1_000_000
 
 
 def has_no_count(status: int, data: bytes, encoding: str = "") -> bool:
-    """Whether an answer says that there is no such endpoint; an error of the API's own is about the request."""
+    """Return whether an answer says that there is no such endpoint; an error of the API itself is about the request."""
     if status not in _NOT_THERE:
         return False
     try:
@@ -182,7 +187,7 @@ def has_no_count(status: int, data: bytes, encoding: str = "") -> bool:
 
 
 class Counting:
-    """Counts for the upstreams that do not."""
+    """The counting of tokens for upstreams that do not count."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -192,24 +197,24 @@ class Counting:
         self._lock = threading.Lock()
 
     def lacks(self, upstream: str) -> bool:
-        """Whether an upstream has turned out not to count, in the last five minutes."""
+        """Return whether an upstream has turned out not to count, in the last five minutes."""
         since = self._lacking.get(upstream)
-        return since is not None and self._clock() - since < _SECONDS_LACKING
+        return since is not None and self._clock() - since < _LACKING_SECONDS
 
     def lacking(self, upstream: str) -> None:
-        """Say that an upstream does not count."""
+        """Note that an upstream does not count."""
         self._lacking[upstream] = self._clock()
 
     async def count(self, dialect: Dialect, body: bytes) -> int:
-        """The tokens of a request; `Broken` where it is none."""
+        """Return the tokens of a request; `BrokenBody` if it is none."""
         return await asyncio.to_thread(self._count, dialect, body)
 
     def learn(self, dialect: Dialect, body: bytes, model: str, prompt_tokens: int) -> None:
-        """Learn from what an upstream reported; at most now and then."""
+        """Learn from the count that an upstream reported; only now and then."""
         now = self._clock()
-        if not self._lacking or now - self._learned.get(model, -_SECONDS_BETWEEN) < _SECONDS_BETWEEN:
+        if not self._lacking or now - self._learned.get(model, -_LEARN_SECONDS) < _LEARN_SECONDS:
             return
-        if len(self._learned) >= _COUNTING_MOST_MODELS:  # clients may send any name
+        if len(self._learned) >= _MOST_CALIBRATED:  # clients may send any name
             self._learned.clear()
         self._learned[model] = now
         asyncio.get_running_loop().run_in_executor(None, self._learn, dialect, body, model, prompt_tokens)
@@ -227,7 +232,7 @@ class Counting:
     def _of(self, model: str) -> Calibration:
         found = self._models.get(model)
         if found is None:
-            if len(self._models) >= _COUNTING_MOST_MODELS:
+            if len(self._models) >= _MOST_CALIBRATED:
                 self._models.clear()
             found = self._models.setdefault(model, Calibration(MessageCounter(counter_for(model))))
         return found

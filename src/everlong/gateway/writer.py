@@ -1,9 +1,11 @@
-"""Group commit for the gateway: what many requests store at once shares one transaction.
+"""Group commit: the writes of many requests at the same time share one transaction.
 
-One thread does the writing (a file lets only one in at a time anyway); a database server is written to by several, and
-what belongs to one conversation stays in one of them. Work that can wait is gathered for a moment, and handed over
-together: to wake a thread for each would cost more than the work. Whoever waits is told after the commit. Knows no
-table.
+One thread writes to a file, because a file lets only one in at a time; several write to a database server, and each
+conversation stays with one of them. Work that can wait is gathered for a moment and handed over together, because
+waking a thread costs more than the work. Knows no table.
+
+The work that `turn_queue` submits is a method of a `recorder` with plain values as arguments, so that these threads can
+become a process of their own.
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ __all__ = ["Writer"]
 T = TypeVar("T")
 
 _AT_ONCE = 64
-"""Works that share a commit at most."""
+"""Writes that share a commit at most."""
 _THREADS = 4
 _GATHER_SECONDS = 0.02
-"""How long work that can wait does."""
+"""Seconds that a write that can wait is held back."""
 _LOCKED_SECONDS = 2.0
-"""How long to wait for another process that has locked the file; what is not stored then waits in the journal."""
+"""Seconds to wait for another process that has locked the file; after that, turns wait in the journal."""
 _REFUSE_SECONDS = 1.0
-"""How long nobody waits for it again."""
+"""Seconds after a lock during which writes fail at once."""
 
 
 class _Write(NamedTuple):
@@ -42,7 +44,7 @@ class _Write(NamedTuple):
 
 
 class _Lane:
-    """One writing thread, and what waits for it."""
+    """One writing thread with its queue."""
 
     def __init__(self, database: Database, *, shares_commit: bool = True) -> None:
         self._database = database
@@ -65,13 +67,13 @@ class _Lane:
             self._timer = job.future.get_loop().call_later(_GATHER_SECONDS, self.hand_over)
 
     def close(self) -> None:
-        """Called in another thread than the loop's, which has ended."""
+        """Finish the queue and stop; called from another thread after the loop has ended."""
         self._handed.put(self._gathered)
         self._handed.put(None)
         self._thread.join()
 
     def hand_over(self) -> None:
-        """Give what has gathered to the thread now."""
+        """Give the gathered writes to the thread now."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -88,7 +90,7 @@ class _Lane:
                 more = self._handed.get()
                 is_over = more is None
                 jobs += more or []
-            results = self._together(jobs)
+            results = self._commit(jobs)
             if results:
                 loop = results[0][0].future.get_loop()
                 if not loop.is_closed():
@@ -96,21 +98,21 @@ class _Lane:
             if is_over:
                 return
 
-    def _together(self, jobs: list[_Write]) -> list[tuple[_Write, Any, BaseException | None]]:
+    def _commit(self, jobs: list[_Write]) -> list[tuple[_Write, Any, BaseException | None]]:
         results: list[tuple[_Write, Any, BaseException | None]] = []
         try:
             with self._database.batch(_LOCKED_SECONDS) if self._shares_commit else nullcontext():
                 for job in jobs:
                     try:
-                        results.append((job, self._done(job), None))
+                        results.append((job, self._do(job), None))
                     except Exception as error:  # noqa: BLE001 - whoever waits for it is told
                         results.append((job, None, error))
         except Exception as error:  # noqa: BLE001 - nothing was committed, so nobody may believe it
             return [(job, None, error) for job in jobs]
         return results
 
-    def _done(self, job: _Write) -> Any:
-        """Do one job; right after a file was found locked, say so at once rather than make everyone wait in turn."""
+    def _do(self, job: _Write) -> Any:
+        """Do one write; right after the file was found locked, fail at once, so that not all others wait in turn."""
         if self._locked is not None and time.monotonic() < self._locked_until:
             raise StoreBusy(str(self._locked))
         try:
@@ -132,21 +134,21 @@ class _Lane:
 
 
 class Writer:
-    """Does work that writes to one database."""
+    """The writing threads of one database."""
 
     def __init__(self, database: Database) -> None:
         count = 1 if database.backend.name == "sqlite" else _THREADS
         self._lanes = [_Lane(database) for _ in range(count)]
         self._heavy = _Lane(database, shares_commit=False)
-        """For work that takes so long that others would notice if they had to wait for it."""
+        """The lane for writes that take so long that others would notice."""
 
     def submit(
         self, work: Callable[[], T], key: int = 0, *, can_wait: bool = False, is_heavy: bool = False
     ) -> asyncio.Future[T]:
-        """Do work; the future is there when it is committed. Works with one key are done in order.
+        """Do work in a writing thread; the future is done after the commit. Work with one key is done in order.
 
-        Work that ``can_wait`` does so for a moment, to share its commit with more. Work that ``is_heavy`` is done by
-        itself, beside all other, and in no order with it.
+        Work that ``can_wait`` is held back for a moment to share its commit. Work that ``is_heavy`` has a thread of its
+        own, and no order with other work.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         lane = self._heavy if is_heavy else self._lanes[key % len(self._lanes)]
@@ -155,24 +157,24 @@ class Writer:
 
     @property
     def is_parallel(self) -> bool:
-        """Whether several threads write, so that works with different keys are done in any order."""
+        """True if several threads write, so that work with different keys is done in any order."""
         return len(self._lanes) > 1
 
     def hurry(self) -> None:
-        """Begin at once with all that waits to share a commit."""
-        for lane in self._every:
+        """Begin at once with all writes that wait to share a commit."""
+        for lane in self._all_lanes:
             lane.hand_over()
 
     @property
     def waiting(self) -> int:
-        """Works that are not committed yet."""
-        return sum(lane.waiting for lane in self._every)
+        """Writes waiting for the next commit."""
+        return sum(lane.waiting for lane in self._all_lanes)
 
     @property
-    def _every(self) -> list[_Lane]:
+    def _all_lanes(self) -> list[_Lane]:
         return [*self._lanes, self._heavy]
 
     def close(self) -> None:
-        """Do what was submitted, and stop."""
-        for lane in self._every:
+        """Finish all submitted work, and stop."""
+        for lane in self._all_lanes:
             lane.close()
