@@ -440,7 +440,7 @@ def _callers(turns: Sequence[Message]) -> dict[int, int]:
 _WORD = re.compile(r"[^\W_]+")
 
 
-def explained_lines(original: Sequence[Message], recorder: CompactionRecord) -> tuple[ExplainedLine, ...]:
+def explain_lines(original: Sequence[Message], recorder: CompactionRecord) -> tuple[ExplainedLine, ...]:
     """The verdict on every line of a conversation that was compacted with this recorder."""
     if recorder.ended is None:
         raise ValueError("the recorder has seen no compaction")

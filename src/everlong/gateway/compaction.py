@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from everlong.context import ContextCompressor
-from everlong.context.policy import Habits, Waiting
+from everlong.context.policy import HYGIENE_MESSAGES, Habits, Waiting, overflow_target
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, TargetUnreachable
 from everlong.gateway.requests import AWAY_SECONDS, Passing, header_text
 from everlong.gateway.summaries import Earlier, Summaries, spent_by
@@ -45,8 +45,6 @@ T = TypeVar("T")
 
 _log = logging.getLogger("everlong.gateway")
 
-_SHARES = (0.7, 0.45, 0.25)
-"""What a request is cut to that was refused as too long more than once."""
 _PATIENT_TRIES = 2
 """So often one that was refused waits for a model's summary: first by the window that is known, then by a share."""
 _PLENTY = 0.8
@@ -62,8 +60,6 @@ _AT_ONCE = 32
 """So many summaries are waited for at the same time, of all conversations together."""
 _WAIT_SECONDS = 20.0
 """So long a request that does not fit waits for a compaction that is under way."""
-_HYGIENE_MESSAGES = 4
-"""A conversation of fewer messages is not compacted before the upstream has refused it."""
 _OWN_SHARE = 0.9
 """Of that time a conversation's own model may take this share, so that what follows is within it."""
 _MOMENT_SECONDS = 1.0
@@ -130,7 +126,7 @@ class Room:
             self._made.discard(line.branch.id)
             await self._caught_up(passing, visit)
         size = await self._size(passing, visit)
-        is_due = size.is_too_large and line.messages >= _HYGIENE_MESSAGES
+        is_due = size.is_too_large and line.messages >= HYGIENE_MESSAGES
         if passing.engine is not None and line.branch.id not in self._ahead:
             is_due = await self._by_engine(passing, partial(_asked_before, passing, visit, size)) or is_due
         elif passing.engine is None and size.is_considered and self._is_cold(visit):
@@ -231,7 +227,7 @@ class Room:
             if error.prompt_tokens:
                 visit.line.reported = (sent, error.prompt_tokens)
         size = self._sized(passing, visit, tokens_in(visit.line, sent))
-        target = int(min(size.tokens, size.pace.room) * _SHARES[attempt - 1]) if attempt else None
+        target = overflow_target(min(size.tokens, size.pace.room), attempt - 1) if attempt else None
         if attempt < _PATIENT_TRIES:
             await self._shrunk(passing, visit, "overflow", size, target)
         else:

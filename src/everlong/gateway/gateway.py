@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import ClientError, web
 
+from everlong.context.policy import OVERFLOW_TRIES
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge, StoreError, SummarizerError
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import (
@@ -109,8 +110,6 @@ __all__ = ["Gateway"]
 
 _log = logging.getLogger("everlong.gateway")
 
-_TRIES = 3
-"""So often a request that the upstream finds too long is made shorter and sent again."""
 _PROBE_SECONDS = 2.0
 _CLIENT_SECONDS = 120.0
 """So long a conversation's own model may take for a summary that its client asks for."""
@@ -365,11 +364,11 @@ class Gateway:
             is_known = self._client_compaction.is_known_to(passing.route, passing.request.path)
             if not is_known:
                 return await self._compacted(passing, visit, is_unknown=is_known is False)
-        for attempt in range(_TRIES + 1):
+        for attempt in range(OVERFLOW_TRIES + 1):
             sent = passing.sent_body = self._outgoing(passing, visit)
             upstream = await self._send(passing, sent)
             head = await self._head_of(passing, upstream)
-            error = head.error if is_ours and attempt < _TRIES else None
+            error = head.error if is_ours and attempt < OVERFLOW_TRIES else None
             if error is not None and await self._shortened(passing, visit, error, attempt, len(sent)):
                 upstream.close()
                 continue

@@ -17,6 +17,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from everlong.context import ContextCompressor, ContextEngine, repair_messages
+from everlong.context.policy import OVERFLOW_MARGIN
 from everlong.model import HashChain, Message, leading_system_count, text_of, with_part_appended
 from everlong.providers.failures import overflow_numbers
 from everlong.tokens import MessageCounter
@@ -35,9 +36,6 @@ _REMEMBERED = 2_000
 """So many places of conversations are known again; of the others, a compaction is made anew when it is due."""
 _GROWTH = 1.05
 """Where a compaction left a list over the threshold, it must have grown by this before the next."""
-
-_LESS = 0.9
-"""Where a refused request was too long for a window that nobody named, it is taken to be this share of it."""
 
 _Original = TypeVar("_Original")
 
@@ -118,7 +116,9 @@ class HistoryKeeper:
             current = self._shown(line, history, start, conversation)
             size = self._size(engine, current, overhead)
             if refused_window is not None:
-                window = refused_window or int(size * _LESS)
+                window = refused_window or int(
+                    size * OVERFLOW_MARGIN
+                )  # a smaller window than the request, if nobody named it
                 if window < engine.context_length:
                     engine.update_model(model, window)  # it was said to be larger than it is
             if refused_window is not None or (size > line.floor and _is_due(engine, current, size)):
