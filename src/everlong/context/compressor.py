@@ -33,7 +33,7 @@ from everlong.context.policy import (
     pace_of,
 )
 from everlong.context.report import CompactionReport
-from everlong.context.summarize import Summarizer, SummaryWriter, Written
+from everlong.context.summarize import Summarizer, SummaryWriter, WrittenSummary
 from everlong.context.summary.extractive import ExtractiveSummarizer
 from everlong.model import Message, checked_messages, leading_system_count
 from everlong.tokens import REPLY_PRIMING, Calibration, MessageCounter, Prices, counter_for
@@ -93,7 +93,7 @@ class ContextCompressor(ContextEngine):
         self._waiting = Waiting()
         self._fixed_and_head = (0, 0)
         """The tokens that every request of this conversation carries: its fixed part, and the first exchange."""
-        self._prepared: Written | None = None
+        self._prepared: WrittenSummary | None = None
         self._set_window(context_length)
 
     @property

@@ -243,10 +243,11 @@ class AutomaticThreshold:
         """Return the arithmetic, a step per line."""
         work, prices, sums = self.work, self.prices, self.sums
         lines = [
-            f"measured over {self.calls} calls: {work.prefix:,} tokens that always stand there, "
+            f"measured over {self.calls} calls: {work.prefix:,} tokens in every prompt, "
             f"{work.growth:,.0f} more per call, {100 * prices.cold_share:.1f} % of calls after a pause",
-            f"a token costs {prices.cache_read:g} to read, {prices.cache_write:g} to write and {prices.output:g} as "
-            f"output (a fresh one is 1), so {sums.read:.3f} in each prompt; a summary takes {work.summary:,}",
+            f"compared with a fresh token, one costs {prices.cache_read:g} to read from the cache, "
+            f"{prices.cache_write:g} to write and {prices.output:g} as output, so {sums.read:.3f} in each prompt; "
+            f"a summary takes {work.summary:,}",
             f"cheapest at ({sums.base:,.0f} + {sums.root:,.0f}) / (1 − {sums.tail_share:g}), at most {sums.ceiling:,}: "
             f"{sums.best:,}, where a call costs {sums.best_cost:,.0f}",
         ]
@@ -254,8 +255,8 @@ class AutomaticThreshold:
             kept = "hardly more, so it stays" if sums.threshold == sums.usual else "more"
             lines.append(f"at the usual {sums.usual:,} it costs {sums.usual_cost:,.0f}: {kept}")
         if self.tool_share is not None:
-            mix = f"{100 * self.tool_share:.0f} % of what was said is tool output, the rest is talk"
-            why = f"as the last {self.summaries} did" if self.summaries else "because tool output is told in a digest"
+            mix = f"{100 * self.tool_share:.0f} % of the text is tool output, the rest is talk"
+            why = f"as the last {self.summaries} did" if self.summaries else "because tool output shrinks to a digest"
             lines.insert(1, f"{mix}; a summary takes {work.summary:,} of at most {self.summary_cap:,} tokens, {why}")
         return lines
 
@@ -321,7 +322,7 @@ _APART_SHARE = 0.5
 """For the same reason a conversation with known prices grows by this share of the window between two compactions."""
 HYGIENE_SHARE = _ROOM_SHARE
 HYGIENE_MESSAGES = 4
-"""Before a conversation is taken up again, it is compacted at this share of the window, if it has so many messages."""
+"""The share of the window, and the messages, from which on a conversation is compacted before it is resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,9 +337,9 @@ class Pace:
     step: int
     """The tokens by which the conversation grows before the next compaction."""
     apart: int
-    """The same where waiting is known to cost little."""
+    """The same if waiting is known to cost little."""
     tail: int
-    """The tail's budget, smaller than usual where a compaction would otherwise leave too much."""
+    """The tail's budget, smaller than usual if a compaction would otherwise leave too much."""
     summary: int
     """The most tokens that a summary takes."""
     is_set: bool = False
@@ -347,10 +348,10 @@ class Pace:
     """True if prices went into the choice of the threshold."""
 
     def explain(self, usual: int) -> list[str]:
-        """Return a line on why the threshold is not the usual one; none where it is."""
+        """Return a line on why the threshold is not the usual one; none if it is."""
         if self.threshold == usual:
             return []
-        why = f"after a compaction {self.need:,} tokens stand there, and the room is {self.room:,}"
+        why = f"after a compaction {self.need:,} tokens are left, and a prompt may have {self.room:,}"
         return [f"for this conversation {self.threshold:,} instead of {usual:,}: {why}"]
 
     @property
@@ -528,7 +529,7 @@ class HeldBack:
         if self.cost:
             return (
                 f"{due}it would cost as much as {self.cost:,.0f} fresh tokens, and waiting has cost {self.paid:,.0f}; "
-                f"it is made when that is clearly more, or at {self.room:,}"
+                f"it is made once waiting has clearly cost more, or at {self.room:,}"
             )
         if not self.saved:
             return f"{due}there was nothing to compact, all of it is recent or protected"
@@ -559,7 +560,7 @@ class LeftAlone:
 # -- after an overflow: the provider refused a request as too long -----------------------------------------------------
 
 OVERFLOW_TRIES = 3
-"""How often a refused request is made shorter and sent again."""
+"""The number of times that a refused request is made shorter and sent again."""
 OVERFLOW_MARGIN = 0.9
 """The share of a refused request, or of the window that a refusal names, that the next try stays below."""
 _OVERFLOW_SHARES = (0.7, 0.45, 0.25)
@@ -575,7 +576,7 @@ def overflow_target(
     reported: int | None = None,
     answer_tokens: int = 0,
 ) -> int:
-    """Return the tokens to cut a refused request to, where compacting it as usual did not help.
+    """Return the tokens to cut a refused request to, if compacting it as usual did not help.
 
     Args:
         tokens: the size of the request by our own count, which may differ from the provider's.

@@ -116,9 +116,7 @@ class HistoryKeeper:
             current = self._shown(line, history, start, conversation)
             size = self._size(engine, current, overhead)
             if refused_window is not None:
-                window = refused_window or int(
-                    size * OVERFLOW_MARGIN
-                )  # a smaller window than the request, if nobody named it
+                window = refused_window or int(size * OVERFLOW_MARGIN)
                 if window < engine.context_length:
                     engine.update_model(model, window)  # it was said to be larger than it is
             if refused_window is not None or (size > line.floor and _is_due(engine, current, size)):

@@ -1,4 +1,4 @@
-"""Rules and wishes in Chinese, told by the shape of a sentence."""
+"""The detection of rules and wishes in Chinese, by the shape of a sentence."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _USE = re.compile(
 
 
 def chinese_rules(sentence: str, bare: str) -> Iterator[FoundRule]:
-    """Yield what a Chinese sentence lays down or wishes for; ``bare`` is the sentence without what it quotes."""
+    """Yield the rules and wishes in a Chinese sentence; ``bare`` is the sentence without its quotes."""
     whole = cut_rule(sentence.strip())
     said = re.sub(r"^(?:好的?|嗯|另外|还有|对了|最后|首先|顺便|而且|并且|同时)[，,、\s]*", "", bare)
     if _QUESTION.search(said):

@@ -1,6 +1,6 @@
-"""What people write themselves: no code, no quoted lines, no document that they pasted.
+"""The sentences that people write themselves, without code, quoted lines and pasted documents.
 
-Cut into sentences, wrapped lines joined. Knows neither languages nor rules.
+Wrapped lines are joined. Also the value `FoundRule`, which the detection in each language yields.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _REPORT_MARK = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _MARKS_OF_A_REPORT = 2
-"""So many different headings or lines as an issue or a pull request has them, and it is one."""
+"""The number of different headings typical of an issue or pull request that make a text one."""
 _LIST_ITEM = re.compile(r"\s*(?:[-*•]|(?<!\d)\d+[.)、])\s+")
 _WIDE_GAP = " " * 40
-"""More white space than anybody means; it is taken together, for expressions would go through it again and again."""
+"""More white space than anybody means; it is collapsed because expressions would scan it again and again."""
 _ENDS = ".!?。！？；;:：…"
 _SENTENCE_END = re.compile(
     r"(?<=[.!?])\s+(?=[\"'“(\[]?[A-Z0-9\u3400-\u9fff`])|(?<=[。！？；])\s*|(?<=[.!?][\"”)])\s+(?=[A-Z])"
@@ -58,9 +58,9 @@ _SENTENCE_END = re.compile(
 
 
 def prose_sentences(text: str, *, of_project: bool = False) -> list[str]:
-    """Return the sentences that a person wrote: no code, no quoted lines, no document that they pasted.
+    """Return the sentences that a person wrote, without code, quoted lines and pasted documents.
 
-    Instructions of a project are documents themselves, with headings as an issue has them.
+    Project instructions are documents with headings like those of an issue, so ``of_project`` keeps these.
     """
     plain = _FENCE.sub(f"\n{_CODE_MARK}\n", text.replace("\r\n", "\n"))
     plain = _INDENTED.sub(f"\n{_CODE_MARK}\n", _QUOTE_LINE.sub("", plain))
@@ -70,7 +70,7 @@ def prose_sentences(text: str, *, of_project: bool = False) -> list[str]:
 
 
 def _without_report(text: str) -> str:
-    """Return a text up to where a pasted issue or pull request begins, and from its next section of rules on."""
+    """Return a text without a pasted issue or pull request, up to the next section of rules in it."""
     marks = {mark[0].strip(" #*:-\t").casefold(): mark.start() for mark in _REPORT_MARK.finditer(text)}
     if len(marks) < _MARKS_OF_A_REPORT:
         return text
@@ -80,13 +80,13 @@ def _without_report(text: str) -> str:
 
 
 def _unwrapped(text: str) -> Iterator[str]:
-    """Yield the lines of a text, wrapped ones joined, without a document that an introduction announces."""
+    """Yield the lines of a text, wrapped ones joined, without an announced document."""
     held = ""
     is_given = False
     for line in [*text.split("\n"), ""]:
         bare = one_line(line) if _WIDE_GAP in line else line.strip()
         if bare == _CODE_MARK:
-            is_given = False  # what was announced was code
+            is_given = False  # the announced document was code
             bare = ""
         starts_anew = not bare or _LIST_ITEM.match(line) is not None or bare.startswith(("#", "|"))
         if held and _GIVEN_HERE.match(held) and not _ABOUT_RULES.search(held[: held.find(":")]):
@@ -106,7 +106,7 @@ def _unwrapped(text: str) -> Iterator[str]:
 Kind = Literal["rule", "preference"]
 
 LONGEST_RULE = 320
-"""Characters of a rule; of a longer sentence only the clauses that say it are taken."""
+"""The most characters of a rule; of a longer sentence only the clauses that say it are kept."""
 
 
 class FoundRule(NamedTuple):
@@ -117,7 +117,7 @@ class FoundRule(NamedTuple):
 
 
 def cut_rule(text: str, around: re.Match[str] | None = None) -> str:
-    """Return at most the longest rule's length of a text, from the wish on, cut between words."""
+    """Return at most `LONGEST_RULE` characters of a text, from the wish on, cut between words."""
     start = 0 if around is None or around.end() < LONGEST_RULE else around.start()
     if len(text) - start <= LONGEST_RULE:
         return text[start:]
