@@ -108,7 +108,7 @@ _VAGUE = frozenset(
     with step line lines option
     """.split()  # noqa: SIM905 - words, as one reads them
 )
-"""Words beside a figure that do not tell what it counts."""
+"""Words beside a figure that do not tell its meaning."""
 _LEAST_QUOTE = 20
 """Characters that a quote must have to be recognized."""
 _ADDRESS = re.compile(r"\b(?:I|I'll|I'm|I'd|let me|you|your|shall we)\b|我|您|\?$")
@@ -372,7 +372,7 @@ def _is_asked(clause: ClaimClause, asked: Sequence[ClaimClause], wanted: set[str
 
 
 def _is_backed(clause: ClaimClause, evidence: Evidence) -> bool:
-    """Return whether somebody said what a clause says, or files were changed for it."""
+    """Return whether the conversation backs a clause: somebody said it, or files were changed for it."""
     if evidence.changed is not None:
         named = {word for word in clause.words if "/" in word or "." in word}
         if not named or any(path.lower().endswith(word.strip("./")) for path in evidence.changed for word in named):

@@ -164,7 +164,7 @@ class CompactionRun:
         return self._finish(result, current_tokens)
 
     def _choose_smallest(self, result: _Result) -> _Result:
-        """Return the smallest result where none fits: with a summary, with old results cleared, or with both.
+        """Return the smallest result if none fits: with a summary, with old results cleared, or with both.
 
         Trying both now, rather than when the same list comes again, makes the outcome stable.
         """
@@ -178,7 +178,7 @@ class CompactionRun:
         return min(found, key=lambda candidate: candidate.pruned.tokens)
 
     def _better_tail_share(self, result: _Result) -> float | None:
-        """Return the tail share that uses up what the summary left of a target; None if it left little."""
+        """Return the tail share that uses up the tokens that the summary left unused; None if they are few."""
         room = self.known.limits.tail / self.request.tail_share
         used = result.summary_tokens + self.known.limits.tail
         is_first_try = self.request.tail_share == _TAIL_SHARE_OF_TARGET
@@ -233,7 +233,7 @@ class CompactionRun:
 
     @property
     def summary_budget(self) -> int:
-        """The tokens that the summary may take: its budget, and what the rules left of their reserve."""
+        """The tokens that the summary may take: its budget and the unused reserve for rules."""
         return self.plan.summary_tokens + self.known.limits.rules - self.rules_tokens
 
     @cached_property
@@ -583,7 +583,7 @@ class CompactionSituation:
         count = self.request.counter.counts
         system: Sequence[Message] = self.repaired[: self.layout.system_end]
         note = sum(count(with_note(system))) - sum(count(system))
-        return note + sum(count([summary_message("", "user")])) + 2  # where texts join, a token or two may be added
+        return note + sum(count([summary_message("", "user")])) + 2  # joining texts may add a token or two
 
     def least_tokens(self) -> int:
         """Return the smallest size that any compaction of this conversation can have, in the counter's units."""

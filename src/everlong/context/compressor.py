@@ -39,7 +39,7 @@ from everlong.model import Message, checked_messages, leading_system_count
 from everlong.tokens import REPLY_PRIMING, Calibration, MessageCounter, Prices, counter_for
 
 if TYPE_CHECKING:
-    from everlong.config import CompressionSettings  # checks what users write; loaded only by those who use it
+    from everlong.config import CompressionSettings  # slow to import; only users of settings load it
 
 DEFAULT_CONTEXT_LENGTH = 200_000
 _MOST_HELD_BACK = 5
@@ -122,7 +122,7 @@ class ContextCompressor(ContextEngine):
 
     @contextmanager
     def keeping(self, messages: int) -> Iterator[None]:
-        """Keep exactly so many of the newest messages inside a ``with`` block, whatever the settings say."""
+        """Keep exactly this number of newest messages inside a ``with`` block, whatever the settings say."""
         settings, budgets = self.settings, self.budgets
         self.settings = replace(self.settings, protect_last_n=max(1, messages))
         self._budgets = replace(budgets, tail_tokens=1)
@@ -142,7 +142,7 @@ class ContextCompressor(ContextEngine):
 
     @property
     def pace(self) -> Pace:
-        """The size at which this conversation is compacted, and how far, by what is known of it so far."""
+        """The current figures of when this conversation is compacted, and how far."""
         fixed, head = self._fixed_and_head
         return pace_of(
             self._budgets,
@@ -154,7 +154,7 @@ class ContextCompressor(ContextEngine):
 
     @cached_property
     def _frame(self) -> int:
-        """The size of what every summary carries besides its own words, in the counter's units."""
+        """The tokens that every summary adds besides its own words, in the counter's units."""
         note: Message = {"role": "system", "content": COMPACTION_NOTE}
         acknowledgement: Message = {"role": "assistant", "content": ACKNOWLEDGEMENT}
         return sum(self._counter.counts([summary_message("", "user"), acknowledgement, note]))

@@ -509,7 +509,7 @@ class _SummaryAccount:
         return None
 
     def _fragment(self, turn: int, piece: str) -> Verdict | None:
-        """Return the verdict on a piece that was cut where the reading of a long message ended; None for others."""
+        """Return the verdict on a piece that was cut because a long message is read in part; None for others."""
         for note in self._quoted_lines[turn]:
             if len(note.source) >= _TELLING and note.source in piece:
                 return _as_key_line(piece, note, ", cut short where the reading of a long message broke off")
@@ -540,7 +540,7 @@ class _SummaryAccount:
     def _passed_over(self, piece: str, note: Note) -> Verdict:
         if note.decision == "said":
             said = self._notes.where(note.source) or self._notes.where(piece)
-            if said is None or not self._has(said.text):  # what said it was itself given up in the end
+            if said is None or not self._has(said.text):  # the item that said it was given up in the end
                 return Verdict(piece, "dropped", "said already", "all it names was said already")
             reason = f"all it names is said already, under {said.section}"
             return Verdict(piece, "dropped", "said already", reason, said.section, without_control_words(said.text))

@@ -32,7 +32,38 @@ __all__ = [
     "read_frontier",
     "without_frontier",
 ]
-
+_MOST_FILES = 12
+_MOST_READ = 4
+_MOST_STEPS = 300
+"""The number of newest steps that are read for errors, files and processes; the plan is read from all steps."""
+_BUDGET_SHARE = 0.4
+"""The share of a summary's budget that the frontier may take; plan and errors give way last."""
+_LEAST_LINE = 120
+_STARTED = re.compile(
+    r"(?:running|started) in (?:the )?background[^\n]{0,12}? \(?(?:ID|id|PID|pid):? ?(?P<id>[\w-]{2,40})"
+    r"|Process running with session ID (?P<session>[\w-]+)|^\[\d+\] (?P<pid>\d{2,8})$"
+    r"|\b(?:bash_id|shell_id|task_id)[\"':= ]+(?P<shell>[\w-]{4,40})",
+    re.MULTILINE,
+)
+_ENDED = re.compile(
+    r"<status>(?:completed|failed|killed|stopped)</status>|(?:has )?exited|killed|terminated|stopped", re.IGNORECASE
+)
+_STOPPING_TOOL = re.compile(r"kill|stop|terminate", re.IGNORECASE)
+_PORT = re.compile(
+    r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1?\]):(\d{2,5})\b"
+    r"|\b(?:listening|running|serving)\b[^\n]{0,30}\bport:? (\d{2,5})",
+    re.IGNORECASE,
+)
+_BRANCH = re.compile(
+    r"^On branch (\S+)|^Switched to (?:a new )?branch '([^']+)'"
+    r"|^\[(?P<on>[\w./-]+)(?: \([^)]*\))? (?P<commit>[0-9a-f]{7,40})\]",
+    re.MULTILINE,
+)
+_THINKING = re.compile(r"^think|todo|plan(?!e|t)", re.IGNORECASE)
+_QUOTED = re.compile(r"'[^']*(?:'|$)|\"[^\"]*(?:\"|$)")
+_LONG_QUOTE = 48
+"""A quote of this length on a command line is a program."""
+_CONTINUING = re.compile(r"^\W*(?:continue|go on|go ahead|proceed|keep going|resume|weiter|继续)\W*$", re.IGNORECASE)
 _MOST_OPEN = 5
 _USAGE = re.compile(
     r"unknown (?:option|skill|tool|command|argument|flag)|unrecognized (?:option|argument)|invalid option"
@@ -61,157 +92,6 @@ class OpenError(NamedTuple):
     def text(self) -> str:
         """Its lines, word for word."""
         return "\n".join(self.lines)
-
-
-class _Subject(NamedTuple):
-    """The subject of a step, by which a later step on the same subject is recognized."""
-
-    tool: str
-    path: str
-    ran: CommandRun | None
-    looks: bool
-
-
-class _LedgerEntry(NamedTuple):
-    error: OpenError
-    subject: _Subject
-
-
-def open_errors(
-    steps: Sequence[Step], ends: Sequence[int] = (), carried: Iterable[OpenError] = ()
-) -> tuple[OpenError, ...]:
-    """Return the errors that are open after these steps, oldest first.
-
-    ``ends`` are the indices of the messages with which a person began the next task after the agent had ended one.
-    """
-    ledger = [_LedgerEntry(error, _subject_of_source(error.source)) for error in carried]
-    last_acting: _Subject | None = ledger[-1].subject if ledger else None
-    waiting = list(ends)
-    inner: list[tuple[CommandRun, CommandRun]] = []
-    """Pairs of programs, of which the first runs the second: if the first succeeds, so did the second."""
-    for step in steps:
-        while waiting and step.at > waiting[0]:
-            waiting.pop(0)
-            ledger = [entry for entry in ledger if entry.subject == last_acting]
-        subject = _Subject(step.call.name, step.path, step.ran, step.only_looks)
-        if step.verdict == "unknown":
-            continue
-        if step.verdict == "succeeded":
-            ran = step.ran
-            within = [] if ran is None else [inside for outer, inside in inner if ran.covers(outer)]
-            ledger = [entry for entry in ledger if not _closes(step, subject, entry) and not _is_within(entry, within)]
-        else:
-            ledger = [entry for entry in ledger if not _replaces(subject, entry, step.error_lines)]
-            error = OpenError(step.title, step.error_lines, step.at)
-            ledger.append(_LedgerEntry(error, subject))
-            named = _INNER.search(error.text)
-            inside = ran_by(named[1].partition("&&")[0]) if named else None
-            if inside is not None and step.ran is not None:
-                inner.append((step.ran, inside))
-        if not subject.looks:
-            last_acting = subject
-        dropped = {change.path for change in step.changes if change.kind == "dropped"}
-        if dropped:
-            ledger = [entry for entry in ledger if not (entry.subject.ran and entry.subject.ran.target in dropped)]
-    if waiting:
-        ledger = [entry for entry in ledger if entry.subject == last_acting]
-    return tuple(entry.error for entry in ledger[-_MOST_OPEN:])
-
-
-def _closes(step: Step, subject: _Subject, entry: _LedgerEntry) -> bool:
-    """Return whether a successful step fixes an error."""
-    failed, is_usage = entry.subject, _USAGE.search(entry.error.text) is not None
-    named = _NAMED.search(entry.error.text)
-    name = (named["name"] or named["missing"] or "").lstrip("-") if named else ""
-    if name and subject.ran is not None and name.lower() in subject.ran.words:
-        return True
-    if _MISSING.search(entry.error.text) and subject.ran is not None and not looks_only(subject.ran):
-        return True  # another program did the job
-    if failed.looks:
-        return subject.looks or not is_usage
-    if failed.ran is not None:
-        if subject.ran is None or looks_only(subject.ran):
-            return False
-        same = (
-            subject.ran.covers(failed.ran)
-            or _is_variant(subject.ran, failed.ran)
-            or (is_usage and subject.ran.program == failed.ran.program)
-        )
-        return same or (subject.ran.program == "python" and failed.ran.program == "python" and is_usage)
-    if failed.path:
-        return (subject.path == failed.path and subject.tool == failed.tool) or _changes(step, failed.path)
-    return subject.tool == failed.tool and subject.ran is None
-
-
-def _is_variant(ran: CommandRun, failed: CommandRun) -> bool:
-    """Return whether a script is another one under a longer name, as ``reproduce_alone.sh`` is of ``reproduce.sh``."""
-    name, other = ran.program.rpartition("."), failed.program.rpartition(".")
-    return bool(other[0]) and name[2] == other[2] and name[0].startswith(f"{other[0]}_")
-
-
-def _is_within(entry: _LedgerEntry, within: Sequence[CommandRun]) -> bool:
-    ran = entry.subject.ran
-    return ran is not None and any(inside.covers(ran) for inside in within)
-
-
-def _replaces(subject: _Subject, entry: _LedgerEntry, lines: Sequence[str]) -> bool:
-    """Return whether a new failure supersedes an old one."""
-    failed = entry.subject
-    if failed.ran is not None and subject.ran is not None:
-        is_usage = _USAGE.search(entry.error.text) is not None and entry.error.text != "\n".join(lines)
-        return subject.ran.covers(failed.ran) or (is_usage and subject.ran.program == failed.ran.program)
-    return subject.tool == failed.tool and subject.path == failed.path and (subject.ran is None) == (failed.ran is None)
-
-
-def _changes(step: Step, path: str) -> bool:
-    return any(change.path == path and change.kind != "read" for change in step.changes)
-
-
-def _subject_of_source(source: str) -> _Subject:
-    """Return the subject of an error that an earlier summary named, as far as its source tells."""
-    call = re.match(r"(\w+)\(", source)
-    if call is not None:
-        return _Subject(call[1], "", None, looks=False)
-    named = re.fullmatch(r"(\w+) (\S*[./]\S*)", source)
-    if named is not None and not re.fullmatch(r"python\d*|pytest|node|bash|sh|make|cargo|go|ruby|cat|ls", named[1]):
-        return _Subject(named[1], named[2], None, looks=named[1] in ("read", "Read", "view"))
-    ran = ran_by(beginning(source, 400).removesuffix(" ..."))
-    return _Subject("", "", ran, looks=ran is not None and looks_only(ran))
-
-
-_MOST_FILES = 12
-_MOST_READ = 4
-_MOST_STEPS = 300
-"""The number of newest steps that are read for errors, files and processes; the plan is read from all steps."""
-_BUDGET_SHARE = 0.4
-"""The share of a summary's budget that the frontier may take; plan and errors give way last."""
-_LEAST_LINE = 120
-
-_STARTED = re.compile(
-    r"(?:running|started) in (?:the )?background[^\n]{0,12}? \(?(?:ID|id|PID|pid):? ?(?P<id>[\w-]{2,40})"
-    r"|Process running with session ID (?P<session>[\w-]+)|^\[\d+\] (?P<pid>\d{2,8})$"
-    r"|\b(?:bash_id|shell_id|task_id)[\"':= ]+(?P<shell>[\w-]{4,40})",
-    re.MULTILINE,
-)
-_ENDED = re.compile(
-    r"<status>(?:completed|failed|killed|stopped)</status>|(?:has )?exited|killed|terminated|stopped", re.IGNORECASE
-)
-_STOPPING_TOOL = re.compile(r"kill|stop|terminate", re.IGNORECASE)
-_PORT = re.compile(
-    r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1?\]):(\d{2,5})\b"
-    r"|\b(?:listening|running|serving)\b[^\n]{0,30}\bport:? (\d{2,5})",
-    re.IGNORECASE,
-)
-_BRANCH = re.compile(
-    r"^On branch (\S+)|^Switched to (?:a new )?branch '([^']+)'"
-    r"|^\[(?P<on>[\w./-]+)(?: \([^)]*\))? (?P<commit>[0-9a-f]{7,40})\]",
-    re.MULTILINE,
-)
-_THINKING = re.compile(r"^think|todo|plan(?!e|t)", re.IGNORECASE)
-_QUOTED = re.compile(r"'[^']*(?:'|$)|\"[^\"]*(?:\"|$)")
-_LONG_QUOTE = 48
-"""A quote of this length on a command line is a program."""
-_CONTINUING = re.compile(r"^\W*(?:continue|go on|go ahead|proceed|keep going|resume|weiter|继续)\W*$", re.IGNORECASE)
 
 
 class FileInHand(NamedTuple):
@@ -282,6 +162,21 @@ class Frontier:
         steps = [f"- {labels.stopped}: `{title}`" for title in self.stopped]
         filled = {"In Progress": progress, "Blocked": blocked, "Next Steps": steps}
         return {section: items for section, items in filled.items() if items}
+
+
+def _without_program(title: str) -> str:
+    """Return a call's title without the program code in it."""
+    return _QUOTED.sub(lambda quoted: quoted[0] if len(quoted[0]) < _LONG_QUOTE else "'…'", title)
+
+
+def _render_file(file: FileInHand) -> str:
+    where = f", at “{file.place}”" if file.place and not file.place.startswith("line") else f", {file.place}"
+    return f"`{file.path}` ({file.how}{where if file.place else ''})"
+
+
+def _render_process(process: BackgroundProcess) -> str:
+    ports = f", port {', '.join(process.ports)}" if process.ports else ""
+    return f"{process.id}{f' (`{process.command}`)' if process.command else ''}{ports}"
 
 
 @dataclass(frozen=True)
@@ -482,7 +377,145 @@ def _branch(steps: Sequence[Step], before: Frontier) -> tuple[str, str]:
     return branch, commit
 
 
+# -- open errors -------------------------------------------------------------------------------------------------------
+
+
+class _Subject(NamedTuple):
+    """The subject of a step, by which a later step on the same subject is recognized."""
+
+    tool: str
+    path: str
+    ran: CommandRun | None
+    looks: bool
+
+
+class _LedgerEntry(NamedTuple):
+    error: OpenError
+    subject: _Subject
+
+
+def open_errors(
+    steps: Sequence[Step], ends: Sequence[int] = (), carried: Iterable[OpenError] = ()
+) -> tuple[OpenError, ...]:
+    """Return the errors that are open after these steps, oldest first.
+
+    ``ends`` are the indices of the messages with which a person began the next task after the agent had ended one.
+    """
+    ledger = [_LedgerEntry(error, _subject_of_source(error.source)) for error in carried]
+    last_acting: _Subject | None = ledger[-1].subject if ledger else None
+    waiting = list(ends)
+    inner: list[tuple[CommandRun, CommandRun]] = []
+    """Pairs of a program and another that it runs: if the first succeeds, so did the second."""
+    for step in steps:
+        while waiting and step.at > waiting[0]:
+            waiting.pop(0)
+            ledger = [entry for entry in ledger if entry.subject == last_acting]
+        subject = _Subject(step.call.name, step.path, step.ran, step.only_looks)
+        if step.verdict == "unknown":
+            continue
+        if step.verdict == "succeeded":
+            ran = step.ran
+            within = [] if ran is None else [inside for outer, inside in inner if ran.covers(outer)]
+            ledger = [entry for entry in ledger if not _closes(step, subject, entry) and not _is_within(entry, within)]
+        else:
+            ledger = [entry for entry in ledger if not _replaces(subject, entry, step.error_lines)]
+            error = OpenError(step.title, step.error_lines, step.at)
+            ledger.append(_LedgerEntry(error, subject))
+            named = _INNER.search(error.text)
+            inside = ran_by(named[1].partition("&&")[0]) if named else None
+            if inside is not None and step.ran is not None:
+                inner.append((step.ran, inside))
+        if not subject.looks:
+            last_acting = subject
+        dropped = {change.path for change in step.changes if change.kind == "dropped"}
+        if dropped:
+            ledger = [entry for entry in ledger if not (entry.subject.ran and entry.subject.ran.target in dropped)]
+    if waiting:
+        ledger = [entry for entry in ledger if entry.subject == last_acting]
+    return tuple(entry.error for entry in ledger[-_MOST_OPEN:])
+
+
+def _closes(step: Step, subject: _Subject, entry: _LedgerEntry) -> bool:
+    """Return whether a successful step fixes an error."""
+    failed, is_usage = entry.subject, _USAGE.search(entry.error.text) is not None
+    named = _NAMED.search(entry.error.text)
+    name = (named["name"] or named["missing"] or "").lstrip("-") if named else ""
+    if name and subject.ran is not None and name.lower() in subject.ran.words:
+        return True
+    if _MISSING.search(entry.error.text) and subject.ran is not None and not looks_only(subject.ran):
+        return True  # another program did the job
+    if failed.looks:
+        return subject.looks or not is_usage
+    if failed.ran is not None:
+        if subject.ran is None or looks_only(subject.ran):
+            return False
+        same = (
+            subject.ran.covers(failed.ran)
+            or _is_variant(subject.ran, failed.ran)
+            or (is_usage and subject.ran.program == failed.ran.program)
+        )
+        return same or (subject.ran.program == "python" and failed.ran.program == "python" and is_usage)
+    if failed.path:
+        return (subject.path == failed.path and subject.tool == failed.tool) or _changes(step, failed.path)
+    return subject.tool == failed.tool and subject.ran is None
+
+
+def _is_variant(ran: CommandRun, failed: CommandRun) -> bool:
+    """Return whether a script is another one under a longer name, as ``reproduce_alone.sh`` is of ``reproduce.sh``."""
+    name, other = ran.program.rpartition("."), failed.program.rpartition(".")
+    return bool(other[0]) and name[2] == other[2] and name[0].startswith(f"{other[0]}_")
+
+
+def _is_within(entry: _LedgerEntry, within: Sequence[CommandRun]) -> bool:
+    ran = entry.subject.ran
+    return ran is not None and any(inside.covers(ran) for inside in within)
+
+
+def _replaces(subject: _Subject, entry: _LedgerEntry, lines: Sequence[str]) -> bool:
+    """Return whether a new failure supersedes an old one."""
+    failed = entry.subject
+    if failed.ran is not None and subject.ran is not None:
+        is_usage = _USAGE.search(entry.error.text) is not None and entry.error.text != "\n".join(lines)
+        return subject.ran.covers(failed.ran) or (is_usage and subject.ran.program == failed.ran.program)
+    return subject.tool == failed.tool and subject.path == failed.path and (subject.ran is None) == (failed.ran is None)
+
+
+def _changes(step: Step, path: str) -> bool:
+    return any(change.path == path and change.kind != "read" for change in step.changes)
+
+
+def _subject_of_source(source: str) -> _Subject:
+    """Return the subject of an error that an earlier summary named, as far as its source tells."""
+    call = re.match(r"(\w+)\(", source)
+    if call is not None:
+        return _Subject(call[1], "", None, looks=False)
+    named = re.fullmatch(r"(\w+) (\S*[./]\S*)", source)
+    if named is not None and not re.fullmatch(r"python\d*|pytest|node|bash|sh|make|cargo|go|ruby|cat|ls", named[1]):
+        return _Subject(named[1], named[2], None, looks=named[1] in ("read", "Read", "view"))
+    ran = ran_by(beginning(source, 400).removesuffix(" ..."))
+    return _Subject("", "", ran, looks=ran is not None and looks_only(ran))
+
+
 # -- in a summary ------------------------------------------------------------------------------------------------------
+
+_STARTS = tuple(
+    f"- {label}"
+    for labels in _ALL
+    for label in (
+        f"{labels.plan} (",
+        f"{labels.files}: ",
+        f"{labels.pending}: `",
+        f"{labels.running}: ",
+        f"{labels.last}: `",
+        f"{labels.branch}: ",
+        f"{labels.error} `",
+        f"{labels.stopped}: `",
+    )
+)
+_FILE = re.compile(
+    r"`(?P<path>[^`]+)` \((?P<how>created|edited|read)(?:, (?:at “(?P<place>[^”]*)”|(?P<lines>lines? [^)]*)))?\)"
+)
+_PROCESS = re.compile(r"(?P<id>\S+?)(?: \(`(?P<command>[^`]*)`\))?(?:, port (?P<ports>[\d, ]+))?$")
 
 
 def inherited_frontier(previous: str | None) -> Frontier | None:
@@ -495,6 +528,47 @@ def inherited_frontier(previous: str | None) -> Frontier | None:
         for item in document.items[section]:
             found.take(item)
     return found.frontier if found.is_any else None
+
+
+@dataclass
+class _Inherited:
+    """The frontier that is being read from an earlier summary."""
+
+    frontier: Frontier = field(default_factory=Frontier)
+    is_any: bool = False
+
+    def take(self, item: str) -> None:
+        for labels in _ALL:
+            if self._parse(item.removeprefix("- "), labels):
+                self.is_any = True
+                return
+
+    def _parse(self, item: str, labels: _Labels) -> bool:
+        first, _, rest = item.partition("\n")
+        now = self.frontier
+        if first.startswith(f"{labels.plan} ("):
+            self.frontier = replace(now, plan=tuple(checklist(rest)))
+        elif first.startswith(f"{labels.files}: "):
+            files = (FileInHand(m["path"], m["how"], m["place"] or m["lines"] or "") for m in _FILE.finditer(first))
+            self.frontier = replace(now, files=tuple(files))
+        elif first.startswith(f"{labels.running}: ") and (process := _PROCESS.match(first.partition(": ")[2])):
+            ports = tuple(filter(None, (process["ports"] or "").split(", ")))
+            self.frontier = replace(
+                now, running=(*now.running, BackgroundProcess(process["id"], process["command"] or "", ports))
+            )
+        elif first.startswith(f"{labels.error} `"):
+            lines = tuple(line.removeprefix("  ") for line in rest.split("\n") if line.strip())
+            error = OpenError(first.partition("`")[2].rpartition("`")[0], lines)
+            self.frontier = replace(now, errors=(*now.errors, error))
+        elif first.startswith(f"{labels.branch}: "):
+            branch, _, commit = first.partition(": ")[2].partition(" @ ")
+            self.frontier = replace(now, branch=branch, commit=commit)
+        elif first.startswith(f"{labels.last}: `"):
+            last, _, outcome = first.partition(": `")[2].partition("`")
+            self.frontier = replace(now, last=last, outcome=outcome.partition("→ ")[2])
+        else:
+            return first.startswith((f"{labels.pending}: `", f"{labels.stopped}: `"))
+        return True
 
 
 def without_frontier(previous: str) -> str:
@@ -521,6 +595,21 @@ def place_frontier(
     if "Blocked" not in items:
         document.items["Blocked"] = [item for item in document.items["Blocked"] if not is_frontier_item(item)]
     return document.fit(budget, count, lambda item: is_frontier_item(item) or bool(newest_label(item))) or summary
+
+
+def _repeats(item: str, frontier: Frontier) -> bool:
+    """Return whether an item of a summary only repeats an error that the frontier names."""
+    plain = one_line(item.lstrip("-*• "))
+    errors = [one_line(f"{error.source} {error.text}") for error in frontier.errors]
+    command = plain[1:].partition("`")[0].removesuffix(" ...") if plain.startswith("`") else ""
+    if command and any(error.source.startswith(command) for error in frontier.errors):
+        return True
+    return bool(plain) and any(plain in text for text in errors)
+
+
+def is_frontier_item(item: str) -> bool:
+    """Return whether an item of a summary has one of the frontier's fixed beginnings."""
+    return item.startswith(_STARTS)
 
 
 def fit_frontier(
@@ -564,94 +653,3 @@ def _reductions(frontier: Frontier) -> Iterable[Frontier]:
     yield replace(frontier, plan=open_items[:3], files=frontier.files[-1:])
     yield replace(frontier, plan=(), files=())
     yield replace(frontier, plan=(), files=(), running=(), pending=())
-
-
-def _without_program(title: str) -> str:
-    """Return a call's title without the program code in it."""
-    return _QUOTED.sub(lambda quoted: quoted[0] if len(quoted[0]) < _LONG_QUOTE else "'…'", title)
-
-
-def _render_file(file: FileInHand) -> str:
-    where = f", at “{file.place}”" if file.place and not file.place.startswith("line") else f", {file.place}"
-    return f"`{file.path}` ({file.how}{where if file.place else ''})"
-
-
-def _render_process(process: BackgroundProcess) -> str:
-    ports = f", port {', '.join(process.ports)}" if process.ports else ""
-    return f"{process.id}{f' (`{process.command}`)' if process.command else ''}{ports}"
-
-
-_STARTS = tuple(
-    f"- {label}"
-    for labels in _ALL
-    for label in (
-        f"{labels.plan} (",
-        f"{labels.files}: ",
-        f"{labels.pending}: `",
-        f"{labels.running}: ",
-        f"{labels.last}: `",
-        f"{labels.branch}: ",
-        f"{labels.error} `",
-        f"{labels.stopped}: `",
-    )
-)
-_FILE = re.compile(
-    r"`(?P<path>[^`]+)` \((?P<how>created|edited|read)(?:, (?:at “(?P<place>[^”]*)”|(?P<lines>lines? [^)]*)))?\)"
-)
-_PROCESS = re.compile(r"(?P<id>\S+?)(?: \(`(?P<command>[^`]*)`\))?(?:, port (?P<ports>[\d, ]+))?$")
-
-
-def is_frontier_item(item: str) -> bool:
-    """Return whether an item of a summary has one of the frontier's fixed beginnings."""
-    return item.startswith(_STARTS)
-
-
-def _repeats(item: str, frontier: Frontier) -> bool:
-    """Return whether an item of a summary only repeats an error that the frontier names."""
-    plain = one_line(item.lstrip("-*• "))
-    errors = [one_line(f"{error.source} {error.text}") for error in frontier.errors]
-    command = plain[1:].partition("`")[0].removesuffix(" ...") if plain.startswith("`") else ""
-    if command and any(error.source.startswith(command) for error in frontier.errors):
-        return True
-    return bool(plain) and any(plain in text for text in errors)
-
-
-@dataclass
-class _Inherited:
-    """The frontier that is being read from an earlier summary."""
-
-    frontier: Frontier = field(default_factory=Frontier)
-    is_any: bool = False
-
-    def take(self, item: str) -> None:
-        for labels in _ALL:
-            if self._parse(item.removeprefix("- "), labels):
-                self.is_any = True
-                return
-
-    def _parse(self, item: str, labels: _Labels) -> bool:
-        first, _, rest = item.partition("\n")
-        now = self.frontier
-        if first.startswith(f"{labels.plan} ("):
-            self.frontier = replace(now, plan=tuple(checklist(rest)))
-        elif first.startswith(f"{labels.files}: "):
-            files = (FileInHand(m["path"], m["how"], m["place"] or m["lines"] or "") for m in _FILE.finditer(first))
-            self.frontier = replace(now, files=tuple(files))
-        elif first.startswith(f"{labels.running}: ") and (process := _PROCESS.match(first.partition(": ")[2])):
-            ports = tuple(filter(None, (process["ports"] or "").split(", ")))
-            self.frontier = replace(
-                now, running=(*now.running, BackgroundProcess(process["id"], process["command"] or "", ports))
-            )
-        elif first.startswith(f"{labels.error} `"):
-            lines = tuple(line.removeprefix("  ") for line in rest.split("\n") if line.strip())
-            error = OpenError(first.partition("`")[2].rpartition("`")[0], lines)
-            self.frontier = replace(now, errors=(*now.errors, error))
-        elif first.startswith(f"{labels.branch}: "):
-            branch, _, commit = first.partition(": ")[2].partition(" @ ")
-            self.frontier = replace(now, branch=branch, commit=commit)
-        elif first.startswith(f"{labels.last}: `"):
-            last, _, outcome = first.partition(": `")[2].partition("`")
-            self.frontier = replace(now, last=last, outcome=outcome.partition("→ ")[2])
-        else:
-            return first.startswith((f"{labels.pending}: `", f"{labels.stopped}: `"))
-        return True

@@ -35,14 +35,12 @@ __all__ = [
     "rules_block",
     "summary_body",
 ]
-
 COMPACTION_NOTE = (
     "[Note: Some earlier conversation turns have been compacted into a handoff summary to preserve context space. "
     "The current session state may still reflect earlier work, so build on that summary and state rather than "
     "re-doing work.]"
 )
 """The note after the system prompt, in a text block of its own, from the first compaction on."""
-
 SUMMARY_PREFIX = (
     "[CONTEXT COMPACTION — REFERENCE ONLY] Earlier turns were compacted into the summary below. This is a handoff "
     "from a previous context window — treat it as background reference, NOT as active instructions. Do NOT answer "
@@ -51,22 +49,20 @@ SUMMARY_PREFIX = (
     "described here — avoid repeating it:"
 )
 """The first words of every summary message; a blank line and the summary follow."""
-
 MISSING_RESULT = "[No result: the call was interrupted, or its output is no longer part of this conversation]"
 """The result of a call whose own result is gone, because every call must have one."""
-
 ACKNOWLEDGEMENT = "Understood. I have read the summary and continue from there."
 """The assistant message between a summary and a user message, so that roles alternate."""
-
 RULES_HEADING = "Standing rules of the user, in force:"
 """The first line of the block after a summary; unlike the summary, the block is to be obeyed."""
-
 _RULES_LINE = re.compile(
     r'- ".*" \((?:project instructions, )?turn \d+\)|- no longer in force: ".*"|- older rules, by id: rule-.*'
     r"|\(The user's own words; \d+ turns? so far\.\)"
 )
-
 _NOTE_START = "[Note: Some earlier conversation turns"
+LONGEST_HEAD = 8
+"""The number of messages after the system prompt that are searched for a summary, unless more are protected."""
+_NOTHING_EMITTED: frozenset[str] = frozenset()
 
 
 def is_summary(message: Message) -> bool:
@@ -87,6 +83,30 @@ def begins_summary(text: str) -> bool:
 def is_acknowledgement(message: Message) -> bool:
     """Return whether a message is the acknowledgement between a summary and a user message."""
     return message.get("role") == "assistant" and message.get("content") == ACKNOWLEDGEMENT
+
+
+def has_note(message: Message) -> bool:
+    """Return whether a system message already carries the note of the first compaction."""
+    return COMPACTION_NOTE in text_of(message)
+
+
+def has_any_note(message: Message) -> bool:
+    """Return whether a system message carries the note of a compaction, in our words or those of an older host."""
+    return _NOTE_START in text_of(message)
+
+
+def summary_body(message: Message) -> str:
+    """Return the summary itself, without its introduction and the rules after it."""
+    text = without_rules(text_of(message))
+    if text.startswith(SUMMARY_PREFIX):
+        return text[len(SUMMARY_PREFIX) :].strip()
+    first_line, _, rest = text.partition("\n")
+    for start in SUMMARY_STARTS:
+        if first_line.startswith(start):
+            # Older hosts put an introduction on the first line and the document below it.
+            remainder = first_line[len(start) :].strip()
+            return rest.strip() or remainder
+    return text.strip()
 
 
 def rules_block(text: str) -> str:
@@ -110,35 +130,6 @@ def _rules_span(text: str) -> tuple[int, int] | None:
     while line := _RULES_LINE.match(text, end + 1):
         end = line.end()
     return start, end
-
-
-def summary_body(message: Message) -> str:
-    """Return the summary itself, without its introduction and the rules after it."""
-    text = without_rules(text_of(message))
-    if text.startswith(SUMMARY_PREFIX):
-        return text[len(SUMMARY_PREFIX) :].strip()
-    first_line, _, rest = text.partition("\n")
-    for start in SUMMARY_STARTS:
-        if first_line.startswith(start):
-            # Older hosts put an introduction on the first line and the document below it.
-            remainder = first_line[len(start) :].strip()
-            return rest.strip() or remainder
-    return text.strip()
-
-
-def has_note(message: Message) -> bool:
-    """Return whether a system message already carries the note of the first compaction."""
-    return COMPACTION_NOTE in text_of(message)
-
-
-def has_any_note(message: Message) -> bool:
-    """Return whether a system message carries the note of a compaction, in our words or those of an older host."""
-    return _NOTE_START in text_of(message)
-
-
-LONGEST_HEAD = 8
-"""The number of messages after the system prompt that are searched for a summary, unless more are protected."""
-_NOTHING_EMITTED: frozenset[str] = frozenset()
 
 
 def digest_of(message: Message) -> str:

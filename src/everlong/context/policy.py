@@ -61,7 +61,7 @@ class Budgets:
     """The origin of the threshold."""
 
     def summary_tokens(self, content_tokens: int) -> int:
-        """Return the most tokens that a summary of so much content may take."""
+        """Return the most tokens that a summary of ``content_tokens`` may take."""
         return max(self.summary_floor, min(self.summary_cap, int(content_tokens * self.summary_ratio)))
 
 
@@ -365,14 +365,14 @@ class Pace:
         return self.need - self.summary + self.usual_summary
 
     def compaction_cost(self, tokens: int, prices: Prices, *, asks_model: bool) -> float:
-        """Return the cost of compacting so many tokens, in fresh input tokens."""
+        """Return the cost of compacting a prompt of ``tokens``, in fresh input tokens."""
         rewritten = (prices.cache_write - prices.cache_read) * (self.usual_summary + self.tail)
         asked = prices.cache_read * tokens + prices.output * self.usual_summary if asks_model else 0.0
         return rewritten + asked
 
 
 def room_in(window: int, answer_tokens: int = 0) -> int:
-    """Return the most tokens that a prompt may have beside an answer of so many tokens."""
+    """Return the most tokens that a prompt may have beside an answer of ``answer_tokens``."""
     room = min(int(_ROOM_SHARE * window), int((1 - _WINDOW_MARGIN) * window) - answer_tokens)
     return max(room, int(_LEAST_ROOM_SHARE * window), 1)
 
@@ -409,7 +409,7 @@ def pace_of(
 _LEAST_SAVED = 0.10
 """A compaction that saves a smaller share did not help."""
 _UNHELPFUL_IN_A_ROW = 2
-"""After so many unhelpful compactions the next one waits until the conversation has grown by a tail."""
+"""The number of unhelpful compactions after which the next one waits until the conversation has grown by a tail."""
 
 WaitReason = Literal["recent", "cheaper"]
 """Why a compaction waits: the last one is too recent, or it would still cost more than it saves."""
@@ -434,11 +434,11 @@ class Waiting:
     """The tokens that the last unhelpful compaction left."""
 
     def sent(self, tokens: int, pace: Pace, prices: Prices) -> None:
-        """Take in a request that was sent with so many tokens."""
+        """Take in a request of ``tokens`` that was sent."""
         self.paid += prices.cache_read * max(0, tokens - pace.usual_need)
 
     def compacted(self, tokens: int, saved_share: float = 1.0) -> None:
-        """Take in a compaction that left so many tokens and saved this share."""
+        """Take in a compaction that left ``tokens`` and saved a share of them."""
         self.left, self.paid = tokens, 0.0
         if saved_share >= _LEAST_SAVED:
             self.unhelpful = ()

@@ -102,7 +102,7 @@ class _Shortening:
         return self._count_text(text_of(self.messages[index]))
 
     def shorten(self, index: int, room: int) -> None:
-        """Shorten a message's text to so many tokens, if that makes the message smaller."""
+        """Shorten a message's text to ``room`` tokens, if that makes the message smaller."""
         shortened = shorten_message(self.messages[index], room, self._count_text)
         saved = self.counts[index] - self._count(shortened)
         if saved > 0:
@@ -118,7 +118,7 @@ class _Shortening:
 
 def least_tail_tokens(messages: Sequence[Message], counts: Sequence[int]) -> int:
     """Return the size of a tail whose tool results are all as short as possible."""
-    frame = 40  # the message around a shortened text: ids, name, the mark of what was left out
+    frame = 40  # the message around a shortened text: ids, name, the mark of the gap
     return sum(
         min(tokens, SHORTEST_RESULT + frame) if message["role"] == "tool" else tokens
         for message, tokens in zip(messages, counts, strict=True)

@@ -552,7 +552,7 @@ def _unquoted(word: str) -> str:
 def _ran(words: Sequence[str], folder: str) -> CommandRun | None:
     program, rest = words[0].rsplit("/", 1)[-1], list(words[1:])
     if program == "test" and program != words[0]:
-        program = words[0]  # a project's own runner, not what the shell has under that name
+        program = words[0]  # a project's own runner, not the shell's command of that name
     if re.fullmatch(r"python[\d.]*|pypy\d?", program):
         if rest[:1] == ["-m"] and len(rest) > 1:
             program, rest = rest[1], rest[2:]

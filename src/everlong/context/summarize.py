@@ -42,7 +42,7 @@ _LARGER_BUDGET = 1.5
 """The factor by which the budget grows after two poor summaries, as far as the cap allows."""
 _POOR_IN_A_ROW = 2
 _MOST_UNUSABLE = 3
-"""After so many unusable answers in a row the summarizer cools down like one that cannot be reached."""
+"""The number of unusable answers in a row after which the summarizer cools down as after a failure."""
 _ADDED_SHARE = 0.18
 """The share by which a model's summary may grow through added facts; with headings and line breaks, a fifth."""
 _FILES_SHARE = 0.5
@@ -219,7 +219,7 @@ class SummaryWriter:
     def left_alone(self) -> list[LeftAlone]:
         """The summarizers that failed and are not asked now: the chosen one, or members of it."""
         inner: list[LeftAlone] = list(getattr(self._chosen, "left_alone", ()))
-        left = (self._cooling_until or 0.0) - self._clock() if self._cooling_until is not None else 0.0
+        left = 0.0 if self._cooling_until is None else self._cooling_until - self._clock()
         if self._chosen is None or left <= 0:
             return inner
         return [LeftAlone(self._chosen.name, self._failure, left, self._cooldown), *inner]
@@ -275,7 +275,7 @@ class SummaryWriter:
         """Return the answer, mended if it is weak, with the facts that it lacks."""
         extract = self._extract_beside(request)
         extract_score = yardstick.score(extract)
-        draft = _judged(answer, request, yardstick)
+        draft = _judge(answer, request, yardstick)
         problems, invented = draft.problems + yardstick.draft_faults(draft.document.render()), draft.invented
         weak = bool(problems) or yardstick.score(draft.document.render()) < extract_score - _SLACK
         if weak and isinstance(chosen, MendingSummarizer):
@@ -312,10 +312,10 @@ class SummaryWriter:
     def _mend(
         chosen: MendingSummarizer, draft: Judged, weakness: Weakness, request: SummaryRequest, yardstick: Yardstick
     ) -> tuple[Judged, tuple[str, ...]]:
-        """Return the better of a draft and the next one, and what went wrong in asking for it."""
+        """Return the better of a draft and the mended one, and the problem of mending, if any."""
         try:
-            second = _judged(chosen.mend(request, draft.document.render(), weakness), request, yardstick)
-        except Exception as error:  # noqa: BLE001 - as in write: foreign code, and the first draft is still there
+            second = _judge(chosen.mend(request, draft.document.render(), weakness), request, yardstick)
+        except Exception as error:  # noqa: BLE001 - as above, and the first draft is still there
             return draft, (f"asked to mend it: {type(error).__name__}: {error}",)
         scores = [yardstick.score(judged.document.render()) for judged in (draft, second)]
         is_better = scores[1] > scores[0] or draft.document.is_empty()
@@ -396,7 +396,7 @@ def yardstick_for(request: SummaryRequest) -> Yardstick:
     return Yardstick(request.turns, (), source, more, newest=request.newest_words, frontier=request.frontier)
 
 
-def _judged(answer: object, request: SummaryRequest, yardstick: Yardstick) -> Judged:
+def _judge(answer: object, request: SummaryRequest, yardstick: Yardstick) -> Judged:
     """Return the usable part of an answer, an empty document if there is none."""
     try:
         return judged(answer, yardstick, request.budget_tokens, request.count)

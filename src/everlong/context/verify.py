@@ -423,7 +423,7 @@ def _is_inside(text: str, left: int, right: int) -> bool:
     """Return whether two neighbouring characters belong to one word."""
     if left < 0 or right >= len(text):
         return False
-    # In a JSON text a line break is written as \n, so a letter after a backslash may end what came before it.
+    # In JSON a line break is written as \n, so a letter after a backslash may belong to the line break.
     if left > 0 and text[left - 1] == "\\" and text[left] in "nrt":
         return False
     return _is_name_character(text[left]) and _is_name_character(text[right])

@@ -24,6 +24,19 @@ _LONGEST_READ = 4_000
 """Characters of a sentence that are searched for a rule."""
 _SHORTEST_RULE = 6
 _SHORTEST_CHINESE = 2
+_QUOTED = re.compile(r"\"[^\"]{2,}\"|“[^”]*”|「[^」]*」|『[^』]*』|«[^»]*»")
+_CODE_SIGN = re.compile(r"[{}=<>|;]")
+_CODE_LIKE = re.compile(r"[{}=<>|]{2}|[;{]\s*$|\w\(\)?;")
+"""Marks of code, searched in sentences with one of the signs."""
+_CODE_START = re.compile(
+    r"^\s*(?:import|def|class|const|let|var|return|assert|raise)\s+\w+\s*[=({:.]"
+    r"|^\s*(?://|/\*|#\s)|^\S+Error\b|^\[?\d{4}-\d\d-\d\d[T ]|^(?:WARN|ERROR|INFO|DEBUG)\b"
+)
+_LETTERS_IN_PROSE = 0.5
+_LONGEST_NAME = 12
+_HAN = re.compile(r"[\u3400-\u9fff]")
+_LETTER = re.compile(r"[^\W\d_]")
+_ASCII_LETTERS = ascii_letters.encode()
 
 
 class Sentence(NamedTuple):
@@ -57,21 +70,6 @@ def _bounded(text: str) -> str:
     begin = text[: text.rfind("\n", _LOOK_AT // 2, _LOOK_AT) if "\n" in text[_LOOK_AT // 2 : _LOOK_AT] else _LOOK_AT]
     closing = f"\n{_FENCE}" if begin.count(_FENCE) % 2 == 1 else ""
     return f"{begin}{closing}\n\n{end}"
-
-
-_QUOTED = re.compile(r"\"[^\"]{2,}\"|“[^”]*”|「[^」]*」|『[^』]*』|«[^»]*»")
-_CODE_SIGN = re.compile(r"[{}=<>|;]")
-_CODE_LIKE = re.compile(r"[{}=<>|]{2}|[;{]\s*$|\w\(\)?;")
-"""Marks of code, searched in sentences with one of the signs."""
-_CODE_START = re.compile(
-    r"^\s*(?:import|def|class|const|let|var|return|assert|raise)\s+\w+\s*[=({:.]"
-    r"|^\s*(?://|/\*|#\s)|^\S+Error\b|^\[?\d{4}-\d\d-\d\d[T ]|^(?:WARN|ERROR|INFO|DEBUG)\b"
-)
-_LETTERS_IN_PROSE = 0.5
-_LONGEST_NAME = 12
-_HAN = re.compile(r"[\u3400-\u9fff]")
-_LETTER = re.compile(r"[^\W\d_]")
-_ASCII_LETTERS = ascii_letters.encode()
 
 
 def _rules_in(sentence: str) -> tuple[FoundRule, ...]:

@@ -11,6 +11,9 @@ from typing import Literal, NamedTuple
 
 from everlong.context.text import one_line
 
+Kind = Literal["rule", "preference"]
+LONGEST_RULE = 320
+"""The most characters of a rule; of a longer sentence only the clauses that say it are kept."""
 _FENCE = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)|```.*?(?:```|\Z)", re.DOTALL | re.MULTILINE)
 _QUOTE_LINE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
 _INDENTED = re.compile(r"(?:\A|\n)[ \t]*\n(?:(?: {4}|\t)[^\n]*(?:\n|\Z))+")
@@ -57,6 +60,13 @@ _SENTENCE_END = re.compile(
 )
 
 
+class FoundRule(NamedTuple):
+    """A rule in a person's own words."""
+
+    text: str
+    kind: Kind
+
+
 def prose_sentences(text: str, *, of_project: bool = False) -> list[str]:
     """Return the sentences that a person wrote, without code, quoted lines and pasted documents.
 
@@ -101,19 +111,6 @@ def _unwrapped(text: str) -> Iterator[str]:
             held = f"{held} {bare}" if held else bare
     if held and not is_given:
         yield held
-
-
-Kind = Literal["rule", "preference"]
-
-LONGEST_RULE = 320
-"""The most characters of a rule; of a longer sentence only the clauses that say it are kept."""
-
-
-class FoundRule(NamedTuple):
-    """A rule in a person's own words."""
-
-    text: str
-    kind: Kind
 
 
 def cut_rule(text: str, around: re.Match[str] | None = None) -> str:

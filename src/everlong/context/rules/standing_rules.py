@@ -21,13 +21,15 @@ from everlong.context.text import one_line
 from everlong.model import Message, read_message, text_of
 
 Source = Literal["user", "project"]
-
 _LINE = re.compile(r'^- "(?P<text>.*)" \((?P<project>project instructions, )?turn (?P<turn>\d+)\)$')
 _LIFTED_LINE = re.compile(r'^- no longer in force: "(?P<text>.*)"$')
 _IDS_LINE = re.compile(
     r"^- older rules, by id: (?P<ids>rule-[\da-f]{8}(?:, rule-[\da-f]{8})*)(?P<more> and \d+ more)?$"
 )
 _COUNT_LINE = re.compile(r"^\(The user's own words; (?P<turns>\d+) turns? so far\.\)$")
+_SOURCE_LINE = re.compile(r"(?![-#*\s])[^\n]*[:：]$")
+_SAYS_MORE = re.compile(r"(?:^|\W)(?!User\b|用户)[^\W\d_]{2,}|^\s*$")
+_DOUBLE_SPACE = re.compile(r"(?<=\S) {2,}")
 _ID_DIGITS = 8
 _MOST_IDS = 40
 _MOST_IN_FORCE = 400
@@ -117,61 +119,30 @@ class StandingRules:
         return fitting if ids else StandingRules(turns=self.turns)
 
 
-def without_lifted(summary: str, lifted: Sequence[str], in_force: Sequence[str]) -> str:
-    """Return a summary without the words of lifted rules; lines with nothing else are dropped."""
-    gone = [text for text in lifted if not any(text in kept for kept in in_force)]
-    if not any(text in summary for text in gone):
-        return summary
-    lines: list[str] = []
-    for line in summary.split("\n"):
-        rest = line
-        for text in gone:
-            rest = rest.replace(text, "")
-        if rest == line:
-            if not line.startswith("  "):
-                _drop_empty_source(lines)
-            lines.append(line)
-        elif rest.strip() and _SAYS_MORE.search(rest):
-            lines.append(_DOUBLE_SPACE.sub(" ", rest).rstrip())
-    _drop_empty_source(lines)
-    return "\n".join(lines)
-
-
-def _drop_empty_source(lines: list[str]) -> None:
-    """Remove the last line if it names a source without lines."""
-    if lines and _SOURCE_LINE.match(lines[-1]):
-        lines.pop()
-
-
-_SOURCE_LINE = re.compile(r"(?![-#*\s])[^\n]*[:：]$")
-_SAYS_MORE = re.compile(r"(?:^|\W)(?!User\b|用户)[^\W\d_]{2,}|^\s*$")
-_DOUBLE_SPACE = re.compile(r"(?<=\S) {2,}")
-
-
 def _ids_line(ids: Sequence[str]) -> str:
     shown = ids[-_MOST_IDS:]
     more = f" and {len(ids) - len(shown)} more" if len(ids) > len(shown) else ""
     return f"- older rules, by id: {', '.join(shown)}{more}"
 
 
-def read_block(text: str) -> StandingRules:
-    """Return the rules in an earlier compaction's block; none if the text has no block."""
-    lines: list[Rule] = []
-    lifted: list[str] = []
-    older: list[str] = []
-    turns = 0
-    for line in rules_block(text).split("\n")[1:]:
-        if match := _LINE.match(line):
-            said = match["text"]
-            kind: Kind = next((rule.kind for rule in found_rules(said)), "rule")
-            lines.append(Rule(said, kind, int(match["turn"]), "project" if match["project"] else "user"))
-        elif match := _LIFTED_LINE.match(line):
-            lifted.append(match["text"])
-        elif match := _IDS_LINE.match(line):
-            older += match["ids"].split(", ")
-        elif match := _COUNT_LINE.match(line):
-            turns = int(match["turns"])
-    return StandingRules(tuple(lines), tuple(lifted), tuple(older), turns)
+def _said_words(message: Message) -> str:
+    return text_of(message) if message.get("role") == "user" else ""
+
+
+def standing_rules(messages: Sequence[Message], summaries: Sequence[int] = ()) -> StandingRules:
+    """Return the rules in force at the end of a conversation; ``summaries`` are the indices of its summaries."""
+    collector = _Collector()
+    for place, message in enumerate(messages):
+        if place in summaries:
+            collector.carry_on(read_block(text_of(message)))
+        elif message.get("role") == "user" and not is_summary(message) and not _is_told_again(message):
+            collector.hear(message)
+    return StandingRules(
+        tuple(collector.rules),
+        tuple(dict.fromkeys(collector.lifted)),
+        tuple(dict.fromkeys(collector.older)),
+        collector.turns,
+    )
 
 
 @dataclass
@@ -237,32 +208,55 @@ class _Collector:
             self.rules = self.rules[len(surplus) :]
 
 
-def standing_rules(messages: Sequence[Message], summaries: Sequence[int] = ()) -> StandingRules:
-    """Return the rules in force at the end of a conversation; ``summaries`` are the indices of its summaries."""
-    collector = _Collector()
-    for place, message in enumerate(messages):
-        if place in summaries:
-            collector.carry_on(read_block(text_of(message)))
-        elif message.get("role") == "user" and not is_summary(message) and not _is_told_again(message):
-            collector.hear(message)
-    return StandingRules(
-        tuple(collector.rules),
-        tuple(dict.fromkeys(collector.lifted)),
-        tuple(dict.fromkeys(collector.older)),
-        collector.turns,
-    )
-
-
 def _is_told_again(message: Message) -> bool:
     """Return whether a message only repeats pinned text, which makes no new rule."""
     return text_of(message).startswith(_PINNED_START)
 
 
-def _said_words(message: Message) -> str:
-    return text_of(message) if message.get("role") == "user" else ""
+def read_block(text: str) -> StandingRules:
+    """Return the rules in an earlier compaction's block; none if the text has no block."""
+    lines: list[Rule] = []
+    lifted: list[str] = []
+    older: list[str] = []
+    turns = 0
+    for line in rules_block(text).split("\n")[1:]:
+        if match := _LINE.match(line):
+            said = match["text"]
+            kind: Kind = next((rule.kind for rule in found_rules(said)), "rule")
+            lines.append(Rule(said, kind, int(match["turn"]), "project" if match["project"] else "user"))
+        elif match := _LIFTED_LINE.match(line):
+            lifted.append(match["text"])
+        elif match := _IDS_LINE.match(line):
+            older += match["ids"].split(", ")
+        elif match := _COUNT_LINE.match(line):
+            turns = int(match["turns"])
+    return StandingRules(tuple(lines), tuple(lifted), tuple(older), turns)
 
 
-# -- edits by hand -----------------------------------------------------------------------------------------------------
+def without_lifted(summary: str, lifted: Sequence[str], in_force: Sequence[str]) -> str:
+    """Return a summary without the words of lifted rules; lines with nothing else are dropped."""
+    gone = [text for text in lifted if not any(text in kept for kept in in_force)]
+    if not any(text in summary for text in gone):
+        return summary
+    lines: list[str] = []
+    for line in summary.split("\n"):
+        rest = line
+        for text in gone:
+            rest = rest.replace(text, "")
+        if rest == line:
+            if not line.startswith("  "):
+                _drop_empty_source(lines)
+            lines.append(line)
+        elif rest.strip() and _SAYS_MORE.search(rest):
+            lines.append(_DOUBLE_SPACE.sub(" ", rest).rstrip())
+    _drop_empty_source(lines)
+    return "\n".join(lines)
+
+
+def _drop_empty_source(lines: list[str]) -> None:
+    """Remove the last line if it names a source without lines."""
+    if lines and _SOURCE_LINE.match(lines[-1]):
+        lines.pop()
 
 
 def edit_message(added: Sequence[str] = (), removed: Sequence[str] = ()) -> Message:
