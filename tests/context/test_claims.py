@@ -18,7 +18,7 @@ SAID = (
 
 def turned(text: str) -> bool:
     told = Statements(SAID)
-    return any(told.turns_round(clause) for clause in clauses_of(text))
+    return any(told.contradicts(clause) for clause in clauses_of(text))
 
 
 @pytest.mark.parametrize(
@@ -45,14 +45,14 @@ def test_what_was_said_or_never_spoken_of_is_no_contradiction(text: str) -> None
 def test_what_a_tool_may_have_mended_since_is_no_contradiction() -> None:
     said = ("tests/test_tide.py fails on macOS.", "I will look at it.")
     claim = read_clause("tests/test_tide.py passes")
-    assert Statements(said, last_tool=0).turns_round(claim)
-    assert not Statements(said, last_tool=2).turns_round(claim)
-    assert Statements(said, last_tool=2).turns_round(claim, has_open_error=True)
+    assert Statements(said, last_tool=0).contradicts(claim)
+    assert not Statements(said, last_tool=2).contradicts(claim)
+    assert Statements(said, last_tool=2).contradicts(claim, has_open_error=True)
 
 
 def test_the_newest_word_counts() -> None:
     said = ("The index is not rebuilt.", "The index is rebuilt.")
-    assert not Statements(said).turns_round(read_clause("The index is rebuilt"))
+    assert not Statements(said).contradicts(read_clause("The index is rebuilt"))
 
 
 def test_another_figure_in_the_same_words_is_seen() -> None:
@@ -63,10 +63,10 @@ def test_another_figure_in_the_same_words_is_seen() -> None:
 
 def test_two_things_the_other_way_round_are_seen() -> None:
     told = Statements(SAID)
-    assert told.turned_order("The train rather than a coach")
-    assert told.turned_order("Refund for the machine, replacement for the grinder")
-    assert not told.turned_order("A coach rather than the train")
-    assert not told.turned_order("A coach rather than a boat")
+    assert told.reversed_order("The train rather than a coach")
+    assert told.reversed_order("Refund for the machine, replacement for the grinder")
+    assert not told.reversed_order("A coach rather than the train")
+    assert not told.reversed_order("A coach rather than a boat")
 
 
 def test_names_values_and_things_that_there_are_not() -> None:

@@ -219,6 +219,7 @@ class _Planner:
         return (self.latest_tokens if repeated else 0) + (self.limits.acknowledgement if is_parted else 0)
 
     def _longest_fitting(self, exchange: int, summary: int) -> Cut | None:
+        """Return the longest tail that fits beside a first exchange and a summary; None if none does."""
         cuts, budget_place = self.tail
         if cuts[-1].tokens <= self._room(cuts[-1].start, exchange, summary):
             return cuts[-1]

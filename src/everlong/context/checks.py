@@ -265,6 +265,7 @@ def _check_goal(document: SummaryDocument, evidence: Evidence) -> list[SummaryFa
 
 
 def _check_newest(document: SummaryDocument, evidence: Evidence, *, is_draft: bool) -> list[SummaryFault]:
+    """Return the faults of the newest request: a client's words, another request, missing, or cut short."""
     if not evidence.newest:
         return []
     named = [item for item in document.items["Pending User Asks"] if newest_label(item)]
@@ -283,6 +284,7 @@ def _check_newest(document: SummaryDocument, evidence: Evidence, *, is_draft: bo
 
 
 def _check_rules(summary: str, evidence: Evidence) -> list[SummaryFault]:
+    """Return the standing rules that are lost or reversed."""
     if not evidence.rules:
         return []
     standing = f"{summary}\n{evidence.beside()}"
@@ -301,6 +303,7 @@ def _check_rules(summary: str, evidence: Evidence) -> list[SummaryFault]:
 def _check_frontier(
     document: SummaryDocument, summary: str, evidence: Evidence, *, is_draft: bool
 ) -> list[SummaryFault]:
+    """Return plan items with a wrong state, open ones called done, stale lines, and items not stated."""
     frontier = evidence.frontier
     if frontier is None:
         return []
@@ -312,7 +315,7 @@ def _check_frontier(
             said = next((text for text, told in done if len(words & told) >= _SAME_ITEM * len(words)), "")
             if said and not _says_no(said):
                 faults.append(SummaryFault("frontier", f"open, but called done: {clip(item.text, 80)}"))
-    faults += _called_done(document, evidence)
+    faults += _check_called_done(document, evidence)
     stated = inherited_frontier(summary)
     if stated is not None and stated.plan:
         states = {_plain(item.text): item.state for item in frontier.plan}
@@ -339,7 +342,7 @@ def _check_frontier(
     return faults
 
 
-def _called_done(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
+def _check_called_done(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
     """Return the parts of the newest request that are called done although nobody did them or said so."""
     if evidence.is_trusted or not evidence.newest:
         return []
@@ -392,6 +395,7 @@ def _current_items(frontier: Frontier) -> set[str]:
 
 
 def _check_invented(document: SummaryDocument, summary: str, evidence: Evidence) -> list[SummaryFault]:
+    """Return the names and numbers that stand nowhere in the conversation."""
     # The frontier's own lines are held against the frontier.
     prose = "\n".join(one_line(said_in(item)) for item in _claiming(document, evidence))
     named = list(evidence.invented(without_frontier(summary)))
@@ -414,7 +418,7 @@ def _check_invented(document: SummaryDocument, summary: str, evidence: Evidence)
     found = dict.fromkeys([*named, *full, *sorted(word for word in strange if not any(word in n for n in named))])
     return [
         *(SummaryFault("invented", f"stands nowhere in the conversation: {name}") for name in found),
-        *_replaced_names(document, evidence),
+        *_check_replaced_names(document, evidence),
     ]
 
 
@@ -423,7 +427,7 @@ def _is_money(name: str, evidence: Evidence) -> bool:
     return name[0] in "$€£¥" and not evidence.unknown({name[1:]})
 
 
-def _replaced_names(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
+def _check_replaced_names(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
     """Return names at the beginning of a sentence in whose place another name was said with the same words."""
     faults: list[SummaryFault] = []
     for item in _claiming(document, evidence):
@@ -468,8 +472,8 @@ def _check_contradictions(document: SummaryDocument, evidence: Evidence) -> list
         for clause in claims:
             if clause.text.rstrip().endswith("..."):
                 continue
-            turned_round = evidence.statements.turns_round(clause, has_open_error=has_open_error)
-            if turned_round and not evidence.older_statements.quotes(clause.text):
+            is_contradicted = evidence.statements.contradicts(clause, has_open_error=has_open_error)
+            if is_contradicted and not evidence.older_statements.quotes(clause.text):
                 faults.append(SummaryFault("contradiction", f"said the other way round: {clip(clause.text, 80)}"))
         for claim in (*claims, *map(read_clause, sentences(said))):
             other = {f for f in evidence.statements.other_figures(claim) if not evidence.stands_with(f, claim.names, 1)}
@@ -484,7 +488,7 @@ def _check_contradictions(document: SummaryDocument, evidence: Evidence) -> list
                 for code, other_code in evidence.statements.other_code(sentence)
                 if evidence.unknown({code})
             ]
-            if turned := evidence.statements.turned_order(sentence):
+            if turned := evidence.statements.reversed_order(sentence):
                 faults.append(SummaryFault("contradiction", f"said the other way round: {clip(turned, 80)}"))
             faults += [
                 SummaryFault("contradiction", f"there is none: {thing}")

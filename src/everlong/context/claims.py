@@ -223,7 +223,7 @@ class Statements:
         self._with_word: dict[str, frozenset[int]] = {}
         self._clauses: dict[int, list[ClaimClause]] = {}
 
-    def turns_round(self, claim: ClaimClause, *, has_open_error: bool = False) -> bool:
+    def contradicts(self, claim: ClaimClause, *, has_open_error: bool = False) -> bool:
         """Return whether the conversation says the opposite of a claim in the same words."""
         if len(claim.words) < 2 or self.quotes(claim.text):
             return False
@@ -282,7 +282,7 @@ class Statements:
                     break
         return found
 
-    def turned_order(self, text: str) -> str:
+    def reversed_order(self, text: str) -> str:
         """Return the words in which a text reverses the order of two things; empty if it reverses none."""
         for before, pivot, after in _orders(text):
             if not before or not after:
@@ -301,9 +301,9 @@ class Statements:
                 break
             if opposed:
                 return f"{' '.join(sorted(before))} {pivot} {' '.join(sorted(after))}"
-        return self._crossed(text)
+        return self._crossed_pair(text)
 
-    def _crossed(self, text: str) -> str:
+    def _crossed_pair(self, text: str) -> str:
         """Return the pair of words that were both said, but each with the other's partner; empty for none."""
         pairs = {(stem(one), stem(other)) for one, other in _PAIR.findall(text.lower())}
         for one, other in pairs:

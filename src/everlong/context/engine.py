@@ -13,10 +13,10 @@ from typing import Any, Self
 
 from everlong.model import Message
 
-__all__ = ["ElsewhereMethods"]
+__all__ = ["OptionalHostMethods"]
 
 
-class ElsewhereMethods:
+class OptionalHostMethods:
     """Optional methods of other hosts' engines, without effect here."""
 
     emit_automatic_compaction_status: bool = True
@@ -60,7 +60,7 @@ class ElsewhereMethods:
         return default_message if self.emit_automatic_compaction_status else None
 
 
-class ContextEngine(ElsewhereMethods, ABC):
+class ContextEngine(OptionalHostMethods, ABC):
     """The base of all context engines; a host may read the attributes below at any time."""
 
     last_prompt_tokens: int = 0

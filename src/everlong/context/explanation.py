@@ -184,31 +184,29 @@ class _ConversationAccount:
     def lines(self) -> Iterator[ExplainedLine]:
         for index, message in enumerate(self._original):
             units = list(source_lines(message))
-            for unit, parts in zip(units, self._verdicts(self._places.get(index), message, units), strict=True):
+            for unit, parts in zip(units, self._judge_message(self._places.get(index), message, units), strict=True):
                 verdicts = tuple(map(self._note_loss, parts))
                 yield ExplainedLine(index, message["role"], unit.line, unit.call, unit.text, verdicts)
 
-    def _verdicts(self, place: int | None, message: Message, units: list[SourceLine]) -> list[list[Verdict]]:
+    def _judge_message(self, place: int | None, message: Message, units: list[SourceLine]) -> list[list[Verdict]]:
         """Return the verdicts on each line of a message."""
         if place is None:
             return _same_verdicts(units, "dropped", "repair", _why_removed(message))
         plan = self._ended.plan
-        if self._summary is None:
-            return self._kept(place, place, units)
-        if place < plan.head_end:
-            return self._kept(place, place, units)
+        if self._summary is None or place < plan.head_end:
+            return self._judge_kept(place, place, units)
         if place >= plan.tail_start:
-            return self._kept(place, len(self._ended.messages) - len(self._ended.repaired) + place, units)
+            return self._judge_kept(place, len(self._ended.messages) - len(self._ended.repaired) + place, units)
         if plan.repeat_latest and place == self._ended.layout.latest_user:
             reason = "the latest request, repeated word for word after the summary"
             return _same_verdicts(units, "kept", "latest request", reason)
         if place in self._ended.layout.inserted:
-            return [[self._inserted(message, unit)] for unit in units]
-        return [self._summarized(place, message["role"], unit) for unit in units]
+            return [[self._judge_inserted(message, unit)] for unit in units]
+        return [self._judge_summarized(place, message["role"], unit) for unit in units]
 
     # -- messages that stay ----------------------------------------------------------------------------------------
 
-    def _kept(self, place: int, result_place: int, units: list[SourceLine]) -> list[list[Verdict]]:
+    def _judge_kept(self, place: int, result_place: int, units: list[SourceLine]) -> list[list[Verdict]]:
         """Return the verdicts on a message that stands in the result, perhaps changed."""
         rule, reason = self._why_kept(place)
         was, now = self._ended.repaired[place], self._ended.messages[result_place]
@@ -276,22 +274,22 @@ class _ConversationAccount:
 
     # -- messages that the summary replaces ------------------------------------------------------------------------
 
-    def _summarized(self, place: int, role: str, unit: SourceLine) -> list[Verdict]:
+    def _judge_summarized(self, place: int, role: str, unit: SourceLine) -> list[Verdict]:
         assert self._summary is not None  # noqa: S101 - only a summary has turns that it stands for
         if not unit.is_words:
             return [Verdict(unit.text, "dropped", "no words", "a summary holds words only")]
         turn = self._turns.get(place)
         if turn is None:
             reason = "not read: the built-in summary reads only a sample of the messages of a very long conversation"
-            found = self._summary.by_model(unit.text)
+            found = self._summary.judge_by_model(unit.text)
             return [found if found.fate != "dropped" else replace(found, rule="not read", reason=reason)]
         pieces = _split_pieces(unit, role, self._records(place) if role == "tool" else ())
         if not pieces:
             return [Verdict(unit.text, "dropped", "names nothing", "names only the keys of a record")]
-        verdicts = (self._summary.verdict(turn, piece, is_argument=unit.call is not None) for piece in pieces)
-        return [self._as_rule(verdict) if role == "user" else verdict for verdict in verdicts]
+        verdicts = (self._summary.judge(turn, piece, is_argument=unit.call is not None) for piece in pieces)
+        return [self._judge_rule(verdict) if role == "user" else verdict for verdict in verdicts]
 
-    def _as_rule(self, verdict: Verdict) -> Verdict:
+    def _judge_rule(self, verdict: Verdict) -> Verdict:
         """Return the verdict on a user's words, or that they stand after the summary as a standing rule."""
         words = one_line(verdict.text)
         if not any(rule.text in words or words in rule.text for rule in self._rules.lines):
@@ -305,7 +303,7 @@ class _ConversationAccount:
             self._read = (place, structured(self._ended.repaired[place]))
         return self._read[1]
 
-    def _inserted(self, message: Message, unit: SourceLine) -> Verdict:
+    def _judge_inserted(self, message: Message, unit: SourceLine) -> Verdict:
         assert self._summary is not None  # noqa: S101 - as above
         if is_acknowledgement(message):
             reason = "the acknowledgement of an earlier summary; a new one is inserted if it is needed"
@@ -320,7 +318,7 @@ class _ConversationAccount:
             )
             fate: Fate = "quoted" if carried else "dropped"
             return Verdict(unit.text, fate, "standing rule", reason)
-        return self._summary.carried_over(unit.text)
+        return self._summary.judge_earlier(unit.text)
 
     @cached_property
     def _rules(self) -> StandingRules:
@@ -469,27 +467,27 @@ class _SummaryAccount:
 
     # -- words of turns --------------------------------------------------------------------------------------------
 
-    def verdict(self, turn: int, piece: str, *, is_argument: bool = False) -> Verdict:
+    def judge(self, turn: int, piece: str, *, is_argument: bool = False) -> Verdict:
         """Return the verdict on a sentence or piece of a turn, or of a call's arguments in it."""
-        message = self._notes.turns[turn]
         note = self._notes.line(turn, piece)
         if note is not None and self._stands(note):
             return _as_key_line(piece, note)
-        found = self._own_item(turn, piece, "" if is_argument else message["role"]) or self._fragment(turn, piece)
+        role = "" if is_argument else self._notes.turns[turn]["role"]
+        found = self._judge_by_item(turn, piece, role) or self._judge_fragment(turn, piece)
         if found is not None:
             return found
         if self._by_model:
-            return self.by_model(piece, was_chosen=note is not None and note.decision == "taken")
+            return self.judge_by_model(piece, was_chosen=note is not None and note.decision == "taken")
         repeated = next(
             (n for n in self._others(turn) if n.decision == "said" and _has_words(one_line(n.source), piece)), None
         )
         if repeated is not None and (note is None or note.decision != "said"):
             note = repeated
         if note is None:
-            return self._not_offered(turn, piece)
-        return self._passed_over(piece, note)
+            return self._judge_not_offered(turn, piece)
+        return self._judge_passed_over(piece, note)
 
-    def _own_item(self, turn: int, piece: str, role: str) -> Verdict | None:
+    def _judge_by_item(self, turn: int, piece: str, role: str) -> Verdict | None:
         """Return the verdict on words from which an item of the summary was made; None if there is none."""
         near = [*self._standing[turn], *self._standing[self._callers.get(turn, turn)]]
         if piece in self._files:
@@ -508,7 +506,7 @@ class _SummaryAccount:
                     return _as_item(piece, note, role, ", cut short to the clause that says something")
         return None
 
-    def _fragment(self, turn: int, piece: str) -> Verdict | None:
+    def _judge_fragment(self, turn: int, piece: str) -> Verdict | None:
         """Return the verdict on a piece that was cut because a long message is read in part; None for others."""
         for note in self._quoted_lines[turn]:
             if len(note.source) >= _TELLING and note.source in piece:
@@ -518,7 +516,8 @@ class _SummaryAccount:
     def _others(self, turn: int) -> Iterable[Note]:
         return (*self._repeated[turn], *self._repeated[self._callers.get(turn, turn)])
 
-    def _not_offered(self, turn: int, piece: str) -> Verdict:
+    def _judge_not_offered(self, turn: int, piece: str) -> Verdict:
+        """Return the verdict on a piece that was never a candidate for the summary."""
         if not entities(piece):
             return Verdict(piece, "dropped", "names nothing", "names no path, number, identifier or address")
         if self._raw[0] != turn:
@@ -537,7 +536,8 @@ class _SummaryAccount:
         reason = f"not weighed: only {most} of this message with the most names for the length"
         return Verdict(piece, "dropped", "not weighed", reason)
 
-    def _passed_over(self, piece: str, note: Note) -> Verdict:
+    def _judge_passed_over(self, piece: str, note: Note) -> Verdict:
+        """Return the verdict on a candidate that was not chosen."""
         if note.decision == "said":
             said = self._notes.where(note.source) or self._notes.where(piece)
             if said is None or not self._has(said.text):  # the item that said it was given up in the end
@@ -563,7 +563,7 @@ class _SummaryAccount:
 
     # -- words of a model and of earlier summaries -----------------------------------------------------------------
 
-    def by_model(self, piece: str, *, was_chosen: bool = False) -> Verdict:
+    def judge_by_model(self, piece: str, *, was_chosen: bool = False) -> Verdict:
         """Return the verdict on words in a model's summary: whether they, or all names in them, are found there."""
         writer, names = self._written.summarizer, tuple(dict.fromkeys(entities(piece)))
         if len(piece) >= _TELLING and _has_words(self._flat, piece):
@@ -573,23 +573,23 @@ class _SummaryAccount:
         missing = [name for name in names if name not in self._names]
         if names and not missing:
             said = next((said for said in self._items if names[0] in entities(said.text)), None)
-            reason = f"told by {writer}, who wrote the summary: it has all that this names ({_named(names)})"
+            reason = f"told by {writer}, who wrote the summary: it has all that this names ({_list_names(names)})"
             return Verdict(piece, "told", "by model", reason, *(said or (None, None)))
         if not names:
             reason = f"{writer} wrote the summary, and this line has no name to search for there"
             return Verdict(piece, "unclear", "by model", reason)
-        reason = f"{writer} wrote the summary and does not name {_named(missing)}"
+        reason = f"{writer} wrote the summary and does not name {_list_names(missing)}"
         if was_chosen:
             reason += "; the built-in summary would have had it, but not enough room was left for its lines"
         return Verdict(piece, "dropped", "by model", reason)
 
-    def carried_over(self, text: str) -> Verdict:
+    def judge_earlier(self, text: str) -> Verdict:
         """Return the verdict on a line of an earlier summary."""
         if re.match(r"#{2,3}\s", text):
             return Verdict(text, "dropped", "heading", "a heading of the earlier summary; the new one has its own")
         words = text.removeprefix("- ")
         if self._by_model:
-            return self.by_model(words)
+            return self.judge_by_model(words)
         said = next((said for said in self._items if _has_words(one_line(said.text), words)), None)
         if said is not None:
             return Verdict(text, "quoted", "carried over", "carried over from the earlier summary", *said)
@@ -601,7 +601,7 @@ class _SummaryAccount:
         earlier = (n for n in self._repeated_anywhere() if _has_words(one_line(n.source), words))
         note = self._notes.line(EARLIER, words) or next(earlier, None)
         if note is not None:
-            return self._passed_over(text, note)
+            return self._judge_passed_over(text, note)
         reason = "from the earlier summary, and settled or replaced by later turns"
         return Verdict(text, "dropped", "settled", reason)
 
@@ -610,7 +610,7 @@ class _SummaryAccount:
 
 
 def _as_key_line(piece: str, note: Note, more: str = "") -> Verdict:
-    what = f"adds {_named(note.added)}" if note.added else "says again what it names, in other company"
+    what = f"adds {_list_names(note.added)}" if note.added else "says again what it names, in other company"
     item = without_control_words(note.text)
     return Verdict(piece, "quoted", "key line", f"a key line: {what}{more}", note.section, item, note.added)
 
@@ -634,7 +634,7 @@ def _has_words(flat: str, words: str) -> bool:
     return False
 
 
-def _named(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more
 

@@ -296,12 +296,13 @@ def _collect_files(steps: Sequence[Step], carried: Sequence[FileInHand]) -> tupl
         if step.was_stopped or (not step.command and step.verdict == "failed"):
             continue
         for change in step.changes:
-            _apply(found, change)
+            _apply_change(found, change)
     changed = [file for file in found.values() if file.how != "read"]
     return tuple(changed[-_MOST_FILES:] or list(found.values())[-_MOST_READ:])
 
 
-def _apply(found: dict[str, FileInHand], change: FileChange) -> None:
+def _apply_change(found: dict[str, FileInHand], change: FileChange) -> None:
+    """Update the files in hand by one change; the newest comes last."""
     if change.kind == "dropped":
         for path in [path for path in found if path == change.path or path.startswith(change.path.rstrip("/") + "/")]:
             del found[path]
@@ -640,6 +641,7 @@ def fit_frontier(
 
 
 def _reductions(frontier: Frontier) -> Iterable[Frontier]:
+    """Yield smaller and smaller versions of a frontier."""
     yield frontier
     frontier = replace(frontier, branch="", commit="", stopped=())
     yield frontier

@@ -217,7 +217,7 @@ class Step:
         return any(word in lowered for word in _STOPPING_WORDS) and _STOPPED.search(ends) is not None
 
     @cached_property
-    def _judged(self) -> tuple[StepVerdict, tuple[str, ...]]:
+    def _verdict_and_lines(self) -> tuple[StepVerdict, tuple[str, ...]]:
         if self.result is None or self.was_stopped or self.result.strip() == CLEARED_RESULT:
             return "unknown", ()
         return _judge(self, _ends(self.result))
@@ -225,12 +225,12 @@ class Step:
     @property
     def verdict(self) -> StepVerdict:
         """The outcome of the call, as far as its result tells."""
-        return self._judged[0]
+        return self._verdict_and_lines[0]
 
     @property
     def error_lines(self) -> tuple[str, ...]:
         """The result's own lines on the failure; empty if there was none."""
-        return self._judged[1]
+        return self._verdict_and_lines[1]
 
     @cached_property
     def changes(self) -> tuple[FileChange, ...]:
@@ -302,7 +302,7 @@ def ran_by(command: str) -> CommandRun | None:
         if words[0] == "cd" and len(words) > 1:
             folder = words[1]
             continue
-        ran = _ran(words, folder)
+        ran = _read_program(words, folder)
         if ran is not None:
             found.append(ran)
     acting = [ran for ran in found if not looks_only(ran) and (ran.program.split() or [""])[0] not in _SETTING_UP]
@@ -549,7 +549,8 @@ def _unquoted(word: str) -> str:
     return word[1:-1] if len(word) > 1 and word[0] == word[-1] and word[0] in "'\"" else word
 
 
-def _ran(words: Sequence[str], folder: str) -> CommandRun | None:
+def _read_program(words: Sequence[str], folder: str) -> CommandRun | None:
+    """Return the program, its subcommand and its target from the words of a call."""
     program, rest = words[0].rsplit("/", 1)[-1], list(words[1:])
     if program == "test" and program != words[0]:
         program = words[0]  # a project's own runner, not the shell's command of that name

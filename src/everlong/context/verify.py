@@ -88,7 +88,7 @@ class Yardstick:
         self._scores: dict[str, float] = {}
         self._known: dict[str, bool] = {}
 
-    def kept(self, summary: str) -> float:
+    def kept_share(self, summary: str) -> float:
         """Return the share of the turns' entities, weighted by use, that a summary or the messages beside it keep."""
         total = sum(self.wanted.values())
         if not total:
@@ -106,7 +106,7 @@ class Yardstick:
         if found is None:
             faults = [*examine(summary, self._evidence, 1.0, is_draft=True), *self._lost_request()]
             # Among drafts without a fault the fuller one is better.
-            found = self._scores[summary] = round(score_of(faults, 1.0) * (0.6 + 0.4 * self.kept(summary)), 2)
+            found = self._scores[summary] = round(score_of(faults, 1.0) * (0.6 + 0.4 * self.kept_share(summary)), 2)
         return found
 
     def draft_faults(self, summary: str) -> tuple[str, ...]:
@@ -121,11 +121,11 @@ class Yardstick:
         evidence = replace(self._evidence, beside=lambda: f"{self._around_text}\n{beside}")
         if is_trusted:
             evidence = replace(evidence, invented=lambda _: (), unknown=lambda _: set(), is_trusted=True)
-        return [*examine(summary, evidence, self.kept(summary)), *self._lost_request()]
+        return [*examine(summary, evidence, self.kept_share(summary)), *self._lost_request()]
 
     def grade(self, summary: str, beside: str = "", *, is_trusted: bool = False) -> float:
         """Return the score of a finished summary, from 0 to 1."""
-        return score_of(self.faults(summary, beside, is_trusted=is_trusted), self.kept(summary))
+        return score_of(self.faults(summary, beside, is_trusted=is_trusted), self.kept_share(summary))
 
     def _lost_request(self) -> list[SummaryFault]:
         return [] if self._is_latest_intact else [SummaryFault("newest request", "it does not stand after the summary")]
@@ -203,11 +203,11 @@ class Yardstick:
 
     def is_wrapper(self, item: str) -> bool:
         """Return whether an item of a summary quotes a client's addition to the user's words, not a person."""
-        return self._is_quoted_from(self._added, item)
+        return self._is_quoted_from(self._client_additions, item)
 
     def is_no_goal(self, item: str) -> bool:
         """Return whether an item quotes a client's addition or a project's rule, which are no goal and no request."""
-        return self.is_wrapper(item) or self._is_quoted_from(self._rules, item)
+        return self.is_wrapper(item) or self._is_quoted_from(self._project_rules, item)
 
     def _is_quoted_from(self, texts: str, item: str) -> bool:
         said = one_line(said_in(item)).removesuffix(" ...")[:_COMPARED]
@@ -228,9 +228,9 @@ class Yardstick:
         """Return the quality of a compaction with this summary; the other arguments tell how it was made."""
         faults = self.faults(summary, beside, is_trusted=is_trusted)
         return Quality(
-            score=score_of(faults, self.kept(summary)),
+            score=score_of(faults, self.kept_share(summary)),
             faults=tuple(map(str, faults)),
-            entities_kept=round(self.kept(summary), 4),
+            entities_kept=round(self.kept_share(summary), 4),
             invented=invented,
             sections=SummaryDocument.parse(summary).filled_sections(),
             latest_request_intact=self._is_latest_intact,
@@ -325,12 +325,12 @@ class Yardstick:
         return {name: weight for name, weight in self.wanted.items() if name not in there}
 
     @cached_property
-    def _added(self) -> str:
+    def _client_additions(self) -> str:
         """The text that clients added to the user's words."""
         return "\n".join(one_line(read.added) for read in self._read_messages if read.added)
 
     @cached_property
-    def _rules(self) -> str:
+    def _project_rules(self) -> str:
         """The project's rules that clients sent along; they are no goal."""
         return "\n".join(one_line(read.rules) for read in self._read_messages if read.rules)
 

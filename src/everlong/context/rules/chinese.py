@@ -56,14 +56,15 @@ def chinese_rules(sentence: str, bare: str) -> Iterator[FoundRule]:
     if _WISH.search(said) and not _THIS_ONE.search(said):
         is_rule = _STANDING.search(said) or _EACH.search(said)
         yield FoundRule(whole, "rule" if is_rule else "preference")
-    elif not _REPORTED.search(said) and not _MAKE.match(said) and _lays_down_chinese(said):
+    elif not _REPORTED.search(said) and not _MAKE.match(said) and _is_rule(said):
         yield FoundRule(whole, "rule")
 
 
 _THIS_ONE = re.compile(r"第[一二三]个|这个|那个|今天|今晚")
 
 
-def _lays_down_chinese(said: str) -> bool:
+def _is_rule(said: str) -> bool:
+    """Return whether a sentence, by its shape, holds for all future cases."""
     plain = _NOT_FORBID.sub("", said)
     demands = _DEMAND.search(plain) is not None
     if _STANDING.search(plain) and demands and not re.search(r"会(?!议|员|话)|再也", plain):

@@ -56,11 +56,11 @@ def read_sentences(text: str, of_project: bool = False) -> tuple[Sentence, ...]:
     """Return the sentences that a person wrote, each with the rules in it."""
     return tuple(
         Sentence(sentence, _rules_in(sentence[:_LONGEST_READ]))
-        for sentence in prose_sentences(_bounded(text), of_project=of_project)
+        for sentence in prose_sentences(_readable_part(text), of_project=of_project)
     )
 
 
-def _bounded(text: str) -> str:
+def _readable_part(text: str) -> str:
     """Return the part of a message that is read: of a very long one, its beginning and its end after pasted text."""
     if len(text) <= _LOOK_AT:
         return text

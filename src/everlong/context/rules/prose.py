@@ -76,7 +76,9 @@ def prose_sentences(text: str, *, of_project: bool = False) -> list[str]:
     plain = _INDENTED.sub(f"\n{_CODE_MARK}\n", _QUOTE_LINE.sub("", plain))
     if not of_project:
         plain = _without_report(plain)
-    return [piece for line in _unwrapped(plain) for raw in _SENTENCE_END.split(line) if (piece := one_line(raw))]
+    return [
+        piece for line in _join_wrapped_lines(plain) for raw in _SENTENCE_END.split(line) if (piece := one_line(raw))
+    ]
 
 
 def _without_report(text: str) -> str:
@@ -89,7 +91,7 @@ def _without_report(text: str) -> str:
     return text[:start] + (f"\n\n{text[rules.end() :]}" if rules else "")
 
 
-def _unwrapped(text: str) -> Iterator[str]:
+def _join_wrapped_lines(text: str) -> Iterator[str]:
     """Yield the lines of a text, wrapped ones joined, without an announced document."""
     held = ""
     is_given = False

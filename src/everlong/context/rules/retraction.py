@@ -248,6 +248,7 @@ def _retracted_things(sentence: str) -> tuple[_Named, ...]:
 
 
 def _best_matches(named: frozenset[str], rules: Sequence[str], *, is_named: bool) -> list[int]:
+    """Return the indices of the rules that share most words with a named thing; none if they share too few."""
     telling = named - _ACTIONS
     latin = frozenset(word for word in telling if word.isascii())
     wanted = latin or telling or named

@@ -94,7 +94,7 @@ class StandingRules:
 
         A rule that was taken back but stands in the messages before is named as no longer in force.
         """
-        leading, following = (one_line("\n".join(map(_said_words, around))) for around in (before, after))
+        leading, following = (one_line("\n".join(map(_user_text, around))) for around in (before, after))
         lines = tuple(rule for rule in self.lines if rule.text not in leading and rule.text not in following)
         return replace(self, lines=lines, lifted=tuple(text for text in self.lifted if text in leading))
 
@@ -125,7 +125,7 @@ def _ids_line(ids: Sequence[str]) -> str:
     return f"- older rules, by id: {', '.join(shown)}{more}"
 
 
-def _said_words(message: Message) -> str:
+def _user_text(message: Message) -> str:
     return text_of(message) if message.get("role") == "user" else ""
 
 
@@ -135,7 +135,7 @@ def standing_rules(messages: Sequence[Message], summaries: Sequence[int] = ()) -
     for place, message in enumerate(messages):
         if place in summaries:
             collector.carry_on(read_block(text_of(message)))
-        elif message.get("role") == "user" and not is_summary(message) and not _is_told_again(message):
+        elif message.get("role") == "user" and not is_summary(message) and not _repeats_pinned(message):
             collector.hear(message)
     return StandingRules(
         tuple(collector.rules),
@@ -208,7 +208,7 @@ class _Collector:
             self.rules = self.rules[len(surplus) :]
 
 
-def _is_told_again(message: Message) -> bool:
+def _repeats_pinned(message: Message) -> bool:
     """Return whether a message only repeats pinned text, which makes no new rule."""
     return text_of(message).startswith(_PINNED_START)
 
