@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings, strategies as st
 from everlong.config import CompressionSettings
 from everlong.context import ContextCompressor, Summarizer, SummaryRequest
 from everlong.context.invariants import LatestUserTurn, repair_all
-from everlong.context.literals import parted
+from everlong.context.literals import split_merged_summary
 from everlong.model import Message
 from tests.examples import examples
 
@@ -99,5 +99,5 @@ def setups() -> st.SearchStrategy[Setup]:
 
 def repaired(messages: list[Message]) -> list[Message]:
     """An input as the compressor sees it: mended by every rule, the request in force after any old summary."""
-    mended = repair_all(parted(messages))
+    mended = repair_all(split_merged_summary(messages))
     return repair_all(LatestUserTurn(mended).repair(mended))

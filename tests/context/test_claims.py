@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everlong.context.claims import ToldWords, clauses_of, read_clause, stem
+from everlong.context.claims import Statements, clauses_of, read_clause, stem
 
 SAID = (
     "We hire a coach rather than taking the train, because of the harp.",
@@ -17,8 +17,8 @@ SAID = (
 
 
 def turned(text: str) -> bool:
-    told = ToldWords(SAID)
-    return any(told.turns_round(clause) for clause in clauses_of(text))
+    told = Statements(SAID)
+    return any(told.contradicts(clause) for clause in clauses_of(text))
 
 
 @pytest.mark.parametrize(
@@ -45,32 +45,32 @@ def test_what_was_said_or_never_spoken_of_is_no_contradiction(text: str) -> None
 def test_what_a_tool_may_have_mended_since_is_no_contradiction() -> None:
     said = ("tests/test_tide.py fails on macOS.", "I will look at it.")
     claim = read_clause("tests/test_tide.py passes")
-    assert ToldWords(said, last_tool=0).turns_round(claim)
-    assert not ToldWords(said, last_tool=2).turns_round(claim)
-    assert ToldWords(said, last_tool=2).turns_round(claim, has_open_error=True)
+    assert Statements(said, last_tool=0).contradicts(claim)
+    assert not Statements(said, last_tool=2).contradicts(claim)
+    assert Statements(said, last_tool=2).contradicts(claim, has_open_error=True)
 
 
 def test_the_newest_word_counts() -> None:
     said = ("The index is not rebuilt.", "The index is rebuilt.")
-    assert not ToldWords(said).turns_round(read_clause("The index is rebuilt"))
+    assert not Statements(said).contradicts(read_clause("The index is rebuilt"))
 
 
 def test_another_figure_in_the_same_words_is_seen() -> None:
-    assert ToldWords(SAID).other_figures(read_clause("Sint-Jorishof is booked, 19 rooms")) == {"19"}
-    assert ToldWords(SAID).other_figures(read_clause("Sint-Jorishof is booked, 17 rooms")) == set()
-    assert ToldWords(SAID).other_figures(read_clause("The choir has 19 singers")) == set()
+    assert Statements(SAID).other_figures(read_clause("Sint-Jorishof is booked, 19 rooms")) == {"19"}
+    assert Statements(SAID).other_figures(read_clause("Sint-Jorishof is booked, 17 rooms")) == set()
+    assert Statements(SAID).other_figures(read_clause("The choir has 19 singers")) == set()
 
 
 def test_two_things_the_other_way_round_are_seen() -> None:
-    told = ToldWords(SAID)
-    assert told.turned_order("The train rather than a coach")
-    assert told.turned_order("Refund for the machine, replacement for the grinder")
-    assert not told.turned_order("A coach rather than the train")
-    assert not told.turned_order("A coach rather than a boat")
+    told = Statements(SAID)
+    assert told.reversed_order("The train rather than a coach")
+    assert told.reversed_order("Refund for the machine, replacement for the grinder")
+    assert not told.reversed_order("A coach rather than the train")
+    assert not told.reversed_order("A coach rather than a boat")
 
 
 def test_names_values_and_things_that_there_are_not() -> None:
-    told = ToldWords(SAID)
+    told = Statements(SAID)
     assert told.other_name("Ragnhild gave 25 strawberry plants") == "Torhild"
     assert [(old, new) for old, new, _ in told.superseded] == [("May 4", "May 18")]
     assert told.says_only_no("insurance")

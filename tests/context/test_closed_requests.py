@@ -6,7 +6,7 @@ import pytest
 
 from everlong import CompletionSummarizer, ContextCompressor, ExtractiveSummarizer, Message, SummaryRequest
 from everlong.context import WarmPrefixSummarizer
-from everlong.context.summarize import completed
+from everlong.context.summarize import complete_prose
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.judge import judged
 from everlong.context.verify import Yardstick
@@ -310,7 +310,7 @@ def test_a_models_summary_has_what_the_user_took_back() -> None:
     extract = ExtractiveSummarizer().summarize(SummaryRequest(turns, None, 600, COUNT, latest_user=newest))
     yardstick = Yardstick(turns, latest=newest)
     draft = judged("## Goal\n- Build the project\n## Key Decisions\n- Sessions stay in memory.", yardstick, 600, COUNT)
-    items = SummaryDocument.parse(completed(draft.document, extract, yardstick, 600, COUNT)).items
+    items = SummaryDocument.parse(complete_prose(draft.document, extract, yardstick, 600, COUNT)).items
     assert items["Key Decisions"][0] == "- Sessions stay in memory."
     assert len(closed(items)) == 1
     assert items["Pending User Asks"] == ['- Newest request: Go on. ("Build the project and fix what is broken")']

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from everlong import CompletionSummarizer, ContextCompressor, ExplainedLine, Explanation, Message, Verdict
-from everlong.context.explanation import units_of
+from everlong.context.explanation import source_lines
 from everlong.context.literals import is_summary
 from everlong.context.summary.digest import without_control_words
 from everlong.context.summary.entities import entities
@@ -49,7 +49,9 @@ def everything(messages: list[Message]) -> str:
 
 def problems(messages: list[Message], explanation: Explanation) -> list[str]:
     """Everything that an explanation claims and that is not so."""
-    expected = [(index, unit.line, unit.text) for index, message in enumerate(messages) for unit in units_of(message)]
+    expected = [
+        (index, unit.line, unit.text) for index, message in enumerate(messages) for unit in source_lines(message)
+    ]
     if [(line.message, line.line, line.text) for line in explanation.lines] != expected:
         return ["the lines are not those of the conversation, each once and in order"]
     result = Result(explanation.messages)

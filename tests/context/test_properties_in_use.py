@@ -29,7 +29,7 @@ def test_a_conversation_that_goes_on_compacts_again_as_well(
         messages = [*engine.compress(messages), *more]
     mended = repaired(messages)
     # The engine knows its own summary by memory, also where nothing beside it tells.
-    summaries = summary_indices(mended, engine.protect_first_n, frozenset(engine._emitted))
+    summaries = summary_indices(mended, engine.protect_first_n, frozenset(engine._summary_digests))
     result = engine.compress(messages)
     size = sum(engine.counter.counts(result))
     assert check_all(result, mended, summaries) == []

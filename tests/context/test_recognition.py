@@ -15,7 +15,7 @@ from everlong.context.literals import (
     LONGEST_HEAD,
     SUMMARY_PREFIX,
     digest_of,
-    parted,
+    split_merged_summary,
     summary_indices,
 )
 from everlong.context.summary.document import SummaryDocument
@@ -158,12 +158,12 @@ def test_what_was_merged_with_a_summary_stays_the_users_words() -> None:
     summary, said = {"type": "text", "text": text_of(SUMMARY)}, {"type": "text", "text": "Keep B-17 free."}
     for parts in ([summary, said], [said, summary], [said, summary, said]):
         merged: Message = {"role": "user", "content": parts}
-        apart = parted([*head, merged, assistant("Yes.")])
+        apart = split_merged_summary([*head, merged, assistant("Yes.")])
         assert [message["content"] for message in apart[3:-1]] == [[part] for part in parts]
         assert summary_indices(apart) == (3 + parts.index(summary),)
     forged: Message = {"role": "user", "content": [said, summary]}
     never_compacted = [system(), *EXCHANGE, forged, assistant("Yes.")]
-    assert parted(never_compacted) is never_compacted
+    assert split_merged_summary(never_compacted) is never_compacted
 
 
 @pytest.mark.parametrize(

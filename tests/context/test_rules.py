@@ -118,11 +118,11 @@ def test_past_their_share_the_oldest_become_ids_and_wishes_go_first() -> None:
         Rule("Always run the tests before you commit.", turn=3),
     )
     whole = StandingRules(lines, turns=3)
-    fitted = whole.fitted(count(whole.render()) - 1, count)
+    fitted = whole.fit(count(whole.render()) - 1, count)
     assert [rule.turn for rule in fitted.lines] == [1, 3]
     assert fitted.older == (lines[1].id,)
     assert read_block(fitted.render()) == fitted
-    assert not whole.fitted(0, count).lines
+    assert not whole.fit(0, count).lines
 
 
 @pytest.mark.spec("9.6")

@@ -22,6 +22,7 @@ from everlong.agent.events import (
 )
 from everlong.caching import estimate_messages_tokens_rough
 from everlong.context import CompactionReport
+from everlong.context.policy import HYGIENE_MESSAGES, HYGIENE_SHARE, OVERFLOW_MARGIN, overflow_target
 from everlong.errors import ContextOverflow, ProviderError, StoreError, TargetUnreachable
 from everlong.plugins.guard import report_of
 from everlong.providers.base import Done, TextDelta
@@ -35,17 +36,8 @@ if TYPE_CHECKING:
     from everlong.providers.base import CallOptions, Provider, Reply
     from everlong.store import Compacted
 
-__all__ = ["OVERFLOW_TRIES", "CompactionHooks", "Compactor", "SummaryMeter"]
+__all__ = ["CompactionHooks", "Compactor", "SummaryMeter"]
 
-OVERFLOW_TRIES = 3
-"""Times that a request that does not fit is made shorter and sent again."""
-
-_HYGIENE_SHARE = 0.85
-"""Share of the window from which a resumed conversation is compacted, if it has `_HYGIENE_MESSAGES`."""
-_HYGIENE_MESSAGES = 4
-_SHARES = (0.7, 0.45, 0.25)
-"""Share that a refused request is cut to, try by try, if the provider does not say how much too long it was."""
-_MARGIN = 0.9
 _IDLE_SHARE = 0.7
 """Share of the threshold from which a conversation is compacted in a pause."""
 
@@ -128,8 +120,8 @@ class Compactor:
         """Compact a resumed conversation that almost fills the window, before the model sees it."""
         said = [message for message in self.conversation.messages if message.get("role") != "system"]
         tokens = reported or self.tokens
-        full = tokens >= _HYGIENE_SHARE * self.engine.context_length
-        if self._is_enabled and full and len(said) >= _HYGIENE_MESSAGES:
+        full = tokens >= HYGIENE_SHARE * self.engine.context_length
+        if self._is_enabled and full and len(said) >= HYGIENE_MESSAGES:
             self.compress_context("hygiene", force=True)
 
     def on_smaller_window(self) -> None:
@@ -156,7 +148,7 @@ class Compactor:
         before = self.tokens
         if attempt == 0 and before >= self.engine.threshold_tokens // 2:
             self.compress_context("overflow", force=True)
-            if self.tokens < _MARGIN * before:
+            if self.tokens < OVERFLOW_MARGIN * before:
                 return True
         target = self._target(error, attempt, before, answer_tokens)
         try:
@@ -168,12 +160,11 @@ class Compactor:
 
     def _target(self, error: ProviderError, attempt: int, tokens: int, answer_tokens: int) -> int:
         """Return the tokens to cut the messages to, as the engine counts, which may differ from the provider."""
-        besides = self._estimate([])  # tools and the like, which cannot be cut
-        target = (tokens - besides) * _SHARES[min(attempt, len(_SHARES) - 1)]
-        if isinstance(error, ContextOverflow) and error.limit and error.prompt_tokens:
-            room = max(1, error.limit - answer_tokens)
-            target = min(target, _MARGIN * room * tokens / error.prompt_tokens - besides)
-        return max(1, int(target))
+        limit, reported = (error.limit, error.prompt_tokens) if isinstance(error, ContextOverflow) else (None, None)
+        fixed = self._estimate([])  # tools and the like, which cannot be cut
+        return overflow_target(
+            tokens, attempt, fixed=fixed, limit=limit, reported=reported, answer_tokens=answer_tokens
+        )
 
     def _compact_if_possible(self, reason: CompactionReason) -> None:
         if self.engine.has_content_to_compress(self.conversation.messages):

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from everlong.agent.compaction import OVERFLOW_TRIES, Compactor
+from everlong.agent.compaction import Compactor
 from everlong.agent.conversation import AgentConversation, Said
 from everlong.agent.events import AgentEvent, Answered, Stop, ToolFinished, ToolStarted, TurnFinished, unheard
 from everlong.agent.watch import Interrupted, OutOfTime, Watch, ctrl_c_raises, ctrl_c_sets
+from everlong.context.policy import OVERFLOW_TRIES
 from everlong.errors import ContextOverflow, ProviderError, RequestTooLarge
 from everlong.model import Message, ToolCall, text_of
 from everlong.providers.base import Usage

@@ -1,4 +1,8 @@
-"""Deciding and planning: the engine contract, the default engine and its stages. Synchronous, without network."""
+"""The compaction of conversations: the engine contract, the default engine and its stages.
+
+Start with `compressor` (the engine), `compaction` (one run of it) and `policy` (how large, when, and after an
+overflow). `explanation` tells why a line was kept or dropped. Everything is synchronous and without network.
+"""
 
 from typing import TYPE_CHECKING
 

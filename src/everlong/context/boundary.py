@@ -1,11 +1,9 @@
-"""Second stage: where the head ends and the tail begins.
+"""The boundaries of a compaction: the end of the head and the start of the tail.
 
-The head is the system prompt and the first exchange. The tail is walked back from the end until its budget is spent,
-in whole groups. What lies between is summarized. Where the result would still be too large, the parts yield in this
-order: the count of protected messages, the first exchange, the summary's size, the length of the tail's tool results,
-the tail itself. What never yields: the system prompt, the latest user message, a call that is still pending.
-
-Pure arithmetic over token counts; makes and changes no message.
+The head is the system prompt and the first exchange. The tail is walked back from the end in whole groups until its
+budget is spent. The middle is summarized. If the result is still too large, parts yield in this order: the count of
+protected messages, the first exchange, the summary's size, the tail's tool results, the tail itself. The system
+prompt, the latest user message and a pending call never yield. All of this is arithmetic over token counts.
 """
 
 from __future__ import annotations
@@ -20,72 +18,72 @@ from everlong.context.pruning import least_tail_tokens
 from everlong.model import Message, calls_of, leading_system_count
 
 LEAST_SUMMARY = 40
-"""Tokens that a summary's text gets at the very least."""
+"""The least tokens that a summary's text gets."""
 
 _LEAST_SHARED = 1_000
-"""With a smaller limit nothing counts but to be small."""
+"""Below this limit the result is made as small as possible."""
 _CUTS_LOOKED_AT = 6
 _WITH_EXCHANGE = 3
-"""The protected count from which on it means the system prompt and a whole first exchange."""
+"""The value of ``protect_first_n`` from which on it means the system prompt and a whole first exchange."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListLayout:
-    """What stands where in a list that satisfies the invariants."""
+    """The positions of the parts of a list that satisfies the invariants."""
 
     system_end: int
     exchange_end: int
     summaries: tuple[int, ...]
     inserted: frozenset[int]
-    """Where earlier compactions put messages of their own: summaries and acknowledgements."""
+    """The indices of messages that earlier compactions inserted: summaries and acknowledgements."""
     body_start: int
     latest_user: int | None
     pending_start: int
 
 
 class BoundaryLimits(NamedTuple):
-    """What a plan may spend, in tokens and messages."""
+    """The limits of a plan, in tokens and messages."""
 
     total: int
     tail: int
     keep_last: int
     frame: int
-    """What a summary costs besides its own words and an acknowledgement."""
+    """The tokens that a summary adds besides its own words and an acknowledgement."""
     acknowledgement: int
     summary: Callable[[int], int]
     summary_takes_rest: bool = False
     rules: int = 0
-    """What of the frame is for the standing rules of the user; 0 where they have a share of the summary's room."""
+    """The tokens of the frame for the user's standing rules; 0 if they share the summary's budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The decision: what is kept in front, where the tail starts and what the summary may take."""
+    """The chosen cuts, and the tokens that the summary may take."""
 
     head_end: int
     tail_start: int
     repeat_latest: bool
     summary_tokens: int
     tail_room: int | None = None
-    """Tokens to which the tail's results must be shortened; None where it fits as it is."""
+    """The size that the tail must be shortened to; None if it fits as it is."""
 
 
 class Cut(NamedTuple):
-    """A place where the tail may start, and what the tail then costs."""
+    """A possible start of the tail, and the tail's size."""
 
     start: int
     tokens: int
 
 
 class _Tail(NamedTuple):
-    """The tail's possible cuts from newest to oldest; the last is what budget and count ask for."""
+    """The tail's possible cuts from newest to oldest; the last one is the one that budget and count ask for."""
 
     cuts: list[Cut]
     budget_place: int
 
 
 def survey(messages: Sequence[Message], summaries: tuple[int, ...], protect_first_n: int) -> ListLayout:
-    """Find the parts of a list whose summaries are known: system prompt, first exchange, body, the latest request."""
+    """Find the parts of a list: system prompt, first exchange, body and latest request."""
     system_end = leading_system_count(messages)
     # The system prompt is the first of the protected messages, whether or not the client sends one.
     natural_end = min(len(messages), system_end + max(0, protect_first_n - 1))
@@ -95,7 +93,7 @@ def survey(messages: Sequence[Message], summaries: tuple[int, ...], protect_firs
     exchange_end = _exchange_end(messages, natural_end, min(pending_start, *summaries, len(messages)), protect_first_n)
     exchange_end = max(system_end, exchange_end)
     if any(is_summary(message) for message in messages[system_end:exchange_end]):
-        # It only reads like a summary; left in the head, it would stand where the next compaction looks for one.
+        # It only reads like a summary; left in the head, the next compaction would take it for one.
         exchange_end = system_end
     body_start = exchange_end
     if summaries:
@@ -114,7 +112,7 @@ def survey(messages: Sequence[Message], summaries: tuple[int, ...], protect_firs
 
 
 def _exchange_end(messages: Sequence[Message], natural_end: int, stop: int, protect_first_n: int) -> int:
-    """Where the first exchange ends: after the answer to the first request, and after the results of its calls."""
+    """Return the end of the first exchange: after the answer to the first request and the results of its calls."""
     end = min(natural_end, stop)
     if protect_first_n >= _WITH_EXCHANGE:  # people send two messages in a row; an exchange has an answer
         while 0 < end < stop and messages[end - 1]["role"] == "user":
@@ -125,7 +123,7 @@ def _exchange_end(messages: Sequence[Message], natural_end: int, stop: int, prot
 
 
 def _pending_start(messages: Sequence[Message]) -> int:
-    """Where a last group with unanswered calls starts; the list's length where there is none."""
+    """Return the start of a last group with unanswered calls; the list's length if there is none."""
     index = len(messages)
     while index > 0 and messages[index - 1]["role"] == "tool":
         index -= 1
@@ -137,7 +135,7 @@ def _pending_start(messages: Sequence[Message]) -> int:
 
 
 def protected_start(messages: Sequence[Message], counts: Sequence[int], tail_tokens: int, keep_last: int) -> int:
-    """Where the newest messages begin that budget or count protect, wherever the head ends."""
+    """Return the start of the newest messages that budget or count protect, wherever the head ends."""
     index, tokens = len(counts), 0
     while index > 0:
         tokens += counts[index - 1]
@@ -157,12 +155,12 @@ def plan_boundaries(
 
 
 def least_tokens(messages: Sequence[Message], counts: Sequence[int], layout: ListLayout, limits: BoundaryLimits) -> int:
-    """The tokens of the smallest result that any limits could lead to."""
+    """Return the size of the smallest result that any limits could lead to."""
     return _Planner(messages, counts, layout, limits).least_tokens()
 
 
 class _Planner:
-    """The state of one decision."""
+    """The planning of one compaction."""
 
     def __init__(
         self, messages: Sequence[Message], counts: Sequence[int], layout: ListLayout, limits: BoundaryLimits
@@ -187,10 +185,10 @@ class _Planner:
             cut = self._longest_fitting(exchange, summary)
             if cut is not None:
                 return self._plan(cut, exchange, wanted)
-        return self._shortened(wanted)
+        return self._plan_shortened(wanted)
 
     def _walk(self) -> _Tail:
-        """All cuts from the end back to where both the tail's budget and the protected count are reached."""
+        """Return all cuts from the end back until both the tail's budget and the protected count are reached."""
         counts, end = self.counts, len(self.messages)
         cuts = [Cut(end, 0)] if self.layout.pending_start == end else []
         tokens, budget_end = 0, -1
@@ -209,18 +207,19 @@ class _Planner:
         return _Tail(cuts, next(within, len(cuts) - 1))
 
     def _room(self, cut: int, exchange: int, summary: int) -> int:
-        """Tokens left for a tail that starts at ``cut``."""
+        """Return the tokens left for a tail that starts at ``cut``."""
         return self.limits.total - self.fixed - exchange - summary - self._beside(cut, with_exchange=exchange > 0)
 
     def _beside(self, cut: int, *, with_exchange: bool) -> int:
-        """What must stand between the summary and a tail: the latest request again, and an acknowledgement."""
+        """Return the tokens between summary and tail: a repeated request and an acknowledgement, if needed."""
         repeated = self._is_repeated(cut)
         following = "user" if repeated else self.messages[cut]["role"] if cut < len(self.messages) else ""
         leading = self.messages[self.layout.exchange_end - 1]["role"] if with_exchange else ""
-        parted = "user" in (following, leading)
-        return (self.latest_tokens if repeated else 0) + (self.limits.acknowledgement if parted else 0)
+        is_parted = "user" in (following, leading)
+        return (self.latest_tokens if repeated else 0) + (self.limits.acknowledgement if is_parted else 0)
 
     def _longest_fitting(self, exchange: int, summary: int) -> Cut | None:
+        """Return the longest tail that fits beside a first exchange and a summary; None if none does."""
         cuts, budget_place = self.tail
         if cuts[-1].tokens <= self._room(cuts[-1].start, exchange, summary):
             return cuts[-1]
@@ -246,36 +245,36 @@ class _Planner:
             summary_tokens=max(LEAST_SUMMARY, min(wanted, room)),
         )
 
-    def _shortened(self, wanted: int) -> Plan:
-        """The newest group with its results shortened, or, where even that is too large, the least there can be."""
+    def _plan_shortened(self, wanted: int) -> Plan:
+        """Plan for the newest group with shortened results or, if even that is too large, for the least possible."""
         newest = next((cut for cut in self.tail.cuts if cut.tokens > 0), None)
         if newest is not None:
             for summary in (wanted, LEAST_SUMMARY):
                 room = self._room(newest.start, 0, summary)
                 if self._least_tail(newest.start) <= room:
-                    return self._squeezed(newest.start, summary, room)
+                    return self._plan_squeezed(newest.start, summary, room)
         cut = self.cheapest_cut()
-        # Where the newest group has to go altogether, there is room for a summary of the usual size.
+        # If the newest group has to go altogether, there is room for a summary of the usual size.
         fits = self._least_tail(cut) <= self._room(cut, 0, wanted)
         summary = wanted if fits else LEAST_SUMMARY
         if self.latest_tokens > self.limits.total >= _LEAST_SHARED:
-            # The newest request stays whole and alone is too large: to save on the summary would lose all the rest.
+            # The newest request stays whole and alone is too large: a tiny summary would only lose all the rest.
             summary = max(summary, min(wanted, sum(self.counts[self.layout.system_end : cut]) // 2))
-        return self._squeezed(cut, summary, max(0, self._room(cut, 0, summary)))
+        return self._plan_squeezed(cut, summary, max(0, self._room(cut, 0, summary)))
 
-    def _squeezed(self, cut: int, summary: int, room: int) -> Plan:
+    def _plan_squeezed(self, cut: int, summary: int, room: int) -> Plan:
         fits = sum(self.counts[cut:]) <= room
         return Plan(self.layout.system_end, cut, self._is_repeated(cut), summary, None if fits else room)
 
     def cheapest_cut(self) -> int:
-        """Where the tail must start for the result to be as small as it can be."""
+        """Return the start of the tail that makes the result as small as possible."""
         last = min(self.layout.pending_start, len(self.messages))
         best, least, looked_at = last, self._least_after(last), 0
         for cut in range(last - 1, self.layout.body_start - 1, -1):
             if not allows_cut(self.messages, cut):
                 continue
             looked_at += 1
-            # A message or two may be cheaper than what must stand in their place; a longer tail never is.
+            # A message or two may be cheaper than their replacement; a longer tail never is.
             if looked_at > _CUTS_LOOKED_AT:
                 break
             cost = self._least_after(cut)
@@ -284,7 +283,7 @@ class _Planner:
         return best
 
     def least_tokens(self) -> int:
-        """The tokens of the smallest result there can be."""
+        """Return the size of the smallest possible result."""
         return self.fixed + LEAST_SUMMARY + self._least_after(self.cheapest_cut())
 
     def _least_after(self, cut: int) -> int:

@@ -1,4 +1,4 @@
-"""The checks that a summary must pass: each looks at one thing, fails for one reason, and names what it found.
+"""The checks that a summary must pass. Each looks at one thing and names the faults that it finds.
 
     goal            the goal is what a person said, not a client's addition, code, or nobody's words
     newest request  the newest request is named as such, and no other one is
@@ -10,7 +10,8 @@
     wrapper         nothing that a client added stands as a statement
     code            no code, markup or data outside of Critical Context
 
-A score is what the checks leave of 1. Knows the summary and the evidence; does not mend anything.
+`examine` runs them all, `score_of` turns their faults into a score from 0 to 1. `everlong.context.verify` gathers the
+`Evidence`; nothing is mended here.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from everlong.context.claims import ClaimClause, ToldWords, clauses_of, read_clause, telling_words
+from everlong.context.claims import ClaimClause, Statements, clauses_of, read_clause, telling_words
 from everlong.context.frontier import Frontier, inherited_frontier, is_frontier_item, without_frontier
 from everlong.context.summary.actions import is_failure
 from everlong.context.summary.document import SummaryDocument
@@ -29,30 +30,19 @@ from everlong.context.summary.language import ALL, is_closing, newest_label, sai
 from everlong.context.summary.newest_request import is_cut_short, is_restated, is_stale
 from everlong.context.text import clip, one_line
 
-__all__ = ["CHECKS", "GOOD", "Evidence", "SummaryFault", "examine", "score_of"]
+__all__ = ["GOOD", "Evidence", "SummaryFault", "examine", "score_of"]
 
-CHECKS = (
-    "goal",
-    "newest request",
-    "rules",
-    "frontier",
-    "entities",
-    "invented",
-    "contradiction",
-    "wrapper",
-    "code",
-)
 GOOD = 0.8
 """A summary that scores less is mended; two in a row change the strategy."""
 _FAILED = 0.72
-"""What a failed check leaves of a score."""
+"""The factor for a failed check."""
 _FAILED_GOAL = 0.48
-"""What a wrong goal leaves: whoever goes on from it does something that nobody asked for."""
+"""The factor for a wrong goal: the agent that goes on from it does something that nobody asked for."""
 _FURTHER = 0.93
-"""What each further fault of the same check leaves of it."""
+"""The factor for each further fault of the same check."""
 _MOST_FURTHER = 4
 _PLAIN_SHARE = 0.9
-"""What a summary without a fault scores that keeps no name at all."""
+"""The score of a summary without a fault that keeps no name at all."""
 _LEAST_KEPT = 0.04
 _ENOUGH_KEPT = 0.35
 
@@ -78,87 +68,12 @@ _NO_CODE = (
 )
 _WORD = re.compile(r"[A-Za-z][A-Za-z'’-]{2,}|[\u3400-\u9fff]{2}|\d[\d.,:]*\d|\d")
 _COMMON = frozenset(
-    [
-        "the",
-        "and",
-        "for",
-        "with",
-        "that",
-        "this",
-        "from",
-        "are",
-        "was",
-        "were",
-        "has",
-        "have",
-        "had",
-        "will",
-        "would",
-        "can",
-        "could",
-        "should",
-        "its",
-        "not",
-        "but",
-        "you",
-        "your",
-        "our",
-        "they",
-        "them",
-        "their",
-        "then",
-        "than",
-        "into",
-        "onto",
-        "over",
-        "under",
-        "about",
-        "after",
-        "before",
-        "user",
-        "newest",
-        "request",
-        "all",
-        "any",
-        "each",
-        "one",
-        "two",
-        "new",
-        "use",
-        "used",
-        "using",
-        "via",
-        "per",
-        "also",
-        "only",
-        "does",
-        "did",
-        "done",
-        "now",
-        "still",
-        "more",
-        "most",
-        "some",
-        "such",
-        "so",
-        "be",
-        "been",
-        "being",
-        "is",
-        "it",
-        "in",
-        "on",
-        "to",
-        "of",
-        "a",
-        "an",
-        "at",
-        "by",
-        "as",
-        "or",
-        "if",
-        "no",
-    ]
+    """
+    the and for with that this from are was were has have had will would can could should its not but you
+    your our they them their then than into onto over under about after before user newest request all any
+    each one two new use used using via per also only does did done now still more most some such so be been
+    being is it in on to of a an at by as or if no
+    """.split()  # noqa: SIM905 - words, as one reads them
 )
 _NEGATION = re.compile(
     r"\b(?:not|never|no|none|cannot|without|nor|neither|avoid|stop|forbid\w*|refuse\w*)\b|n't\b|n’t\b"
@@ -188,50 +103,21 @@ _PROSE = re.compile(r"(?<![\w.<#-])[A-Za-z]{2,}(?![\w(=:{-])|[\u3400-\u9fff]")
 _LEAST_PROSE = 5
 _NUMBER = re.compile(r"(?<![\w./#-])\$?\d+(?:[.,:]\d+)*(?![.,:]?\w*\d)(?:\s?(?:%|[a-zA-Z]{1,3}\b))?")
 _VAGUE = frozenset(
-    [
-        "a",
-        "about",
-        "and",
-        "are",
-        "as",
-        "at",
-        "by",
-        "for",
-        "from",
-        "has",
-        "have",
-        "in",
-        "is",
-        "it",
-        "of",
-        "on",
-        "or",
-        "over",
-        "than",
-        "that",
-        "the",
-        "then",
-        "these",
-        "to",
-        "was",
-        "were",
-        "with",
-        "step",
-        "line",
-        "lines",
-        "option",
-    ]
+    """
+    a about and are as at by for from has have in is it of on or over than that the then these to was were
+    with step line lines option
+    """.split()  # noqa: SIM905 - words, as one reads them
 )
-"""Words beside a figure that do not tell what it is a figure of."""
-_TELLING = 20
-"""Characters from which on words are known again."""
+"""Words beside a figure that do not tell its meaning."""
+_LEAST_QUOTE = 20
+"""Characters that a quote must have to be recognized."""
 _ADDRESS = re.compile(r"\b(?:I|I'll|I'm|I'd|let me|you|your|shall we)\b|我|您|\?$")
 """Words by which a speaker addresses a listener (I, you, a question mark); a goal contains none of them."""
 _FIGURES = re.compile(r"(?<!\w)\d[\d.,:]*")
 _FIGURE_WORD = re.compile(r"\d[\d.,:]*|[^\W\d_]+")
 _NEXT_WORD = re.compile(r"[\W_]*([^\W\d_]+)")
 _NEAR = 48
-"""Characters before a figure among which the two words before it nearly always are."""
+"""Characters before a figure that nearly always contain the two words before it."""
 _LOOK_AT = 20_000
 """Characters of a text that are read."""
 _LONGEST_REQUEST = 1_000
@@ -246,7 +132,7 @@ _WITH = re.compile(r"\b(?:with|has|have|including|plus) (?:an? |the )?([a-z]{4,}
 
 
 class SummaryFault(NamedTuple):
-    """What a check found."""
+    """A fault that a check found."""
 
     check: str
     what: str
@@ -257,24 +143,24 @@ class SummaryFault(NamedTuple):
 
 @dataclass
 class Evidence:
-    """What a summary is held against."""
+    """The facts of a conversation that a summary is checked against."""
 
     people: Sequence[str]
-    """What people said, oldest first."""
+    """The texts of people, oldest first."""
     others: Sequence[str] = ()
     """The assistant's messages, oldest first."""
     said: Sequence[str] = ()
-    """Both together, in the order in which it was said."""
+    """The texts of both, in the order of the conversation."""
     older: Sequence[str] = ()
     """The assistant's older messages, which are searched only for a claim word for word."""
     last_tool: int = 0
-    """So many of these texts were said before the last tool answered."""
+    """The number of texts in ``said`` before the last tool result."""
     since: Sequence[str] = ()
-    """What the assistant said and the commands it ran since the newest request."""
+    """The assistant's texts and commands since the newest request."""
     changed: Sequence[str] | None = None
-    """The files that were changed since then; None where nothing was done at all."""
+    """The files that were changed since then; None if nothing was changed at all."""
     is_trusted: bool = False
-    """Whether the summary is made of the conversation's own lines, so that only what stands as a statement is read."""
+    """True if the summary is made of the conversation's own lines, so that only its statements are checked."""
     newest: str = ""
     rules: Sequence[str] = ()
     """The standing rules, word for word."""
@@ -283,11 +169,11 @@ class Evidence:
     frontier: Frontier | None = None
     is_wrapper: Callable[[str], bool] = lambda _: False
     is_no_goal: Callable[[str], bool] = lambda _: False
-    """Whether words are a client's or the project's, and no person's."""
+    """Tell whether an item quotes a client or a project's rules, not a person."""
     stands_with: Callable[[str, Set[str], int], bool] = lambda _, __, ___: False
-    """Whether a figure stands near that many of some words anywhere in the conversation."""
+    """Tell whether a figure stands near at least that many of some words anywhere in the conversation."""
     unknown: Callable[[set[str]], set[str]] = lambda _: set()
-    """Those of some words that stand nowhere in the conversation."""
+    """Picks the words that stand nowhere in the conversation."""
     invented: Callable[[str], Sequence[str]] = lambda _: ()
 
     @cached_property
@@ -296,28 +182,28 @@ class Evidence:
         return {word for text in self.people for word in _words(text)}
 
     @cached_property
-    def told(self) -> ToldWords:
-        """What was said, sentence by sentence."""
-        return ToldWords(self.said or (*self.people, *self.others), last_tool=self.last_tool)
+    def statements(self) -> Statements:
+        """All texts, for comparing sentence by sentence."""
+        return Statements(self.said or (*self.people, *self.others), last_tool=self.last_tool)
 
     @cached_property
-    def told_long_ago(self) -> ToldWords:
-        """What the assistant said before."""
-        return ToldWords(self.older)
+    def older_statements(self) -> Statements:
+        """The assistant's older messages."""
+        return Statements(self.older)
 
     @cached_property
-    def told_since(self) -> ToldWords:
-        """What was said and called for since the newest request."""
-        return ToldWords(self.since)
+    def recent_statements(self) -> Statements:
+        """The texts and commands since the newest request."""
+        return Statements(self.since)
 
     @cached_property
     def spoken(self) -> str:
-        """What the assistant said, as one line."""
+        """The assistant's messages as one line."""
         return one_line(" ".join(self.others))
 
     @cached_property
     def figures(self) -> dict[tuple[str, ...], set[str]]:
-        """The figures that were said between the same words."""
+        """The figures of the conversation by the words around them."""
         found: dict[tuple[str, ...], set[str]] = {}
         for text in (*self.people, *self.others):
             for around, figure in _figures(text):
@@ -328,26 +214,26 @@ class Evidence:
 def examine(summary: str, evidence: Evidence, kept: float, *, is_draft: bool = False) -> list[SummaryFault]:
     """Return the faults of a summary.
 
-    A draft is not blamed for what is added to it later: the newest request, the rules, and the frontier.
+    A draft is not blamed for lacking what is added to it later: the newest request, the rules and the frontier.
     """
     document = SummaryDocument.parse(summary)
     faults = [
-        *_goal(document, evidence),
-        *_newest(document, evidence, is_draft=is_draft),
-        *_frontier(document, summary, evidence, is_draft=is_draft),
-        *_contradictions(document, evidence),
-        *_wrappers(document, evidence),
-        *_code(document),
+        *_check_goal(document, evidence),
+        *_check_newest(document, evidence, is_draft=is_draft),
+        *_check_frontier(document, summary, evidence, is_draft=is_draft),
+        *_check_contradictions(document, evidence),
+        *_check_wrappers(document, evidence),
+        *_check_code(document),
     ]
     if not is_draft:
-        faults += [*_rules(summary, evidence), *_invented(document, summary, evidence)]
+        faults += [*_check_rules(summary, evidence), *_check_invented(document, summary, evidence)]
         if kept < _LEAST_KEPT:
             faults.append(SummaryFault("entities", f"keeps {kept:.0%} of the names of the conversation"))
     return faults
 
 
 def score_of(faults: Iterable[SummaryFault], kept: float) -> float:
-    """Return what faults and lost names leave of 1, in two decimals."""
+    """Return the score, from 0 to 1, that faults and lost names leave."""
     score = _PLAIN_SHARE + (1 - _PLAIN_SHARE) * min(1.0, kept / _ENOUGH_KEPT)
     by_check: dict[str, int] = {}
     for fault in faults:
@@ -360,7 +246,7 @@ def score_of(faults: Iterable[SummaryFault], kept: float) -> float:
 # -- the checks --------------------------------------------------------------------------------------------------------
 
 
-def _goal(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
+def _check_goal(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
     faults: list[SummaryFault] = []
     for item in document.items["Goal"]:
         plain = said_in(item)
@@ -368,7 +254,7 @@ def _goal(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
             faults.append(SummaryFault("goal", f"a client's words, not a person's: {clip(plain, 80)}"))
         elif _is_code(item):
             faults.append(SummaryFault("goal", f"code, not a person's words: {clip(plain, 80)}"))
-        elif _ADDRESS.search(plain) and len(plain) >= _TELLING and one_line(plain) in evidence.spoken:
+        elif _ADDRESS.search(plain) and len(plain) >= _LEAST_QUOTE and one_line(plain) in evidence.spoken:
             faults.append(SummaryFault("goal", f"the assistant's words, not a person's: {clip(plain, 80)}"))
         else:
             words = _words(plain)
@@ -378,7 +264,8 @@ def _goal(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
     return faults
 
 
-def _newest(document: SummaryDocument, evidence: Evidence, *, is_draft: bool) -> list[SummaryFault]:
+def _check_newest(document: SummaryDocument, evidence: Evidence, *, is_draft: bool) -> list[SummaryFault]:
+    """Return the faults of the newest request: a client's words, another request, missing, or cut short."""
     if not evidence.newest:
         return []
     named = [item for item in document.items["Pending User Asks"] if newest_label(item)]
@@ -391,14 +278,13 @@ def _newest(document: SummaryDocument, evidence: Evidence, *, is_draft: bool) ->
     if not is_draft and not is_restated(document, evidence.newest):
         return [SummaryFault("newest request", f"not named: {clip(one_line(evidence.newest), 80)}")]
     is_cut = bool(named) and all(is_cut_short(item, evidence.newest) for item in named)
-    if (
-        not is_draft and is_cut and evidence.newest not in evidence.beside()
-    ):  # it does not stand after the summary either
+    if is_cut and not is_draft and evidence.newest not in evidence.beside():
         return [SummaryFault("newest request", f"only a part of it: {clip(said_in(named[0]), 80)}")]
     return []
 
 
-def _rules(summary: str, evidence: Evidence) -> list[SummaryFault]:
+def _check_rules(summary: str, evidence: Evidence) -> list[SummaryFault]:
+    """Return the standing rules that are lost or reversed."""
     if not evidence.rules:
         return []
     standing = f"{summary}\n{evidence.beside()}"
@@ -414,7 +300,10 @@ def _rules(summary: str, evidence: Evidence) -> list[SummaryFault]:
     return faults
 
 
-def _frontier(document: SummaryDocument, summary: str, evidence: Evidence, *, is_draft: bool) -> list[SummaryFault]:
+def _check_frontier(
+    document: SummaryDocument, summary: str, evidence: Evidence, *, is_draft: bool
+) -> list[SummaryFault]:
+    """Return plan items with a wrong state, open ones called done, stale lines, and items not stated."""
     frontier = evidence.frontier
     if frontier is None:
         return []
@@ -426,7 +315,7 @@ def _frontier(document: SummaryDocument, summary: str, evidence: Evidence, *, is
             said = next((text for text, told in done if len(words & told) >= _SAME_ITEM * len(words)), "")
             if said and not _says_no(said):
                 faults.append(SummaryFault("frontier", f"open, but called done: {clip(item.text, 80)}"))
-    faults += _called_done(document, evidence)
+    faults += _check_called_done(document, evidence)
     stated = inherited_frontier(summary)
     if stated is not None and stated.plan:
         states = {_plain(item.text): item.state for item in frontier.plan}
@@ -434,8 +323,8 @@ def _frontier(document: SummaryDocument, summary: str, evidence: Evidence, *, is
         faults += [SummaryFault("frontier", f"its state is another one: {clip(item.text, 80)}") for item in stale]
     faults += [
         SummaryFault("frontier", f"not as it is: {clip(one_line(item), 80)}")
-        for item in _ours(document)
-        if item not in _as_it_is(frontier) and not item.startswith(("- Plan (", "- 计划 ("))
+        for item in _frontier_items(document)
+        if item not in _current_items(frontier) and not item.startswith(("- Plan (", "- 计划 ("))
     ]
     gone = [] if stated is None else [item for item in stated.plan if item.text not in {i.text for i in frontier.plan}]
     faults += [SummaryFault("frontier", f"not in the plan as last written: {clip(item.text, 80)}") for item in gone]
@@ -453,8 +342,8 @@ def _frontier(document: SummaryDocument, summary: str, evidence: Evidence, *, is
     return faults
 
 
-def _called_done(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
-    """What was asked for last and is called done, though nobody did it or said so."""
+def _check_called_done(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
+    """Return the parts of the newest request that are called done although nobody did them or said so."""
     if evidence.is_trusted or not evidence.newest:
         return []
     frontier = evidence.frontier
@@ -486,26 +375,27 @@ def _is_asked(clause: ClaimClause, asked: Sequence[ClaimClause], wanted: set[str
 
 
 def _is_backed(clause: ClaimClause, evidence: Evidence) -> bool:
-    """Whether somebody said before or after the newest request what a clause says, or files were changed for it."""
+    """Return whether the conversation backs a clause: somebody said it, or files were changed for it."""
     if evidence.changed is not None:
         named = {word for word in clause.words if "/" in word or "." in word}
         if not named or any(path.lower().endswith(word.strip("./")) for path in evidence.changed for word in named):
             return True
-    if evidence.told_since.says(set(clause.words), 0.6):
+    if evidence.recent_statements.says(set(clause.words), 0.6):
         return True
     earlier = [text for text in evidence.said if evidence.newest not in text]
-    return ToldWords(earlier).says(set(clause.words), 0.8)
+    return Statements(earlier).says(set(clause.words), 0.8)
 
 
-def _ours(document: SummaryDocument) -> list[str]:
+def _frontier_items(document: SummaryDocument) -> list[str]:
     return [item for section in _STATED for item in document.items[section] if is_frontier_item(item)]
 
 
-def _as_it_is(frontier: Frontier) -> set[str]:
+def _current_items(frontier: Frontier) -> set[str]:
     return {item for phrases in ALL for items in frontier.items(phrases).values() for item in items}
 
 
-def _invented(document: SummaryDocument, summary: str, evidence: Evidence) -> list[SummaryFault]:
+def _check_invented(document: SummaryDocument, summary: str, evidence: Evidence) -> list[SummaryFault]:
+    """Return the names and numbers that stand nowhere in the conversation."""
     # The frontier's own lines are held against the frontier.
     prose = "\n".join(one_line(said_in(item)) for item in _claiming(document, evidence))
     named = list(evidence.invented(without_frontier(summary)))
@@ -528,24 +418,24 @@ def _invented(document: SummaryDocument, summary: str, evidence: Evidence) -> li
     found = dict.fromkeys([*named, *full, *sorted(word for word in strange if not any(word in n for n in named))])
     return [
         *(SummaryFault("invented", f"stands nowhere in the conversation: {name}") for name in found),
-        *_replaced_names(document, evidence),
+        *_check_replaced_names(document, evidence),
     ]
 
 
 def _is_money(name: str, evidence: Evidence) -> bool:
-    """Whether a name is an amount of which the figure was said without its sign."""
+    """Return whether a name is an amount whose figure was said without its currency sign."""
     return name[0] in "$€£¥" and not evidence.unknown({name[1:]})
 
 
-def _replaced_names(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
-    """Names at the beginning of a sentence that nobody said, where another name was said with the same words."""
+def _check_replaced_names(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
+    """Return names at the beginning of a sentence in whose place another name was said with the same words."""
     faults: list[SummaryFault] = []
     for item in _claiming(document, evidence):
         for sentence in _LEADING.findall(said_in(item)):
             word = sentence.split(None, 1)[0]
             if word.lower() in _COMMON or not evidence.unknown({word}) or not evidence.unknown({word.lower()}):
                 continue
-            other = evidence.told.other_name(sentence)
+            other = evidence.statements.other_name(sentence)
             if other:
                 faults.append(
                     SummaryFault("invented", f"stands nowhere in the conversation: {word} (said was {other})")
@@ -554,7 +444,7 @@ def _replaced_names(document: SummaryDocument, evidence: Evidence) -> list[Summa
 
 
 def _claiming(document: SummaryDocument, evidence: Evidence) -> Iterator[str]:
-    """Yield the items that claim something."""
+    """Yield the items that make a claim."""
     sections = _STATED if evidence.is_trusted else (*_STATED, *_FURTHER_STATED)
     for section in sections:
         for item in document.items[section]:
@@ -562,8 +452,8 @@ def _claiming(document: SummaryDocument, evidence: Evidence) -> Iterator[str]:
                 yield item
 
 
-def _contradictions(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
-    if evidence.is_trusted:  # made of the conversation's own lines, each of which says what was said
+def _check_contradictions(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
+    if evidence.is_trusted:  # made of the conversation's own lines, which cannot contradict it
         return []
     faults: list[SummaryFault] = []
     frontier = evidence.frontier
@@ -582,11 +472,11 @@ def _contradictions(document: SummaryDocument, evidence: Evidence) -> list[Summa
         for clause in claims:
             if clause.text.rstrip().endswith("..."):
                 continue
-            turned_round = evidence.told.turns_round(clause, has_open_error=has_open_error)
-            if turned_round and not evidence.told_long_ago.quotes(clause.text):
+            is_contradicted = evidence.statements.contradicts(clause, has_open_error=has_open_error)
+            if is_contradicted and not evidence.older_statements.quotes(clause.text):
                 faults.append(SummaryFault("contradiction", f"said the other way round: {clip(clause.text, 80)}"))
         for claim in (*claims, *map(read_clause, sentences(said))):
-            other = {f for f in evidence.told.other_figures(claim) if not evidence.stands_with(f, claim.names, 1)}
+            other = {f for f in evidence.statements.other_figures(claim) if not evidence.stands_with(f, claim.names, 1)}
             faults += [
                 SummaryFault("contradiction", f"another figure than was said: {figure} in {clip(claim.text, 80)}")
                 for figure in sorted(other)
@@ -595,25 +485,25 @@ def _contradictions(document: SummaryDocument, evidence: Evidence) -> list[Summa
             claim = read_clause(sentence)
             faults += [
                 SummaryFault("invented", f"stands nowhere in the conversation: {code} (said was {other_code})")
-                for code, other_code in evidence.told.other_code(sentence)
+                for code, other_code in evidence.statements.other_code(sentence)
                 if evidence.unknown({code})
             ]
-            if turned := evidence.told.turned_order(sentence):
+            if turned := evidence.statements.reversed_order(sentence):
                 faults.append(SummaryFault("contradiction", f"said the other way round: {clip(turned, 80)}"))
             faults += [
                 SummaryFault("contradiction", f"there is none: {thing}")
                 for thing in _WITH.findall(sentence)
-                if evidence.told.says_only_no(thing)
+                if evidence.statements.says_only_no(thing)
             ]
             faults += [
                 SummaryFault("contradiction", f"an old value: {old} is {new} now")
-                for old, new, about in evidence.told.superseded
+                for old, new, about in evidence.statements.superseded
                 if old in sentence and new not in sentence and claim.names & about
             ]
     return list(dict.fromkeys(faults))
 
 
-def _wrappers(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
+def _check_wrappers(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:
     items = (item for section in _STATED[1:] for item in document.items[section])
     return [
         SummaryFault("wrapper", f"a client's words: {clip(said_in(item), 80)}")
@@ -622,7 +512,7 @@ def _wrappers(document: SummaryDocument, evidence: Evidence) -> list[SummaryFaul
     ]
 
 
-def _code(document: SummaryDocument) -> list[SummaryFault]:
+def _check_code(document: SummaryDocument) -> list[SummaryFault]:
     lines = [line for section in _NO_CODE for item in document.items[section] for line in item.split("\n")]
     found = [line for line in lines if _is_code(line)]
     return [SummaryFault("code", f"code where a statement belongs: {clip(line.strip(), 80)}") for line in found[:8]]
@@ -632,7 +522,7 @@ def _code(document: SummaryDocument) -> list[SummaryFault]:
 
 
 def _is_code(line: str) -> bool:
-    """Whether a line is code, markup or data; a sentence that names a tag or a setting is none."""
+    """Return whether a line is code, markup or data, and not a sentence that names a tag or a setting."""
     return _CODE_LINE.match(line) is not None and len(_PROSE.findall(_MARKUP.sub(" ", line))) < _LEAST_PROSE
 
 
@@ -645,7 +535,7 @@ def _says_no(text: str) -> bool:
 
 
 def _figures(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Each figure of a text with the words around it: two before and one after, and the telling ones next to it."""
+    """Yield each figure of a text with the words around it: two before and one after, and the closest telling ones."""
     lowered = text[:_LOOK_AT].lower()
     for found in _FIGURES.finditer(lowered):
         after = _NEXT_WORD.match(lowered, found.end())
@@ -658,7 +548,7 @@ def _figures(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def _words_before(text: str, place: int) -> list[str]:
-    """Return the two words before a place; reads no more of the text than it needs."""
+    """Return the two words before a place, reading no more of the text than needed."""
     length = _NEAR
     words = _FIGURE_WORD.findall(text, max(0, place - length), place)
     while len(words) < 3 and length < place:  # the first one found may be the rest of a longer word
@@ -667,10 +557,8 @@ def _words_before(text: str, place: int) -> list[str]:
     return words[-2:]
 
 
-_PLAIN_SPACE = "\"“”'’`*_"
-
-
 def _plain(text: str) -> str:
-    for mark in _PLAIN_SPACE:
+    """Return a text in lower case without quotes and emphasis, its spaces single."""
+    for mark in "\"“”'’`*_":
         text = text.replace(mark, " ")
     return " ".join(text.split()).lower()

@@ -1,9 +1,8 @@
-"""What was said in a conversation, against which the claims of a summary are held.
+"""The claims of a summary, compared with the statements of the conversation.
 
-A claim is a clause: its telling words, whether it is denied, its figures, and which of two things it puts before the
-other. It is compared with the clauses in which people and assistants said the same, newest last, so that what a later
-turn changed is no contradiction. Words are compared by their stems; a failure counts as a success that is denied.
-Knows nothing of sections, scores or messages.
+A claim is a clause: its telling words, whether it is denied, its figures, and the order of the things it names. It is
+compared with the clauses in which people and assistants said the same, newest last, so that a change in a later turn
+is no contradiction. Words are compared by their stems; a failure counts as a denied success.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from typing import NamedTuple
 from everlong.context.summary.language import sentences
 from everlong.context.text import one_line
 
-__all__ = ["ClaimClause", "ToldWords", "clauses_of", "read_clause", "stem", "telling_words"]
+__all__ = ["ClaimClause", "Statements", "clauses_of", "read_clause", "stem", "telling_words"]
 
 _LOOK_AT = 20_000
 """Characters of a text that are read."""
 _SUCCESS = "+success"
-"""Stands for every word that says how something ended."""
+"""The token for every word that tells the outcome of something."""
 _LEAST_ALIKE = 0.8
 _LEAST_COVERED = 0.5
 _SAME_MATTER = 0.6
-"""Shares of a clause's words that another one has to have: to say the same, and to be about the same."""
+"""Shares of a clause's words that another one must have to say the same, or to be about the same."""
 
 _TOKEN = re.compile(
     r"[A-Za-z_][\w'’]*(?:[./:@-]+\w[\w'’]*)*|/[\w./-]*\w|\d+(?:[.,:]\d+)*(?:st|nd|rd|th)?\b|\d+(?:[.,:]\d+)*"
@@ -104,7 +103,7 @@ _ASIDE = re.compile(r"\s?\([^()]*\)")
 _ORDER_END = re.compile(r"[.;:]\s")
 _CHOICES = frozenset(["rather than", "instead of", "in place of", "over"])
 _SCOPE = 2
-"""Telling words after a denial that it is about."""
+"""The number of telling words after a denial that it covers."""
 _QUOTED = 60
 _BESIDE = 3
 """Words on either side of a pivot that are compared."""
@@ -126,7 +125,7 @@ _MOVED = re.compile(
 
 @lru_cache(maxsize=8_192)
 def stem(word: str) -> str:
-    """Return a word without the ending that tells its time and number."""
+    """Return a word without the ending of its tense or number."""
     word = _IRREGULAR.get(word, word)
     if word.endswith(("'s", "’s")):
         word = word[:-2]
@@ -148,7 +147,7 @@ class ClaimClause:
     is_denied: bool
     figures: frozenset[str]
     denied: frozenset[str] = frozenset()
-    """The first words after each one that denies something: what is denied."""
+    """The denied words: the first ones after each denial."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -157,7 +156,7 @@ class ClaimClause:
 
 
 def telling_words(text: str) -> set[str]:
-    """Return the stems of the words of a text that tell what it is about."""
+    """Return the stems of a text's telling words: those that carry its meaning."""
     return set(_read(text[:_LOOK_AT]).words)
 
 
@@ -179,7 +178,7 @@ def clauses_of(text: str) -> list[ClaimClause]:
 
 
 class _Reading(NamedTuple):
-    """The telling words of a text, how many words of it deny something, and what they deny."""
+    """The telling words of a text, the number of its denials, and the denied words."""
 
     words: list[str]
     denials: int
@@ -210,8 +209,8 @@ def _read(text: str) -> _Reading:
     return _Reading(words, denials, denied)
 
 
-class ToldWords:
-    """Everything that was said, in which a claim is found again by its words; oldest first."""
+class Statements:
+    """All statements of a conversation, oldest first, searchable by their words."""
 
     def __init__(self, texts: Iterable[str], *, last_tool: int = 0) -> None:
         kept = [text[:_LOOK_AT] for text in texts]
@@ -220,12 +219,12 @@ class ToldWords:
         self._text = "\n".join(lowered)
         self._starts = list(accumulate((len(line) + 1 for line in lowered), initial=0))
         self._after_tools = sum(text.count("\n") + 1 for text in kept[:last_tool])
-        """The first line that was said after all tools had answered."""
+        """The first line after the last tool result."""
         self._with_word: dict[str, frozenset[int]] = {}
         self._clauses: dict[int, list[ClaimClause]] = {}
 
-    def turns_round(self, claim: ClaimClause, *, has_open_error: bool = False) -> bool:
-        """Return whether a claim was made in the same words, but last with the other sign."""
+    def contradicts(self, claim: ClaimClause, *, has_open_error: bool = False) -> bool:
+        """Return whether the conversation says the opposite of a claim in the same words."""
         if len(claim.words) < 2 or self.quotes(claim.text):
             return False
         found = [(number, clause) for number in self._about(claim) for clause in self._clauses_of(number)]
@@ -233,11 +232,11 @@ class ToldWords:
         if not alike or any(is_denied == claim.is_denied for _, is_denied in alike):
             return False
         newest = max(number for number, _ in alike)
-        # How something ended may have changed since, where a tool answered after it was said.
+        # An outcome may have changed since, if a tool result came after the statement.
         return not (_SUCCESS in claim.words and newest < self._after_tools and (claim.is_denied or not has_open_error))
 
     def quotes(self, text: str) -> bool:
-        """Return whether a text was said word for word; of a long one its beginning counts."""
+        """Return whether a text, or the beginning of a long one, was said word for word."""
         words = one_line(text).lower().strip(" .…\"'`*")[:_QUOTED]
         return bool(words) and any(
             not (flat[place - 1 : place].isalnum() or _denies_before(flat, place))
@@ -250,7 +249,7 @@ class ToldWords:
         return one_line(self._text)
 
     def other_figures(self, claim: ClaimClause) -> set[str]:
-        """Return the figures of a claim in whose place another one was said, and never they."""
+        """Return the figures of a claim that were never said, although another figure was in the same place."""
         if not claim.figures or len(claim.names) < 2:
             return set()
         least = max(2, ceil(_SAME_MATTER * len(claim.names)))
@@ -273,7 +272,7 @@ class ToldWords:
         return {figure for figure in claim.figures - said if any(_is_like(figure, other) for other in lost)}
 
     def other_code(self, text: str) -> list[tuple[str, str]]:
-        """Return the codes of three capitals of a text in whose place another one was said, each with that one."""
+        """Return the codes of three capitals that differ from the code that was said, each with the latter."""
         found: list[tuple[str, str]] = []
         for match in _CODE.finditer(text):
             for number in self._lines_with(match[1].lower()):
@@ -283,8 +282,8 @@ class ToldWords:
                     break
         return found
 
-    def turned_order(self, text: str) -> str:
-        """Return the words in which a text puts two things the other way round than was said; empty for none."""
+    def reversed_order(self, text: str) -> str:
+        """Return the words in which a text reverses the order of two things; empty if it reverses none."""
         for before, pivot, after in _orders(text):
             if not before or not after:
                 continue
@@ -302,10 +301,10 @@ class ToldWords:
                 break
             if opposed:
                 return f"{' '.join(sorted(before))} {pivot} {' '.join(sorted(after))}"
-        return self._crossed(text)
+        return self._crossed_pair(text)
 
-    def _crossed(self, text: str) -> str:
-        """Return the pair of words of a text that were both said, but each with the other's partner."""
+    def _crossed_pair(self, text: str) -> str:
+        """Return the pair of words that were both said, but each with the other's partner; empty for none."""
         pairs = {(stem(one), stem(other)) for one, other in _PAIR.findall(text.lower())}
         for one, other in pairs:
             for second, fourth in pairs:
@@ -323,7 +322,7 @@ class ToldWords:
         )
 
     def other_name(self, sentence: str) -> str:
-        """Return the name that was said with the words of a sentence, where its first word was not; empty for none."""
+        """Return the name that was said in place of a sentence's first word; empty for none."""
         claim = read_clause(sentence.partition(" ")[2])
         if len(claim.words) < 2:
             return ""
@@ -338,7 +337,7 @@ class ToldWords:
 
     @cached_property
     def superseded(self) -> list[tuple[str, str, frozenset[str]]]:
-        """The values that a person replaced, each with the new one and the words that were said with either."""
+        """The values that a person replaced, each with the new value and the words said with either."""
         found: list[tuple[str, str, frozenset[str]]] = []
         for number, line in enumerate(self._lines):
             if " not " not in line and "instead of" not in line and not _MOVED.search(line):
@@ -354,7 +353,7 @@ class ToldWords:
         return found
 
     def says_only_no(self, thing: str) -> bool:
-        """Return whether a thing was spoken of, and every time to say that there is none."""
+        """Return whether every mention of a thing says that there is none."""
         numbers = self._lines_with(thing.lower())
         without = re.compile(rf"\b(?:no|without|not any|没有)\s+(?:\w+\s)?{re.escape(thing.lower())}\b")
         mentions = re.compile(rf"\b{re.escape(thing.lower())}\b")
@@ -363,7 +362,7 @@ class ToldWords:
         return 0 < said == sum(len(without.findall(text)) for text in texts)
 
     def says(self, words: set[str], share: float) -> bool:
-        """Return whether one line has that share of some words."""
+        """Return whether one line has at least that share of some words."""
         if not words:
             return False
         least = ceil(share * len(words))
@@ -372,14 +371,14 @@ class ToldWords:
         return any(len(words & telling_words(self._lines[number])) >= least for number in numbers)
 
     def _about(self, claim: ClaimClause) -> list[int]:
-        """Return the numbers of the lines that have enough of the words of a claim to be about the same."""
+        """Return the numbers of the lines with enough words of a claim to be about the same."""
         words = [word for word in claim.names if word != _SUCCESS]
         having = Counter(number for word in words for number in self._lines_with(word))
         least = max(1, ceil(_LEAST_COVERED * len(words)))
         return sorted(number for number, count in having.items() if count >= least)
 
     def _lines_with(self, word: str) -> frozenset[int]:
-        """Return the numbers of the lines in which a word stands, as a whole one or as a part."""
+        """Return the numbers of the lines with a word, whole or as a part of another."""
         numbers = self._with_word.get(word)
         if numbers is None:
             found: list[int] = []
@@ -405,7 +404,7 @@ class ToldWords:
 
 
 def _is_alike(claim: ClaimClause, said: ClaimClause) -> bool:
-    """Whether two clauses say the same, apart from their sign."""
+    """Return whether two clauses say the same, apart from a denial."""
     shared = len(claim.words & said.words)
     if shared < 2:
         return False
@@ -425,7 +424,7 @@ def _places(text: str, words: str) -> Iterator[int]:
 
 
 def _denies_before(text: str, place: int) -> bool:
-    """Whether the words right before a place deny what comes after."""
+    """Return whether the words right before a place deny the words after it."""
     before = text[max(0, place - 24) : place].split()[-2:]
     return any(word in _NO or word.endswith(("n't", "n’t")) for word in before) or bool(
         _HAN_NO.search(text[max(0, place - 3) : place])
@@ -433,18 +432,18 @@ def _denies_before(text: str, place: int) -> bool:
 
 
 def _is_like(figure: str, other: str) -> bool:
-    """Whether one figure can stand in the place of another: both clock times, both dates, both plain numbers."""
+    """Return whether one figure can stand in the place of another: both clock times, both dates, both plain numbers."""
     return (":" in figure) == (":" in other) and figure[-1:].isdigit() == other[-1:].isdigit()
 
 
 def _orders(text: str) -> Iterator[tuple[set[str], str, set[str]]]:
-    """Yield what stands before and after each word that puts one thing before another."""
+    """Yield the words before and after each word that puts two things into an order."""
     for clause in _ORDER_END.split(_ASIDE.sub("", text[:_LOOK_AT])):
         lowered = clause.lower()
         for pivot in _PIVOT.finditer(lowered):
             word = pivot[0]
             before = _read(lowered[: pivot.start()]).words[-_BESIDE:]
             after = _read(lowered[pivot.end() :]).words[:_BESIDE]
-            if word not in _CHOICES:  # what stands next to it, or the two are not put into an order at all
+            if word not in _CHOICES:  # only its direct neighbours are put into an order
                 before, after = before[-1:], after[:1]
             yield set(before), word, set(after)

@@ -1,7 +1,8 @@
-"""One compaction, stage by stage: from a request to a result and its report.
+"""One compaction: from a `CompactionRequest` to the compacted list and its report.
 
-Holds the state of a single run, so that the engine keeps only what lasts. What is known before anything is decided
-comes from the situation; what is decided, and the list that follows from it, is here.
+`CompactionRun` decides and acts: it cuts head and tail, has the middle summarized, assembles the list and verifies it.
+`CompactionSituation` holds the facts that are known before any decision. Neither outlives the compaction. Given a
+`CompactionRecord`, the run fills it with everything that `everlong.context.explanation` needs.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from everlong.context.literals import (
     SUMMARY_PREFIX,
     has_note,
     is_summary,
-    parted,
+    split_merged_summary,
     summary_body,
     summary_indices,
 )
@@ -39,7 +40,7 @@ from everlong.context.policy import Budgets
 from everlong.context.pruning import Pruned, clear_results, shorten_results, shorten_texts
 from everlong.context.report import Boundaries, CompactionReport, Outcome, Quality, SummarizerInput
 from everlong.context.rules import StandingRules, standing_rules, without_lifted
-from everlong.context.summarize import SummaryRequest, SummaryWriter, Written
+from everlong.context.summarize import SummaryRequest, SummaryWriter, WrittenSummary
 from everlong.context.summary.extractive import ExtractiveSummarizer
 from everlong.context.summary.newest_request import inherited_newest
 from everlong.context.summary.trace import NO_TRACE, TraceRecording
@@ -49,70 +50,17 @@ from everlong.errors import TargetUnreachable
 from everlong.model import Message, leading_system_count, newest_request, typed_words, with_part_appended
 from everlong.tokens import MessageCounter
 
-
-def assemble(head: Sequence[Message], summary: str, after: Sequence[Message], rules: str = "") -> list[Message]:
-    """The compacted conversation: head, summary with the block of standing rules, and what comes after it."""
-    before_role = head[-1]["role"] if head else ""
-    next_role = after[0]["role"] if after else ""
-    acknowledgement: Message = {"role": "assistant", "content": ACKNOWLEDGEMENT}
-    body: list[Message]
-    if before_role != "user":
-        body = [summary_message(summary, "user", rules), *([acknowledgement] if next_role == "user" else [])]
-    elif next_role == "assistant":
-        body = [acknowledgement, summary_message(summary, "user", rules)]
-    else:
-        body = [summary_message(summary, "assistant", rules)]
-    return [*with_note(head), *body, *after]
-
-
-def summary_message(summary: str, role: str, rules: str = "") -> Message:
-    """The one message that stands for everything summarized; rules stand in a text block of their own."""
-    message: Message = {"role": role, "content": f"{SUMMARY_PREFIX}\n\n{summary}"}
-    return with_part_appended(message, rules) if rules else message
-
-
-def with_note(head: Sequence[Message]) -> list[Message]:
-    """The head with the note after its system prompt, once."""
-    noted = list(head)
-    prompts = leading_system_count(noted)
-    if prompts and not any(map(has_note, noted[:prompts])):
-        # A block of its own, so that the provider's cache of the prompt before it stays valid.
-        noted[prompts - 1] = with_part_appended(noted[prompts - 1], COMPACTION_NOTE)
-    return noted
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionEnd:
-    """The lists and the plan of a finished compaction."""
-
-    repaired: list[Message]
-    """The input as it was compacted; the plan's indices are its."""
-    counts: list[int]
-    messages: list[Message]
-    """The result."""
-    layout: ListLayout
-    limits: BoundaryLimits
-    plan: Plan
-    outcome: Outcome
-    written: Written | None
-    """The summary, where there is one."""
-    prune_min_chars: int
-
-
-@dataclass(slots=True)
-class CompactionRecord:
-    """Handed along with a request; afterwards it knows why the result is as it is."""
-
-    trace: TraceRecording = field(default_factory=TraceRecording)
-    ended: CompactionEnd | None = None
-
-
-TAIL_SHARE_OF_TARGET = 0.45
-NEWEST_SHARE_OF_TARGET = 0.6
-"""The newest group, which nobody has answered yet, stays whole where it takes no more of the room than this."""
-EXCHANGE_SHARE_OF_TARGET = 0.15
-RULES_SHARE = 0.5
-"""The most that standing rules may take of the summary's budget."""
+_TAIL_SHARE_OF_TARGET = 0.45
+_NEWEST_SHARE_OF_TARGET = 0.6
+"""The newest group, which nobody has answered yet, stays whole if it takes at most this share of the room."""
+_EXCHANGE_SHARE_OF_TARGET = 0.15
+_RULES_SHARE = 0.5
+"""The largest share of the summary's budget that standing rules may take."""
+_WELL_USED = 0.9
+"""A result that uses less than this share of its target is tried again with a longer tail."""
+_OPENING_REACH = 50
+_LEAST_OPENING = 12
+"""Characters that a user's message must have to open a conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +71,9 @@ class CompactionRequest:
     settings: CompressionValues
     budgets: Budgets
     limit_tokens: int
-    """What the messages are brought down to."""
+    """The size that the messages are brought down to."""
     most_tokens: int
-    """What they may have where the newest group, which nobody has answered yet, is larger than a tail."""
+    """The size they may have if the newest group, which nobody has answered yet, is larger than a tail."""
     scale: float
     counter: MessageCounter
     writer: SummaryWriter
@@ -134,271 +82,123 @@ class CompactionRequest:
     memory_context: str | None = None
     target_tokens: int | None = None
     emitted: frozenset[str] = frozenset()
-    """The digests of the summaries that this engine put out before."""
-    tail_share: float = TAIL_SHARE_OF_TARGET
-    """Under a target, what the tail takes of the room that head and latest request leave; the summary has the rest."""
+    """The digests of the summaries that this engine wrote before."""
+    tail_share: float = _TAIL_SHARE_OF_TARGET
+    """Under a target, the tail's share of the room that head and latest request leave; the summary gets the rest."""
     recorder: CompactionRecord | None = None
-    """Is given what an explanation needs, where one is asked for."""
-    written: Written | None = None
-    """A summary that a first try at the target already has; nobody is asked again."""
+    """The record to fill in, if an explanation is wanted."""
+    written: WrittenSummary | None = None
+    """A summary from a first try or from `ContextCompressor.prepare`; then no summarizer is asked again."""
 
 
-@dataclass
-class CompactionSituation:
-    """Everything that is known about a request before anything is decided."""
+@dataclass(slots=True)
+class CompactionRecord:
+    """The notes that a run takes for an explanation of its result."""
 
-    request: CompactionRequest
-    stages: dict[str, float] = field(default_factory=dict)
-    """Seconds spent in each stage so far."""
-    summaries: tuple[int, ...] = ()
-    """Where earlier compactions left their summaries; known once the input is repaired."""
-
-    @cached_property
-    def repaired(self) -> list[Message]:
-        """The input, mended where it broke the protocol."""
-        with self.timed("repair"):
-            if is_plain(self.request.messages):
-                return self.request.messages
-            given = parted(self.request.messages, self.request.settings.protect_first_n, self.request.emitted)
-            mended = repair_all(given)
-            self.summaries = self._summaries_in(mended)
-            latest = latest_user_index(mended, self.summaries)
-            if not self.summaries or latest is None or latest > self.summaries[-1]:
-                return mended
-            mended = repair_all(LatestUserTurn(mended, self.summaries).repair(mended))
-            self.summaries = self._summaries_in(mended)
-            return mended
-
-    def _summaries_in(self, messages: list[Message]) -> tuple[int, ...]:
-        return summary_indices(messages, self.request.settings.protect_first_n, self.request.emitted)
-
-    @cached_property
-    def counts(self) -> list[int]:
-        """The tokens of each message, in the counter's units."""
-        repaired = self.repaired
-        with self.timed("count"):
-            return self.request.counter.counts(repaired)
-
-    @cached_property
-    def layout(self) -> ListLayout:
-        """What stands where."""
-        repaired = self.repaired
-        return survey(repaired, self.summaries, self.request.settings.protect_first_n)
-
-    @cached_property
-    def limits(self) -> BoundaryLimits:
-        """What the result may spend."""
-        request, budgets = self.request, self.request.budgets
-        frame = self._frame_tokens()
-        acknowledgement = request.counter.count({"role": "assistant", "content": ACKNOWLEDGEMENT})
-        if request.target_tokens is None:
-            total, tail = self.units(request.limit_tokens), self.units(budgets.tail_tokens)
-            reserve = self._reserve(self.units(budgets.summary_cap))
-            more = max(0, sum(self.counts[self.newest_start :]) - tail)
-            return BoundaryLimits(
-                total=max(total, min(total + more, self.units(request.most_tokens))),
-                tail=tail,
-                keep_last=request.settings.protect_last_n,
-                frame=frame + reserve,
-                acknowledgement=acknowledgement,
-                summary=lambda content: (
-                    self.units(budgets.summary_tokens(round(self.tokens(content) * request.writer.budget_factor)))
-                    - reserve
-                ),
-                rules=reserve,
-            )
-        total = self.units(request.target_tokens)
-        fixed = sum(self.counts[: self.layout.system_end]) + frame + acknowledgement + self.exchange.tokens
-        latest = self.layout.latest_user
-        room = max(0, total - fixed - (0 if latest is None else self.counts[latest]))
-        tail = int(room * request.tail_share)
-        newest = sum(self.counts[self.newest_start :])
-        if newest <= room * NEWEST_SHARE_OF_TARGET:
-            tail = max(tail, newest)
-        return BoundaryLimits(
-            total=total,
-            tail=tail,
-            keep_last=0,
-            frame=frame,
-            acknowledgement=acknowledgement,
-            summary=lambda content: min(content, room - tail),
-            summary_takes_rest=True,
-        )
-
-    @cached_property
-    def rules(self) -> StandingRules:
-        """The user's standing rules at the end of the conversation, wherever they stand in it."""
-        repaired = self.repaired
-        with self.timed("rules"):
-            return standing_rules(repaired, self.summaries)
-
-    def _reserve(self, summary: int) -> int:
-        """What the block of standing rules may take of a summary's largest budget, whatever else has to yield."""
-        block = self.rules.render()
-        return min(self.request.counter.count_text(block), int(summary * RULES_SHARE)) if block else 0
-
-    @cached_property
-    def exchange(self) -> Pruned:
-        """The first exchange as it will stand in the head: results cleared, oversized texts shortened."""
-        counter, target, latest = self.request.counter, self.request.target_tokens, self.layout.latest_user
-        if target is not None and latest is not None and latest < self.layout.exchange_end:
-            return Pruned([], [], 0)  # the request is repeated after the summary; a target has no room for it twice
-        allowed = self.request.budgets.tail_tokens if target is None else int(target * EXCHANGE_SHARE_OF_TARGET)
-        start, stop = self.layout.system_end, self.layout.exchange_end
-        cleared, room = self.clear(start, stop), self.units(allowed)
-        asked = newest_request(self.repaired, self.summaries) if target is None else None
-        spared: set[int] = set()
-        if asked is not None and start <= asked < stop and self.counts[asked] <= self._room_for_request:
-            # Nobody has asked for anything since: the request in force stands here, whole, however little is kept.
-            spared, room = {asked - start}, max(room, self.counts[asked])
-        return shorten_texts(cleared, room, counter.count, counter.count_text, spared)
-
-    @property
-    def _room_for_request(self) -> int:
-        """What a request in force may take of the context to stand whole."""
-        return self.units(int(self.request.limit_tokens * EXCHANGE_SHARE_OF_TARGET))
-
-    def clear(self, start: int, stop: int, protected: int | None = None) -> Pruned:
-        """The messages of a range, with results cleared as far as they are older than what is protected."""
-        until = max(start, min(stop, self.protected_start if protected is None else protected))
-        min_chars, count = self.request.settings.prune_min_chars, self.request.counter.count
-        old = clear_results(self.repaired[start:until], self.counts[start:until], min_chars, count)
-        messages, counts = [*old.messages, *self.repaired[until:stop]], [*old.counts, *self.counts[until:stop]]
-        return Pruned(messages, counts, old.changed)
-
-    @cached_property
-    def protected_start(self) -> int:
-        """From here on no result is cleared while there is room."""
-        if self.request.target_tokens is not None:  # a target has no protected count
-            return self.newest_start
-        tail = self.units(self.request.budgets.tail_tokens)
-        return protected_start(self.repaired, self.counts, tail, self.request.settings.protect_last_n)
-
-    @cached_property
-    def newest_start(self) -> int:
-        """Where the newest group starts, whose results are never old."""
-        return protected_start(self.repaired, self.counts, 0, 1)
-
-    @property
-    def untouchable(self) -> set[int]:
-        """What is never shortened: the latest request, a pending call, and what an earlier compaction put in."""
-        latest = self.layout.latest_user
-        pending = range(self.layout.pending_start, len(self.repaired))
-        return {*self.layout.inserted, *pending, *(() if latest is None else (latest,))}
-
-    def _frame_tokens(self) -> int:
-        """What a summary costs besides its own words: prefix and note."""
-        count = self.request.counter.counts
-        system: Sequence[Message] = self.repaired[: self.layout.system_end]
-        note = sum(count(with_note(system))) - sum(count(system))
-        return note + sum(count([summary_message("", "user")])) + 2  # where texts join, a token or two may be added
-
-    def least_tokens(self) -> int:
-        """The least that any compaction of this conversation can be, in the counter's units."""
-        return least_tokens(self.repaired, self.counts, self.layout, self.limits)
-
-    def units(self, tokens: int) -> int:
-        """A provider's tokens in the counter's own."""
-        return int(tokens / self.request.scale + 1e-9)  # so that rounding up and back gives the same number
-
-    def tokens(self, units: int) -> int:
-        """The counter's tokens as the provider would count them."""
-        return round(units * self.request.scale)
-
-    @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
-        """Add the time of what is done inside to a stage."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.stages[stage] = self.stages.get(stage, 0.0) + time.perf_counter() - start
+    trace: TraceRecording = field(default_factory=TraceRecording)
+    ended: CompactionEnd | None = None
+    """None until the run is finished."""
 
 
-_WELL_USED = 0.9
-"""The share of a target from which on it counts as used."""
-_OPENING_REACH = 50
-_TELLING = 12
-"""Characters from which on a user's words can say what a conversation is about."""
+@dataclass(frozen=True, slots=True)
+class CompactionEnd:
+    """The lists and the plan of a finished compaction."""
+
+    repaired: list[Message]
+    """The input after repair, which the plan's indices refer to."""
+    counts: list[int]
+    messages: list[Message]
+    """The result."""
+    layout: ListLayout
+    limits: BoundaryLimits
+    plan: Plan
+    outcome: Outcome
+    written: WrittenSummary | None
+    """The summary, if there is one."""
+    prune_min_chars: int
 
 
 @dataclass(slots=True)
 class _Result:
-    """A finished list with what is known about how it came to be."""
+    """A compacted list and how it was made."""
 
     pruned: Pruned
     outcome: Outcome
     shortened: int = 0
-    written: Written | None = None
+    written: WrittenSummary | None = None
     summary_tokens: int = 0
     quality: Quality | None = None
 
 
 @dataclass
 class CompactionRun:
-    """Runs the stages over one request."""
+    """The stages of one compaction, each computed when it is first needed."""
 
     request: CompactionRequest
 
     @cached_property
     def known(self) -> CompactionSituation:
-        """What the request amounts to."""
+        """The facts about the request."""
         return CompactionSituation(self.request)
 
     def run(self, current_tokens: int | None = None) -> tuple[list[Message], CompactionReport]:
-        """The compacted list and the report about it."""
+        """Return the compacted list and the report about it.
+
+        Raises:
+            TargetUnreachable: the request's target is less than the least possible.
+        """
         request = self.request
         before = sum(self.known.counts)
         fits = request.target_tokens is not None and before <= self.known.units(request.target_tokens)
         if fits:
             return self._finish(_Result(Pruned(self.known.repaired, self.known.counts, 0), "unchanged"), current_tokens)
-        result = self._summarized() if self.has_new_turns or self._summary_is_too_long() else self._cleared()
+        result = self._summarize() if self.has_new_turns or self._summary_is_too_long() else self._clear_results()
         share = self._better_tail_share(result)
         if share is not None:
             return CompactionRun(replace(request, tail_share=share, written=result.written)).run(current_tokens)
         if result.pruned.tokens > min(before - 1, self.known.limits.total):
-            result = self._smallest(result)
+            result = self._choose_smallest(result)
         if request.target_tokens is not None and result.pruned.tokens > self.known.limits.total:
             least = min(self.known.least_tokens(), result.pruned.tokens)
             raise TargetUnreachable(request.target_tokens, math.ceil(least * request.scale))
         return self._finish(result, current_tokens)
 
-    def _smallest(self, result: _Result) -> _Result:
-        """Where nothing fits, the least there is: with a summary, with old results cleared, or with both.
+    def _choose_smallest(self, result: _Result) -> _Result:
+        """Return the smallest result if none fits: with a summary, with old results cleared, or with both.
 
-        Looking at both now, rather than when the same list comes again, makes the outcome one that stays.
+        Trying both now, rather than when the same list comes again, makes the outcome stable.
         """
-        cleared = self._cleared()
+        cleared = self._clear_results()
         found = [cleared, result]  # of equal ones the one that says more
-        by_itself = result.written is not None and result.written.summarizer == ExtractiveSummarizer.name
-        if by_itself and cleared.outcome == "cleared":  # a model is not asked twice for this
+        is_extract = result.written is not None and result.written.summarizer == ExtractiveSummarizer.name
+        if is_extract and cleared.outcome == "cleared":  # a model is not asked twice for this
             again = CompactionRun(replace(self.request, messages=cleared.pruned.messages))
             if again.has_new_turns:
-                found.append(again._summarized())
+                found.append(again._summarize())
         return min(found, key=lambda candidate: candidate.pruned.tokens)
 
     def _better_tail_share(self, result: _Result) -> float | None:
-        """Under a target, the share that gives the tail what the summary had no use for; None where that is little."""
+        """Return the tail share that uses up the tokens that the summary left unused; None if they are few."""
         room = self.known.limits.tail / self.request.tail_share
         used = result.summary_tokens + self.known.limits.tail
-        is_first_try = self.request.tail_share == TAIL_SHARE_OF_TARGET
+        is_first_try = self.request.tail_share == _TAIL_SHARE_OF_TARGET
         wasteful = result.pruned.tokens < self.known.limits.total * _WELL_USED
         if self.request.target_tokens is None or result.written is None or not (is_first_try and wasteful and room):
             return None
         return min(0.95, self.request.tail_share + (room - used) / room)
 
-    # -- what the stages share -------------------------------------------------------------------------------------
+    # -- decisions that the stages share ---------------------------------------------------------------------------
 
     @cached_property
     def plan(self) -> Plan:
-        """Where head and tail are cut."""
+        """The cuts between head, middle and tail."""
         layout, limits, exchange = self.known.layout, self.known.limits, self.known.exchange
         with self.known.timed("boundary"):
             return plan_boundaries(self.known.repaired, self.known.counts, layout, limits, exchange.tokens)
 
     @cached_property
     def turns(self) -> list[Message]:
-        """The messages that the summary will stand for, without what an earlier compaction put in."""
+        """The messages that the summary replaces, without those that an earlier compaction inserted."""
         turns = self.known.repaired[self.plan.head_end : self.plan.tail_start]
         for index in sorted(self.known.layout.inserted, reverse=True):
             if self.plan.head_end <= index < self.plan.tail_start:
@@ -407,44 +207,44 @@ class CompactionRun:
 
     @property
     def has_new_turns(self) -> bool:
-        """Whether there is anything to summarize besides a request that would be repeated anyway."""
+        """True if there is anything to summarize besides a request that is repeated anyway."""
         own = self.known.layout.inserted
         latest = self.known.layout.latest_user if self.plan.repeat_latest else None
         covered = range(self.plan.head_end, self.plan.tail_start)
         return any(index not in own and index != latest for index in covered)
 
     def _summary_is_too_long(self) -> bool:
-        """Whether an earlier summary must shrink, as after a switch to a smaller window."""
+        """Return whether an earlier summary must shrink, as after a switch to a smaller window."""
         if not self.known.summaries or sum(self.known.counts) <= self.known.limits.total:
             return False
         return self.request.counter.count_text(self._previous() or "") > self.plan.summary_tokens
 
     def assembled(self, summary: str) -> list[Message]:
-        """The compacted list around a summary that is already written, not yet checked."""
+        """Return the compacted list around a summary, not yet checked."""
         return assemble(self._head(), summary, self._after(), self.rules.render())
 
     @cached_property
     def rules(self) -> StandingRules:
-        """The standing rules that neither head nor tail says, as far as their share of the summary's room goes."""
+        """The standing rules that neither head nor tail states, as far as they fit their share of the budget."""
         unsaid = self.known.rules.beside(self._head(), self._after())
-        shared = min(int(self.plan.summary_tokens * RULES_SHARE), self.plan.summary_tokens - LEAST_SUMMARY)
+        shared = min(int(self.plan.summary_tokens * _RULES_SHARE), self.plan.summary_tokens - LEAST_SUMMARY)
         room = shared if self.request.target_tokens is not None else self.known.limits.rules
-        return unsaid.fitted(room, self.request.counter.count_text)
+        return unsaid.fit(room, self.request.counter.count_text)
 
     @property
     def summary_budget(self) -> int:
-        """What the summary may take besides the rules: its room, and what was kept free for rules in vain."""
+        """The tokens that the summary may take: its budget and the unused reserve for rules."""
         return self.plan.summary_tokens + self.known.limits.rules - self.rules_tokens
 
     @cached_property
     def rules_tokens(self) -> int:
-        """What the block of standing rules takes of the summary's budget."""
+        """The size of the block of standing rules."""
         return self.request.counter.count_text(self.rules.render()) if self.rules.render() else 0
 
     # -- the stages ------------------------------------------------------------------------------------------------
 
-    def _cleared(self) -> _Result:
-        """The list with old results cleared and nothing summarized; over the limit, all that can be is shortened."""
+    def _clear_results(self) -> _Result:
+        """Clear old results and summarize nothing; if that is over the limit, shorten everything that may be."""
         known, count, count_text = self.known, self.request.counter.count, self.request.counter.count_text
         start = known.layout.system_end
         room = known.limits.total - sum(known.counts[:start])
@@ -465,20 +265,23 @@ class CompactionRun:
             shortened=fitting.changed - cleared.changed,
         )
 
-    def _summarized(self) -> _Result:
-        """Head, summary and tail."""
-        plan, counter = self.plan, self.request.counter
+    def _summarize(self) -> _Result:
+        """Build head, summary and tail; fall back to clearing results if the list would break the protocol."""
+        plan, counter, writer = self.plan, self.request.counter, self.request.writer
         with self.known.timed("summarize"):
             request = self._summary_request()
             yardstick = self._yardstick(request)
-            written = self._written(request, yardstick)
+            if self.request.written is None:
+                written = writer.write(request, yardstick, ignore_cooldown=self.request.force)
+            else:
+                written = writer.rewrite(self.request.written, request, yardstick)
             kept = [rule.text for rule in self.known.rules.lines]
             written = written._replace(text=without_lifted(written.text, self.known.rules.lifted, kept))
         with self.known.timed("assemble"):
             result = self.assembled(written.text)
         with self.known.timed("verify"):
             if check_all(result, self.known.repaired, self.known.summaries):
-                return self._cleared()
+                return self._clear_results()
             quality = yardstick.measure(
                 written.text,
                 invented=written.invented,
@@ -497,15 +300,8 @@ class CompactionRun:
             quality=quality,
         )
 
-    def _written(self, request: SummaryRequest, yardstick: Yardstick) -> Written:
-        """The summary: asked for, or made of one that an earlier try already has."""
-        writer = self.request.writer
-        if self.request.written is not None:
-            return writer.rewrite(self.request.written, request, yardstick)
-        return writer.write(request, yardstick, ignore_cooldown=self.request.force)
-
     def _yardstick(self, request: SummaryRequest) -> Yardstick:
-        """Measures any summary of the covered turns, together with what will stand around it."""
+        """Return the yardstick for any summary of the covered turns, together with the messages around it."""
         more = (self._previous(), self.request.memory_context, self.request.focus_topic)
         latest = self.known.layout.latest_user
         last = None if latest is None else self.known.repaired[latest]
@@ -521,13 +317,13 @@ class CompactionRun:
         )
 
     def _head(self) -> list[Message]:
-        """The system prompt, and the first exchange where there is room for it."""
+        """Return the system prompt, and the first exchange if there is room for it."""
         kept = self.plan.head_end > self.known.layout.system_end
         return [*self.known.repaired[: self.known.layout.system_end], *(self.known.exchange.messages if kept else [])]
 
     @cached_property
     def tail(self) -> Pruned:
-        """The newest messages as they will stand at the end; results shortened only where they must be."""
+        """The newest messages as the result will end with them; results are shortened only if they must be."""
         start = self.plan.tail_start
         messages, counts = self.known.repaired[start:], self.known.counts[start:]
         tail, counter = Pruned(messages, counts, 0), self.request.counter
@@ -554,15 +350,15 @@ class CompactionRun:
         )
 
     def _opening(self) -> Message | None:
-        """The first message in which a person says something: not a command to the client, nothing like a summary."""
+        """Return the first message in which a person says something: no command to the client, no summary."""
         first, own = self.known.repaired[:_OPENING_REACH], self.known.layout.summaries
         asked = [m for index, m in enumerate(first) if m["role"] == "user" and index not in own and not is_summary(m)]
         typed = [(message, words) for message in asked if (words := typed_words(message))]
-        telling = (message for message, words in typed if len(words) >= _TELLING and not words.startswith("/"))
+        telling = (message for message, words in typed if len(words) >= _LEAST_OPENING and not words.startswith("/"))
         return next(telling, typed[0][0] if typed else None)
 
     def _newest_request(self) -> Message | None:
-        """The newest message in which a person asked for something; a client's reminder after it is none."""
+        """Return the newest message in which a person asked for something; a client's reminder is no request."""
         summaries = self.known.layout.summaries
         index = newest_request(self.known.repaired, summaries)
         if index is None:
@@ -570,24 +366,37 @@ class CompactionRun:
         named = inherited_newest(self._previous()) if summaries and index < summaries[-1] else ""
         begun = named.removesuffix(" ...")
         if named and not one_line(typed_words(self.known.repaired[index])).startswith(begun):
-            return None  # what the earlier summary names is newer than the head
+            return None  # the request that the earlier summary names is newer than this one
         return self.known.repaired[index]
 
     def _previous(self) -> str | None:
-        """The text of the summaries that earlier compactions left in the conversation."""
+        """Return the text of the summaries that earlier compactions left; None if there are none."""
         bodies = [summary_body(self.known.repaired[index]) for index in self.known.layout.summaries]
         return "\n\n".join(bodies) if bodies else None
 
     def _after(self) -> list[Message]:
-        """What follows the summary: the latest request, where it is older than the tail, and the tail."""
+        """Return the messages after the summary: the tail, and before it the latest request if that is older."""
         latest = self.known.layout.latest_user
         repeated = [self.known.repaired[latest]] if latest is not None and self.plan.repeat_latest else []
         return [*repeated, *self.tail.messages]
 
+    # -- the report ------------------------------------------------------------------------------------------------
+
     def _finish(self, result: _Result, current_tokens: int | None) -> tuple[list[Message], CompactionReport]:
+        """Fill in the record, if there is one, and return the list with its report."""
         request, plan = self.request, self.plan
         if request.recorder is not None:
-            request.recorder.ended = self._ended(result)
+            request.recorder.ended = CompactionEnd(
+                repaired=self.known.repaired,
+                counts=self.known.counts,
+                messages=result.pruned.messages,
+                layout=self.known.layout,
+                limits=self.known.limits,
+                plan=plan,
+                outcome=result.outcome,
+                written=result.written,
+                prune_min_chars=request.settings.prune_min_chars,
+            )
         summarizer_input = None
         if result.written is not None:
             summarizer_input = SummarizerInput(
@@ -623,17 +432,207 @@ class CompactionRun:
         )
         return result.pruned.messages, report
 
-    def _ended(self, result: _Result) -> CompactionEnd:
-        """What an explanation needs to know."""
-        known = self.known
-        return CompactionEnd(
-            repaired=known.repaired,
-            counts=known.counts,
-            messages=result.pruned.messages,
-            layout=known.layout,
-            limits=known.limits,
-            plan=self.plan,
-            outcome=result.outcome,
-            written=result.written,
-            prune_min_chars=self.request.settings.prune_min_chars,
+
+@dataclass
+class CompactionSituation:
+    """The facts about a request that are known before any decision."""
+
+    request: CompactionRequest
+    stages: dict[str, float] = field(default_factory=dict)
+    """Seconds spent in each stage so far."""
+    summaries: tuple[int, ...] = ()
+    """The indices of earlier compactions' summaries; known once the input is repaired."""
+
+    @cached_property
+    def repaired(self) -> list[Message]:
+        """The input, mended where it broke the message protocol."""
+        with self.timed("repair"):
+            if is_plain(self.request.messages):
+                return self.request.messages
+            split = split_merged_summary(
+                self.request.messages, self.request.settings.protect_first_n, self.request.emitted
+            )
+            mended = repair_all(split)
+            self.summaries = self._find_summaries(mended)
+            latest = latest_user_index(mended, self.summaries)
+            if not self.summaries or latest is None or latest > self.summaries[-1]:
+                return mended
+            mended = repair_all(LatestUserTurn(mended, self.summaries).repair(mended))
+            self.summaries = self._find_summaries(mended)
+            return mended
+
+    def _find_summaries(self, messages: list[Message]) -> tuple[int, ...]:
+        return summary_indices(messages, self.request.settings.protect_first_n, self.request.emitted)
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """The tokens of each message, in the counter's units."""
+        repaired = self.repaired
+        with self.timed("count"):
+            return self.request.counter.counts(repaired)
+
+    @cached_property
+    def layout(self) -> ListLayout:
+        """The positions of system prompt, first exchange, latest request and pending calls."""
+        repaired = self.repaired
+        return survey(repaired, self.summaries, self.request.settings.protect_first_n)
+
+    @cached_property
+    def limits(self) -> BoundaryLimits:
+        """The tokens that each part of the result may take."""
+        request, budgets = self.request, self.request.budgets
+        frame = self._frame_tokens()
+        acknowledgement = request.counter.count({"role": "assistant", "content": ACKNOWLEDGEMENT})
+        if request.target_tokens is None:
+            total, tail = self.units(request.limit_tokens), self.units(budgets.tail_tokens)
+            reserve = self._reserve_for_rules(self.units(budgets.summary_cap))
+            more = max(0, sum(self.counts[self.newest_start :]) - tail)
+            return BoundaryLimits(
+                total=max(total, min(total + more, self.units(request.most_tokens))),
+                tail=tail,
+                keep_last=request.settings.protect_last_n,
+                frame=frame + reserve,
+                acknowledgement=acknowledgement,
+                summary=lambda content: (
+                    self.units(budgets.summary_tokens(round(self.tokens(content) * request.writer.budget_factor)))
+                    - reserve
+                ),
+                rules=reserve,
+            )
+        total = self.units(request.target_tokens)
+        fixed = sum(self.counts[: self.layout.system_end]) + frame + acknowledgement + self.exchange.tokens
+        latest = self.layout.latest_user
+        room = max(0, total - fixed - (0 if latest is None else self.counts[latest]))
+        tail = int(room * request.tail_share)
+        newest = sum(self.counts[self.newest_start :])
+        if newest <= room * _NEWEST_SHARE_OF_TARGET:
+            tail = max(tail, newest)
+        return BoundaryLimits(
+            total=total,
+            tail=tail,
+            keep_last=0,
+            frame=frame,
+            acknowledgement=acknowledgement,
+            summary=lambda content: min(content, room - tail),
+            summary_takes_rest=True,
         )
+
+    @cached_property
+    def rules(self) -> StandingRules:
+        """The user's standing rules that are in force at the end of the conversation."""
+        repaired = self.repaired
+        with self.timed("rules"):
+            return standing_rules(repaired, self.summaries)
+
+    def _reserve_for_rules(self, summary: int) -> int:
+        """Return the tokens of a summary's largest budget that are kept free for the standing rules."""
+        block = self.rules.render()
+        return min(self.request.counter.count_text(block), int(summary * _RULES_SHARE)) if block else 0
+
+    @cached_property
+    def exchange(self) -> Pruned:
+        """The first exchange as the head will show it: results cleared, oversized texts shortened."""
+        counter, target, latest = self.request.counter, self.request.target_tokens, self.layout.latest_user
+        if target is not None and latest is not None and latest < self.layout.exchange_end:
+            return Pruned([], [], 0)  # the request is repeated after the summary; a target has no room for it twice
+        allowed = self.request.budgets.tail_tokens if target is None else int(target * _EXCHANGE_SHARE_OF_TARGET)
+        start, stop = self.layout.system_end, self.layout.exchange_end
+        cleared, room = self.clear(start, stop), self.units(allowed)
+        asked = newest_request(self.repaired, self.summaries) if target is None else None
+        spared: set[int] = set()
+        if asked is not None and start <= asked < stop and self.counts[asked] <= self._room_for_request:
+            # Nobody has asked for anything since, so the request in force stays whole, however little is kept.
+            spared, room = {asked - start}, max(room, self.counts[asked])
+        return shorten_texts(cleared, room, counter.count, counter.count_text, spared)
+
+    @property
+    def _room_for_request(self) -> int:
+        """The size up to which the request in force stays whole in the head."""
+        return self.units(int(self.request.limit_tokens * _EXCHANGE_SHARE_OF_TARGET))
+
+    def clear(self, start: int, stop: int, protected: int | None = None) -> Pruned:
+        """Return the messages of a range with all results cleared that stand before the protected part."""
+        until = max(start, min(stop, self.protected_start if protected is None else protected))
+        min_chars, count = self.request.settings.prune_min_chars, self.request.counter.count
+        old = clear_results(self.repaired[start:until], self.counts[start:until], min_chars, count)
+        messages, counts = [*old.messages, *self.repaired[until:stop]], [*old.counts, *self.counts[until:stop]]
+        return Pruned(messages, counts, old.changed)
+
+    @cached_property
+    def protected_start(self) -> int:
+        """The index from which on no result is cleared while there is room."""
+        if self.request.target_tokens is not None:  # a target has no protected count
+            return self.newest_start
+        tail = self.units(self.request.budgets.tail_tokens)
+        return protected_start(self.repaired, self.counts, tail, self.request.settings.protect_last_n)
+
+    @cached_property
+    def newest_start(self) -> int:
+        """The index of the newest group, whose results are never old."""
+        return protected_start(self.repaired, self.counts, 0, 1)
+
+    @property
+    def untouchable(self) -> set[int]:
+        """The messages that are never shortened: the latest request, pending calls, earlier summaries."""
+        latest = self.layout.latest_user
+        pending = range(self.layout.pending_start, len(self.repaired))
+        return {*self.layout.inserted, *pending, *(() if latest is None else (latest,))}
+
+    def _frame_tokens(self) -> int:
+        """Return the tokens that a summary adds besides its own words: prefix and note."""
+        count = self.request.counter.counts
+        system: Sequence[Message] = self.repaired[: self.layout.system_end]
+        note = sum(count(with_note(system))) - sum(count(system))
+        return note + sum(count([summary_message("", "user")])) + 2  # joining texts may add a token or two
+
+    def least_tokens(self) -> int:
+        """Return the smallest size that any compaction of this conversation can have, in the counter's units."""
+        return least_tokens(self.repaired, self.counts, self.layout, self.limits)
+
+    def units(self, tokens: int) -> int:
+        """Convert a provider's tokens to the counter's units."""
+        return int(tokens / self.request.scale + 1e-9)  # so that rounding up and back gives the same number
+
+    def tokens(self, units: int) -> int:
+        """Convert the counter's units to a provider's tokens."""
+        return round(units * self.request.scale)
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Add the time that the ``with`` block takes to a stage."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.stages[stage] = self.stages.get(stage, 0.0) + time.perf_counter() - start
+
+
+def assemble(head: Sequence[Message], summary: str, after: Sequence[Message], rules: str = "") -> list[Message]:
+    """Return the compacted conversation: head, summary with the block of standing rules, and the messages after it."""
+    before_role = head[-1]["role"] if head else ""
+    next_role = after[0]["role"] if after else ""
+    acknowledgement: Message = {"role": "assistant", "content": ACKNOWLEDGEMENT}
+    body: list[Message]
+    if before_role != "user":
+        body = [summary_message(summary, "user", rules), *([acknowledgement] if next_role == "user" else [])]
+    elif next_role == "assistant":
+        body = [acknowledgement, summary_message(summary, "user", rules)]
+    else:
+        body = [summary_message(summary, "assistant", rules)]
+    return [*with_note(head), *body, *after]
+
+
+def summary_message(summary: str, role: str, rules: str = "") -> Message:
+    """Return the message that replaces everything summarized; rules get a text block of their own."""
+    message: Message = {"role": role, "content": f"{SUMMARY_PREFIX}\n\n{summary}"}
+    return with_part_appended(message, rules) if rules else message
+
+
+def with_note(head: Sequence[Message]) -> list[Message]:
+    """Return the head with the compaction note after its system prompt, once."""
+    messages = list(head)
+    prompts = leading_system_count(messages)
+    if prompts and not any(map(has_note, messages[:prompts])):
+        # A block of its own, so that the provider's cache of the prompt before it stays valid.
+        messages[prompts - 1] = with_part_appended(messages[prompts - 1], COMPACTION_NOTE)
+    return messages

@@ -1,8 +1,7 @@
 """The contract between a host and a context engine.
 
-A host asks an engine after every response whether to compact, and hands it the message list when it should. An engine
-takes a list and returns a list; how it remembers, summarizes or retrieves is its own affair. This module knows no
-engine and no host.
+A host asks an engine after every response whether to compact, and hands it the message list if so. An engine takes a
+list and returns a list; how it remembers, summarizes or retrieves is its own affair.
 """
 
 from __future__ import annotations
@@ -14,55 +13,55 @@ from typing import Any, Self
 
 from everlong.model import Message
 
-__all__ = ["ElsewhereMethods"]
+__all__ = ["OptionalHostMethods"]
 
 
-class ElsewhereMethods:
-    """Optional methods of other hosts' engines, none of which has an effect here."""
+class OptionalHostMethods:
+    """Optional methods of other hosts' engines, without effect here."""
 
     emit_automatic_compaction_status: bool = True
 
     def clone_for_agent(self) -> Self:
-        """An engine of its own for one more agent; here every agent has its own from the start."""
+        """Return a separate engine for one more agent; here every agent has its own from the start."""
         return copy.deepcopy(self)
 
     def should_compress_info(self, prompt_tokens: int | None = None) -> tuple[bool, str | None]:
-        """Whether to compact, and what keeps the engine from it."""
+        """Return whether to compact, and the reason why not."""
         return bool(self.should_compress(prompt_tokens)), None  # type: ignore[attr-defined]  # every engine has it
 
     def should_defer_preflight_to_real_usage(self, rough_tokens: int) -> bool:
-        """Whether an estimate is not to be believed."""
+        """Return whether to distrust an estimate and wait for reported usage."""
         del rough_tokens
         return False
 
     def prune_tool_results_only(
         self, messages: list[Message], current_tokens: int | None = None
     ) -> tuple[list[Message], int]:
-        """The messages with old tool results trimmed, and how many were."""
+        """Return the messages with old tool results trimmed, and the number of trimmed ones."""
         del current_tokens
         return messages, 0
 
     def select_context(self, request_messages: list[Message], **facts: Any) -> list[Message] | None:
-        """Another list for one request; None for the usual one."""
+        """Return another list for one request; None for the usual one."""
         del request_messages, facts
         return None
 
     def on_turn_complete(self, messages: list[Message], usage: dict[str, Any] | None = None, **facts: Any) -> None:
-        """A prompt has its answer."""
+        """Take in that a prompt has its answer."""
 
     def pending_compression_operation(self, messages: list[Message]) -> str | None:
-        """What the next compaction would be, where that is known."""
+        """Return the kind of the next compaction, if it is known."""
         del messages
         return None
 
     def get_automatic_compaction_status_message(self, *, phase: str, default_message: str, **facts: Any) -> str | None:
-        """What is said of a compaction."""
+        """Return the message that tells the user of a compaction; None for none."""
         del phase, facts
         return default_message if self.emit_automatic_compaction_status else None
 
 
-class ContextEngine(ElsewhereMethods, ABC):
-    """Base of all context engines; a host may read the attributes below at any time."""
+class ContextEngine(OptionalHostMethods, ABC):
+    """The base of all context engines; a host may read the attributes below at any time."""
 
     last_prompt_tokens: int = 0
     last_completion_tokens: int = 0
@@ -85,7 +84,7 @@ class ContextEngine(ElsewhereMethods, ABC):
 
     @abstractmethod
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
-        """Whether the conversation should be compacted now; by default judged by the last reported usage."""
+        """Return whether to compact now, by the given tokens or else by the last reported usage."""
 
     @abstractmethod
     def compress(
@@ -94,13 +93,13 @@ class ContextEngine(ElsewhereMethods, ABC):
         current_tokens: int | None = None,
         focus_topic: str | None = None,
     ) -> list[Message]:
-        """A shorter list that is a valid message sequence; the input is left as it was."""
+        """Return a shorter list that is a valid message sequence; the input is not changed."""
 
     def on_session_start(self, session_id: str, **kwargs: Any) -> None:
-        """A conversation begins or goes on under a new session id."""
+        """Take in that a conversation begins or goes on under a new session id."""
 
     def on_session_end(self, session_id: str, messages: list[Message]) -> None:
-        """A conversation has really ended: exit, reset or expiry, never a single turn."""
+        """Take in that a conversation has ended by exit, reset or expiry; a single turn does not end one."""
 
     def on_session_reset(self) -> None:
         """Forget the counters of the conversation so far."""
@@ -118,13 +117,13 @@ class ContextEngine(ElsewhereMethods, ABC):
         provider: str = "",
         **kwargs: Any,
     ) -> None:
-        """The conversation goes on with another model; recompute what depends on its window."""
+        """Switch to another model and recompute all figures that depend on its window."""
         del model, base_url, api_key, provider, kwargs
         self.context_length = context_length
         self.threshold_tokens = int(context_length * self.threshold_percent)
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
-        """Tools that the engine offers to the agent."""
+        """Return the tools that the engine offers to the agent."""
         return []
 
     def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
@@ -133,17 +132,17 @@ class ContextEngine(ElsewhereMethods, ABC):
         return json.dumps({"error": f"Unknown tool: {name}"})
 
     def should_compress_preflight(self, messages: list[Message]) -> bool:
-        """Whether a request about to be sent is already too large, by a cheap estimate."""
+        """Return whether a request about to be sent is already too large, by a cheap estimate."""
         del messages
         return False
 
     def has_content_to_compress(self, messages: list[Message]) -> bool:
-        """Whether a compaction would have anything to do."""
+        """Return whether a compaction would have anything to do."""
         del messages
         return True
 
     def get_status(self) -> dict[str, Any]:
-        """The token and threshold figures, for display."""
+        """Return the token and threshold figures for display."""
         used = self.last_prompt_tokens
         return {
             "engine": self.name,

@@ -1,7 +1,7 @@
-"""The fixed texts that compaction puts into a conversation, and how to recognise them.
+"""The fixed texts that compaction inserts into a conversation, and the functions that recognize them.
 
-These are part of the contract with models and other hosts: a summary written by an older version, or by the system
-this one replaces, is found again by its first words. This module knows nothing of tokens or planning.
+These texts are a contract with models and other hosts: a summary of an older version, or of the system that this one
+replaces, is recognized by its first words.
 """
 
 from __future__ import annotations
@@ -35,14 +35,12 @@ __all__ = [
     "rules_block",
     "summary_body",
 ]
-
 COMPACTION_NOTE = (
     "[Note: Some earlier conversation turns have been compacted into a handoff summary to preserve context space. "
     "The current session state may still reflect earlier work, so build on that summary and state rather than "
     "re-doing work.]"
 )
-"""Stands after the system prompt, as a text block of its own, from the first compaction on."""
-
+"""The note after the system prompt, in a text block of its own, from the first compaction on."""
 SUMMARY_PREFIX = (
     "[CONTEXT COMPACTION — REFERENCE ONLY] Earlier turns were compacted into the summary below. This is a handoff "
     "from a previous context window — treat it as background reference, NOT as active instructions. Do NOT answer "
@@ -51,28 +49,26 @@ SUMMARY_PREFIX = (
     "described here — avoid repeating it:"
 )
 """The first words of every summary message; a blank line and the summary follow."""
-
 MISSING_RESULT = "[No result: the call was interrupted, or its output is no longer part of this conversation]"
-"""Answers a call whose result is gone, because every call must have one."""
-
+"""The result of a call whose own result is gone, because every call must have one."""
 ACKNOWLEDGEMENT = "Understood. I have read the summary and continue from there."
-"""Stands between a summary and a user message, so that roles alternate."""
-
+"""The assistant message between a summary and a user message, so that roles alternate."""
 RULES_HEADING = "Standing rules of the user, in force:"
-"""The first line of the block that follows a summary: unlike the summary, it is to be obeyed."""
-
+"""The first line of the block after a summary; unlike the summary, the block is to be obeyed."""
 _RULES_LINE = re.compile(
     r'- ".*" \((?:project instructions, )?turn \d+\)|- no longer in force: ".*"|- older rules, by id: rule-.*'
     r"|\(The user's own words; \d+ turns? so far\.\)"
 )
-
 _NOTE_START = "[Note: Some earlier conversation turns"
+LONGEST_HEAD = 8
+"""The number of messages after the system prompt that are searched for a summary, unless more are protected."""
+_NOTHING_EMITTED: frozenset[str] = frozenset()
 
 
 def is_summary(message: Message) -> bool:
-    """Whether a message reads as a summary of this version or an older one; anybody could have written it.
+    """Return whether a message reads like a summary of this version or an older one; anybody could have written it.
 
-    Whether it is one that a compaction put in depends on where it stands: see `everlong.context.literals`.
+    `summary_indices` tells whether a compaction put it there.
     """
     content = message.get("content")
     text = content if isinstance(content, str) else text_of(message)
@@ -80,40 +76,27 @@ def is_summary(message: Message) -> bool:
 
 
 def begins_summary(text: str) -> bool:
-    """Whether a text begins with the words of a summary."""
+    """Return whether a text begins with the words of a summary."""
     return text.startswith(SUMMARY_STARTS)
 
 
 def is_acknowledgement(message: Message) -> bool:
-    """Whether a message is the one that we put between a summary and a user message."""
+    """Return whether a message is the acknowledgement between a summary and a user message."""
     return message.get("role") == "assistant" and message.get("content") == ACKNOWLEDGEMENT
 
 
-def rules_block(text: str) -> str:
-    """The block of standing rules in the text of a summary message; empty where there is none."""
-    found = _rules_span(text)
-    return text[slice(*found)] if found else ""
+def has_note(message: Message) -> bool:
+    """Return whether a system message already carries the note of the first compaction."""
+    return COMPACTION_NOTE in text_of(message)
 
 
-def without_rules(text: str) -> str:
-    """A text without its block of standing rules."""
-    found = _rules_span(text)
-    return f"{text[: found[0]].rstrip()}{text[found[1] :]}" if found else text
-
-
-def _rules_span(text: str) -> tuple[int, int] | None:
-    """Where the block begins and ends; some hosts join the blocks of a message without a line break between them."""
-    start = text.rfind(f"{RULES_HEADING}\n- ")
-    if start < 0:
-        return None
-    end = start + len(RULES_HEADING)
-    while line := _RULES_LINE.match(text, end + 1):
-        end = line.end()
-    return start, end
+def has_any_note(message: Message) -> bool:
+    """Return whether a system message carries the note of a compaction, in our words or those of an older host."""
+    return _NOTE_START in text_of(message)
 
 
 def summary_body(message: Message) -> str:
-    """The summary itself, without the words that introduce it and the rules that follow it."""
+    """Return the summary itself, without its introduction and the rules after it."""
     text = without_rules(text_of(message))
     if text.startswith(SUMMARY_PREFIX):
         return text[len(SUMMARY_PREFIX) :].strip()
@@ -126,23 +109,31 @@ def summary_body(message: Message) -> str:
     return text.strip()
 
 
-def has_note(message: Message) -> bool:
-    """Whether a system message already carries the note of the first compaction."""
-    return COMPACTION_NOTE in text_of(message)
+def rules_block(text: str) -> str:
+    """Return the block of standing rules in the text of a summary message; empty if there is none."""
+    found = _rules_span(text)
+    return text[slice(*found)] if found else ""
 
 
-def has_any_note(message: Message) -> bool:
-    """Whether a system message carries the note of a compaction, in our words or those of an older host."""
-    return _NOTE_START in text_of(message)
+def without_rules(text: str) -> str:
+    """Return a text without its block of standing rules."""
+    found = _rules_span(text)
+    return f"{text[: found[0]].rstrip()}{text[found[1] :]}" if found else text
 
 
-LONGEST_HEAD = 8
-"""So many messages are looked at behind the system prompt, more where more are protected."""
-_NOTHING_EMITTED: frozenset[str] = frozenset()
+def _rules_span(text: str) -> tuple[int, int] | None:
+    """Return the start and end of the block; some hosts join the blocks of a message without a line break."""
+    start = text.rfind(f"{RULES_HEADING}\n- ")
+    if start < 0:
+        return None
+    end = start + len(RULES_HEADING)
+    while line := _RULES_LINE.match(text, end + 1):
+        end = line.end()
+    return start, end
 
 
 def digest_of(message: Message) -> str:
-    """By which an engine remembers a summary that it put out."""
+    """Return the digest by which an engine remembers its own summary."""
     return hashlib.sha256(text_of(message).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -151,7 +142,7 @@ def summary_indices(
     protect_first_n: int = 0,
     emitted: Collection[str] = _NOTHING_EMITTED,
 ) -> tuple[int, ...]:
-    """Where the summary of an earlier compaction stands: one place, or none."""
+    """Return the index of an earlier compaction's summary, as a tuple of one or none."""
     start = leading_system_count(messages)
     for index in range(start, min(len(messages), _furthest(messages, start, protect_first_n) + 1)):
         if is_summary(messages[index]) and _is_witnessed(messages, start, index, emitted):
@@ -160,7 +151,7 @@ def summary_indices(
 
 
 def _furthest(messages: Sequence[Message], start: int, protect_first_n: int) -> int:
-    """The last place at which a head can have ended."""
+    """Return the last index at which a head can have ended."""
     end = min(len(messages), start + max(LONGEST_HEAD, protect_first_n))
     # As when a head is planned: an exchange has an answer, and a call has its results.
     while start < end < len(messages) and messages[end - 1]["role"] == "user":
@@ -181,27 +172,27 @@ def _is_witnessed(messages: Sequence[Message], start: int, index: int, emitted: 
 
 
 def _parts_users(messages: Sequence[Message], place: int) -> bool:
-    """Whether our acknowledgement stands there, with a user message on either side, as only we put it."""
+    """Return whether our acknowledgement stands at a place between two user messages, as only we put it."""
     if not 0 < place < len(messages) - 1 or not is_acknowledgement(messages[place]):
         return False
     return bool(messages[place - 1]["role"] == messages[place + 1]["role"] == "user")
 
 
 def _is_one_exchange(messages: Sequence[Message]) -> bool:
-    """Whether these are a request, its answer, and the results of the answer's calls."""
+    """Return whether these are a request, its answer, and the results of the answer's calls."""
     roles = [message["role"] for message in messages]
     asked = next((place for place, role in enumerate(roles) if role != "user"), len(roles))
     return 0 < asked < len(roles) and roles[asked] == "assistant" and set(roles[asked + 1 :]) <= {"tool", "function"}
 
 
-def parted(
+def split_merged_summary(
     messages: list[Message],
     protect_first_n: int = 0,
     emitted: Collection[str] = _NOTHING_EMITTED,
 ) -> list[Message]:
-    """The list with a summary that some host merged with its neighbours as a message of its own again.
+    """Return the list with a summary, which some host merged with its neighbours, as a message of its own again.
 
-    The very same list where there is none; the parts keep their order, and role order is the next rule's business.
+    The very same list if there is none. The parts keep their order; the invariants then mend the order of roles.
     """
     start = leading_system_count(messages)
     for index in range(start, min(len(messages), _furthest(messages, start, protect_first_n) + 1)):

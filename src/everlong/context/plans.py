@@ -1,9 +1,9 @@
-"""The plan or todo list of an agent, with the state of each item, as the agent wrote it last.
+"""The plan or todo list of an agent, with the state of each item, as the agent last wrote it.
 
-Recognises a list by its shape rather than by the name of its tool, so that TodoWrite, update_plan, update_todo,
-todowrite, manage_todo_list and their kin are read alike: whole lists, lists that are merged by id, single items that
-are added, changed or ticked off, checklists of Markdown in an argument (Cline's ``task_progress``), and, where there is
-no such tool, checklists in what the agent says. A call that failed or was refused changes nothing.
+A list is recognized by its shape rather than by its tool's name, so that TodoWrite, update_plan, manage_todo_list and
+similar tools are read alike: whole lists, lists merged by id, single items that are added, changed or ticked off,
+Markdown checklists in an argument (Cline's ``task_progress``) and, without such a tool, checklists in the agent's
+messages. A call that failed or was refused changes nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _UPDATES = re.compile(
 )
 _REMOVED = frozenset({"deleted", "removed", "remove", "delete"})
 _LEAST_SAID = 2
-"""A checklist that an agent says has at least so many items."""
+"""The least items that a checklist in a message has."""
 
 
 class PlanItem(NamedTuple):
@@ -63,7 +63,7 @@ def render_item(item: PlanItem) -> str:
 
 
 def checklist(text: str) -> list[PlanItem]:
-    """Return the items of a Markdown checklist; other lines and fenced code are passed over."""
+    """Return the items of a Markdown checklist, without other lines and fenced code."""
     found: list[PlanItem] = []
     fenced = False
     for line in text.splitlines():
@@ -76,7 +76,7 @@ def checklist(text: str) -> list[PlanItem]:
 
 
 def read_plan(messages: Sequence[Message], steps: Sequence[Step], carried: Iterable[PlanItem] = ()) -> list[PlanItem]:
-    """Return the plan as it was last written; ``carried`` is the one that held before these messages."""
+    """Return the plan as it was last written; ``carried`` is the plan before these messages."""
     plan = _Plan(list(carried))
     for step in steps:
         if _may_plan(step) and step.verdict != "failed" and not step.was_stopped:
@@ -86,7 +86,7 @@ def read_plan(messages: Sequence[Message], steps: Sequence[Step], carried: Itera
         return said or plan.items
     said = _last_said(messages)
     is_under_way = bool(steps) or any(item.state != "pending" for item in said)
-    return said if is_under_way else []  # in a talk, a list of which nothing is done is advice
+    return said if is_under_way else []  # in a plain chat, a list with nothing done is advice
 
 
 def _last_said(messages: Sequence[Message]) -> list[PlanItem]:
@@ -101,7 +101,7 @@ def _last_said(messages: Sequence[Message]) -> list[PlanItem]:
 
 @dataclass
 class _Plan:
-    """A plan while its calls are read in order."""
+    """The plan so far, while the calls are read in order."""
 
     items: list[PlanItem]
     is_kept_by_tool: bool = field(default=False)
@@ -110,7 +110,7 @@ class _Plan:
         """Apply one call."""
         name, arguments = step.call.name, step.arguments
         for key, value in arguments.items():
-            listed = _listed(value, key, name)
+            listed = _todo_entries(value, key, name)
             if listed is not None:
                 self.is_kept_by_tool = True
                 self._merge(listed) if arguments.get("merge") is True else self._replace(listed)
@@ -135,8 +135,8 @@ class _Plan:
         action = str(arguments.get("action") or arguments.get("operation") or arguments.get("command") or "").lower()
         text, identity = _text(arguments), _id(arguments)
         shown = checklist(result)
-        if action and shown:  # the tool shows the whole list, which is surer than what the call adds up to
-            self.is_kept_by_tool, self.items = True, [_numbered(item) for item in shown]
+        if action and shown:  # the list that the tool shows is more reliable than the call
+            self.is_kept_by_tool, self.items = True, [_with_number(item) for item in shown]
         elif action == "clear":
             self.is_kept_by_tool, self.items = True, []
         elif _ADDING.match(action) or (not action and _CREATES.search(step.call.name)):
@@ -178,14 +178,14 @@ class _Plan:
 
 
 def _may_plan(step: Step) -> bool:
-    """Whether a call is worth a closer look; most are not, and are told by a glance at their words."""
+    """Return whether a call may change a plan; a quick look rules out most calls."""
     return bool(_PLANNING.search(step.call.name)) or (
         "task_progress" in step.call.arguments and "task_progress" in step.arguments
     )
 
 
-def _listed(value: Any, key: str, name: str) -> list[dict[str, Any]] | None:
-    """The entries of a value that is a list of things to do; None where it is something else."""
+def _todo_entries(value: Any, key: str, name: str) -> list[dict[str, Any]] | None:
+    """Return the entries of a todo list; None if a value is something else."""
     if isinstance(value, str):
         if value.lstrip().startswith("["):
             try:
@@ -209,8 +209,8 @@ def _item(entry: dict[str, Any]) -> PlanItem | None:
     return PlanItem(text, _state(entry) or "pending", _id(entry)) if text else None
 
 
-def _numbered(item: PlanItem) -> PlanItem:
-    """An item of a shown list, whose number stands before its words."""
+def _with_number(item: PlanItem) -> PlanItem:
+    """Return an item of a shown list with the number before its words as its id."""
     number = re.match(r"#?(\w{1,12})[:.)] (?=\S)", item.text)
     return PlanItem(item.text[number.end() :], item.state, number[1]) if number else item
 

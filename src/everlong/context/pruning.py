@@ -1,6 +1,6 @@
-"""First stage: old tool results are cleared and an oversized first exchange is shortened, without any model.
+"""The pruning of messages without a model: clearing old tool results, shortening results and texts.
 
-Works on lists that satisfy the invariants and returns new lists; which range is old is decided by the boundary stage.
+Takes lists that satisfy the invariants and returns new ones. The caller decides which range is old.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from everlong.model import Message, parts_of, text_of, with_content
 MessageCount = Callable[[Message], int]
 
 SHORTEST_RESULT = 12
-"""Tokens that a result which must shrink keeps at least: enough for the words that say it was cleared."""
+"""The least tokens of a shortened result: enough for the words that say it was cleared."""
 SHORTEST_TEXT = 48
-"""Tokens that people's and models' own words keep at least."""
+"""The least tokens of a person's or a model's shortened text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """Messages with their token counts, and how many of them were changed."""
+    """Messages with their token counts, and the number of changed ones."""
 
     messages: list[Message]
     counts: list[int]
@@ -35,7 +35,7 @@ class Pruned:
 
 
 def clear_results(messages: Sequence[Message], counts: Sequence[int], min_chars: int, count: MessageCount) -> Pruned:
-    """The messages with every tool result of more than ``min_chars`` characters replaced by a fixed text."""
+    """Replace every tool result of more than ``min_chars`` characters by a fixed text."""
     kept, sizes, changed = list(messages), list(counts), 0
     for index, message in enumerate(kept):
         if message["role"] != "tool" or not _is_long(message, min_chars):
@@ -52,25 +52,25 @@ def _is_long(message: Message, min_chars: int) -> bool:
     content = message.get("content")
     if isinstance(content, str):
         return len(content) > min_chars
-    # A picture or a file in a result costs as much as a long text.
+    # An image or a file in a result costs as much as a long text.
     return len(text_of(message)) > min_chars or any("text" not in part for part in parts_of(message))
 
 
 def shorten_texts(
     pruned: Pruned, max_tokens: int, count: MessageCount, count_text: TextCount, spared: Set[int] = frozenset()
 ) -> Pruned:
-    """Messages with their longest texts shortened until all fit, as far as texts can be; some may be spared."""
+    """Shorten the longest texts until the messages fit, as far as possible; ``spared`` indices stay whole."""
     work = _Shortening(pruned, max_tokens, count, count_text)
     for index in sorted(range(len(work.messages)), key=lambda place: -work.counts[place]):
         if work.over <= 0:
             break
         if index not in spared:
             work.shorten(index, max(SHORTEST_TEXT, work.text_tokens(index) - work.over))
-    return work.done()
+    return work.result()
 
 
 def shorten_results(pruned: Pruned, max_tokens: int, count: MessageCount, count_text: TextCount) -> Pruned:
-    """Messages that are too large together, with their largest tool results shortened until they fit."""
+    """Shorten the largest tool results until the messages fit, as far as possible."""
     work = _Shortening(pruned, max_tokens, count, count_text)
     if work.over <= 0:
         return pruned
@@ -85,11 +85,11 @@ def shorten_results(pruned: Pruned, max_tokens: int, count: MessageCount, count_
         left -= work.counts[index]
         frame = max(0, work.counts[index] - work.text_tokens(index))
         work.shorten(index, max(SHORTEST_RESULT, share - frame))
-    return work.done()
+    return work.result()
 
 
 class _Shortening:
-    """Messages that are being shortened, and by how much they are still over."""
+    """Messages that are being shortened, and the tokens that they are still over the limit."""
 
     def __init__(self, pruned: Pruned, max_tokens: int, count: MessageCount, count_text: TextCount) -> None:
         self.messages, self.counts, self._changed = list(pruned.messages), list(pruned.counts), pruned.changed
@@ -98,11 +98,11 @@ class _Shortening:
         self._count_text = count_text
 
     def text_tokens(self, index: int) -> int:
-        """The tokens of a message's own words."""
+        """Count the tokens of a message's text."""
         return self._count_text(text_of(self.messages[index]))
 
     def shorten(self, index: int, room: int) -> None:
-        """Give a message's words so much room, if that makes it smaller."""
+        """Shorten a message's text to ``room`` tokens, if that makes the message smaller."""
         shortened = shorten_message(self.messages[index], room, self._count_text)
         saved = self.counts[index] - self._count(shortened)
         if saved > 0:
@@ -111,14 +111,14 @@ class _Shortening:
             self.messages[index] = shortened
             self._changed += 1
 
-    def done(self) -> Pruned:
-        """What has become of the messages."""
+    def result(self) -> Pruned:
+        """Return the messages as they are now."""
         return Pruned(self.messages, self.counts, self._changed)
 
 
 def least_tail_tokens(messages: Sequence[Message], counts: Sequence[int]) -> int:
-    """What a tail costs when every tool result in it is as short as it gets."""
-    frame = 40  # the message around a shortened text: ids, name, the mark of what was left out
+    """Return the size of a tail whose tool results are all as short as possible."""
+    frame = 40  # the message around a shortened text: ids, name, the mark of the gap
     return sum(
         min(tokens, SHORTEST_RESULT + frame) if message["role"] == "tool" else tokens
         for message, tokens in zip(messages, counts, strict=True)

@@ -1,4 +1,4 @@
-"""What a compaction did, as a value: for the person who watches, for the history, for tests."""
+"""The report of a compaction, as a value for people, for the history and for tests."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ Outcome = Literal["summarized", "cleared", "unchanged"]
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """How good a compaction is, from 0 to 1, with the parts that the score is made of."""
+    """The quality of a compaction: a score from 0 to 1, with the figures behind it."""
 
     score: float
     entities_kept: float
-    """The share of names, paths, numbers and ids of the summarized turns (weighted by use) that still stand."""
+    """The share of the summarized turns' names, paths, numbers and ids (weighted by use) that the result has."""
     invented: tuple[str, ...]
-    """Names, paths, numbers and ids that the summarizer made up: nowhere in its source, and cut out."""
+    """Names, paths, numbers and ids that the summarizer made up; they were cut out."""
     sections: tuple[str, ...]
-    """The summary's headings that have content."""
+    """The summary's headings with content."""
     latest_request_intact: bool
     newest_request_restated: bool = True
-    """Whether the summary names the newest request as such; the request itself stands after it."""
+    """True if the summary names the newest request as such; the request itself comes after it."""
     sampled: bool = False
-    """Whether a large source was measured on a sample of its turns."""
+    """True if a large source was measured on a sample of its turns."""
     problems: tuple[str, ...] = ()
-    """What was wrong with the summarizer's own text, before it was mended, filled up or replaced."""
+    """The problems of the summarizer's own text, before it was mended, completed or replaced."""
     faults: tuple[str, ...] = ()
-    """What the checks found in the finished summary, each with the name of its check; see `everlong.context.checks`."""
+    """The faults of the finished summary, each with the name of its check; see `everlong.context.checks`."""
     extract_score: float | None = None
-    """What the built-in summary alone would have scored; None where no other summarizer was asked."""
+    """The score of the built-in summary alone; None if no other summarizer was asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """Where the parts were cut, as indices of the repaired input."""
+    """The cuts between the parts, as indices of the repaired input."""
 
     head_end: int
     tail_start: int
     covered: tuple[int, int]
-    """The range of messages that the summary stands for."""
+    """The range of messages that the summary replaces."""
 
 
 @dataclass(frozen=True, slots=True)
 class SummarizerInput:
-    """What the summarizer was given."""
+    """The size of the summarizer's task."""
 
     messages: int
     tokens: int
@@ -66,7 +66,7 @@ class CompactionReport:
     tokens_before: int
     tokens_after: int
     reported_tokens: int | None
-    """What the provider reported for the conversation before, where the host passed it on."""
+    """The provider's count of the conversation before, if the host passed it on."""
     messages_before: int
     messages_after: int
     results_cleared: int
@@ -78,33 +78,33 @@ class CompactionReport:
     summarizer_input: SummarizerInput | None = None
     summary_tokens: int = 0
     fallback_reason: str | None = None
-    """Why the extractive summary took the place of the chosen summarizer's; None where it did not."""
+    """The reason why the extractive summary replaced the chosen summarizer's; None if it did not."""
     quality: Quality | None = None
     rules: int = 0
-    """Standing rules of the user in the block after the summary, word for word."""
+    """The number of the user's standing rules in the block after the summary."""
     rules_tokens: int = 0
-    """What that block takes of the summary's budget."""
+    """The size of that block."""
     rules_by_id: int = 0
-    """Rules in force that had no room there; their ids stand in their place."""
+    """The number of rules in force that only fit there as ids."""
     strategy: str | None = None
-    """What is done differently because two summaries in a row were poor; None where nothing is."""
+    """The change that two poor summaries in a row led to; None if there is none."""
     repaired: bool = False
-    """Whether the input broke the message protocol and was mended."""
+    """True if the input broke the message protocol and was mended."""
     stages: dict[str, float] = field(default_factory=dict)
     """Seconds spent in each stage."""
 
     @property
     def tokens_saved(self) -> int:
-        """How many tokens the conversation lost."""
+        """The tokens that the conversation lost."""
         return self.tokens_before - self.tokens_after
 
     @property
     def saved_share(self) -> float:
-        """The saved tokens as a share of what was there before."""
+        """The saved tokens as a share of the tokens before."""
         return self.tokens_saved / self.tokens_before if self.tokens_before else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON-ready data."""
+        """Return the report as JSON-ready data."""
         return {**asdict(self), "tokens_saved": self.tokens_saved, "saved_share": round(self.saved_share, 4)}
 
 
@@ -112,7 +112,7 @@ Fate = Literal["kept", "cleared", "noted", "repeated", "summarized", "added"]
 
 
 class MessageChange(NamedTuple):
-    """A message and what became of it; ``source`` is its place before, None for an added one."""
+    """A message and its fate; ``source`` is its index before, None for an added one."""
 
     fate: Fate
     message: Message
@@ -120,7 +120,7 @@ class MessageChange(NamedTuple):
 
 
 def changes(before: Sequence[Message], after: Sequence[Message]) -> list[MessageChange]:
-    """Every message of both lists once: the old ones in their order, the new ones where they were put in."""
+    """Return every message of both lists once: the old ones in their order, the new ones at their places."""
     partners = _partners(before, after)
     placed: list[MessageChange] = []
     cursor = 0
@@ -146,7 +146,7 @@ def _fate(old: Message, new: Message) -> Fate:
 
 
 def _partners(before: Sequence[Message], after: Sequence[Message]) -> list[int | None]:
-    """For each message after, the place of the one before that it came from."""
+    """Return for each message after the index of the one before that it came from."""
     by_object = {id(message): place for place, message in enumerate(before)}
     by_call: defaultdict[tuple[object, object], deque[int]] = defaultdict(deque)
     unclaimed = set(range(len(before)))
@@ -166,7 +166,7 @@ def _partners(before: Sequence[Message], after: Sequence[Message]) -> list[int |
 
 
 def _could_be(old: Message, new: Message) -> bool:
-    """Whether a changed message may be this old one: results by their id, others if they begin alike."""
+    """Return whether a changed message may be this old one: results by their id, others if they begin alike."""
     if old["role"] == "tool":
         return True
     return bool(text_of(old)) and text_of(new).startswith(text_of(old)[:40])

@@ -1,8 +1,8 @@
-"""The steps of an agent: each tool call with its result, what it ran, which files it changed, and how it came out.
+"""The steps of an agent: each tool call with its result, its program, its file changes and its outcome.
 
-Read from the messages alone, without a model. A shell command is taken apart as far as its syntax tells: which program
-ran on what, which files it writes, removes or restores. Whether a step failed is told by its exit code where there is
-one, else by lines that only errors have; what is quoted of an error is the result's own lines.
+Read from the messages alone, without a model. A shell command is parsed far enough to find the program, its target and
+the files that it writes, removes or restores. A step failed if its exit code says so or, without one, if its result
+has lines that only errors have; those lines are quoted as they are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
     "written_by",
 ]
 
-Verdict = Literal["failed", "succeeded", "unknown"]
+StepVerdict = Literal["failed", "succeeded", "unknown"]
 ChangeKind = Literal["created", "edited", "read", "dropped"]
 
 _COMMAND_KEYS = ("command", "cmd", "script", "bash_command")
@@ -53,7 +53,7 @@ _STOPPED = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _STOPPING_WORDS = ("want to", "rejected", "denied", "declined", "cancel", "aborted", "interrupted")
-"""One of these stands in each of those phrases."""
+"""Plain words, one of which each phrase of `_STOPPED` has."""
 _TIMED_OUT = re.compile(r"^.{0,200}\btimed out (?:and|after)\b.{0,200}$", re.MULTILINE)
 _TOOL_ERROR = re.compile(
     r"\s*(?:<tool_use_error>|<error>|unsupported call\b|(?:unknown|no such|invalid) tool\b"
@@ -83,112 +83,25 @@ _TELLS_MOST = re.compile(
 _CLEAN_COUNT = re.compile(r"\b0 (?:failed|errors?)\b", re.IGNORECASE)
 
 _LOOKING = frozenset(
-    [
-        "ls",
-        "cat",
-        "head",
-        "tail",
-        "grep",
-        "egrep",
-        "rg",
-        "ag",
-        "find",
-        "fd",
-        "pwd",
-        "wc",
-        "nl",
-        "less",
-        "more",
-        "stat",
-        "tree",
-        "awk",
-        "jq",
-        "which",
-        "type",
-        "file",
-        "env",
-        "printenv",
-        "echo",
-        "printf",
-        "whoami",
-        "date",
-        "ps",
-        "top",
-        "df",
-        "du",
-        "diff",
-        "cmp",
-        "sort",
-        "uniq",
-        "basename",
-        "dirname",
-        "realpath",
-        "readlink",
-        "test",
-        "[",
-        "true",
-        "man",
-        "help",
-    ]
+    """
+    ls cat head tail grep egrep rg ag find fd pwd wc nl less more stat tree awk jq which type file env
+    printenv echo printf whoami date ps top df du diff cmp sort uniq basename dirname realpath readlink test
+    [ true man help
+    """.split()  # noqa: SIM905 - words, as one reads them
 )
 _GIT_LOOKING = frozenset(
     ["status", "log", "diff", "show", "blame", "branch", "remote", "rev-parse", "ls-files", "grep", "describe"]
 )
 _SETTING_UP = frozenset(
-    [
-        "mkdir",
-        "touch",
-        "rm",
-        "mv",
-        "cp",
-        "chmod",
-        "chown",
-        "export",
-        "source",
-        ".",
-        "set",
-        "unset",
-        "sleep",
-        "ln",
-        "pushd",
-        "popd",
-        "cd",
-        "kill",
-    ]
+    """
+    mkdir touch rm mv cp chmod chown export source . set unset sleep ln pushd popd cd kill
+    """.split()  # noqa: SIM905 - words, as one reads them
 )
 _WITH_SUBCOMMAND = frozenset(
-    [
-        "npm",
-        "pnpm",
-        "yarn",
-        "bun",
-        "cargo",
-        "go",
-        "git",
-        "docker",
-        "make",
-        "kubectl",
-        "gh",
-        "pip",
-        "uv",
-        "poetry",
-        "mvn",
-        "gradle",
-        "dotnet",
-        "tox",
-        "nox",
-        "rake",
-        "bundle",
-        "terraform",
-        "helm",
-        "systemctl",
-        "brew",
-        "apt",
-        "apt-get",
-        "conda",
-        "hatch",
-        "just",
-    ]
+    """
+    npm pnpm yarn bun cargo go git docker make kubectl gh pip uv poetry mvn gradle dotnet tox nox rake
+    bundle terraform helm systemctl brew apt apt-get conda hatch just
+    """.split()  # noqa: SIM905 - words, as one reads them
 )
 _WRAPPERS = frozenset(
     ["sudo", "time", "nohup", "nice", "env", "xvfb-run", "npx", "bunx", "pnpx", "stdbuf", "command", "exec"]
@@ -216,16 +129,16 @@ _VERSION = re.compile(r"(?:[_-]?v?\d+|[_-](?:new|final|fixed|debug|again|simple|
 
 
 class FileChange(NamedTuple):
-    """What a step did to a file."""
+    """A step's change to a file."""
 
     kind: ChangeKind
     path: str
     place: str = ""
-    """Where in the file: lines, or the first words of what was put in."""
+    """The place in the file: lines, or the first words of the new text."""
 
 
 class CommandRun(NamedTuple):
-    """What a shell command comes down to: one program on one target, in one folder."""
+    """The essence of a shell command: one program on one target, in one folder."""
 
     program: str
     target: str = ""
@@ -233,7 +146,7 @@ class CommandRun(NamedTuple):
     words: frozenset[str] = frozenset()
 
     def covers(self, other: CommandRun) -> bool:
-        """Return whether this run tells about the same thing as another one."""
+        """Return whether this run is about the same thing as another one."""
         if self.program != other.program or (self.folder and other.folder and self.folder != other.folder):
             return False
         return not (self.target and other.target) or _stem(self.target) == _stem(other.target)
@@ -241,7 +154,7 @@ class CommandRun(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """One tool call, and its result where there is one."""
+    """One tool call, with its result if there is one."""
 
     at: int
     call: ToolCall
@@ -250,7 +163,7 @@ class Step:
 
     @cached_property
     def arguments(self) -> dict[str, Any]:
-        """What the call was given; read when it is asked for, as most steps are long past."""
+        """The arguments of the call, parsed on demand because few steps need them."""
         return _arguments(self.call.arguments)
 
     @cached_property
@@ -266,7 +179,7 @@ class Step:
 
     @cached_property
     def title(self) -> str:
-        """One line that names the call."""
+        """The call in one line."""
         if self.command:
             return beginning(_without_heredocs(self.command)[0].replace("\n", " "), _TITLE_LENGTH).replace("`", "'")
         if self.path:
@@ -276,18 +189,18 @@ class Step:
 
     @cached_property
     def path(self) -> str:
-        """The one file that the call names; empty where it names none."""
+        """The file that the call names; empty if it names none."""
         found = (self.arguments.get(key) for key in _PATH_KEYS)
         return next((value.strip() for value in found if isinstance(value, str) and value.strip()), "")
 
     @cached_property
     def ran(self) -> CommandRun | None:
-        """What the command comes down to; None for other tools."""
+        """The essence of the command; None for other tools."""
         return ran_by(self.command) if self.command else None
 
     @cached_property
     def only_looks(self) -> bool:
-        """True where the call reads and changes nothing."""
+        """True if the call only reads."""
         if self.ran is not None:
             return looks_only(self.ran)
         if any(change.kind != "read" for change in self.changes):
@@ -296,7 +209,7 @@ class Step:
 
     @cached_property
     def was_stopped(self) -> bool:
-        """True where a person kept the call from being carried out, or broke it off."""
+        """True if a person refused or stopped the call."""
         if self.result is None:
             return False
         ends = _ends(self.result)
@@ -304,29 +217,29 @@ class Step:
         return any(word in lowered for word in _STOPPING_WORDS) and _STOPPED.search(ends) is not None
 
     @cached_property
-    def _judged(self) -> tuple[Verdict, tuple[str, ...]]:
+    def _verdict_and_lines(self) -> tuple[StepVerdict, tuple[str, ...]]:
         if self.result is None or self.was_stopped or self.result.strip() == CLEARED_RESULT:
             return "unknown", ()
-        return _verdict(self, _ends(self.result))
+        return _judge(self, _ends(self.result))
 
     @property
-    def verdict(self) -> Verdict:
-        """How the call came out, as far as its result tells."""
-        return self._judged[0]
+    def verdict(self) -> StepVerdict:
+        """The outcome of the call, as far as its result tells."""
+        return self._verdict_and_lines[0]
 
     @property
     def error_lines(self) -> tuple[str, ...]:
-        """The result's own lines that say what went wrong; empty where nothing did."""
-        return self._judged[1]
+        """The result's own lines on the failure; empty if there was none."""
+        return self._verdict_and_lines[1]
 
     @cached_property
     def changes(self) -> tuple[FileChange, ...]:
-        """What the call does to files, in order."""
+        """The call's changes to files, in order."""
         return tuple(_changes(self))
 
     @property
     def outcome(self) -> str:
-        """One line on how the call came out."""
+        """The line of the result that tells the outcome."""
         if self.result is None:
             return ""
         if self.error_lines:
@@ -355,31 +268,31 @@ def read_steps(messages: Sequence[Message]) -> list[Step]:
 
 
 def looks_only(ran: CommandRun) -> bool:
-    """Return whether a program shows things and changes none."""
+    """Return whether a program only shows things."""
     first, _, second = ran.program.partition(" ")
     return first in _LOOKING or (first == "git" and second in _GIT_LOOKING) or ran.program == "sed -n"
 
 
 def only_prepares(ran: CommandRun) -> bool:
-    """Return whether a program only sets the stage for others; one that removes or moves files does more."""
+    """Return whether a program only prepares others; removing, moving or copying files is more than that."""
     first = ran.program.partition(" ")[0]
     return ran.program == "git stash" or (first in _SETTING_UP and first not in ("rm", "mv", "cp"))
 
 
 def written_by(command: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the files that a shell command creates, and those that it edits, from where it was started."""
+    """Return the files that a shell command creates, and those that it edits."""
     changes = list(_shell_changes(command))
     created = dict.fromkeys(change.path for change in changes if change.kind == "created")
     return tuple(created), tuple(dict.fromkeys(change.path for change in changes if change.kind == "edited"))
 
 
 def dropped_by(command: str) -> tuple[str, ...]:
-    """Return the files and folders that a shell command takes away."""
+    """Return the files and folders that a shell command removes."""
     return tuple(change.path for change in _shell_changes(command) if change.kind == "dropped")
 
 
 def ran_by(command: str) -> CommandRun | None:
-    """Return what a shell command comes down to: its last part that does something, else its last part."""
+    """Return the essence of a shell command: its last part that does something, else its last part."""
     bare, _ = _without_heredocs(command)
     folder, found = "", list[CommandRun]()
     for pipeline in _pipelines(bare):
@@ -389,7 +302,7 @@ def ran_by(command: str) -> CommandRun | None:
         if words[0] == "cd" and len(words) > 1:
             folder = words[1]
             continue
-        ran = _ran(words, folder)
+        ran = _read_program(words, folder)
         if ran is not None:
             found.append(ran)
     acting = [ran for ran in found if not looks_only(ran) and (ran.program.split() or [""])[0] not in _SETTING_UP]
@@ -397,22 +310,22 @@ def ran_by(command: str) -> CommandRun | None:
     return chosen[-1] if chosen else None
 
 
-# -- how a step came out -----------------------------------------------------------------------------------------------
+# -- the outcome of a step ---------------------------------------------------------------------------------------------
 
 
-def _verdict(step: Step, text: str) -> tuple[Verdict, tuple[str, ...]]:
+def _judge(step: Step, text: str) -> tuple[StepVerdict, tuple[str, ...]]:
     code = _exit_code(text)
     timed_out = _TIMED_OUT.search(text) if "timed out" in (text if step.command else text[:300]) else None
     if step.ran is not None:
-        return _verdict_of_command(step, step.ran, text, code, timed_out[0] if timed_out else "")
+        return _judge_command(step, step.ran, text, code, timed_out[0] if timed_out else "")
     if step.is_error or _TOOL_ERROR.match(text) or (timed_out and len(text) < _LINE_LENGTH):
         return "failed", _first_lines(text)
     return "succeeded", ()
 
 
-def _verdict_of_command(
+def _judge_command(
     step: Step, ran: CommandRun, text: str, code: int | None, timed_out: str
-) -> tuple[Verdict, tuple[str, ...]]:
+) -> tuple[StepVerdict, tuple[str, ...]]:
     if timed_out:
         return "failed", (timed_out.strip(),)
     counts_only = bool(re.search(r"\|\s*(?:wc\b|grep\s+(?:-\w+\s+)*-\w*c)", step.command))
@@ -425,15 +338,15 @@ def _verdict_of_command(
     ]
     if (code is not None and code != 0) or step.is_error:
         if telling:
-            return "failed", _chosen(telling)
+            return "failed", _most_telling(telling)
         said = [line.rstrip() for line in text.splitlines() if not _NOISE.match(line)]
         if is_looking and not step.is_error:
-            return ("unknown", ()) if not said or code == 1 else ("failed", _chosen(said[-2:]))
-        return "failed", _chosen(said[-2:]) or (f"exit code {code}",)
+            return ("unknown", ()) if not said or code == 1 else ("failed", _most_telling(said[-2:]))
+        return "failed", _most_telling(said[-2:]) or (f"exit code {code}",)
     if code == 0 and "|" not in _without_heredocs(step.command)[0]:
         return "succeeded", ()
     if telling and (code is None or "|" in step.command):
-        return "failed", _chosen(telling)
+        return "failed", _most_telling(telling)
     return ("unknown" if counts_only else "succeeded"), ()
 
 
@@ -445,8 +358,8 @@ def _exit_code(text: str) -> int | None:
     return int(told[-1]) if told else None
 
 
-def _chosen(lines: Sequence[str]) -> tuple[str, ...]:
-    """The lines that tell most: the first and the last of them, each once, word for word."""
+def _most_telling(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return the lines that tell most: the first and the last of them, each once, word for word."""
     unique = list(dict.fromkeys(line[:_LINE_LENGTH] for line in lines))
     most = [line for line in unique if _TELLS_MOST.search(line)] or unique
     if len(most) > _MOST_LINES:
@@ -463,7 +376,7 @@ def _ends(text: str) -> str:
     return text if len(text) <= 2 * _LOOK_AT else f"{text[:_LOOK_AT]}\n{text[-_LOOK_AT:]}"
 
 
-# -- what a step did to files ------------------------------------------------------------------------------------------
+# -- changes to files --------------------------------------------------------------------------------------------------
 
 
 def _changes(step: Step) -> Iterator[FileChange]:
@@ -515,13 +428,13 @@ def _shell_changes(command: str) -> Iterator[FileChange]:
             for found in _REDIRECT.finditer(_QUOTES.sub(lambda m: m[0].replace(">", " "), part)):
                 if found[1] and not found[1].startswith(("&", "/dev/")):
                     kind: ChangeKind = "edited" if ">>" in found[0] else "created"
-                    yield FileChange(kind, _joined(folder, found[1].strip("'\"")))
+                    yield FileChange(kind, _join_path(folder, found[1].strip("'\"")))
             if not words:
                 continue
             if words[0] == "cd" and len(words) > 1:
                 folder = words[1]
                 continue
-            yield from (change._replace(path=_joined(folder, change.path)) for change in _program_changes(words))
+            yield from (change._replace(path=_join_path(folder, change.path)) for change in _program_changes(words))
     for body in bodies:
         yield from _script_changes(body)
     if re.search(r"\bpython[\d.]*\s+-c\b", command):
@@ -549,7 +462,7 @@ def _program_changes(words: Sequence[str]) -> Iterator[FileChange]:
 
 
 def _script_changes(body: str) -> Iterator[FileChange]:
-    """The files that a script of Python writes, where it names them or keeps their names in variables."""
+    """Yield the files that a Python script writes, named directly or by a variable."""
     for pattern in (_OPENED, _WRITTEN):
         for found in pattern.finditer(body[: 4 * _LOOK_AT]):
             groups = found.groupdict()
@@ -561,20 +474,20 @@ def _script_changes(body: str) -> Iterator[FileChange]:
                 yield FileChange("edited", path)
 
 
-def _joined(folder: str, path: str) -> str:
+def _join_path(folder: str, path: str) -> str:
     if not folder or folder in (".", "./") or path.startswith(("/", "~", "$")):
         return path
     return f"{folder.rstrip('/')}/{path.removeprefix('./')}"
 
 
-# -- taking a command apart --------------------------------------------------------------------------------------------
+# -- parsing a command -------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4)
 def _without_heredocs(command: str) -> tuple[str, tuple[str, ...]]:
-    """Return a command without the texts that it feeds to programs, and those texts.
+    """Return a command without its here-documents, and their texts.
 
-    Remembered for a moment, as everything that is asked of a step begins with it.
+    Cached because every question about a step begins with it.
     """
     if "<<" not in command and "\\" not in command:
         return "\n".join(command.splitlines()), ()
@@ -597,7 +510,7 @@ def _without_heredocs(command: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _pipelines(command: str) -> Iterator[list[str]]:
-    """The parts of a command between ``&&``, ``;`` and line ends, each cut at its pipes."""
+    """Yield the parts of a command between ``&&``, ``;`` and line ends, each split at its pipes."""
     parts, start = [""], 0
     for found in _SEPARATOR.finditer(command):
         if found[2] is None:
@@ -614,7 +527,7 @@ def _pipelines(command: str) -> Iterator[list[str]]:
 
 
 def _program_words(part: str) -> list[str]:
-    """The words of one program's call, without assignments, redirections and what only wraps it."""
+    """Return the words of one program's call, without assignments, redirections and wrappers such as ``sudo``."""
     quiet = _QUOTES.sub(lambda m: m[0].replace(">", "\x00").replace("<", "\x01"), part)
     words = [
         _unquoted(word).replace("\x00", ">").replace("\x01", "<")
@@ -636,10 +549,11 @@ def _unquoted(word: str) -> str:
     return word[1:-1] if len(word) > 1 and word[0] == word[-1] and word[0] in "'\"" else word
 
 
-def _ran(words: Sequence[str], folder: str) -> CommandRun | None:
+def _read_program(words: Sequence[str], folder: str) -> CommandRun | None:
+    """Return the program, its subcommand and its target from the words of a call."""
     program, rest = words[0].rsplit("/", 1)[-1], list(words[1:])
     if program == "test" and program != words[0]:
-        program = words[0]  # a project's own runner, not what the shell has under that name
+        program = words[0]  # a project's own runner, not the shell's command of that name
     if re.fullmatch(r"python[\d.]*|pypy\d?", program):
         if rest[:1] == ["-m"] and len(rest) > 1:
             program, rest = rest[1], rest[2:]

@@ -1,7 +1,6 @@
-"""Texts made shorter: the beginning and the end stay, the middle is named by its size.
+"""Functions that shorten texts: the beginning and the end stay, a mark tells the size of the middle.
 
-Cuts fall at line breaks or spaces, never inside a word or a name. Knows how to shorten a text, a tool result and a
-message to a number of tokens; decides nothing about which.
+Cuts fall at line breaks or spaces, not inside a word or a name.
 """
 
 from __future__ import annotations
@@ -16,25 +15,25 @@ TextCount = Callable[[str], int]
 
 _MARK = re.compile(r"\n\[… [\d,]+ characters left out …\]\n")
 _BREAK_REACH = 80
-"""How far back a cut looks for a place between words."""
+"""The characters within which a cut looks for a place between words."""
 
 
 def shorten_text(text: str, max_tokens: int, count: TextCount, otherwise: str = CLEARED_RESULT) -> str:
-    """The text within so many tokens, its middle left out; another text where nothing fits."""
+    """Return a text without its middle so that it fits a number of tokens; ``otherwise`` if nothing fits."""
     if count(text) <= max_tokens:
         return text
     keep = len(text)
     for _ in range(12):
-        tokens = count(_kept(text, keep))
+        tokens = count(_without_middle(text, keep))
         if tokens <= max_tokens:
-            return _kept(text, keep)
+            return _without_middle(text, keep)
         keep = int(min(keep * 0.8, keep * max_tokens / tokens))
         if keep < 16:
             break
     return otherwise
 
 
-def _kept(text: str, keep: int) -> str:
+def _without_middle(text: str, keep: int) -> str:
     if keep >= len(text):
         return text
     front = _break_before(text, keep * 2 // 3)
@@ -48,7 +47,7 @@ def _break_before(text: str, index: int) -> int:
         found = text.rfind(separator, max(0, index - _BREAK_REACH), index)
         if found >= 0:
             return found
-    return _not_in_word(text, index, -1)
+    return _outside_word(text, index, -1)
 
 
 def _break_after(text: str, index: int) -> int:
@@ -56,11 +55,11 @@ def _break_after(text: str, index: int) -> int:
         found = text.find(separator, index, index + _BREAK_REACH)
         if found >= 0:
             return found + 1
-    return _not_in_word(text, index, 1)
+    return _outside_word(text, index, 1)
 
 
-def _not_in_word(text: str, index: int, step: int) -> int:
-    """The nearest place in a direction that is not between two letters or digits, within reach."""
+def _outside_word(text: str, index: int, step: int) -> int:
+    """Return the nearest place in a direction that is not inside a word, within reach."""
     place = index
     while 0 < place < len(text) and abs(place - index) < _BREAK_REACH:
         if not (text[place - 1].isalnum() and text[place].isalnum()):
@@ -70,7 +69,7 @@ def _not_in_word(text: str, index: int, step: int) -> int:
 
 
 def shorten_message(message: Message, max_tokens: int, count: TextCount) -> Message:
-    """A copy of a message whose text fits so many tokens and whose pictures and files are only named."""
+    """Return a copy of a message whose text fits a number of tokens and whose images and files are only named."""
     parts = parts_of(message)
     # A signed thought must stay as it is, or the provider refuses the message.
     thinking = [part for part in parts if is_reasoning(part)]
@@ -88,17 +87,17 @@ def shorten_message(message: Message, max_tokens: int, count: TextCount) -> Mess
 
 
 _ENOUGH = 4
-"""So many times the length that is wanted is nearly always more than enough, however much of it is white space."""
+"""The multiple of the wanted length that is read; it is nearly always enough despite white space."""
 
 
 def one_line(text: str) -> str:
-    """The text with every run of white space as one space; the very same one where there is nothing to change."""
+    """Return the text with every run of white space as one space; the very same text if nothing changes."""
     line = " ".join(text.split())
-    return text if line == text else line  # what is remembered of a message then takes no room of its own
+    return text if line == text else line  # the same object saves memory where lines are kept
 
 
 def beginning(text: str, length: int) -> str:
-    """The first words of a text on one line, at most about ``length`` characters; reads no more than it needs."""
+    """Return the first words of a text on one line, about ``length`` characters; read no more than needed."""
     if len(text) > _ENOUGH * length:
         line = one_line(text[: _ENOUGH * length])
         if len(line) > length:
@@ -107,7 +106,7 @@ def beginning(text: str, length: int) -> str:
 
 
 def clip(text: str, length: int) -> str:
-    """At most about ``length`` characters, cut at a space where there is one, never inside a name."""
+    """Return about ``length`` characters of a text, cut at a space if there is one, never inside a name."""
     if len(text) <= length:
         return text
     cut = text.rfind(" ", length // 2, length)

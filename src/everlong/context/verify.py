@@ -1,9 +1,8 @@
-"""Fifth stage: how good is a summary, measured against what it stands for?
+"""The quality of a summary, measured against the turns that it replaces.
 
-Validity is checked by the invariants; quality is what the named checks leave: a goal that a person said, the newest
-request, rules, frontier, entities kept, nothing invented, nothing turned round. A large source is measured on an even
-sample of its turns, so that measuring never costs more than compacting. Measures only; mending is the business of
-whoever reads the figures.
+A `Yardstick` gathers the evidence of one conversation and scores any summary of it by the checks of
+`everlong.context.checks`. A long conversation is measured on an even sample of its turns, so that measuring never
+costs more than compacting. Whether a list is valid is another question, which the invariants answer.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ from everlong.context.text import one_line
 from everlong.model import Message, Reading, calls_of, is_system, read_message, readable_text, text_of, typed_words
 
 _LATELY, _MOST_SAID = 120, 4_000
-"""How many of the newest messages, and how much of each, are compared with a summary sentence by sentence."""
-_TELLING, _COMPARED = 20, 80
-"""Characters from which on words are known again, and how many of them are compared."""
+"""The number of newest messages, and the characters of each, that are compared with a summary sentence by sentence."""
+_LEAST_QUOTE, _COMPARED = 20, 80
+"""Characters that a quote must have to be recognized, and the characters of it that are compared."""
 _MOST_TURNS = 120
 _MOST_CHARACTERS = 800
 _WEIGHTS = {"user": 3.0, "assistant": 2.0}
 _MOST_SUSPECTS = 400
 _LEAST_WORDS = 8
 _LEAST_BEGUN = 3
-"""A shorter end of a text is no sign that a word broke off."""
+"""Characters that the end of a text must have to count as a word that broke off."""
 _AT_ONCE = 64
-"""So many texts are searched as one."""
+"""The number of texts that are searched as one."""
 _MOST_SEARCHED = 4_000_000
-"""Characters of the source in which a summary's words are looked for."""
+"""Characters of the source that are searched for a summary's words."""
 _BESIDE = 60
 _LOOKS = re.compile(r"get|find|search|list|read|look|fetch|query|sql|think|show|todo|update_plan|ask", re.IGNORECASE)
 """Tools that change nothing, or only the plan."""
@@ -51,12 +50,17 @@ _WORD = re.compile(r"[A-Za-z]{5,}|[\u3400-\u9fff]{2}")
 
 
 class Yardstick:
-    """Measures summaries of one stretch of a conversation.
+    """The measure for summaries of one stretch of a conversation.
 
-    ``turns`` is what a summary is to stand for, ``around`` what will stand beside it, ``source`` everything that it
-    may draw on, with ``more`` texts that are no messages; ``latest`` is the last user message, which must stand beside
-    the summary, and ``newest`` the words with which a person asked for something last. Without ``around`` a summary is
-    measured by itself.
+    Args:
+        turns: the messages that a summary replaces.
+        around: the messages beside it; without them a summary is measured by itself.
+        source: all messages that it may draw on.
+        more: further texts that it may draw on, such as an earlier summary.
+        latest: the last user message, which must stand beside the summary.
+        newest: the person's newest request in their own words.
+        frontier: the state of the work that a summary must match.
+        rules: the user's standing rules.
     """
 
     def __init__(  # noqa: PLR0913 - everything that a summary is held against
@@ -84,8 +88,8 @@ class Yardstick:
         self._scores: dict[str, float] = {}
         self._known: dict[str, bool] = {}
 
-    def kept(self, summary: str) -> float:
-        """The share of the turns' entities, weighted by use, that stand in a summary or beside it."""
+    def kept_share(self, summary: str) -> float:
+        """Return the share of the turns' entities, weighted by use, that a summary or the messages beside it keep."""
         total = sum(self.wanted.values())
         if not total:
             return 1.0
@@ -94,41 +98,41 @@ class Yardstick:
         return 1.0 - lost / total
 
     def score(self, summary: str) -> float:
-        """How good a compaction with this draft is, from 0 to 1, in the two decimals that a sample can bear.
+        """Return the score of a draft, from 0 to 1.
 
-        What is added to every draft later (newest request, rules, frontier) is not asked for.
+        A draft need not have what is added to every one later: the newest request, the rules and the frontier.
         """
         found = self._scores.get(summary)
         if found is None:
             faults = [*examine(summary, self._evidence, 1.0, is_draft=True), *self._lost_request()]
-            # A draft is chosen by what it keeps, too: among drafts without a fault the fuller one is better.
-            found = self._scores[summary] = round(score_of(faults, 1.0) * (0.6 + 0.4 * self.kept(summary)), 2)
+            # Among drafts without a fault the fuller one is better.
+            found = self._scores[summary] = round(score_of(faults, 1.0) * (0.6 + 0.4 * self.kept_share(summary)), 2)
         return found
 
     def draft_faults(self, summary: str) -> tuple[str, ...]:
-        """What is wrong with a draft, in words for whoever mends it."""
+        """Return the faults of a draft, in words for the summarizer that mends it."""
         return tuple(map(str, examine(summary, self._evidence, 1.0, is_draft=True)))
 
     def faults(self, summary: str, beside: str = "", *, is_trusted: bool = False) -> list[SummaryFault]:
-        """What is wrong with a finished summary; ``beside`` is text that will stand with it.
+        """Return the faults of a finished summary; ``beside`` is text that will stand with it.
 
-        One that is ``is_trusted`` is made of the conversation's own lines, so nothing in it is looked for as invented.
+        A summary that ``is_trusted`` is made of the conversation's own lines, so nothing in it can be invented.
         """
         evidence = replace(self._evidence, beside=lambda: f"{self._around_text}\n{beside}")
         if is_trusted:
             evidence = replace(evidence, invented=lambda _: (), unknown=lambda _: set(), is_trusted=True)
-        return [*examine(summary, evidence, self.kept(summary)), *self._lost_request()]
+        return [*examine(summary, evidence, self.kept_share(summary)), *self._lost_request()]
 
     def grade(self, summary: str, beside: str = "", *, is_trusted: bool = False) -> float:
-        """How good a finished summary is, from 0 to 1: what its faults leave."""
-        return score_of(self.faults(summary, beside, is_trusted=is_trusted), self.kept(summary))
+        """Return the score of a finished summary, from 0 to 1."""
+        return score_of(self.faults(summary, beside, is_trusted=is_trusted), self.kept_share(summary))
 
     def _lost_request(self) -> list[SummaryFault]:
         return [] if self._is_latest_intact else [SummaryFault("newest request", "it does not stand after the summary")]
 
     @cached_property
     def _evidence(self) -> Evidence:
-        """What a summary is held against."""
+        """The evidence that a summary is checked against."""
         own: list[str] = []
         others: list[str] = []
         said: list[str] = [*self._more]
@@ -166,7 +170,7 @@ class Yardstick:
 
     @cached_property
     def _done_since(self) -> tuple[list[str], list[str] | None]:
-        """What was said and run since the newest request, and the files that were changed; None where nothing was."""
+        """The texts and commands since the newest request, and the changed files; None if nothing was changed."""
         since: list[str] = []
         changed: list[str] | None = None
         for message in reversed(self._source):
@@ -183,7 +187,7 @@ class Yardstick:
         return since, changed
 
     def _stands_with(self, figure: str, words: Set[str], least: int) -> bool:
-        """Whether a figure stands near that many of some words anywhere in the source."""
+        """Return whether a figure stands near at least that many of some words anywhere in the source."""
         whole = re.compile(rf"(?<![\w.,:-]){re.escape(figure)}(?!\w*\d|[.,:]\d)")
         near = (
             text[max(0, found.start() - _BESIDE) : found.end() + _BESIDE].lower()
@@ -198,16 +202,16 @@ class Yardstick:
         return "\n".join(text_of(message) for message in self._around)
 
     def is_wrapper(self, item: str) -> bool:
-        """Whether an item of a summary says what a client added to the user's words, and no person said it."""
-        return self._is_quoted_from(self._added, item)
+        """Return whether an item of a summary quotes a client's addition to the user's words, not a person."""
+        return self._is_quoted_from(self._client_additions, item)
 
     def is_no_goal(self, item: str) -> bool:
-        """Whether an item is a client's addition or a rule of the project, which are no goal and no request."""
-        return self.is_wrapper(item) or self._is_quoted_from(self._rules, item)
+        """Return whether an item quotes a client's addition or a project's rule, which are no goal and no request."""
+        return self.is_wrapper(item) or self._is_quoted_from(self._project_rules, item)
 
     def _is_quoted_from(self, texts: str, item: str) -> bool:
         said = one_line(said_in(item)).removesuffix(" ...")[:_COMPARED]
-        if not (quotes_wrapper(item) or (len(said) >= _TELLING and said in texts)):
+        if not (quotes_wrapper(item) or (len(said) >= _LEAST_QUOTE and said in texts)):
             return False
         return not any(_has_in_order(typed_words(m), said) for m in self._source if m["role"] == "user")
 
@@ -221,12 +225,12 @@ class Yardstick:
         beside: str = "",
         is_trusted: bool = False,
     ) -> Quality:
-        """The quality of a compaction with this summary; the rest says how the summary came to be."""
+        """Return the quality of a compaction with this summary; the other arguments tell how it was made."""
         faults = self.faults(summary, beside, is_trusted=is_trusted)
         return Quality(
-            score=score_of(faults, self.kept(summary)),
+            score=score_of(faults, self.kept_share(summary)),
             faults=tuple(map(str, faults)),
-            entities_kept=round(self.kept(summary), 4),
+            entities_kept=round(self.kept_share(summary), 4),
             invented=invented,
             sections=SummaryDocument.parse(summary).filled_sections(),
             latest_request_intact=self._is_latest_intact,
@@ -237,13 +241,13 @@ class Yardstick:
         )
 
     def missing(self, summary: str) -> list[str]:
-        """Entities of the turns that stand neither in a summary nor beside it, the weightiest first."""
+        """Return the turns' entities that stand neither in a summary nor beside it, the weightiest first."""
         there = self._names_in(summary)
         lost = [(-weight, name) for name, weight in self._lost_around.items() if name not in there]
         return [name for _, name in sorted(lost)]
 
     def invented(self, summary: str) -> tuple[str, ...]:
-        """Entities of a summary that stand nowhere in what it was made from."""
+        """Return the entities of a summary that its source has nowhere."""
         # A count that the summary itself made up of many turns (×12) is an observation, not an invention.
         suspects = [
             name
@@ -261,12 +265,12 @@ class Yardstick:
         return tuple(name for name in found if not any(name != other and name in other for other in found))
 
     def relatedness(self, summary: str) -> float:
-        """The share of a summary's telling words that its source has too; a few words tell nothing."""
-        told = set(_WORD.findall(summary.lower()))
-        if len(told) < _LEAST_WORDS:
+        """Return the share of a summary's words that its source has too; 1 if there are too few words to tell."""
+        words = set(_WORD.findall(summary.lower()))
+        if len(words) < _LEAST_WORDS:
             return 1.0
-        strange = told - self._vocabulary
-        if len(strange) > 0.5 * len(told):  # the sample may have missed them: look further before judging
+        strange = words - self._vocabulary
+        if len(strange) > 0.5 * len(words):  # the sample may have missed them: look further before judging
             looked_at = 0
             for message in reversed(self._source):
                 for text in _texts(message):
@@ -275,10 +279,10 @@ class Yardstick:
                     looked_at += len(text)
                 if not strange or looked_at > _MOST_SEARCHED:
                     break
-        return 1 - len(strange) / len(told)
+        return 1 - len(strange) / len(words)
 
     def breaks_off_in(self, word: str) -> bool:
-        """Whether a word stands nowhere in the source, but longer ones that begin with it do."""
+        """Return whether the source has only longer words that begin with this one."""
         lowered = word.lower()
         if len(lowered) < _LEAST_BEGUN or lowered in self._vocabulary or word in self.wanted:
             return False
@@ -289,11 +293,11 @@ class Yardstick:
             looked_at += len(text)
             as_written.add(_sighting(word, text))
             in_any_case.add(_sighting(lowered, text.lower()))
-        # As written tells more: Mark is the beginning of Markdown, wherever else a mark is spoken of.
-        told = as_written if len(as_written) > 1 else in_any_case
-        return "begun" in told and "whole" not in told
+        # The exact case is the better evidence: Mark may be a cut Markdown although the text has the word mark.
+        sightings = as_written if len(as_written) > 1 else in_any_case
+        return "begun" in sightings and "whole" not in sightings
 
-    # -- what the source has -----------------------------------------------------------------------------------------
+    # -- contents of the source ----------------------------------------------------------------------------------------
 
     @cached_property
     def wanted(self) -> dict[str, float]:
@@ -310,7 +314,7 @@ class Yardstick:
 
     @cached_property
     def _lost_around(self) -> dict[str, float]:
-        """The wanted entities that stand nowhere beside the summary, so that it alone can keep them."""
+        """The wanted entities that no message beside the summary has, so that only the summary can keep them."""
         there = {
             name
             for message in self._around
@@ -321,18 +325,18 @@ class Yardstick:
         return {name: weight for name, weight in self.wanted.items() if name not in there}
 
     @cached_property
-    def _added(self) -> str:
-        """What clients added to the user's words."""
+    def _client_additions(self) -> str:
+        """The text that clients added to the user's words."""
         return "\n".join(one_line(read.added) for read in self._read_messages if read.added)
 
     @cached_property
-    def _rules(self) -> str:
+    def _project_rules(self) -> str:
         """The project's rules that clients sent along; they are no goal."""
         return "\n".join(one_line(read.rules) for read in self._read_messages if read.rules)
 
     @cached_property
     def _read_messages(self) -> list[Reading]:
-        """The user's messages that have more than a person's words."""
+        """The user's messages with more in them than a person's words."""
         found = (read_message(message) for message in self._source if message["role"] == "user")
         return [read for read in found if read.added or read.rules]
 
@@ -355,7 +359,7 @@ class Yardstick:
         return names
 
     def _unknown(self, names: set[str]) -> set[str]:
-        """Those of the names that no text of the source has."""
+        """Return those names that no text of the source has."""
         remaining = {name for name in names if name not in self._known}
         for start in range(0, len(self._source_texts), _AT_ONCE):
             if not remaining:
@@ -369,7 +373,7 @@ class Yardstick:
 
     @cached_property
     def _source_texts(self) -> list[str]:
-        """All texts of the source, newest first, as most names are found there."""
+        """All texts of the source, newest first, because most names are found there."""
         texts = [
             text
             for message in reversed(self._source)
@@ -391,7 +395,7 @@ def _texts(message: Message) -> list[str]:
 
 
 def _stands_in(name: str, text: str) -> bool:
-    """Whether a text has a name as a whole, not as a piece of a longer one."""
+    """Return whether a text has a name as a whole, not as part of a longer one."""
     start = text.find(name)
     while start >= 0:
         end = start + len(name)
@@ -402,7 +406,7 @@ def _stands_in(name: str, text: str) -> bool:
 
 
 def _sighting(word: str, text: str) -> Literal["whole", "begun", ""]:
-    """Whether a text has a word as a whole, or at least words that begin with it."""
+    """Return whether a text has a word as a whole, only words that begin with it, or neither."""
     found: Literal["begun", ""] = ""
     start = text.find(word)
     while start >= 0:
@@ -416,10 +420,10 @@ def _sighting(word: str, text: str) -> Literal["whole", "begun", ""]:
 
 
 def _is_inside(text: str, left: int, right: int) -> bool:
-    """Whether two neighbouring characters belong to one word."""
+    """Return whether two neighbouring characters belong to one word."""
     if left < 0 or right >= len(text):
         return False
-    # In a JSON text a line break is written as \n, so a letter after a backslash may end what came before it.
+    # In JSON a line break is written as \n, so a letter after a backslash may belong to the line break.
     if left > 0 and text[left - 1] == "\\" and text[left] in "nrt":
         return False
     return _is_name_character(text[left]) and _is_name_character(text[right])
@@ -430,6 +434,6 @@ def _is_name_character(character: str) -> bool:
 
 
 def _has_in_order(text: str, quote: str) -> bool:
-    """Whether all words of a quote stand in a text in their order, perhaps with others between them."""
+    """Return whether a text has all words of a quote in their order, perhaps with others between them."""
     words = iter(text.split())
     return all(word in words for word in quote.split())

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from everlong.context import ContextCompressor
-from everlong.context.policy import Habits, Waiting
+from everlong.context.policy import HYGIENE_MESSAGES, Habits, Waiting, overflow_target
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, TargetUnreachable
 from everlong.gateway.requests import AWAY_SECONDS, RelayedRequest, header_text
 from everlong.gateway.summaries import Earlier, Summaries, spent_by
@@ -45,8 +45,6 @@ T = TypeVar("T")
 
 _log = logging.getLogger("everlong.gateway")
 
-_SHARES = (0.7, 0.45, 0.25)
-"""Shares to which a request is cut that was refused as too long more than once."""
 _PATIENT_TRIES = 2
 """Tries in which a refused request waits for a model's summary: by the known window first, then by a share."""
 _PLENTY = 0.8
@@ -62,8 +60,6 @@ _AT_ONCE = 32
 """Summaries that are waited for at the same time, of all conversations together."""
 _WAIT_SECONDS = 20.0
 """Seconds that a request that does not fit waits for a compaction under way."""
-_HYGIENE_MESSAGES = 4
-"""Messages below which a conversation is not compacted before the upstream has refused it."""
 _OWN_SHARE = 0.9
 """Share of those seconds that a conversation's own model may take, so that the rest is left for the compaction."""
 _MOMENT_SECONDS = 1.0
@@ -130,7 +126,7 @@ class Compactor:
             self._made.discard(conversation.branch.id)
             await self._catch_up(relayed, turn)
         size = await self._size(relayed, turn)
-        is_due = size.is_too_large and conversation.messages >= _HYGIENE_MESSAGES
+        is_due = size.is_too_large and conversation.messages >= HYGIENE_MESSAGES
         if relayed.engine is not None and conversation.branch.id not in self._ahead:
             is_due = await self._ask_engine(relayed, partial(_ask_before, relayed, turn, size)) or is_due
         elif relayed.engine is None and size.is_considered and self._is_cold(turn):
@@ -239,7 +235,7 @@ class Compactor:
             if error.prompt_tokens:
                 turn.conversation.reported = (sent, error.prompt_tokens)
         size = self._size_for(relayed, turn, tokens_in(turn.conversation, sent))
-        target = int(min(size.tokens, size.pace.room) * _SHARES[attempt - 1]) if attempt else None
+        target = overflow_target(min(size.tokens, size.pace.room), attempt - 1) if attempt else None
         if attempt < _PATIENT_TRIES:
             await self._shrink(relayed, turn, "overflow", size, target)
         else:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import ClientError, web
 
+from everlong.context.policy import OVERFLOW_TRIES
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge, StoreError, SummarizerError
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import (
@@ -121,8 +122,6 @@ __all__ = ["Gateway"]
 
 _log = logging.getLogger("everlong.gateway")
 
-_TRIES = 3
-"""Times that a request is made shorter and sent again if the upstream finds it too long."""
 _PROBE_SECONDS = 2.0
 _CLIENT_SECONDS = 120.0
 """Seconds that a conversation's own model may take for a summary that its client asks for."""
@@ -380,11 +379,11 @@ class Gateway:
             if self.engines.is_on:
                 relayed.engine = await self._compactor.find_engine(self.engines, relayed, turn)
             await self._compactor.make_room(relayed, turn)
-        for attempt in range(_TRIES + 1):
+        for attempt in range(OVERFLOW_TRIES + 1):
             sent = relayed.sent_body = self._make_body(relayed, turn)
             upstream = await self._send(relayed, sent)
             head = await self._read_head(relayed, upstream)
-            error = head.error if is_ours and attempt < _TRIES else None
+            error = head.error if is_ours and attempt < OVERFLOW_TRIES else None
             if error is not None and await self._shorten(relayed, turn, error, attempt, len(sent)):
                 upstream.close()
                 continue

@@ -16,6 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from everlong.context import ContextCompressor, ContextEngine, repair_messages
+from everlong.context.policy import OVERFLOW_MARGIN
 from everlong.model import HashChain, Message, leading_system_count, text_of, with_part_appended
 from everlong.providers.failures import overflow_numbers
 from everlong.tokens import MessageCounter
@@ -34,9 +35,6 @@ _REMEMBERED = 2_000
 """The number of remembered places in conversations; older ones are compacted again when due."""
 _GROWTH = 1.05
 """The factor by which a list that a compaction left over the threshold must grow before the next compaction."""
-
-_ASSUMED_SHARE = 0.9
-"""The assumed window after a refusal that names none, as a share of the refused request."""
 
 _Original = TypeVar("_Original")
 
@@ -116,7 +114,7 @@ class HistoryKeeper:
             current = self._current(line, history, start, conversation)
             size = self._size(engine, current, overhead)
             if refused_window is not None:
-                window = refused_window or int(size * _ASSUMED_SHARE)
+                window = refused_window or int(size * OVERFLOW_MARGIN)
                 if window < engine.context_length:
                     engine.update_model(model, window)  # the window is smaller than known
             if refused_window is not None or (size > line.floor and _is_due(engine, current, size)):

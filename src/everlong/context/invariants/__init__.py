@@ -1,4 +1,4 @@
-"""The rules of the message protocol, one per file, and what is done with all of them together."""
+"""The rules of the message protocol, one per file, and the functions that apply all of them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ __all__ = [
 ]
 
 STRUCTURAL: tuple[Invariant, ...] = (ToolPairing(), ReasoningBlocks(), RoleOrder())
-"""The rules that hold for a list by itself; `LatestUserTurn` holds for a list and its source."""
+"""The rules for a list by itself; `LatestUserTurn` is a rule for a list and its source."""
 
 
 def allows_cut(messages: Sequence[Message], index: int) -> bool:
-    """Whether every rule allows a cut before ``index``; the ends of a list are always allowed."""
+    """Return whether every rule allows a cut before ``index``; at the ends of a list it is always allowed."""
     if index <= 0 or index >= len(messages):
         return True
     return all(invariant.allows_cut(messages, index) for invariant in STRUCTURAL)
@@ -41,13 +41,13 @@ def allows_cut(messages: Sequence[Message], index: int) -> bool:
 def check_all(
     messages: Sequence[Message], source: Sequence[Message] | None = None, summaries: Collection[int] | None = None
 ) -> list[Violation]:
-    """Everything that is wrong with a list; with its source, also whether the request in force survived."""
+    """Return all violations in a list; with its source, also that the request in force is missing."""
     rules = STRUCTURAL if source is None else (*STRUCTURAL, LatestUserTurn(source, summaries))
     return [violation for invariant in rules for violation in invariant.check(messages)]
 
 
 def repair_all(messages: list[Message]) -> list[Message]:
-    """The list mended by every structural rule; the very same list where nothing was wrong."""
+    """Return the list mended by every structural rule; the very same list if nothing was wrong."""
     if is_plain(messages):
         return messages
     for invariant in STRUCTURAL:
@@ -56,9 +56,9 @@ def repair_all(messages: list[Message]) -> list[Message]:
 
 
 def repair_messages(messages: list[Message]) -> list[Message]:
-    """A new list that any provider takes: results with their calls, orphans gone, a stub where a result is missing.
+    """Return a list that any provider takes: results follow their calls, orphans are gone, missing results are stubs.
 
-    Calls at the very end stay open. The input and its messages are left as they are.
+    Calls at the very end stay open. The input and its messages are not changed.
 
     Raises:
         MessageError: ``messages`` is not a list of messages.

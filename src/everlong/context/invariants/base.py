@@ -1,8 +1,8 @@
-"""What an invariant of the message protocol is.
+"""The interface of an invariant of the message protocol.
 
-Each rule lives in a file of its own and answers three questions: where may a list be cut, what is wrong with a list,
-and how is it mended. The boundary planner intersects the cut points of all rules; the compressor repairs its input
-with them and checks its output against them.
+Each rule has a file of its own and answers three questions: where may a list be cut, what is wrong with it, and how is
+it mended? The boundary planner intersects the cuts of all rules; the compaction repairs its input with them and checks
+its output against them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from everlong.model import Message
 
 
 class Violation(NamedTuple):
-    """One broken rule: which, at which message, and what is wrong in plain words."""
+    """A broken rule: its name, the index of the message, and the problem in plain words."""
 
     invariant: str
     at: int
@@ -30,24 +30,24 @@ class Invariant(Protocol):
         ...
 
     def allows_cut(self, messages: Sequence[Message], index: int) -> bool:
-        """Whether everything before ``index`` may be taken away from a list that satisfies the rule."""
+        """Return whether everything before ``index`` may be cut from a list that satisfies the rule."""
         ...
 
     def check(self, messages: Sequence[Message]) -> list[Violation]:
-        """Everything in the list that breaks the rule."""
+        """Return all violations of the rule."""
         ...
 
     def repair(self, messages: list[Message]) -> list[Message]:
-        """A list that satisfies the rule; the very same list where nothing had to change."""
+        """Return a list that satisfies the rule; the very same list if nothing had to change."""
         ...
 
 
 _INSERTED = ("[CONTEXT ", "Understood. I have read the summary")
-"""How summaries and acknowledgements begin; a test holds this against the texts themselves."""
+"""The beginnings of summaries and acknowledgements; a test compares them with the texts themselves."""
 
 
 def is_plain(messages: Sequence[Message]) -> bool:
-    """Whether a list surely satisfies every structural rule and holds no summary."""
+    """Return whether a list certainly satisfies every structural rule and has no summary."""
     waiting: list[object] = []
     for message in messages:
         role = message["role"]

@@ -1,6 +1,6 @@
-"""The latest user message reaches the model word for word, after any summary.
+"""The invariant that the latest user message stands word for word after any summary.
 
-A summary tells the model to answer only what comes after it, so the request in force must stand there. In a long
+A summary tells the model to answer only messages after it, so the request in force must stand there. In a long
 autonomous run it may be hundreds of messages back; then it is repeated after the summary.
 """
 
@@ -14,7 +14,7 @@ from everlong.model import Message
 
 
 class LatestUserTurn:
-    """Holds a list against the request that was in force in its source; ``summaries`` says where those stand in it."""
+    """The rule that a list keeps its source's latest request; ``summaries`` are the source's summary indices."""
 
     name = "latest_user_turn"
 
@@ -23,11 +23,11 @@ class LatestUserTurn:
         self._latest = None if index is None else source[index]
 
     def allows_cut(self, messages: Sequence[Message], index: int) -> bool:  # noqa: ARG002 - part of the protocol
-        """Any cut is fine: what falls before it is repeated."""
+        """Allow any cut, because a request before it is repeated."""
         return True
 
     def check(self, messages: Sequence[Message]) -> list[Violation]:
-        """Whether the request is missing after the last summary."""
+        """Return a violation if the request is missing after the last summary."""
         if self._latest is None:
             return []
         start = _after_summary(messages)
@@ -36,7 +36,7 @@ class LatestUserTurn:
         return [Violation(self.name, start, "the latest user message does not stand after the summary")]
 
     def repair(self, messages: list[Message]) -> list[Message]:
-        """The request put back after the summary."""
+        """Put the request back after the summary."""
         if self._latest is None or not self.check(messages):
             return messages
         start = _after_summary(messages)
@@ -44,7 +44,7 @@ class LatestUserTurn:
 
 
 def latest_user_index(messages: Sequence[Message], summaries: Collection[int] | None = None) -> int | None:
-    """Where the newest message of a person stands; None where there is none."""
+    """Return the index of the newest user message that is no summary; None if there is none."""
     own = summary_indices(messages) if summaries is None else summaries
     for index in range(len(messages) - 1, -1, -1):
         if messages[index]["role"] == "user" and index not in own:

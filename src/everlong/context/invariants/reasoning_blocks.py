@@ -1,8 +1,7 @@
-"""A model's thinking stays with what it thought about.
+"""The invariant that a model's thinking stays with its step.
 
-Providers refuse a tool call whose thinking was taken away, and thinking that leads to nothing. Some clients log the
-thinking of a step as an assistant message of its own, so a cut must not fall between it and the message it belongs to;
-and thinking only ever stands on assistant messages.
+Providers refuse a tool call without its thinking, and thinking without a step. Some clients log the thinking of a step
+as an assistant message of its own, so a cut must not fall between the two. Only assistant messages carry thinking.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ _REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thi
 
 
 class ReasoningBlocks:
-    """Thinking is kept whole and beside its step."""
+    """The rule that thinking is kept whole and beside its step."""
 
     name = "reasoning_blocks"
 
     def allows_cut(self, messages: Sequence[Message], index: int) -> bool:
-        """A cut may not part thinking from the assistant message that goes on from it."""
+        """Forbid a cut between thinking and the assistant message that follows from it."""
         if index == 0 or index >= len(messages):
             return True
         return not (messages[index].get("role") == "assistant" and is_only_reasoning(messages[index - 1]))
 
     def check(self, messages: Sequence[Message]) -> list[Violation]:
-        """Thinking parts on messages that no model wrote."""
+        """Return the messages with thinking that no model wrote."""
         return [
             Violation(self.name, index, f"a {message['role']} message carries thinking")
             for index, message in enumerate(messages)
@@ -36,7 +35,7 @@ class ReasoningBlocks:
         ]
 
     def repair(self, messages: list[Message]) -> list[Message]:
-        """Thinking removed where no model wrote it."""
+        """Remove thinking from messages that no model wrote."""
         misplaced = {violation.at for violation in self.check(messages)}
         if not misplaced:
             return messages
@@ -44,7 +43,7 @@ class ReasoningBlocks:
 
 
 def is_only_reasoning(message: Message) -> bool:
-    """Whether an assistant message holds thinking and nothing else."""
+    """Return whether an assistant message has thinking and nothing else."""
     if message.get("role") != "assistant" or calls_of(message) or text_of(message).strip():
         return False
     return any(message.get(field) for field in _REASONING_FIELDS) or any(map(is_reasoning, parts_of(message)))

@@ -1,7 +1,7 @@
-"""No message that a compaction adds stands beside one of its own role.
+"""The invariant that no inserted message stands beside one of its own role.
 
-A client's own list may hold two user messages in a row (people do send two), and that is passed on as it is. What we
-put in between is ours to place: a summary or acknowledgement next to its own role would be merged or refused.
+A client's own list may have two user messages in a row (people do send two), and these are passed on as they are. But
+a summary or acknowledgement next to its own role would be merged or refused.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from everlong.context.literals import ACKNOWLEDGEMENT, is_acknowledgement, summa
 from everlong.model import Message
 
 _PASSES = 8
-"""More than any list needs: what counts as the summary is one of the first few messages."""
+"""More than any list needs, because the summary is one of the first few messages."""
 
 
 class RoleOrder:
-    """Roles alternate around whatever we insert."""
+    """The rule that roles alternate around inserted messages."""
 
     name = "role_order"
 
     def allows_cut(self, messages: Sequence[Message], index: int) -> bool:  # noqa: ARG002 - part of the protocol
-        """Any cut is fine: the assembly puts an acknowledgement where a user message follows the summary."""
+        """Allow any cut, because the assembly puts an acknowledgement between the summary and a user message."""
         return True
 
     def check(self, messages: Sequence[Message]) -> list[Violation]:
-        """Summaries and acknowledgements that stand beside a message of their own role."""
+        """Return the summaries and acknowledgements beside a message of their own role."""
         roles = [message["role"] for message in messages]
         own = summary_indices(messages)
-        ours = {index for index, message in enumerate(messages) if index in own or is_acknowledgement(message)}
+        inserted = {index for index, message in enumerate(messages) if index in own or is_acknowledgement(message)}
         return [
             Violation(self.name, index, f"{role} follows {role} at a summary")
             for index, (before, role) in enumerate(pairwise(roles), 1)
-            if role == before != "tool" and (index in ours or index - 1 in ours)
+            if role == before != "tool" and (index in inserted or index - 1 in inserted)
         ]
 
     def repair(self, messages: list[Message]) -> list[Message]:
-        """Acknowledgements put between a summary and a user message, or taken out before an assistant's."""
+        """Insert acknowledgements between a summary and a user message, and remove those before an assistant's."""
         # With an acknowledgement gone, another message may be the one that counts as the summary.
         for _ in range(_PASSES):
             if not self.check(messages):
                 break
-            messages = _mended(messages)
+            messages = _mend(messages)
         return messages
 
 
-def _mended(messages: list[Message]) -> list[Message]:
+def _mend(messages: list[Message]) -> list[Message]:
     repaired: list[Message] = []
     summaries = {id(messages[index]) for index in summary_indices(messages)}
     for message in messages:
@@ -70,6 +70,6 @@ def _mended(messages: list[Message]) -> list[Message]:
 
 
 def _as_user(summary: Message, before: Message | None) -> list[Message]:
-    """A summary turned into a user message, parted from a user message before it."""
+    """Return a summary as a user message, with an acknowledgement between it and a user message before it."""
     parting: list[Message] = [{"role": "assistant", "content": ACKNOWLEDGEMENT}]
     return [*(parting if before is not None and before["role"] == "user" else []), {**summary, "role": "user"}]

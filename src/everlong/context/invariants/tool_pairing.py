@@ -1,7 +1,7 @@
-"""Every tool call is followed at once by its results, and every result answers a call.
+"""The invariant that results directly follow their tool calls, and every result answers a call.
 
-Results whose call is gone are removed, calls whose result is gone get a stub, results that stand elsewhere are moved
-to their call. One exception: calls of the very last group may still be pending, because the host is about to run them.
+Results without a call are removed, calls without a result get a stub, misplaced results are moved to their call. One
+exception: calls of the very last group may still be pending, because the host is about to run them.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from everlong.model import Group, Message, ToolCall, calls_of, find_groups
 
 
 class ToolPairing:
-    """Calls and results stand together, one to one."""
+    """The rule that calls and results stand together, one to one."""
 
     name = "tool_pairing"
 
     def allows_cut(self, messages: Sequence[Message], index: int) -> bool:
-        """A cut may not fall before a result, which would lose its call."""
+        """Forbid a cut before a result, which would lose its call."""
         return messages[index].get("role") not in ("tool", "function")
 
     def check(self, messages: Sequence[Message]) -> list[Violation]:
-        """Orphaned results, unanswered calls, and results that do not follow their call."""
+        """Return orphaned results, unanswered calls, and results that do not follow their call."""
         violations: list[Violation] = []
         pending: list[str] = []
         owner = -1
@@ -44,7 +44,7 @@ class ToolPairing:
         return violations
 
     def repair(self, messages: list[Message]) -> list[Message]:
-        """Results moved to their calls, orphans removed, stubs added."""
+        """Move results to their calls, remove orphans and add stubs."""
         if not self.check(messages):
             return messages
         grouping = find_groups(messages)
@@ -62,7 +62,7 @@ class ToolPairing:
 
 
 def _pending_at_end(messages: Sequence[Message], groups: Sequence[Group]) -> Group | None:
-    """The last group, if nothing but results follows its calls."""
+    """Return the last group if only results follow its calls; None otherwise."""
     if groups and all(message.get("role") == "tool" for message in messages[groups[-1].start + 1 :]):
         return groups[-1]
     return None
@@ -76,7 +76,7 @@ def _results(messages: Sequence[Message], group: Group, *, stub_missing: bool) -
 
 
 def _with_id(result: Message, call_id: str) -> Message:
-    """The result itself, or a copy that names its call where the client left the id out."""
+    """Return the result itself, or a copy with the call's id if the client left it out."""
     return result if result.get("tool_call_id") else {**result, "tool_call_id": call_id}
 
 

@@ -1,4 +1,4 @@
-"""Rules and wishes in Chinese, told by the shape of a sentence."""
+"""The detection of rules and wishes in Chinese, by the shape of a sentence."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _USE = re.compile(
 
 
 def chinese_rules(sentence: str, bare: str) -> Iterator[FoundRule]:
-    """Yield what a Chinese sentence lays down or wishes for; ``bare`` is the sentence without what it quotes."""
+    """Yield the rules and wishes in a Chinese sentence; ``bare`` is the sentence without its quotes."""
     whole = cut_rule(sentence.strip())
     said = re.sub(r"^(?:好的?|嗯|另外|还有|对了|最后|首先|顺便|而且|并且|同时)[，,、\s]*", "", bare)
     if _QUESTION.search(said):
@@ -56,14 +56,15 @@ def chinese_rules(sentence: str, bare: str) -> Iterator[FoundRule]:
     if _WISH.search(said) and not _THIS_ONE.search(said):
         is_rule = _STANDING.search(said) or _EACH.search(said)
         yield FoundRule(whole, "rule" if is_rule else "preference")
-    elif not _REPORTED.search(said) and not _MAKE.match(said) and _lays_down_chinese(said):
+    elif not _REPORTED.search(said) and not _MAKE.match(said) and _is_rule(said):
         yield FoundRule(whole, "rule")
 
 
 _THIS_ONE = re.compile(r"第[一二三]个|这个|那个|今天|今晚")
 
 
-def _lays_down_chinese(said: str) -> bool:
+def _is_rule(said: str) -> bool:
+    """Return whether a sentence, by its shape, holds for all future cases."""
     plain = _NOT_FORBID.sub("", said)
     demands = _DEMAND.search(plain) is not None
     if _STANDING.search(plain) and demands and not re.search(r"会(?!议|员|话)|再也", plain):

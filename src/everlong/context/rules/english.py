@@ -1,8 +1,8 @@
-"""Rules and wishes in English, told by the shape of a sentence.
+"""The detection of rules and wishes in English, by the shape of a sentence.
 
-A rule speaks of every case ("always", "each new endpoint", "from now on"), forbids, limits, states a convention, says
-under which condition something is to be done, or tells a wish about how to be served. An order for this once has its
-marks too: *this* file, *the second* option, *now*, *yet*, *a* poem.
+A rule speaks of every case ("always", "each new endpoint", "from now on"), forbids, limits, states a convention, sets
+a condition, or tells how the person likes to be served. A one-time order has its marks too: *this* file, *the second*
+option, *now*, *yet*, *a* poem.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _MOMENT = re.compile(
     r"|\bon the phone\b",
     re.IGNORECASE,
 )
-"""What is meant for the message that it stands in: a round of questions, an order to wait."""
+"""Words that are meant for the current message only: a round of questions, an order to wait."""
 _POINTS = re.compile(
     r"\b(?:this|that|these|those)\s+(?!codebase|repo|repository|project|session|conversation|chat|work|company"
     r"|team|app\b|site|document\b|thread|point|way\b|is\b|means\b|you\b|we\b|all\b|every|each\b|no\b|any|i\b"
@@ -97,7 +97,7 @@ _POLITE_RULE = re.compile(
     re.IGNORECASE,
 )
 _ORDERING = re.compile(r"^(?!.*(?:ing|ed|ly|tion|ness)$)[a-z]{2,}(?:-[a-z]+)?$", re.IGNORECASE)
-"""A word that may be the verb of an order, for it stands first and is no other part of speech by its ending."""
+"""A first word that may be the verb of an order, because its ending is of no other part of speech."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -284,7 +284,7 @@ _DELIBERATES = re.compile(
     r"|thinking (?:of|about))\b|i (?:might|may|wonder)\b",
     re.IGNORECASE,
 )
-"""Who still weighs something lays down nothing; what was decided once is a decision."""
+"""Words of deliberation, which make no rule."""
 _SEE_TO_IT = re.compile(
     r"^\W*(?:(?:please|also|and|but|so|ok|okay|then|just)\b\W+)*(?:make sure|ensure|be sure|see to it"
     r"|take care)\b.*\b(?:every|each|all|any|no|never|always)\b",
@@ -307,15 +307,15 @@ _LEADING = re.compile(rf"^{_STANDING}\b[,:]?\s+", re.IGNORECASE)
 
 
 def _without(start: re.Pattern[str], text: str) -> str:
-    """Return a text without the words that it begins with."""
+    """Return a text without a matching beginning."""
     found = start.match(text)
     return text[found.end() :] if found else text
 
 
 def english_rules(sentence: str, bare: str) -> Iterator[FoundRule]:
-    """Yield what an English sentence lays down and wishes for; ``bare`` is the sentence without what it quotes."""
+    """Yield the rules and wishes in an English sentence; ``bare`` is the sentence without its quotes."""
     is_question = bare.rstrip(")*_ ").endswith("?") or _QUESTION.match(bare) is not None
-    is_heading = bare.rstrip("*_ ").endswith(":")  # the rules are what follows
+    is_heading = bare.rstrip("*_ ").endswith(":")  # the rules follow it
     rule = ""
     if is_heading or (_MOMENT.search(bare) and not _STANDING_RE.search(bare)):
         return
@@ -323,7 +323,7 @@ def english_rules(sentence: str, bare: str) -> Iterator[FoundRule]:
         rule = _whole(sentence) if _POLITE_RULE.match(bare) else ""
     elif not _is_reported(_without(_OPENERS, bare)):
         parts = [part for part in _BREAK.split(bare) if part.strip() and not _is_reported(part)]
-        if _lays_down(bare) or (len(parts) > 1 and any(map(_lays_down, parts))):
+        if _is_rule_clause(bare) or (len(parts) > 1 and any(map(_is_rule_clause, parts))):
             rule = _clauses(sentence)
     if rule:
         yield FoundRule(rule, "rule")
@@ -336,12 +336,12 @@ def english_rules(sentence: str, bare: str) -> Iterator[FoundRule]:
 
 
 def _is_reported(clause: str) -> bool:
-    """Whether a clause tells what someone else said or does."""
+    """Return whether a clause reports someone else's words or actions."""
     return _REPORTED.match(clause) is not None or _TOLD_ME.search(clause) is not None
 
 
 def _is_asked(bare: str, wish: re.Match[str]) -> bool:
-    """Whether the wish itself is asked about ("should I prefer …")."""
+    """Return whether the wish itself is a question ("should I prefer …")."""
     return bool(
         re.search(
             r"\b(?:do|should|would|if|when|why|whether|can|could|what|how)\s+$", bare[: wish.start()], re.IGNORECASE
@@ -349,8 +349,8 @@ def _is_asked(bare: str, wish: re.Match[str]) -> bool:
     )
 
 
-def _lays_down(clause: str) -> bool:
-    """Whether a clause, by its shape, holds for every case to come."""
+def _is_rule_clause(clause: str) -> bool:
+    """Return whether a clause, by its shape, holds for all future cases."""
     said = _without(_OPENERS, clause.strip()).strip(" ,")
     if not said or _IDIOM.match(said) or said.endswith("?"):
         return False
@@ -361,12 +361,12 @@ def _lays_down(clause: str) -> bool:
     if _IDIOM.match(core) or _QUESTION.match(core):
         return False
     if _STANDING_RE.search(said):
-        return _is_order(core) or _ASKS_OF_YOU.search(core) is not None or _holds(core, points=False)
-    return not _ONCE.search(core) and _holds(core, points=_POINTS.search(core) is not None)
+        return _is_order(core) or _ASKS_OF_YOU.search(core) is not None or _is_rule(core, points=False)
+    return not _ONCE.search(core) and _is_rule(core, points=_POINTS.search(core) is not None)
 
 
-def _holds(core: str, *, points: bool) -> bool:
-    """Whether a clause without its opening words is a rule; ``points`` tells that it points at one thing."""
+def _is_rule(core: str, *, points: bool) -> bool:
+    """Return whether a clause without its opening words is a rule; ``points`` means that it points at one thing."""
     always = _ALWAYS_IMPERATIVE.match(core)
     if always is not None:
         verb = (always["verb"] or always["verb2"]).lower()
@@ -374,13 +374,13 @@ def _holds(core: str, *, points: bool) -> bool:
             return not _ONCE.search(core) and not verb.endswith(("ing", "ed"))
     if _YOU_MUST.search(core) and not points and not core.lower().startswith(("if you", "when you")):
         return True
-    if _conditioned(core) or _convention(core):
+    if _is_conditional(core) or _is_convention(core):
         return True
     if points:
         return _EVERY.search(core) is not None and _is_order(core) and _TRAILING.search(core) is not None
     if _NEGATIVE.match(core):
         return _STOPPED.match(core) is not None or not core.lower().startswith(("stop", "quit", "cease"))
-    return _limits(core) or _styles(core)
+    return _is_limit(core) or _is_style(core)
 
 
 _ASKS_OF_YOU = re.compile(
@@ -390,15 +390,15 @@ _ASKS_OF_YOU = re.compile(
 
 
 def _is_order(core: str) -> bool:
-    """Whether a clause begins as an order does: with a verb, or with a word that forbids."""
+    """Return whether a clause begins like an order: with a verb or a word that forbids."""
     first = core.split(" ", 1)[0].strip(",.:").lower()
     if _NEGATIVE.match(core) or first in ("always", "only", "not"):
         return True
     return _ORDERING.match(first) is not None and first not in _NOT_VERBS
 
 
-def _conditioned(core: str) -> bool:
-    """Whether an order is tied to a case that may come again."""
+def _is_conditional(core: str) -> bool:
+    """Return whether an order depends on a case that may recur."""
     match = _CONDITION.match(core)
     if match is not None:
         when, then = match["when"], _without(_OPENERS, match["then"])
@@ -423,8 +423,8 @@ def _conditioned(core: str) -> bool:
     )
 
 
-def _convention(core: str) -> bool:
-    """Whether a clause states how things are done here."""
+def _is_convention(core: str) -> bool:
+    """Return whether a clause states how things are done here."""
     we = _WE_DO.match(core)
     if we is not None:
         return not (we["verb"] and _PAST.match(we["verb"]))
@@ -449,7 +449,7 @@ def _convention(core: str) -> bool:
     return _GENERIC.match(core) is not None or _BARE_PLURAL.match(core) is not None
 
 
-def _limits(core: str) -> bool:
+def _is_limit(core: str) -> bool:
     if _NO_SUCH.match(core) or _LIMIT.match(core):
         return "," not in core[:4] and not re.match(
             r"^no \w+ (?:is|are|was|were|has|have|found|yet)\b", core, re.IGNORECASE
@@ -457,8 +457,8 @@ def _limits(core: str) -> bool:
     return bool(_CALL_ME.match(core))
 
 
-def _styles(core: str) -> bool:
-    """Whether an order is about the manner of all that is to come rather than about one thing."""
+def _is_style(core: str) -> bool:
+    """Return whether an order is about the manner of all future work rather than about one thing."""
     if _STYLE.match(core):
         rest = core.split(" ", 1)[-1]
         only_once = core.lower().startswith(("leave", "keep", "follow")) and re.match(
@@ -519,11 +519,11 @@ def _whole(sentence: str) -> str:
 
 
 def _clauses(sentence: str) -> str:
-    """Return a rule word for word; of a very long sentence, the clauses that say it; empty where none does alone."""
+    """Return a rule word for word; of a very long sentence, the clauses that say it, or nothing."""
     if len(sentence) <= LONGEST_RULE:
         return _whole(sentence)
     pieces = _CLAUSE_END.split(sentence.strip())
-    start = next((at for at, piece in enumerate(pieces) if _lays_down(piece.strip(" ,;:—–"))), None)
+    start = next((at for at, piece in enumerate(pieces) if _is_rule_clause(piece.strip(" ,;:—–"))), None)
     return "" if start is None else _stretch(pieces, start, start)
 
 
@@ -537,11 +537,11 @@ _ASIDE = re.compile(
 )
 _LEANS_BACK = re.compile(r"^(?:so|therefore|hence|which|that['’]?s why|thus)\b", re.IGNORECASE)
 _WORDY = re.compile(r"(?:\W*[^\W\d_]+){3}")
-"""What a wish leans back on says something by itself; "2020," does not."""
+"""A clause with enough words to mean something by itself; "2020," has not."""
 
 
 def _wish_clauses(sentence: str) -> str:
-    """Return a wish word for word: the sentence, or of a longer one the clauses around the wish."""
+    """Return a wish word for word: the sentence, or the clauses around the wish of a longer one."""
     whole = sentence.strip().strip("*_ ").strip()
     pieces = _CLAUSE_END.split(whole)
     at = next((place for place, piece in enumerate(pieces) if _WISH.search(piece)), 0)

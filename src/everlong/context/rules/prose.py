@@ -1,6 +1,6 @@
-"""What people write themselves: no code, no quoted lines, no document that they pasted.
+"""The sentences that people write themselves, without code, quoted lines and pasted documents.
 
-Cut into sentences, wrapped lines joined. Knows neither languages nor rules.
+Wrapped lines are joined. Also the value `FoundRule`, which the detection in each language yields.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from typing import Literal, NamedTuple
 
 from everlong.context.text import one_line
 
+Kind = Literal["rule", "preference"]
+LONGEST_RULE = 320
+"""The most characters of a rule; of a longer sentence only the clauses that say it are kept."""
 _FENCE = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)|```.*?(?:```|\Z)", re.DOTALL | re.MULTILINE)
 _QUOTE_LINE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
 _INDENTED = re.compile(r"(?:\A|\n)[ \t]*\n(?:(?: {4}|\t)[^\n]*(?:\n|\Z))+")
@@ -47,30 +50,39 @@ _REPORT_MARK = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _MARKS_OF_A_REPORT = 2
-"""So many different headings or lines as an issue or a pull request has them, and it is one."""
+"""The number of different headings typical of an issue or pull request that make a text one."""
 _LIST_ITEM = re.compile(r"\s*(?:[-*•]|(?<!\d)\d+[.)、])\s+")
 _WIDE_GAP = " " * 40
-"""More white space than anybody means; it is taken together, for expressions would go through it again and again."""
+"""More white space than anybody means; it is collapsed because expressions would scan it again and again."""
 _ENDS = ".!?。！？；;:：…"
 _SENTENCE_END = re.compile(
     r"(?<=[.!?])\s+(?=[\"'“(\[]?[A-Z0-9\u3400-\u9fff`])|(?<=[。！？；])\s*|(?<=[.!?][\"”)])\s+(?=[A-Z])"
 )
 
 
-def prose_sentences(text: str, *, of_project: bool = False) -> list[str]:
-    """Return the sentences that a person wrote: no code, no quoted lines, no document that they pasted.
+class FoundRule(NamedTuple):
+    """A rule in a person's own words."""
 
-    Instructions of a project are documents themselves, with headings as an issue has them.
+    text: str
+    kind: Kind
+
+
+def prose_sentences(text: str, *, of_project: bool = False) -> list[str]:
+    """Return the sentences that a person wrote, without code, quoted lines and pasted documents.
+
+    Project instructions are documents with headings like those of an issue, so ``of_project`` keeps these.
     """
     plain = _FENCE.sub(f"\n{_CODE_MARK}\n", text.replace("\r\n", "\n"))
     plain = _INDENTED.sub(f"\n{_CODE_MARK}\n", _QUOTE_LINE.sub("", plain))
     if not of_project:
         plain = _without_report(plain)
-    return [piece for line in _unwrapped(plain) for raw in _SENTENCE_END.split(line) if (piece := one_line(raw))]
+    return [
+        piece for line in _join_wrapped_lines(plain) for raw in _SENTENCE_END.split(line) if (piece := one_line(raw))
+    ]
 
 
 def _without_report(text: str) -> str:
-    """Return a text up to where a pasted issue or pull request begins, and from its next section of rules on."""
+    """Return a text without a pasted issue or pull request, up to the next section of rules in it."""
     marks = {mark[0].strip(" #*:-\t").casefold(): mark.start() for mark in _REPORT_MARK.finditer(text)}
     if len(marks) < _MARKS_OF_A_REPORT:
         return text
@@ -79,14 +91,14 @@ def _without_report(text: str) -> str:
     return text[:start] + (f"\n\n{text[rules.end() :]}" if rules else "")
 
 
-def _unwrapped(text: str) -> Iterator[str]:
-    """Yield the lines of a text, wrapped ones joined, without a document that an introduction announces."""
+def _join_wrapped_lines(text: str) -> Iterator[str]:
+    """Yield the lines of a text, wrapped ones joined, without an announced document."""
     held = ""
     is_given = False
     for line in [*text.split("\n"), ""]:
         bare = one_line(line) if _WIDE_GAP in line else line.strip()
         if bare == _CODE_MARK:
-            is_given = False  # what was announced was code
+            is_given = False  # the announced document was code
             bare = ""
         starts_anew = not bare or _LIST_ITEM.match(line) is not None or bare.startswith(("#", "|"))
         if held and _GIVEN_HERE.match(held) and not _ABOUT_RULES.search(held[: held.find(":")]):
@@ -103,21 +115,8 @@ def _unwrapped(text: str) -> Iterator[str]:
         yield held
 
 
-Kind = Literal["rule", "preference"]
-
-LONGEST_RULE = 320
-"""Characters of a rule; of a longer sentence only the clauses that say it are taken."""
-
-
-class FoundRule(NamedTuple):
-    """A rule in a person's own words."""
-
-    text: str
-    kind: Kind
-
-
 def cut_rule(text: str, around: re.Match[str] | None = None) -> str:
-    """Return at most the longest rule's length of a text, from the wish on, cut between words."""
+    """Return at most `LONGEST_RULE` characters of a text, from the wish on, cut between words."""
     start = 0 if around is None or around.end() < LONGEST_RULE else around.start()
     if len(text) - start <= LONGEST_RULE:
         return text[start:]

@@ -1,8 +1,8 @@
-"""Which standing rules a later word of the user ends: taken back by name, or replaced by a rule that contradicts it.
+"""The end of standing rules: taken back by name, or replaced by a rule that contradicts them.
 
 Rules are compared by the words that carry meaning. Prohibitions add up ("never touch legacy/", "never touch vendor/"),
-and so do tools ("use pnpm", "use ruff"). A rule replaces another where both fill the same slot: the opposite of the
-same words, another number of the same thing, another language or unit, or a turn of phrase that says so ("actually").
+and so do tools ("use pnpm", "use ruff"). A rule replaces another if both fill the same slot: the opposite of the same
+words, another number of the same thing, another language or unit, or a turn of phrase that says so ("actually").
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _ACTIONS = _words(
     commit updat read call send put open alon fil code leav
     """
 )
-"""Verbs that many rules have: whoever names a rule names what it is about."""
+"""Verbs of many rules, which do not tell rules apart."""
 _SYNONYMS = {
     "reply": "answer", "respond": "answer", "speak": "answer", "talk": "answer",
     "response": "answer", "replies": "answer",
@@ -136,14 +136,14 @@ _LIFTING_WORDS = (
     ("stop ",),
     ("i take back",),
 )
-"""Plain words of which each of those expressions has one: looking for them first spares most sentences the others."""
+"""Plain words, one of which each expression of `_LIFTS` has; searching for them first is much faster."""
 _LIFTS_ZH = tuple(
     re.compile(pattern)
     for pattern in (
         r"(?:不用|不必|不需要|无需)再?(?P<what>[^，。；]+?)了",
         r"(?:现在)?(?:又)?可以(?P<what>[^，。；]+?)了",
         r"(?:取消|撤销|撤回|作废|忘掉|忘了|不用管|别管|收回)(?:之前|刚才|我)?(?:说过?的?|关于)?(?P<what>[^，。；]*?)(?:的)?(?:规则|要求|规定|限制|约定|话)",
-        # From the beginning of a clause on, where such a match begins in any case, so that it is looked for once.
+        # Anchored at the beginning of a clause, where such a match begins anyway, so that it is searched once.
         r"(?<![^，。；])(?P<what>[^，。；]+?)(?:的|这条)?(?:规则|要求|规定|限制)(?:作废|取消|不算|不再有效|解除)",
         r"之前说的?(?P<what>[^，。；]+?)(?:不算了?|作废|取消)",
     )
@@ -154,7 +154,7 @@ _PRONOUN = re.compile(
     re.IGNORECASE,
 )
 _LOOK_AT = 2_000
-"""Characters of a sentence in which words that take something back are looked for."""
+"""Characters of a sentence that are searched for words of retraction."""
 _MOST_REMEMBERED = 4_096
 _ENOUGH = 0.6
 _SAME_WORDS = 0.7
@@ -163,7 +163,7 @@ _NEARLY_ALL = 0.8
 _WISHING = _words(
     "prefer preferr preferenc lik lov valu favor favour wish really much would rather strongly remember not know"
 )
-"""Words that only say that something is wished for."""
+"""Words that only express the wish, not its object."""
 
 
 @lru_cache(maxsize=_MOST_REMEMBERED)
@@ -172,7 +172,7 @@ def meaning(text: str) -> frozenset[str]:
     words: set[str] = set()
     for found in _WORD.findall(text.lower().replace("’", "'")):
         if _HAN_RUN.search(found):
-            found = _HAN_RUN.sub(" ", found)  # noqa: PLW2901 - what is left of it is Latin
+            found = _HAN_RUN.sub(" ", found)  # noqa: PLW2901 - the Latin rest of it
         for word in found.split():
             stem = _stem(word.strip(".'-/"))
             stem = _SYNONYMS.get(stem, stem)
@@ -202,34 +202,31 @@ def _stem(word: str) -> str:
 
 
 def lifted_by(sentence: str, rules: Sequence[str]) -> list[int]:
-    """Return which of the rules in force a sentence of the user takes back; for "forget that rule", the newest."""
+    """Return the indices of the rules that a sentence takes back; for "forget that rule", the newest."""
     if not rules:
         return []
-    for named in _named_in(sentence):
+    for named in _retracted_things(sentence):
         if named.is_newest:
             return [len(rules) - 1]
-        found = _best(meaning(named.what), rules, is_named=named.is_rule)
+        found = _best_matches(meaning(named.what), rules, is_named=named.is_rule)
         if found:
             return found
     return []
 
 
 class _Named(NamedTuple):
-    """What a sentence may take back."""
+    """A thing that a sentence may take back."""
 
     what: str
     is_rule: bool
-    """Whether it is called a rule."""
+    """True if the sentence calls it a rule."""
     is_newest: bool
-    """Whether it is only pointed at: then it is the rule said last."""
+    """True if the sentence only points at it; then it is the newest rule."""
 
 
 @lru_cache(maxsize=_MOST_REMEMBERED)
-def _named_in(sentence: str) -> tuple[_Named, ...]:
-    """Return what a sentence names in the words of someone who takes something back; remembered, for it is asked often.
-
-    Most sentences have none of those words, which a look for plain ones tells.
-    """
+def _retracted_things(sentence: str) -> tuple[_Named, ...]:
+    """Return the things that a sentence names in words of retraction; most sentences have none of these words."""
     if sentence.rstrip().endswith(("?", "？")):
         return ()
     said, lowered = sentence[:_LOOK_AT], sentence[:_LOOK_AT].lower()
@@ -250,7 +247,8 @@ def _named_in(sentence: str) -> tuple[_Named, ...]:
     return tuple(named)
 
 
-def _best(named: frozenset[str], rules: Sequence[str], *, is_named: bool) -> list[int]:
+def _best_matches(named: frozenset[str], rules: Sequence[str], *, is_named: bool) -> list[int]:
+    """Return the indices of the rules that share most words with a named thing; none if they share too few."""
     telling = named - _ACTIONS
     latin = frozenset(word for word in telling if word.isascii())
     wanted = latin or telling or named
@@ -263,7 +261,7 @@ def _best(named: frozenset[str], rules: Sequence[str], *, is_named: bool) -> lis
 
 
 def replaces(new: str, old: str) -> bool:
-    """Whether a new rule ends an older one: it says the same again, the opposite, or fills the same slot otherwise."""
+    """Return whether a new rule ends an older one: it repeats it, contradicts it, or fills the same slot."""
     ours, theirs = meaning(new), meaning(old)
     if one_line(new).casefold() == one_line(old).casefold():
         return True
@@ -278,7 +276,7 @@ def replaces(new: str, old: str) -> bool:
 
 
 def says_as_much(text: str, other: str) -> bool:
-    """Whether a wish says nearly all that another says, in whatever words around it."""
+    """Return whether a wish says nearly everything that another says."""
     mine, others = (frozenset(word for word in meaning(wish) if word not in _WISHING) for wish in (text, other))
     if bool(_NEGATIVE.search(text)) != bool(_NEGATIVE.search(other)) or not others:
         return False
@@ -286,7 +284,7 @@ def says_as_much(text: str, other: str) -> bool:
 
 
 def _gives_up(new: str, old: str, ours: frozenset[str], theirs: frozenset[str]) -> bool:
-    """Whether a rule names what an older one asks for as what is not to be ("use X instead of Y")."""
+    """Return whether a rule gives up the object of an older one ("use X instead of Y")."""
     given_up = _INSTEAD_OF.search(new)
     if given_up is None or _NEGATIVE.search(_INSTEAD_OF.sub("", old)):
         return False
@@ -297,21 +295,19 @@ def _gives_up(new: str, old: str, ours: frozenset[str], theirs: frozenset[str]) 
 
 
 def _sets_another_number(ours: frozenset[str], theirs: frozenset[str]) -> bool:
-    """Whether two rules set different numbers for the same thing."""
+    """Return whether two rules set different numbers for the same thing."""
     mine, yours = ({word for word in words if _is_number(word)} for words in (ours, theirs))
     if not mine or not yours or mine & yours:
         return False
     about, before = (frozenset(word for word in words if not _is_number(word)) for words in (ours, theirs))
-    if all(map(str.isascii, about)) != all(
-        map(str.isascii, before)
-    ):  # in two languages, names are what can be compared
+    if all(map(str.isascii, about)) != all(map(str.isascii, before)):  # across two languages, only names compare
         about, before = (frozenset(filter(str.isascii, words)) for words in (about, before))
         return len(about & before) >= max(1, len(before) - _FEW + 1)
     return bool(about & before) and len(about & before) >= _SAME_WORDS * min(len(about), len(before))
 
 
 def _fills_same_slot(new: str, old: str, ours: frozenset[str], theirs: frozenset[str]) -> bool:
-    """Whether both rules, wishes alike, choose another of a few values that exclude each other."""
+    """Return whether two rules choose different values of a few that exclude each other."""
     our_words, their_words = _tokens(new), _tokens(old)
     for slot in _SLOTS:
         mine, yours = slot & our_words, slot & their_words

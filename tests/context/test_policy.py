@@ -1,0 +1,408 @@
+"""The policy of compaction: budgets and thresholds number by number, the pace, waiting, and cuts after an overflow."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from everlong import CompressionSettings, ConfigError, ContextCompressor
+from everlong.config import CompressionValues, compression_values
+from everlong.context import SummarizerChain, SummaryRequest
+from everlong.context.policy import (
+    Pace,
+    Waiting,
+    automatic_budgets,
+    compute_budgets,
+    overflow_target,
+    pace_of,
+    room_in,
+)
+from everlong.model import Message
+from everlong.tokens import Prices
+from tests.context.builders import assistant, long_session, output, system, user
+
+KNOWN = Prices(cache_read=0.1, cache_write=1.25, output=5.0, are_known=True)
+WORDS = "the quick brown fox jumps over the lazy dog and then some more of it "
+
+# -- budgets -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("3.3")
+def test_the_computed_values_of_a_200k_window_at_defaults() -> None:
+    budgets = ContextCompressor(200_000).budgets
+    assert (budgets.threshold_tokens, budgets.tail_tokens, budgets.summary_cap) == (100_000, 20_000, 10_000)
+
+
+@pytest.mark.spec("3.3")
+def test_the_summary_cap_stops_at_twelve_thousand() -> None:
+    assert ContextCompressor(1_000_000).budgets.summary_cap == 12_000
+
+
+@pytest.mark.spec("3.4")
+@pytest.mark.parametrize(
+    ("window", "threshold"),
+    [(4_096, 3_072), (8_192, 6_144), (32_768, 24_576), (64_000, 48_000), (100_000, 64_000), (128_000, 64_000)],
+)
+def test_small_windows_have_a_floor_that_stays_under_three_quarters(window: int, threshold: int) -> None:
+    assert ContextCompressor(window).threshold_tokens == threshold
+
+
+@pytest.mark.spec("3.4")
+def test_a_threshold_that_the_user_chose_is_obeyed_without_the_floor() -> None:
+    chosen = ContextCompressor(32_768, settings=CompressionSettings(threshold=0.5))
+    assert chosen.threshold_tokens == 16_384
+    assert ContextCompressor(32_768, settings=CompressionSettings(protect_last_n=5)).threshold_tokens == 24_576
+
+
+@pytest.mark.spec("5.3")
+@pytest.mark.parametrize(("content", "budget"), [(0, 2_000), (10_000, 2_000), (30_000, 6_000), (900_000, 10_000)])
+def test_a_summary_may_take_a_fifth_of_its_content_between_floor_and_cap(content: int, budget: int) -> None:
+    assert ContextCompressor(200_000).budgets.summary_tokens(content) == budget
+
+
+@pytest.mark.spec("5.3")
+def test_the_summary_floor_yields_to_the_cap_of_a_small_window() -> None:
+    budgets = ContextCompressor(8_192).budgets
+    assert budgets.summary_tokens(100) == budgets.summary_tokens(1_000_000) == 409
+
+
+@pytest.mark.spec("9.4")
+def test_every_number_is_a_setting() -> None:
+    settings = CompressionSettings(
+        threshold=0.4, target_ratio=0.5, summary_ratio=0.1, summary_min_tokens=100, summary_max_tokens=300
+    )
+    budgets = ContextCompressor(100_000, settings=settings).budgets
+    assert (budgets.threshold_tokens, budgets.tail_tokens) == (40_000, 20_000)
+    assert [budgets.summary_tokens(content) for content in (10, 2_000, 99_999)] == [100, 200, 300]
+
+
+@pytest.mark.parametrize("window", [0, -5, True, 1.5, "200k", None])
+def test_a_window_that_is_none_is_refused_with_what_to_do(window: object) -> None:
+    with pytest.raises(ConfigError, match="context_length must be a whole number of tokens"):
+        ContextCompressor(window)  # type: ignore[arg-type]
+
+
+@pytest.mark.spec("9.2")
+def test_an_automatic_threshold_moves_with_the_growth_per_call() -> None:
+    def after(growth: int) -> int:
+        engine = ContextCompressor(200_000, settings=CompressionSettings(threshold="auto"))
+        assert engine.threshold_tokens == 100_000
+        for call in range(1, 9):
+            engine.update_from_response({"prompt_tokens": 20_000 + call * growth})
+        return engine.threshold_tokens
+
+    assert after(200) < after(2_000) < after(15_000) <= 190_000
+
+
+@pytest.mark.spec("9.2")
+def test_the_automatic_threshold_is_the_cheapest_of_all() -> None:
+    prices, prefix, growth = Prices(), 10_000, 1_500
+    chosen = automatic_budgets(CompressionValues(), 400_000, prefix, growth, prices)
+
+    def cost_per_call(threshold: int) -> float:
+        tail = 0.20 * threshold
+        start = prefix + chosen.summary_cap + tail
+        calls = max(1, int((threshold - start) // growth))
+        reading = sum(prices.cache_read * (start + call * growth) for call in range(calls))
+        moved = (prices.cache_write - prices.cache_read) * (chosen.summary_cap + tail)
+        return (reading + prices.cache_read * threshold + prices.output * chosen.summary_cap + moved) / calls
+
+    others = range(50_000, 340_000, 5_000)
+    assert cost_per_call(chosen.threshold_tokens) <= min(map(cost_per_call, others)) * 1.02
+    assert chosen.tail_tokens == int(chosen.threshold_tokens * 0.20)
+
+
+@pytest.mark.spec("3.2", "9.4")
+def test_settings_may_be_given_as_a_plain_mapping_and_are_checked() -> None:
+    assert ContextCompressor(32_768, settings={"threshold": 0.5}).threshold_tokens == 16_384
+    with pytest.raises(ConfigError, match=r"compression\.threshold .* is 7, but must be a number from 0.0 to 1.0"):
+        ContextCompressor(settings={"threshold": 7})
+    with pytest.raises(ConfigError, match=r"did you mean compression\.threshold"):
+        ContextCompressor(settings={"treshold": 0.7})
+
+
+@pytest.mark.spec("9.2")
+def test_an_automatic_threshold_follows_the_mix_of_tool_output_and_talk_and_says_so() -> None:
+    def engine(role: str) -> ContextCompressor:
+        made = ContextCompressor(1_000_000, settings=CompressionSettings(threshold="auto"), clock=lambda: 0.0)
+        messages: list[dict[str, object]] = [{"role": "system", "content": "Be brief. " * 9_000}]
+        for call in range(1, 12):
+            messages += [{"role": "user", "content": "Look."}, {"role": role, "content": "the gull is in " * 300}]
+            made.should_compress_preflight(messages)
+            made.update_from_response({"prompt_tokens": 20_000 + call * 1_000})
+        return made
+
+    tools, talk = engine("tool"), engine("assistant")
+    assert tools.threshold_tokens < talk.threshold_tokens
+    told = "\n".join(tools.budgets.grounds.explain())
+    assert "100 % of the text is tool output, the rest is talk; a summary takes " in told
+    assert " of at most 12,000 tokens, because tool output shrinks to a digest" in told
+    before = talk.threshold_tokens
+    talk.habits.summarized(2_000)
+    talk.adapt_threshold()
+    assert talk.threshold_tokens < before
+    assert "a summary takes 2,000 of at most 12,000 tokens, as the last 1 did" in "\n".join(
+        talk.budgets.grounds.explain()
+    )
+
+
+# -- why compaction starts where it does, and why one that was due was not made ----------------------------------------
+
+
+@pytest.mark.spec("9.2")
+@pytest.mark.parametrize(
+    ("window", "settings", "told"),
+    [
+        (200_000, {}, "threshold 100,000 tokens: 50 % of 200,000 (the usual share)"),
+        (200_000, {"threshold": 0.4}, "threshold 80,000 tokens: 40 % of 200,000 (compression.threshold)"),
+        (
+            32_000,
+            {},
+            "threshold 24,000 tokens: 50 % of 32,000 is 16,000, lifted to the floor "
+            "(compression.minimum_context_length, at most 75 % of the window)",
+        ),
+        (
+            200_000,
+            {"threshold": "auto"},
+            "threshold 100,000 tokens: auto has measured nothing yet; until then 50 % of 200,000 (the usual share)",
+        ),
+    ],
+)
+def test_a_threshold_says_where_it_comes_from(window: int, settings: dict[str, Any], told: str) -> None:
+    assert ContextCompressor(window, settings=settings).budgets.grounds.explain() == [told]
+
+
+@pytest.mark.spec("9.2")
+def test_an_automatic_threshold_shows_the_sum_that_it_is() -> None:
+    engine = ContextCompressor(1_000_000, settings={"threshold": "auto"}, clock=lambda: 0.0)
+    engine.prices = Prices()
+    for call in range(1, 12):
+        engine.update_from_response({"prompt_tokens": 20_000 + call * 2_000})
+    told = "\n".join(engine.budgets.grounds.explain())
+    assert told.startswith(f"threshold {engine.threshold_tokens:,} tokens (compression.threshold: auto)\n")
+    assert "measured over 11 calls: 22,000 tokens in every prompt, 2,000 more per call" in told
+    ((base, root, share, best),) = re.findall(
+        r"\(([\d,]+) \+ ([\d,]+)\) / \(1 − ([\d.]+)\), at most [\d,]+: ([\d,]+)", told
+    )
+    sum_told = (number(base) + number(root)) / (1 - float(share))
+    assert sum_told == pytest.approx(number(best), abs=2)
+    assert number(best) == engine.threshold_tokens
+    assert "at the usual 500,000 it costs " in told
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+@pytest.mark.spec("5.8")
+def test_a_compaction_that_is_held_back_says_when_it_is_made_after_all() -> None:
+    engine = ContextCompressor(8_000)
+    stuck = [system(output(9_000)), user("Go."), assistant("Yes.")]
+    for _ in range(2):
+        engine.compress(stuck)
+    size = engine.estimate_tokens(stuck)
+    assert not engine.should_compress(size)
+    assert not engine.should_compress(size + 10)
+    (held,) = engine.held_back
+    assert held.explain() == (
+        f"held back at {size + 10:,} tokens (threshold 6,800): the last 2 compactions saved 0.0 % and 0.0 %, "
+        f"less than 10 %; the next is at {size:,} + 1,200 = {size + 1_200:,}"
+    )
+    assert not engine.should_compress(held.next_at - 1)
+    assert engine.should_compress(held.next_at)
+
+
+def test_where_nothing_can_be_compacted_that_is_said() -> None:
+    engine = ContextCompressor(8_000)
+    assert not engine.has_content_to_compress([user("Not due.")])
+    assert engine.held_back == []
+    assert not engine.has_content_to_compress([system(output(9_000)), user("Go.")])
+    assert engine.held_back[0].explain().endswith("there was nothing to compact, all of it is recent or protected")
+
+
+class Broken:
+    name = "broken"
+
+    def summarize(self, request: SummaryRequest) -> str:
+        raise OSError(f"no connection for {len(request.turns)} turns")
+
+
+@pytest.mark.parametrize("chained", [False, True])
+def test_a_summarizer_that_failed_is_named_with_the_time_that_is_left(chained: bool) -> None:
+    now = 0.0
+    summarizer = SummarizerChain([Broken()], clock=lambda: now) if chained else Broken()
+    engine = ContextCompressor(8_000, settings={"protect_last_n": 2}, summarizer=summarizer, clock=lambda: now)
+    assert engine.left_alone == []
+    engine.compress(long_session(60))
+    now = 200.0
+    told = engine.left_alone[-1].explain()
+    assert told.startswith("held back: broken is asked for no summary for another 400 of 600 seconds")
+    assert "OSError: no connection for " in told
+    now = 601.0
+    assert engine.left_alone == []
+
+
+# -- the pace ----------------------------------------------------------------------------------------------------------
+
+
+def pace(window: int, settings: dict[str, Any] | None = None, **parts: Any) -> Pace:
+    return pace_of(compute_budgets(compression_values(settings), window), **parts)
+
+
+@pytest.mark.spec("4.5")
+@pytest.mark.parametrize(
+    ("window", "fixed", "answer", "expected"),
+    [
+        (200_000, 0, 0, (170_000, 30_000, 100_000, 30_000)),
+        (200_000, 34_000, 32_000, (164_000, 64_000, 106_666, 30_000)),
+        (200_000, 34_000, 64_000, (132_000, 64_000, 106_666, 30_000)),
+        (1_000_000, 34_000, 64_000, (850_000, 146_000, 500_000, 150_000)),
+        (128_000, 34_000, 16_000, (108_800, 53_200, 88_666, 19_200)),
+        (32_000, 2_000, 4_000, (27_200, 8_400, 24_000, 4_800)),
+        (8_000, 500, 1_000, (6_800, 2_100, 6_000, 1_200)),
+        (4_000, 500, 1_000, (2_920, 1_300, 2_920, 600)),
+    ],
+)
+def test_the_threshold_is_where_a_compaction_makes_enough_room(
+    window: int, fixed: int, answer: int, expected: tuple[int, int, int, int]
+) -> None:
+    found = pace(window, fixed=fixed, answer_tokens=answer)
+    assert (found.room, found.need, found.threshold, found.step) == expected
+
+
+@pytest.mark.spec("4.5")
+def test_the_tail_shrinks_where_the_fixed_part_takes_the_room() -> None:
+    found = pace(32_000, fixed=14_000)
+    assert found.tail < pace(32_000).tail
+    assert found.need == int(0.6 * found.room)
+    assert pace(32_000, fixed=30_000).tail == 0
+
+
+@pytest.mark.spec("4.5")
+def test_a_threshold_that_the_user_set_is_obeyed_as_it_stands() -> None:
+    found = pace(200_000, {"threshold": 0.1}, fixed=34_000)
+    assert found.threshold == 20_000
+    assert Waiting(left=19_000).reason(20_000, found, KNOWN) is None
+
+
+def test_an_answer_that_asks_for_the_whole_window_leaves_some_room() -> None:
+    assert room_in(32_000, 32_000) == 4_000
+
+
+def test_a_prompt_stays_below_the_step_in_its_price() -> None:
+    assert pace(1_000_000, dearer_above=200_000).room == 200_000
+    assert pace(1_000_000, fixed=150_000, dearer_above=200_000).room == 850_000  # it cannot be kept below
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_next_compaction_comes_after_a_step() -> None:
+    figures = pace(200_000, fixed=34_000)
+    waiting = Waiting(left=90_000)
+    assert waiting.reason(110_000, figures, Prices()) == "recent"
+    assert waiting.reason(120_000, figures, Prices()) is None
+    assert Waiting(left=160_000).reason(figures.room, figures, Prices()) is None
+
+
+def test_a_conversation_that_grows_evenly_is_compacted_where_that_is_nearly_cheapest() -> None:
+    figures, growth = pace(200_000, fixed=5_000), 5_000
+    least = figures.usual_need
+
+    def cost(threshold: int) -> float:
+        """What a long conversation costs for each token that it grows by, beside what every token costs once."""
+        reads = KNOWN.cache_read * (threshold - least) ** 2 / (2 * growth)
+        return (reads + figures.compaction_cost(threshold, KNOWN, asks_model=True)) / (threshold - least)
+
+    waiting, tokens = Waiting(), least
+    while tokens < figures.threshold or waiting.reason(tokens, figures, KNOWN, asks_model=True) == "cheaper":
+        waiting.sent(tokens, figures, KNOWN)
+        tokens += growth
+    best = min(cost(threshold) for threshold in range(figures.threshold, figures.room, 1_000))
+    assert cost(tokens) <= 1.05 * best
+
+
+def test_a_compaction_waits_until_waiting_has_cost_as_much() -> None:
+    figures, waiting, tokens = pace(200_000, fixed=34_000), Waiting(), 107_000
+    while waiting.reason(tokens, figures, KNOWN) == "cheaper":
+        waiting.sent(tokens, figures, KNOWN)
+        tokens += 5_000
+    assert 120_000 < tokens < figures.room
+    assert waiting.paid >= figures.compaction_cost(tokens, KNOWN, asks_model=False)
+    dearer = Waiting(paid=waiting.paid)
+    assert dearer.reason(tokens, figures, KNOWN, asks_model=True) == "cheaper"
+
+
+@pytest.mark.parametrize(
+    ("prices", "is_cold"),
+    [
+        (Prices(), False),
+        (KNOWN, True),
+        (Prices(cache_read=1.0, cache_write=1.0, are_known=True), False),
+    ],
+    ids=["unknown prices", "a cold cache", "no cache"],
+)
+def test_nothing_waits_where_a_compaction_costs_nothing_more(prices: Prices, is_cold: bool) -> None:
+    figures = pace(200_000, fixed=34_000)
+    assert Waiting().reason(figures.threshold, figures, prices, is_cold=is_cold) is None
+
+
+# -- whole conversations -----------------------------------------------------------------------------------------------
+
+
+def text(tokens: int) -> str:
+    return (WORDS * (tokens // 14 + 1))[: tokens * 4]
+
+
+def step(number: int, size: int) -> list[Message]:
+    call = {"id": f"c{number}", "type": "function", "function": {"name": "read", "arguments": f'{{"n": {number}}}'}}
+    return [
+        {"role": "assistant", "content": f"Step {number}.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": f"c{number}", "content": f"{number} {text(size)}"},
+    ]
+
+
+@pytest.mark.spec("4.5")
+@pytest.mark.parametrize("prices", [Prices(), KNOWN], ids=["unpriced", "priced"])
+@pytest.mark.parametrize("share", [0.004, 0.025], ids=["small results", "large results"])
+@pytest.mark.parametrize("window", [4_000, 8_000, 32_000, 128_000, 200_000, 1_000_000])
+def test_a_session_of_three_windows_is_compacted_seldom_and_far_enough(
+    window: int, share: float, prices: Prices
+) -> None:
+    engine = ContextCompressor(window)
+    engine.prices, engine.overhead_tokens, engine.answer_tokens = prices, window // 16, window // 16
+    size = max(20, int(share * window))
+    messages: list[Message] = [
+        {"role": "system", "content": text(window // 16)},
+        {"role": "user", "content": "Please read all of it."},
+    ]
+    sizes: list[tuple[int, int]] = []
+    for number in range(3 * window // (size + 30)):
+        if engine.should_compress_preflight(messages):
+            figures, before = engine.pace, engine.estimate_tokens(messages)
+            messages = engine.compress(messages)
+            after = engine.estimate_tokens(messages)
+            assert after <= figures.need
+            assert not sizes or before >= min(figures.room, sizes[-1][1] + figures.step)
+            sizes.append((before, after))
+        engine.update_from_response({"prompt_tokens": engine.estimate_tokens(messages)})
+        assert engine.last_prompt_tokens < engine.pace.room + size + 60
+        messages = [*messages, *step(number, size)]
+    assert 2 <= len(sizes) <= 3 / 0.15
+
+
+# -- after an overflow -------------------------------------------------------------------------------------------------
+
+
+def test_a_refused_request_is_cut_further_with_every_try() -> None:
+    assert [overflow_target(10_000, cut) for cut in range(4)] == [7_000, 4_500, 2_500, 2_500]
+    assert overflow_target(10_000, 0, fixed=2_000) == 5_600
+    assert overflow_target(0, 0) == 1
+
+
+def test_a_refusal_that_names_its_figures_leads_below_the_limit_in_our_own_count() -> None:
+    # The provider counted twice as many tokens as we did, so our half of its limit is aimed at, with a margin.
+    assert overflow_target(10_000, 0, limit=10_000, reported=20_000, answer_tokens=2_000) == 3_600
+    assert overflow_target(10_000, 0, limit=100_000, reported=20_000) == 7_000
