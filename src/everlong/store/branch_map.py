@@ -1,6 +1,6 @@
 """The tree of a store from before conversations, in memory: branches, turns and where they stand.
 
-Reads only; `everlong.store.conversion` decides what becomes of it.
+Reads only; `everlong.store.migrations.separation` decides what becomes of it.
 """
 
 from __future__ import annotations

@@ -61,14 +61,15 @@ def contents_with(core: StoreCore, connection: Connection, messages: Sequence[Me
     trace = core.chain.trace
     blocks = {block for message in messages for block in trace([message]).blocks}
     found: set[bytes] = set()
-    for row in _rows(core, connection, messages) if blocks else ():
+    for row in rows_to_compare(core, connection, messages) if blocks else ():
         value = value_of(row.bytes, row.codec)
         if isinstance(value, dict) and "role" in value and not blocks.isdisjoint(trace([value]).blocks):
             found.add(bytes(row.digest))
     return found
 
 
-def _rows(core: StoreCore, connection: Connection, messages: Sequence[Message]) -> Iterator[Any]:
+def rows_to_compare(core: StoreCore, connection: Connection, messages: Sequence[Message]) -> Iterator[Any]:
+    """Yield the contents that may hold a block of one of the messages, as far as the search index can tell."""
     from everlong.store.search.text import INDEX_VERSION  # noqa: PLC0415 - loaded only where it is used
 
     live = select(content.c.digest, content.c.bytes, content.c.codec).where(

@@ -1,7 +1,8 @@
-"""Replies of a store from before conversations: each becomes a message, and each first request gets a session.
+"""Separation of the conversations that stores before version 0007 joined because they began with the same words.
 
-An earlier version kept a reply only as what became of its request until somebody sent it back, and began the session
-of a gateway's conversation with its second request. Part of `everlong.store.conversion`.
+Those versions kept a reply only as a column of its turn until a client sent it back, and began the session of a
+gateway's conversation with its second request. So first every reply becomes a message and every first request gets a
+session (`FormerReplies`); then each conversation gets its own branch, view and system prompt (`_Conversations`).
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class FormerReplies:
                 self._add(one, held.get(one.reply or b""))
         self._join_retries()
 
-    # -- replies that are messages already ---------------------------------------------------------------------------
+    # -- replies that are messages already -----------------------------------------------------------------------------
 
     def _link(self, turns: Sequence[KnownTurn]) -> None:
         """Note by what replies are known, and which messages they are."""
@@ -338,7 +339,7 @@ _SAME_MOMENT = 5.0
 _TITLE_BLOCKS = 64
 
 
-def has_words(connection: Connection) -> bool:
+def has_messages(connection: Connection) -> bool:
     """Return whether a database of any version holds a message."""
     return connection.execute(select(node.c.seq).limit(1)).first() is not None
 
