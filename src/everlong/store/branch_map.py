@@ -25,7 +25,7 @@ class BranchPlace(NamedTuple):
 
 @dataclass(slots=True)
 class KnownBranch:
-    """A branch, as far as it is needed here."""
+    """The part of a branch's row that a conversion needs."""
 
     id: int
     parent: int | None
@@ -107,7 +107,7 @@ class Tree:
 
 @dataclass(slots=True)
 class KnownTurn:
-    """A turn, and where it stands."""
+    """A turn with the place of its request."""
 
     id: int
     session: str | None
@@ -117,7 +117,7 @@ class KnownTurn:
     reply: bytes | None
     echo: bytes | None
     said: BranchPlace | None
-    """Where the reply stands."""
+    """The place of the reply, once it is a message."""
     model: str | None
     preamble: bytes | None
     ts: float

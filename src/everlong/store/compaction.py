@@ -53,7 +53,7 @@ WEAK_BELOW = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """Why a compaction happens, in which session, for which model; ``profile`` is the window that the view is for."""
+    """The occasion of a compaction: reason, session and model; ``profile`` is the window that the view is made for."""
 
     reason: str = "manual"
     session: str | None = None
@@ -90,7 +90,7 @@ class Compaction:
 
 
 def state_after(engine: ContextEngine) -> Literal["good", "degraded"]:
-    """The state of the view that an engine just made: degraded by a fallback or by low quality."""
+    """Return the state of the view that an engine just made: degraded by a fallback or by low quality."""
     if getattr(engine, "last_fault", None) is not None:
         return "degraded"
     report = getattr(engine, "last_report", None)
@@ -101,14 +101,14 @@ def state_after(engine: ContextEngine) -> Literal["good", "degraded"]:
 
 
 def size_of(engine: ContextEngine, messages: Sequence[Message], when: Literal["before", "after"]) -> dict[str, Any]:
-    """How much is sent, with what is pinned and, where the engine knows them, with the schemas of tools."""
+    """Return the size of what is sent: messages and, if the engine can estimate them, tokens with tool schemas."""
     estimate = getattr(engine, "estimate_tokens", None)
     sizes = {f"messages_{when}": len(messages)}
     return sizes if estimate is None else {**sizes, f"tokens_{when}": int(estimate(messages))}
 
 
 def compaction_values(engine: ContextEngine, seconds: float, occasion: Occasion) -> dict[str, Any]:
-    """The columns of a compaction that just happened."""
+    """Return the columns of a compaction that just happened."""
     report = getattr(engine, "last_report", None)
     values: dict[str, Any] = {
         "session": occasion.session,
@@ -134,7 +134,7 @@ def compaction_values(engine: ContextEngine, seconds: float, occasion: Occasion)
 
 
 def history(core: StoreCore, *, session: str | None = None, branch: int | None = None) -> list[Compaction]:
-    """The compactions of a session, of a branch, or of all, oldest first."""
+    """Return the compactions of a session, of a branch, or of all, oldest first."""
     query = select(compaction).where(compaction.c.tenant == core.tenant).order_by(compaction.c.ts, compaction.c.id)
     if session is not None:
         query = query.where(compaction.c.session == session)
@@ -145,7 +145,7 @@ def history(core: StoreCore, *, session: str | None = None, branch: int | None =
 
 
 def repeated_views(core: StoreCore) -> dict[int, int]:
-    """For each view that a fork took over, the view of another branch that it repeats."""
+    """Return for each view that was carried over to a fork the view of another branch that it repeats."""
     query = select(view.c.id, view.c.origin).where(view.c.tenant == core.tenant, view.c.origin.is_not(None))
     with core.database.read() as connection:
         return {row.id: row.origin for row in connection.execute(query)}
@@ -163,7 +163,7 @@ def compaction_of(row: Row[Any]) -> Compaction:
 def without_stale_thinking(
     connection: Connection, path: Sequence[Segment], pieces: Sequence[ViewPiece], shown: Row[Any] | None
 ) -> list[ViewPiece]:
-    """The pieces without thinking that was thought under another view than the one that is shown."""
+    """Return the pieces without the thinking that a model did under another view than the one in force."""
     if not any(_carries_thinking(piece) for piece in pieces):
         return list(pieces)
     rows = connection.execute(
@@ -188,7 +188,7 @@ def without_stale_thinking(
 
 
 def without_thinking(message: Message) -> Message:
-    """The message without its thinking, where that can be taken away."""
+    """Return the message without its thinking, unless the thinking leads to a call or is all there is."""
     parts = parts_of(message)
     kept = [part for part in parts if not is_reasoning(part)]
     leads_to_call = bool(calls_of(message)) or any(part.get("type") == "tool_use" for part in parts)
@@ -210,7 +210,7 @@ Outcome = Literal["compacted", "unchanged", "busy", "lost"]
 
 
 class Compacted(NamedTuple):
-    """What came of a compaction: the messages to send now, and the view and history entry if there is a new one.
+    """The result of a compaction: the messages to send now, and the new view and history entry, if any.
 
     ``outcome`` is ``compacted``; ``unchanged`` where the engine found nothing to do; ``busy`` where another process is
     compacting; ``lost`` where another view came into force meanwhile.
@@ -221,11 +221,11 @@ class Compacted(NamedTuple):
     view_id: int | None = None
     compaction_id: int | None = None
     is_degraded: bool = False
-    """Whether a fallback wrote the summary, or it is weak: good enough to go on, worth another try."""
+    """True if a fallback wrote the summary, or it is weak: good enough to go on, worth another try."""
     child: str | None = None
     """The session that goes on from here, where one was to be rolled over."""
     warning: str | None = None
-    """Why no child was opened, where one was to be; the compaction holds all the same."""
+    """The reason why no child session was opened, although one was asked for; the compaction holds all the same."""
 
 
 class Seen(NamedTuple):
@@ -267,7 +267,7 @@ def _seen(core: StoreCore, connection: Connection, at: Branch, profile: str | No
 
 
 def view_for(connection: Connection, view_id: int | None, depth: int, profile: str | None) -> Row[Any] | None:
-    """The newest view of a chain that may be used at a depth and, where one is asked for, with a profile."""
+    """Return the newest view of a chain that may be used at a depth and, if one is given, with a profile."""
     while (view_id := inherited_view(connection, view_id, depth)) is not None:
         row = connection.execute(_VIEW, {"ident": view_id}).one()
         if profile is None or row.profile == profile:
@@ -349,7 +349,7 @@ def compact(
 def _written(
     core: StoreCore, at: Branch, work: Callable[[Connection], tuple[int, int]], roll_over: str | None
 ) -> tuple[int, int, str | None, str | None]:
-    """The view and its entry in the history, the child session, and what kept it from being opened."""
+    """Write a view; return it, its entry in the history, the child session, and what kept that from being opened."""
     if roll_over is None:
         return *core.database.write(work), None, None
     made, sessions = (0, 0), Sessions(core)
@@ -399,7 +399,7 @@ def _tagged_system(system: System) -> list[Message]:
 
 
 def _accepted(engine: ContextEngine, options: dict[str, Any]) -> dict[str, Any]:
-    """Those options that the engine's ``compress`` takes; an engine may know fewer than we do."""
+    """Return the options that the engine's ``compress`` takes; an engine may know fewer than we do."""
     known = inspect.signature(engine.compress).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()):
         return options

@@ -33,11 +33,11 @@ STEP = 256
 """Blocks that are read at a time."""
 
 _BITE = 50
-"""Conversations that are put together at a time."""
+"""Conversations that are read at a time."""
 _MOST_NAMED = 5
-"""Of conversations that have one name, so many are listed."""
+"""The most conversations of one name that an error lists."""
 COMPRESSION = "compression"
-"""Why a part ends that a compaction ended."""
+"""The end reason of a part that a compaction ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Conversation:
     platform: str | None
     client: str | None
     client_session: str | None
-    """What its client calls it."""
+    """The client's name for it."""
     folder: str | None
     """The folder that it works in now."""
     user: str | None
@@ -61,7 +61,7 @@ class Conversation:
     origin: dict[str, Any] | None
     started: float
     active: float
-    """When something was last said in it."""
+    """The time at which something was last said in it."""
     ended: float | None
     end_reason: str | None
     parts: tuple[str, ...]
@@ -69,7 +69,7 @@ class Conversation:
     messages: int
     compactions: int
     agents: int
-    """How many sub-agents worked for it."""
+    """The number of sub-agents that worked for it."""
     input_tokens: int
     output_tokens: int
     cache_read_tokens: int
@@ -77,16 +77,16 @@ class Conversation:
     reasoning_tokens: int
     api_calls: int
     cost: float
-    """US dollars, as they were reckoned when the calls were made."""
+    """US dollars, at the prices of the time of the calls."""
 
     @property
     def is_open(self) -> bool:
-        """Whether its newest part has not ended."""
+        """True if its newest part has not ended."""
         return self.ended is None
 
     @property
     def is_imported(self) -> bool:
-        """Whether it was taken over from a file."""
+        """True if it was imported from a file."""
         return bool(self.origin and "import" in self.origin)
 
     def to_dict(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class ConversationLine(NamedTuple):
     """Its number; None for what has no identity, such as reminders. A broken reply has that of its request."""
     entry: Entry
     status: Literal["cancelled", "failed"] | None = None
-    """How a reply ended that broke off; None for whole messages."""
+    """The end of a reply that broke off; None for whole messages."""
     error: str | None = None
 
 

@@ -24,7 +24,7 @@ from everlong.store.write_counter import Counts
 T = TypeVar("T")
 
 STEP_SECONDS = 0.5
-"""After this long, what a batch has written so far is committed."""
+"""The seconds after which a batch commits what it has written so far."""
 
 _SAVEPOINT = "everlong_write"
 
@@ -71,7 +71,7 @@ class Batch:
             pause(attempt)
 
     def commit(self) -> None:
-        """Make durable what was written so far."""
+        """Commit what was written so far."""
         if self._transaction is not None and self._transaction.connection.invalidated:
             self._check()
         transaction, self._transaction = self._transaction, None
@@ -92,13 +92,13 @@ class Batch:
                 backend.end_writing()
 
     def close(self) -> None:
-        """Commit, and say so where something that looked written is not."""
+        """Commit; raise an error if something that looked written was lost."""
         self.commit()
         if self._lost is not None:
             raise self._lost
 
     def _check(self) -> None:
-        """Say that the step is lost where its connection is, be it that somebody who only read noticed it."""
+        """Raise an error if the connection is lost, and with it the step; a mere read may have noticed it first."""
         if self._transaction is not None and self._transaction.connection.invalidated:
             connection, self._transaction = self._transaction.connection, None
             where = self._database.backend.where
@@ -134,7 +134,7 @@ class Batch:
             raise
 
     def _back_to_savepoint(self, connection: Connection, error: BaseException) -> None:
-        """Undo one write; where the database has undone more than that, what was in the step is lost."""
+        """Undo one write; if the database has undone more, the whole step is lost."""
         try:
             if _is_alive(connection):
                 connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
@@ -150,7 +150,7 @@ class Batch:
 
 
 def _is_alive(connection: Connection) -> bool:
-    """Whether the transaction is still there: on a full disk SQLite rolls all of it back by itself."""
+    """Return whether the transaction still exists: on a full disk SQLite rolls all of it back by itself."""
     if connection.invalidated:
         return False
     raw = connection.connection.driver_connection
@@ -160,22 +160,22 @@ def _is_alive(connection: Connection) -> bool:
 _log = logging.getLogger("everlong.store")
 
 ATTEMPTS = 40
-"""How often a transaction that lost against another is tried again before that counts as an error."""
+"""Attempts of a transaction that loses against others, before that counts as an error."""
 
 
 class Backend(Protocol):
-    """What differs between databases."""
+    """The parts of a store that differ between databases."""
 
     name: str
     mark: str
-    """How a statement marks the place of a parameter."""
+    """The mark for a parameter in a statement."""
     where: str
     """The database as people know it, without a password."""
     lock: str
-    """What a select in plain SQL ends with, to keep its rows from others until the transaction ends."""
+    """The end of a select in plain SQL that locks its rows until the transaction ends."""
 
     def engine(self) -> Engine:
-        """Make connections; the file is created if need be."""
+        """Return the engine that makes connections; a file is created if it is not there."""
         ...
 
     def prepare(self, connection: Connection) -> None:
@@ -183,39 +183,39 @@ class Backend(Protocol):
         ...
 
     def keep_copy(self, engine: Engine, label: str) -> str | None:
-        """Copy the database before its schema changes; where the copy is, None where none can be made from here."""
+        """Copy the database before its schema changes; return the copy's path, or None if a server has to do it."""
         ...
 
     def is_empty(self, connection: Connection) -> bool:
-        """Whether nothing that could be ours or in our way is there yet."""
+        """Return whether the database has no table that could be ours or in our way."""
         ...
 
     def counts(self, connection: Connection) -> Counts | None:
-        """Return how much was ever written, as a transaction sees it, where that is counted."""
+        """Return how much was ever written, as a transaction sees it; None if that is not counted."""
         ...
 
     def committed(self, counts: Counts | None) -> None:
-        """Hear that a transaction is committed that had counted so much."""
+        """Note that a transaction with these counts is committed."""
         ...
 
     def check_end(self, engine: Engine) -> str:
-        """Return what is missing at the end of a database that is opened, in words; nothing where nothing is."""
+        """Return what is missing at the end of a database that is being opened, in words; empty if nothing is."""
         ...
 
     def problems(self, connection: Connection) -> Iterator[str]:
-        """Yield what the database itself finds wrong with its files."""
+        """Yield the problems that the database itself finds in its files."""
         ...
 
     def translated(self, error: DBAPIError) -> StoreError:
-        """A driver's error in our words."""
+        """Return a driver's error as one of ours."""
         ...
 
     def is_passing(self, error: DBAPIError) -> bool:
-        """Whether the same transaction may succeed if it is simply run again."""
+        """Return whether the same transaction may succeed if it is run again."""
         ...
 
     def locked(self, statement: Select[Any]) -> Select[Any]:
-        """The same select, keeping the rows from others until the transaction ends."""
+        """Return a select that locks its rows until the transaction ends."""
         ...
 
     def run(self, connection: Connection, statement: str, parameters: Any = ()) -> Any:
@@ -226,7 +226,7 @@ class Backend(Protocol):
         ...
 
     def begin_writing(self, wait: float | None = None) -> float:
-        """Wait until this thread may begin a writing transaction; how many of the seconds to wait are left then.
+        """Wait until this thread may begin a writing transaction; return the seconds of ``wait`` that are left.
 
         Raises:
             StoreBusy: other threads of this process write for longer than that.
@@ -234,24 +234,24 @@ class Backend(Protocol):
         ...
 
     def end_writing(self) -> None:
-        """Say that the transaction is over, however it ended."""
+        """Note that the transaction is over, however it ended."""
         ...
 
     def waiting(self, connection: Connection, wait: float | None) -> AbstractContextManager[None]:
-        """Wait only so many seconds for the lock on a file in a ``with`` block; as long as ever with None."""
+        """Limit the seconds to wait for the lock on a file within a ``with`` block; None changes nothing."""
         ...
 
     def lock_name(self, connection: Connection, name: bytes) -> None:
-        """Keep others who lock the same name waiting until the transaction ends."""
+        """Lock a name until the transaction ends."""
         ...
 
     def now(self, connection: Connection) -> float:
-        """The time on the clock that all processes of this database share."""
+        """Return the time on the clock that all processes of this database share."""
         ...
 
 
 class TryAgain(Exception):  # noqa: N818 - a signal inside this package, never seen outside
-    """Raised by the work of a transaction that found the world changed: roll back, and run it anew."""
+    """A sign from the work of a transaction that others have changed what it saw: roll back, and run it again."""
 
 
 class Database:
@@ -265,15 +265,15 @@ class Database:
 
     @property
     def mark(self) -> str:
-        """How a statement in plain SQL marks the place of a parameter."""
+        """The mark for a parameter in a statement in plain SQL."""
         return self.backend.mark
 
     def sql(self, statement: str) -> str:
-        """A statement in plain SQL, written with question marks, as the driver wants it."""
+        """Return a statement that is written with question marks as the driver wants it."""
         return statement.replace("?", self.backend.mark)
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self.engine.dispose()
 
     @contextmanager
@@ -286,7 +286,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A connection that sees one moment of the database; inside a batch, what the batch has written too."""
+        """Open a connection that sees one moment of the database; inside a batch, also what the batch has written."""
         batch = self._batch
         if batch is not None and batch.connection is not None:
             with self.translating():
@@ -340,7 +340,7 @@ class Database:
 
     @property
     def in_batch(self) -> bool:
-        """Whether this thread is inside a batch."""
+        """True if this thread is inside a batch."""
         return self._batch is not None
 
     @property

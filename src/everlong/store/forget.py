@@ -50,14 +50,14 @@ MOST_LOOKUPS = 200
 """Texts that are looked up one by one; with more of them one pass over everything is quicker."""
 
 _WORDS = 4
-"""Words of a block that are looked up, the longest ones."""
+"""The most words of a block that are looked up, the longest ones."""
 
 _AT_ONCE = 500
 _WORD = re.compile("[A-Za-z0-9]{3,}")
 
 
 def contents_with(core: StoreCore, connection: Connection, messages: Sequence[Message]) -> set[bytes]:
-    """The names of all contents that hold a block of one of the messages."""
+    """Return the digests of all contents that hold a block of one of the messages."""
     trace = core.chain.trace
     blocks = {block for message in messages for block in trace([message]).blocks}
     found: set[bytes] = set()
@@ -90,7 +90,7 @@ def rows_to_compare(core: StoreCore, connection: Connection, messages: Sequence[
 
 
 def _containing(core: StoreCore, connection: Connection, needles: tuple[str, ...]) -> Iterator[int]:
-    """Numbers of the messages that may contain all of some texts."""
+    """Yield the numbers of the messages that may contain all of some texts."""
     from everlong.store.search.index import SearchScope, Wanted  # noqa: PLC0415 - as above
 
     scope = SearchScope(core.tenant, is_messages_only=True)
@@ -104,7 +104,7 @@ def _containing(core: StoreCore, connection: Connection, needles: tuple[str, ...
 
 
 def _in_no_index(core: StoreCore, connection: Connection) -> set[bytes]:
-    """The contents of messages that wait for the index, and of all that never gets there."""
+    """Return the contents of messages that wait for the index, and of everything that is never indexed."""
     said = exists().where(node.c.digest == turn.c.reply)
     beside = [
         select(node.c.digest).join(pending, pending.c.seq == node.c.seq).where(node.c.tenant == core.tenant),
@@ -118,12 +118,12 @@ def _in_no_index(core: StoreCore, connection: Connection) -> set[bytes]:
 
 
 def needles_of(message: Message) -> list[tuple[str, ...]]:
-    """For each block of a message words that every text has that holds the same block; none where it has no words."""
+    """Return for each block of a message words that every text with the same block contains, if it has words."""
     return [_needles(block.identity, piece) for piece in _pieces(message) for block in blocks_of(piece)]
 
 
 def _pieces(message: Message) -> list[Message]:
-    """A message for each part and each call."""
+    """Return each part and each call as a message of its own."""
     if message.get("role") == "tool":
         return [message]
     calls = message.get("tool_calls")
@@ -158,7 +158,7 @@ def _texts(parts: Sequence[Message]) -> Iterator[str]:
 
 
 def _call_text(identity: bytes) -> str:
-    """The name of a call and the texts in its arguments, without what is no part of its identity."""
+    """Return the name of a call and the texts in its arguments, as far as they are part of its identity."""
     try:
         _, name, waiting = json.loads(identity.partition(b":")[2])
     except (ValueError, RecursionError):  # nested too deep to be read back
@@ -181,7 +181,7 @@ def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 class Forgotten(NamedTuple):
-    """What a forgetting did: messages that lost their words, and views that became void."""
+    """The result of forgetting: the number of messages that lost their words, and of views that became void."""
 
     messages: int
     views: int
@@ -218,7 +218,7 @@ def forget_conversation(core: StoreCore, ident: str) -> Forgotten:
 
 
 def forget_titles(core: StoreCore, words: str) -> int:
-    """Take away titles that hold some words, in whatever case; how many conversations had one."""
+    """Delete titles that hold some words, in whatever case; return how many conversations had one."""
 
     def work(connection: Connection) -> int:
         titled = select(sessions.c.id, sessions.c.conversation, sessions.c.title).where(
@@ -233,7 +233,7 @@ def forget_titles(core: StoreCore, words: str) -> int:
 
 
 def forget_prompts(core: StoreCore, words: str) -> int:
-    """Take the words out of system prompts, and tools that were offered with them, that hold some; how many did."""
+    """Forget system prompts, with their tools, that hold some words; return how many did."""
     columns = (branch.c.preamble, view.c.preamble, turn.c.preamble, sessions.c.preamble, sessions.c.system_prompt)
     sought = words.casefold()
 
@@ -264,7 +264,7 @@ def forget_prompts(core: StoreCore, words: str) -> int:
 
 
 def _forget_texts(value: Any) -> Iterator[str]:
-    """Every text in a value, names included."""
+    """Yield every text in a value, names included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -277,13 +277,13 @@ def _forget_texts(value: Any) -> Iterator[str]:
 
 
 def _without_logs(core: StoreCore, done: _Forgetting) -> Forgotten:
-    """Take what was forgotten out of the logs as well; what was done."""
+    """Take what was forgotten out of the logs as well; return the figures."""
     forget_in_logs(core, done.parts, done.changed)
     return done.figures
 
 
 def _parts_with(core: StoreCore, connection: Connection, ident: str) -> list[Row[Any]]:
-    """All parts of the conversation that a session is part of."""
+    """Return all parts of the conversation that a session is part of."""
     own = select(sessions).where(sessions.c.tenant == core.tenant)
     name = connection.execute(
         own.with_only_columns(sessions.c.conversation).where(
@@ -297,7 +297,7 @@ def _parts_with(core: StoreCore, connection: Connection, ident: str) -> list[Row
 
 
 def _said_in(core: StoreCore, connection: Connection, parts: Sequence[Row[Any]]) -> list[Row[Any]]:
-    """The messages of a conversation, with those that it does not show."""
+    """Return the messages of a conversation, also those that it does not show."""
     name, low = parts[0].conversation, min(part.from_depth for part in parts)
     stretches = list(shown_paths(connection, core.tenant, {name: list(parts)})[name].stretches())
     stretches += [part for one in parts if one.branch is not None for part in stretch_of(connection, one)]
@@ -335,7 +335,7 @@ class _Forgetting:
         self.figures = Forgotten(0, 0)
 
     def run(self, chosen: Sequence[Row[Any]], mine: Sequence[Row[Any]]) -> Self:
-        """Forget messages; where they are those of a conversation, whose parts are given, spare others' words."""
+        """Forget messages; if they are those of a conversation, whose parts are given, spare others' words."""
         spare_shared = bool(mine)
         asked = len(chosen)
         if mine:
@@ -374,7 +374,7 @@ class _Forgetting:
         return self
 
     def _shown_by_others(self, mine: Sequence[Row[Any]]) -> list[Segment]:
-        """The stretches of branches that other conversations of the same tree show."""
+        """Return the stretches of branches that other conversations of the same tree show."""
         own = {part.id for part in mine}
         first = {part for one in mine if one.branch is not None for part in stretch_of(self.connection, one)[:1]}
         others = {
@@ -386,7 +386,7 @@ class _Forgetting:
         return [part for one in others.values() for part in stretch_of(self.connection, one)]
 
     def _additions(self, rows: Sequence[Row[Any]], *, spare_shared: bool) -> set[bytes]:
-        """Messages as their clients sent them first, with what they took off later; they stand beside the stored ones.
+        """Return the contents beside messages: as their clients sent them first, with what they took off later.
 
         Of whole messages that only moved along with one, those go that nobody else's stands beside.
         """
@@ -417,7 +417,7 @@ class _Forgetting:
         }
 
     def _shared(self, digests: set[bytes], numbers: set[int], turns: set[int]) -> set[bytes]:
-        """Contents that other messages, or the replies of other turns, hold too."""
+        """Return the contents that other messages, or the replies of other turns, hold too."""
         shared: set[bytes] = set()
         for part in _forget_parts(sorted(digests)):
             said = select(node.c.digest, node.c.seq).where(node.c.digest.in_(part))
@@ -427,12 +427,12 @@ class _Forgetting:
         return shared
 
     def _alike(self, digests: set[bytes]) -> set[bytes]:
-        """Other contents with one of the same blocks: the message in another shape, split, merged or marked."""
+        """Return other contents with one of the same blocks: the message in another shape, split, merged or marked."""
         messages = [value_of(row.bytes, row.codec) for row in self._live(digests)]
         return contents_with(self.core, self.connection, messages)
 
     def _replies(self, chosen: Sequence[Row[Any]], mine: Sequence[Row[Any]]) -> list[Any]:
-        """The replies that became these messages, and all that a conversation got."""
+        """Return the replies that became these messages, and all replies of a conversation."""
         asked = select(turn.c.id, turn.c.reply).where(turn.c.tenant == self.core.tenant, turn.c.reply.is_not(None))
         rows: list[Any] = []
         for part in _forget_parts([bytes(row.id) for row in chosen]):
@@ -460,7 +460,7 @@ class _Forgetting:
             self.connection.execute(update(content).where(content.c.seq == row.seq).values(values))
 
     def _drop_titles(self, digests: set[bytes], mine: Sequence[Row[Any]]) -> None:
-        """Take away the titles of a conversation, and all that were taken from words that are forgotten now."""
+        """Delete the titles of a conversation, and all that were taken from words that are now forgotten."""
         tenant = self.core.tenant
         messages = (value_of(row.bytes, row.codec) for row in self._live(digests))
         taken = {title_base(title) for one in messages if (title := clean_title(title_from([one]))) is not None}
@@ -474,7 +474,7 @@ class _Forgetting:
         self.changed |= gone
 
     def _part_from_content(self, row: Row[Any]) -> None:
-        """Give a node a tombstone of its own, and leave the words to those who share them."""
+        """Give a node a tombstone of its own; others who share the words keep them."""
         for held in self._live([bytes(row.digest)]):
             own = digest_of(self.core.tenant, b"forgotten:" + bytes(row.id))
             stub = stub_of(self.core.tenant, value_of(held.bytes, held.codec))
@@ -484,7 +484,7 @@ class _Forgetting:
             self.connection.execute(update(node).where(node.c.seq == row.seq).values(digest=own))
 
     def _views_over(self, places: set[tuple[int, int]]) -> list[int]:
-        """Views that were made with one of the places in sight."""
+        """Return the views that were made with one of the places in sight."""
         found: list[int] = []
         usable = select(view).where(view.c.tenant == self.core.tenant, view.c.state != "void")
         for row in self.connection.execute(usable).all():
@@ -526,7 +526,7 @@ class _Forgetting:
             )
 
     def _drop_prompts(self, digests: set[bytes]) -> None:
-        """Take out system prompts that an engine wrote with the forgotten words in sight, and nobody else was sent."""
+        """Delete system prompts that an engine wrote with the forgotten words in sight, unless others use them."""
         users = (branch.c.preamble, view.c.preamble, turn.c.preamble, sessions.c.system_prompt)
         for digest in sorted(digests):
             used = (
@@ -536,7 +536,7 @@ class _Forgetting:
                 self.connection.execute(delete(content).where(content.c.digest == digest))
 
     def _is_used(self, digest: bytes) -> bool:
-        """Whether a message or a view that is not void still needs a literal."""
+        """Return whether a message or a view that is not void still needs a literal."""
         others = select(func.count()).select_from(view_item.join(view, view.c.id == view_item.c.view))
         in_view = others.where(view_item.c.digest == digest, view.c.state != "void")
         said = select(func.count()).where(node.c.digest == digest)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from everlong.wire import TranscriptConversation
 
 REASON = "imported"
-"""Why an imported session has ended, unless the file says otherwise."""
+"""The end reason of an imported session, unless the file gives another."""
 
 CLAUDE_CODE = "claude-code"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(/.*)?", re.IGNORECASE)
@@ -46,7 +46,7 @@ _SYSTEM = frozenset({"system", "developer"})
 
 
 class Imported(NamedTuple):
-    """What became of one conversation: a new session, one that has grown, one that was known, or nothing to store."""
+    """The outcome for one conversation: a new session, one that has grown, one that was known, or nothing to store."""
 
     outcome: Literal["new", "grown", "known", "empty"]
     session: str | None
@@ -54,7 +54,7 @@ class Imported(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImportOrigin:
-    """Where conversations come from: the kind and the name of a file, when it was written, what to call its source."""
+    """The origin of conversations: kind and name of the file, the time it was written, the name of the source."""
 
     kind: str
     file: str
@@ -63,13 +63,13 @@ class ImportOrigin:
 
 
 class Importer:
-    """Takes over conversations into one store."""
+    """The importer of conversations into one store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def add(self, conversation: TranscriptConversation, origin: ImportOrigin) -> Imported:
-        """Record a conversation and see that it has its session."""
+        """Record a conversation and give it a session, unless it has one."""
         body = conversation.body or {}
         is_own = body.get("kind") in {KIND, PART_KIND} and _SESSION_ID.fullmatch(conversation.id or "") is not None
         root = ""
@@ -103,7 +103,7 @@ class Importer:
         return done
 
     def _add_broken(self, at: Branch, ident: str, broken: Sequence[tuple[_Broken, int]], active: float) -> None:
-        """Put replies that broke off beside the conversation again, unless they are there."""
+        """Put replies that broke off beside the conversation, unless they are there."""
         known = {(turn.node, turn.status) for turn in self._store.turns.of_session(ident) if turn.status != "done"}
         added = 0
         for one, depth in broken:
@@ -153,7 +153,7 @@ class Importer:
         raise StoreBusy(f"{self._store.database.backend.where}: gave way to other writers {ATTEMPTS} times; try again")
 
     def _of_same_conversation(self, connection: Connection, at: Branch, key: str) -> Imported | None:
-        """The session that an earlier import gave to the conversation, and whether that one was shorter."""
+        """Return the session that an earlier import gave to the conversation, and whether that one was shorter."""
         here = segments_to(connection, at.id, at.depth)
         # Who else imports the same conversation waits here, and then finds the session.
         first = select(branch.c.id).where(branch.c.id == here[0].branch)
@@ -182,7 +182,7 @@ class Importer:
 
 
 def _key_of(row: Row[Any]) -> str | None:
-    """What an imported session is known by; None for any other."""
+    """Return the key by which an imported session is known; None for any other."""
     key = json.loads(row.origin or "{}").get("import")
     return key if isinstance(key, str) else None
 
@@ -216,7 +216,7 @@ def _sorted_out(messages: Sequence[Message], times: Sequence[float]) -> tuple[li
 def _facts(
     conversation: TranscriptConversation, origin: ImportOrigin, key: str, times: Sequence[float], *, is_own: bool
 ) -> dict[str, Any]:
-    """The columns of a new session, from what the file says about it."""
+    """Return the columns of a new session, from what the file says about it."""
     body = conversation.body or {}
     title = body.get("title")
     if not isinstance(title, str) and origin.kind != CLAUDE_CODE and not _is_bare_number(conversation.id):
@@ -250,7 +250,7 @@ def _facts(
 
 
 def _is_bare_number(ident: str | None) -> bool:
-    """Whether an id is no name that a person would look for."""
+    """Return whether an id is a bare number, which no person would look for."""
     return ident is None or bool(ident.isdigit() or _UUID.fullmatch(ident) or _SESSION_ID.fullmatch(ident))
 
 
@@ -264,7 +264,7 @@ def _number(value: object) -> float | None:
 
 
 def times_of(conversation: TranscriptConversation, written: float) -> list[float]:
-    """When each message was said: as the file tells, else as the message before it, else when the file was written."""
+    """Return the time of each message: from the file, else from the message before it, else of the file itself."""
     told: Sequence[float | None] | None = conversation.times
     listed = (conversation.body or {}).get("times")
     if told is None and isinstance(listed, list) and len(listed) == len(conversation.messages):

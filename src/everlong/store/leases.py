@@ -28,7 +28,7 @@ class Lease(NamedTuple):
 
 
 def owner_name() -> str:
-    """A name for this process and this attempt that no other has."""
+    """Return a name for this process and this attempt that no other has."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
 
 
@@ -56,7 +56,7 @@ def take(database: Database, key: str, seconds: float) -> Lease | None:
 
 
 def _is_dead(owner: str) -> bool:
-    """Whether the process that took a lease ran on this machine and runs no more."""
+    """Return whether the process that took a lease ran on this machine and runs no more."""
     host, _, rest = owner.partition(":")
     pid = rest.partition(":")[0]
     # Elsewhere than on POSIX, asking whether a process is there may end it.

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 DAY = 86_400.0
 _LOCAL = "local"
-"""Whose conversations are those of no key."""
+"""The tenant of conversations without a gateway key."""
 
 
 class Collected(NamedTuple):
-    """What a collection removed."""
+    """The number of branches, messages and contents that a collection removed."""
 
     branches: int
     messages: int
@@ -91,7 +91,7 @@ def collect_garbage(core: StoreCore, min_age: float = DAY) -> Collected:
 
 
 def _needed_depths(core: StoreCore, connection: Connection, before: float) -> dict[int, int]:
-    """How deep each branch is needed by sessions, by their turns, by young branches, and by the forks of those."""
+    """Return the depth to which sessions, their turns, young branches and the forks of those need each branch."""
     held = select(branch.c.id, branch.c.head_depth).where(branch.c.tenant == core.tenant)
     with_session = held.where(branch.c.id.in_(select(session.c.branch).where(session.c.tenant == core.tenant)))
     # What was asked and answered in a session stays with it: also what was taken back, and replies that broke off.
@@ -111,7 +111,7 @@ def _needed_depths(core: StoreCore, connection: Connection, before: float) -> di
 
 
 def _need_origins(core: StoreCore, connection: Connection, needed: dict[int, int]) -> None:
-    """What a view saw is needed as long as a needed branch has a view that repeats it, so that it can be forgotten."""
+    """Add the depths that a view saw, as long as a needed branch repeats the view: they may have to be forgotten."""
     source = view.alias()
     repeated = select(view.c.branch, source.c.branch.label("source"), source.c.saw_depth).join(
         source, source.c.id == view.c.origin
@@ -162,7 +162,7 @@ def _cut_turns(connection: Connection, *which: ColumnElement[bool]) -> None:
 
 
 def _after_cuts(core: StoreCore, connection: Connection) -> None:
-    """Let go of what pointed at removed messages, and leave no trace of them in the index."""
+    """Delete everything that pointed at removed messages, and purge them from the index."""
     gone = turn.c.echo_node.is_not(None), ~exists().where(node.c.id == turn.c.echo_node)
     connection.execute(update(turn).where(turn.c.tenant == core.tenant, *gone).values(echo_node=None))
     drop_additions(core, connection)
@@ -170,7 +170,7 @@ def _after_cuts(core: StoreCore, connection: Connection) -> None:
 
 
 def drop_additions(core: StoreCore, connection: Connection) -> None:
-    """Take out what clients are known to add to their messages where no stored message has it any more."""
+    """Delete known additions of clients that no stored message has any more."""
     query = select(addition.c.digest, addition.c.text).where(
         addition.c.tenant == core.tenant, addition.c.text.is_not(None)
     )
@@ -221,7 +221,7 @@ def _unused_contents(core: StoreCore, connection: Connection) -> int:
 
 
 def out_of_search(core: StoreCore, connection: Connection, seqs: list[int], *, purge: bool = True) -> None:
-    """Take documents out of the index, and off the list of those that wait for it; their contents are still there.
+    """Take documents out of the index, and off the list of those that wait for it, while their contents still exist.
 
     With ``purge`` their terms go from the index's own pages too, which takes a pass over the whole index.
     """
@@ -261,7 +261,7 @@ def retain(core: StoreCore, *, days: float | None = None, max_bytes: int | None 
 
 
 def _ended(core: StoreCore) -> list[list[Session]]:
-    """The parts of each conversation that has ended, the oldest conversation first."""
+    """Return the parts of each conversation that has ended, the oldest conversation first."""
     found: dict[str, list[Session]] = {}
     for one in reversed(Sessions(core).newest()):
         found.setdefault(one.conversation, []).append(one)
@@ -269,7 +269,7 @@ def _ended(core: StoreCore) -> list[list[Session]]:
 
 
 def _deleted(core: StoreCore, parts: list[Session]) -> list[str]:
-    """Delete the parts of a conversation; their ids."""
+    """Delete the parts of a conversation; return their ids."""
     for one in parts:
         Sessions(core).delete(one.id)
     return [one.id for one in parts]
@@ -302,7 +302,7 @@ def backup(core: StoreCore, path: Path) -> None:
 
 
 def size_of(core: StoreCore) -> int:
-    """How many bytes the database takes on the disk."""
+    """Return how many bytes the database takes on the disk."""
     with core.database.read() as connection:
         if core.database.backend.name == "sqlite":
             pages = int(connection.exec_driver_sql("PRAGMA page_count").scalar_one())
@@ -311,7 +311,7 @@ def size_of(core: StoreCore) -> int:
 
 
 def stats(core: StoreCore) -> dict[str, int]:
-    """Figures for people: how many of everything, and how large it is."""
+    """Return figures for people: how many of everything, and how large it is."""
     tables = {"messages": node, "contents": content, "branches": branch, "views": view, "sessions": session}
     with core.database.read() as connection:
         found = {

@@ -1,4 +1,4 @@
-"""Recognition: which stored conversation a list of messages goes on from, known by what it says.
+"""Recognition of lists of messages: the stored messages that they go on from, found by what they say.
 
 Only lists that come without a name are recognised: requests of stateless clients, and imports. The deepest message that
 the list leads to is found by its hash chain. Where a client has rewritten what it sent before (an addition taken off
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from everlong.store.database import Database
 
 SURE = 2
-"""An addition that came and went this often is taken off later messages before they are stored."""
+"""The number of times after which an addition is taken off later messages before they are stored."""
 
 _MOST = 256
-"""Additions of a tenant that are looked for, the newest ones."""
+"""The most additions of a tenant that are looked for, the newest ones."""
 _MOST_MESSAGES = 32
-"""More whole messages than these do not move along with one question."""
+"""The most whole messages that may move along with one question."""
 _SHORTEST = 8
-"""Shorter texts at the start or end of a message are too ordinary to be taken off."""
+"""The fewest characters of a start or end that is taken off: shorter ones are too ordinary."""
 
 Where = Literal["start", "end", "block", "message"]
 
 
 class Addition(NamedTuple):
-    """One thing that came and went: a text at the start or end of another, a block, or a message of its own."""
+    """A text at the start or end of a message, a block or a whole message that a client adds and takes off later."""
 
     where: Where
     text: str | None
-    """What a start or an end says; blocks and messages are known by their digest."""
+    """The text of a start or an end; blocks and messages are known by their digest."""
     digest: bytes
 
 
@@ -172,7 +172,7 @@ def _digest(chain: HashChain, where: str, text: str) -> bytes:
 
 
 class Known:
-    """The additions that a tenant's clients are known for."""
+    """The additions that a tenant's clients make often enough to be taken off."""
 
     def __init__(self, chain: HashChain, rows: Sequence[tuple[Where, str | None, bytes]]) -> None:
         self._chain = chain
@@ -225,7 +225,7 @@ class Known:
 
 
 class Additions:
-    """What one store has learnt of the additions of a tenant's clients."""
+    """The additions that the clients of one tenant were seen to make."""
 
     def __init__(self, database: Database, chain: HashChain) -> None:
         self._chain = chain
@@ -236,7 +236,7 @@ class Additions:
         )
 
     def learn(self, connection: Connection, seen: Sequence[Addition]) -> None:
-        """Note that these came and went once more."""
+        """Count additions that came and went once more."""
         now = time.time()
         rows: Mapping[bytes, Addition] = {one.digest: one for one in seen}
         if rows:
@@ -244,7 +244,7 @@ class Additions:
             self._run(connection, self._learn, sorted(values, key=lambda row: row[1]))
 
     def known(self, connection: Connection) -> Known:
-        """Return those that came and went often enough."""
+        """Return the additions that came and went often enough."""
         query = select(addition.c.place, addition.c.text, addition.c.digest).where(
             addition.c.tenant == self._chain.tenant, addition.c.times >= SURE
         )
@@ -253,11 +253,11 @@ class Additions:
 
 
 TELLING = 16
-"""A text of fewer characters that another begins with says nothing about where that comes from."""
+"""The fewest characters by which a common beginning of two texts tells that one is made from the other."""
 
 
 def is_echo(chain: HashChain, reply: Message, said: Message) -> bool:
-    """Whether ``said`` is what a client made of ``reply``: by identity, by a call's id, or by its text."""
+    """Return whether ``said`` is what a client made of ``reply``: by identity, by a call's id, or by its text."""
     if said.get("role") != "assistant":
         return False
     ours, theirs = chain.trace([reply]).ids, chain.trace([said]).ids
@@ -286,20 +286,20 @@ PROBES = (4, 8, 16, 32, 64, 128, 256, 512)
 """Ids that are asked for at once, from the end of a list backwards."""
 
 _TRIED = 8
-"""Turns whose reply a list may repeat that are compared with it."""
+"""The most turns that are compared with a list which may repeat their reply."""
 MOST_ALIKE = 32
-"""Conversations that begin alike of which one may be meant, the newest ones."""
+"""The most conversations that begin alike and are considered, the newest ones."""
 _MOST_BETWEEN = 200
-"""Blocks between two replies that are compared."""
+"""The most blocks between two replies that are compared."""
 _MOST_REPLIES = 12
-"""Assistant messages that are tried as the repeated reply: examples that a client sends stand before it."""
+"""The most assistant messages that are tried as the repeated reply; a client's examples stand before it."""
 
 
 class KnownMessage(NamedTuple):
     """A stored message that the first blocks of a list lead to."""
 
     blocks: int
-    """How many blocks of the list that is."""
+    """The number of the list's blocks that lead to it."""
     id: bytes
     branch: int
     depth: int
@@ -322,7 +322,7 @@ class _Turn(NamedTuple):
 
 
 class Recognizer:
-    """Finds lists in one store."""
+    """The finder of lists in one store."""
 
     def __init__(self, core: StoreCore, additions: Additions) -> None:
         self._core = core

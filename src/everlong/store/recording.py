@@ -1,4 +1,4 @@
-"""Recording a list: hash it, find what is known, write the rest, and look again where another was quicker.
+"""The recording of lists: hash a list, find what is known, write the rest, and retry if another process was quicker.
 
 The tree's own rules are in `everlong.store.tree`; this module drives them for whole lists and for what is appended.
 """
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
 MOST_BLOCKS = 100_000
-"""Blocks of which the ids are kept, of all lists together: about 15 MB."""
+"""The most blocks whose ids are kept, of all lists together: about 15 MB."""
 
 LEAST = 32
-"""Shorter lists are hashed as quickly as they are looked up."""
+"""The fewest messages of a list that is kept: shorter ones are hashed as quickly as they are looked up."""
 
 _PART = 128
 """Messages that are turned into bytes together; more would not stay in the processor's cache."""
@@ -63,11 +63,11 @@ class Checkpoints:
 
     @property
     def blocks(self) -> int:
-        """How many blocks' ids are kept."""
+        """The number of blocks whose ids are kept."""
         return self._blocks
 
     def traced(self, messages: Sequence[Message], clean: Callable[[Message], Message]) -> Trace:
-        """The hash chain over a whole conversation, each message cleaned before it is hashed."""
+        """Return the hash chain over a whole conversation, each message cleaned before it is hashed."""
         if not self._least <= len(messages) <= self._most // 2:
             return self._chain.trace(map(clean, messages))
         first = hashlib.blake2b(encoded(messages[0]), digest_size=16).digest()
@@ -80,7 +80,7 @@ class Checkpoints:
         return trace
 
     def _known(self, first: bytes, messages: Sequence[Message]) -> tuple[_CheckpointKey | None, _CheckpointKey]:
-        """The longest kept list with which this one begins, and the key of this one."""
+        """Return the key of the longest kept list with which this one begins, and the key of this one."""
         with self._lock:
             kept = {key for key in self._kept if key.first == first and key.length <= len(messages)}
         hasher = hashlib.sha256()  # quicker than others on most machines, and no two lists share one
@@ -142,7 +142,7 @@ Tokens = Sequence[int | None] | None
 
 
 class Recording:
-    """Records lists into one store."""
+    """The recording of lists into one store."""
 
     def __init__(self, core: StoreCore, recognizer: Recognizer) -> None:
         self._core = core
@@ -190,7 +190,7 @@ class Recording:
         return self._recorded(request) if conversation else self._recognised(request)
 
     def after(self, to: Branch, said: list[Message], times: Times, tokens: Tokens) -> Branch:
-        """Record what follows a place."""
+        """Record messages that follow a place."""
         request = RecordRequest(
             self._core.chain,
             to.node,
@@ -269,7 +269,7 @@ class Recording:
 
 
 class _TooLittle(Exception):  # noqa: N818 - a signal inside this module
-    """A fork and the view that it is to have come together or not at all, so all messages have to."""
+    """A sign that all messages must be written at once: a fork and its carried view come together or not at all."""
 
 
 def _nothing_new(connection: Connection, request: RecordRequest, match: Match) -> bool:

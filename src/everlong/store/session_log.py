@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def session_log(core: StoreCore, ident: str) -> dict[str, Any]:
-    """What the log of a session says."""
+    """Return the contents of a session's log."""
     found = Sessions(core).get(ident)
     return {
         "session_id": found.id,

@@ -52,26 +52,26 @@ class Session:
     from_depth: int
     to_depth: int | None
     kind: Literal["main", "side", "agent"]
-    """What people talk in; a title or a probe of a client's; what works for another conversation."""
+    """``main`` for people, ``side`` for a client's titles and probes, ``agent`` for work for another conversation."""
     title: str | None
     source: str
     platform: str | None
     user: str | None
     model: str | None
     system_prompt: bytes | None
-    """Names the system prompt; `Sessions.system_prompt` gives its text."""
+    """The digest of the system prompt; `Sessions.system_prompt` returns its text."""
     origin: dict[str, Any] | None
     client: str | None
     folder: str | None
     client_session: str | None
-    """What its client calls it."""
+    """The client's name for it."""
     works_for: str | None
-    """The conversation that had it begun, or that it was forked from."""
+    """The conversation that started it, or that it was forked from."""
     opened: int | None
-    """How deep its first request reached, where it is recognised by its words; None where its host knows it."""
+    """The depth of its first request, if it is recognised by its words; None if its host knows it by name."""
     started: float
     active: float
-    """When something was last said in it."""
+    """The time at which something was last said in it."""
     ended: float | None
     end_reason: str | None
     input_tokens: int
@@ -84,7 +84,7 @@ class Session:
 
     @classmethod
     def of(cls, row: Row[Any]) -> Session:
-        """A session as its row tells it."""
+        """Return the session of a row."""
         values = dict(row._mapping)  # noqa: SLF001 - the documented way to a row's names
         for name in ("tenant", "preamble"):
             values.pop(name)
@@ -93,13 +93,13 @@ class Session:
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
-        """The session as JSON-ready data."""
+        """Return the session as JSON-ready data."""
         prompt = self.system_prompt
         return {**asdict(self), "system_prompt": prompt.hex() if prompt is not None else None}
 
 
 def usage_totals(usage: Mapping[str, Any]) -> dict[str, int]:
-    """What a call's usage adds to the totals; input that a cache served is counted as such only."""
+    """Return what a call's usage adds to the totals; input that a cache served is counted only there."""
 
     def number(name: str) -> int | None:
         value = usage.get(name)
@@ -124,24 +124,24 @@ _UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206
 
 
 def new_session_id(when: float) -> str:
-    """``YYYYMMDD_HHMMSS_xxxxxx``: local time and six hex digits by chance."""
+    """Return a new id ``YYYYMMDD_HHMMSS_xxxxxx``: local time and six random hex digits."""
     return f"{datetime.fromtimestamp(when).astimezone():%Y%m%d_%H%M%S}_{secrets.token_hex(3)}"
 
 
 def session_source(platform: str | None) -> str:
-    """Where a session comes from: its platform, else ``EVERLONG_SESSION_SOURCE``, else ``cli``."""
+    """Return the source of a session: its platform, else ``EVERLONG_SESSION_SOURCE``, else ``cli``."""
     return platform or os.environ.get("EVERLONG_SESSION_SOURCE", "").strip() or "cli"
 
 
 def clean_title(title: str | None) -> str | None:
-    """A title in one line without what does not show; None where nothing is left."""
+    """Return a title on one line without invisible characters; None if nothing is left."""
     if title is None:
         return None
     return " ".join(_UNSEEN.sub(" ", title).split())[:TITLE_LENGTH].strip() or None
 
 
 def title_base(title: str) -> str:
-    """A title without its number in the lineage."""
+    """Return a title without its number in the lineage."""
     found = _NUMBERED.fullmatch(title)
     return found[1] if found else title
 
@@ -167,13 +167,13 @@ _COLUMNS = (
     *("platform", "user", "model", "system_prompt", "origin", "client", "folder", "client_session", "works_for"),
     *("opened", "preamble", "started", "active"),
 )
-"""What a session has when it begins, besides totals of 0."""
+"""The columns of a new session, besides totals of 0."""
 _MOST_NAMED = 5
-"""Of conversations that have one name, so many are told."""
+"""The most conversations of one name that an error lists."""
 
 
 class About(TypedDict, total=False):
-    """What may be said about a session when it begins."""
+    """The facts about a new session that a caller may give."""
 
     ident: str | None
     title: str | None
@@ -190,14 +190,14 @@ class About(TypedDict, total=False):
 
 
 def prompt_blob(core: StoreCore, text: str | None) -> Blob | None:
-    """A session's system prompt as it may be stored; None where there is none."""
+    """Return a session's system prompt as it may be stored; None if there is none."""
     if text is None:
         return None
     return blob(core.tenant, encoded(core.cleaned({"role": "system", "content": text})["content"]))
 
 
 def write_prompt(core: StoreCore, connection: Connection, prompt: Blob | None) -> None:
-    """Store a system prompt, unless it is there."""
+    """Store a system prompt, unless it is stored already."""
     if prompt is not None:
         statement = "INSERT INTO content (tenant, digest, bytes, codec, state) VALUES (?,?,?,?,'live')"
         connection.exec_driver_sql(core.database.sql(f"{statement} ON CONFLICT DO NOTHING"), (core.tenant, *prompt))
@@ -227,7 +227,7 @@ class Sessions:
         return self.get(self.started(at, **about))
 
     def started(self, at: Branch | None = None, **about: Unpack[About]) -> str:
-        """Begin a session as `start` does; its id, without reading it back."""
+        """Begin a session as `start` does; return its id, without reading it back."""
         began = about.get("started", time.time())
         origin = about.get("origin")
         prompt = prompt_blob(self._core, about.get("system_prompt"))
@@ -406,7 +406,7 @@ class Sessions:
     # -- looking up ----------------------------------------------------------------------------------------------------
 
     def get(self, ident: str) -> Session:
-        """A session by its id."""
+        """Return a session by its id."""
         with self._database.read() as connection:
             return Session.of(self._row(connection, ident))
 
@@ -441,7 +441,7 @@ class Sessions:
         since: float | None = None,
         before: float | None = None,
     ) -> list[Session]:
-        """Sessions, the newest first."""
+        """Return sessions, the newest first."""
         query = select(session).where(session.c.tenant == self._core.tenant)
         conditions = {
             "source": session.c.source == source,
@@ -464,7 +464,7 @@ class Sessions:
         return [Session.of(row) for row in rows]
 
     def resume(self, ident: str) -> Session:
-        """The newest end of a session's lineage that has a conversation; the session itself where none has."""
+        """Return the newest session of a lineage that has messages; the session itself if none has."""
         line = self.lineage(ident)
         with self._database.read() as connection:
             full = [one for one in line if one.branch is not None and self._head_depth(connection, one.branch) > 0]
@@ -473,7 +473,7 @@ class Sessions:
         return ends[-1] if ends else self.get(ident)
 
     def entries(self, ident: str) -> list[Entry]:
-        """The stored messages of a session's own stretch, in order."""
+        """Return the stored messages of a session's own stretch, in order."""
         found = self.get(ident)
         if found.branch is None:
             return []
@@ -522,7 +522,7 @@ class Sessions:
         self._database.write(work)
 
     def system_prompt(self, ident: str) -> str | None:
-        """The system prompt that a session began with; None where there is none, or it was forgotten."""
+        """Return the system prompt that a session began with; None if there is none, or it was forgotten."""
         digest = self.get(ident).system_prompt
         if digest is None:
             return None
@@ -554,7 +554,7 @@ class Sessions:
         return connection.execute(select(branch.c.head_depth).where(branch.c.id == number)).scalar() or 0
 
     def with_new_id(self, when: float, work: Callable[[Connection, str], None], wanted: str | None = None) -> str:
-        """Run work with an id until one is free; the one that is wanted is tried first."""
+        """Run work with new ids until one is free; return it. A wanted id is tried first."""
         for attempt in range(_ATTEMPTS):
             ident = wanted if wanted is not None and attempt == 0 else new_session_id(when)
             try:
@@ -568,7 +568,7 @@ class Sessions:
 
 
 def _several(name: str, rows: Sequence[Row[Any]]) -> str:
-    """Say which conversations have a name."""
+    """Return an error text that lists the conversations of a name."""
     told = [f"{row.conversation} ({row.folder or row.source})" for row in rows[:_MOST_NAMED]]
     more = f" and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else ""
     return f"several conversations are called {name!r}; name one by its id: {', '.join(told)}{more}"

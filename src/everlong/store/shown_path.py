@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from everlong.store.sessions import Session
 
 CLEARED = "cleared"
-"""Why a part ends whose client goes on without old tool results, on another branch."""
+"""The end reason of a part whose client goes on without old tool results, on another branch."""
 
 _AT_ONCE = 400
 """Values of one statement."""
 _CONVERSATIONS = 50
 """Conversations whose paths are looked at together."""
 _MOST_CONVERSATIONS = 1_000
-"""Of so many conversations that share a beginning, the oldest, one is found to show a message; else none is named."""
+"""The most conversations with a common beginning, the oldest, that are searched for the one that shows a message."""
 
 
 class ShownRun(NamedTuple):
@@ -78,7 +78,7 @@ class BrokenReply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShownPath:
-    """What a conversation shows: its runs, oldest first, and the broken replies beside them, in their order."""
+    """The messages that a conversation shows: its runs, oldest first, and the broken replies beside them, in order."""
 
     conversation: str
     runs: tuple[ShownRun, ...]
@@ -288,7 +288,7 @@ class FoundMessage(NamedTuple):
 
 
 def find_message(core: StoreCore, ident: str) -> FoundMessage:
-    """The message whose id begins with some hexadecimal digits; `NotStored` where there is none, or several."""
+    """Return the message whose id begins with some hex digits; raise `NotStored` if there is none, or several."""
     digits = ident.strip().lower()
     if not SHORTEST <= len(digits) <= 32 or not set(digits) <= set(string.hexdigits):
         raise NotStored(f"{ident!r} is no id of a message; one has {SHORTEST} to 32 hexadecimal digits")
@@ -324,7 +324,7 @@ def _matching(connection: Connection, tenant: str, low: bytes, high: bytes) -> S
 
 
 def latest_request(core: StoreCore, session: str) -> bytes | None:
-    """The newest message of the user on a session's branch; None where there is none."""
+    """Return the newest message of the user on a session's branch, or None."""
     number = Sessions(core).get(session).branch
     if number is None:
         return None
@@ -335,7 +335,7 @@ def latest_request(core: StoreCore, session: str) -> bytes | None:
 
 
 def message_after(core: StoreCore, ident: bytes) -> bytes | None:
-    """The message that follows another one, on the same branch if it goes on there."""
+    """Return the message that follows another one, on the same branch if it goes on there."""
     above = node.alias()
     query = (
         select(node.c.id)
@@ -369,7 +369,7 @@ class Newest(NamedTuple):
 
 
 def entries_of(core: StoreCore, found: Session, low: int | None = None, high: int | None = None) -> Iterator[Entry]:
-    """The messages of a session in order, some at a time; between two turns, the first one not included, if given."""
+    """Yield the messages of a session in order; if given, only those after turn ``low`` and up to turn ``high``."""
     if found.branch is None:
         return
     at = core.branch(found.branch)
@@ -385,7 +385,7 @@ def entries_of(core: StoreCore, found: Session, low: int | None = None, high: in
 
 
 def message_counts(core: StoreCore, sessions: Sequence[Session]) -> dict[str, int]:
-    """How many messages each session has."""
+    """Return how many messages each session has."""
     with core.database.read() as connection:
         return {one.id: _count(connection, one) for one in sessions}
 
@@ -406,7 +406,7 @@ def _count(connection: Connection, one: Session) -> int:
 
 
 def newest_messages(core: StoreCore, limit: int, *, after: int | None = None) -> list[Newest]:
-    """The messages that were recorded last, oldest of them first; with ``after``, the first ones after that number."""
+    """Return the messages that were recorded last, oldest first; with ``after``, the first ones after that number."""
     held = (content.c.bytes, content.c.codec, content.c.state, content.c.stub)
     query = select(node, *held).join(content, content.c.digest == node.c.digest).where(node.c.tenant == core.tenant)
     if after is None:

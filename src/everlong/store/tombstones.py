@@ -1,4 +1,4 @@
-"""Tombstones: what a forgotten message leaves behind, and how its words are kept from coming back.
+"""Tombstones: the traces of forgotten messages, which keep their words from coming back.
 
 A forgotten message keeps its shape (role, ids and names of calls), so that the conversation stays valid, and the hashes
 of its blocks, so that the chain still verifies. A message that carries a forgotten block is stored as a tombstone too,
@@ -17,13 +17,13 @@ from everlong.store.content import PLAIN, Blob, decoded, encoded, unpacked
 from everlong.store.schema import tombstone
 
 PLACEHOLDER = "[This message was forgotten]"
-"""What stands where the words of a forgotten message were."""
+"""The text in place of the words of a forgotten message."""
 
 Row = tuple[str, bytes, bytes | None, int, str, bytes | None]
 
 
 def stub_of(tenant: str, message: Message) -> bytes:
-    """What is kept of a message that is forgotten."""
+    """Return what is kept of a forgotten message."""
     chain = HashChain(tenant)
     trace = chain.trace([message])
     sides = [block.side for block in blocks_of(message)]
@@ -32,13 +32,13 @@ def stub_of(tenant: str, message: Message) -> bytes:
 
 
 def stub_of_prompt(value: Any) -> bytes:
-    """What is kept of a system prompt that is forgotten, with the tools that stood beside it or by itself."""
+    """Return what is kept of a forgotten system prompt, whether it was stored with tools or by itself."""
     shape = {"system": [{"role": "system", "content": PLACEHOLDER}], "tools": None}
     return encoded({"message": PLACEHOLDER if isinstance(value, str) else shape, "blocks": []})
 
 
 def read_stub(stub: bytes) -> tuple[Message, list[str]]:
-    """The shape of a forgotten message, and side and hash of each of its blocks."""
+    """Return the shape of a forgotten message, and side and hash of each of its blocks."""
     value = decoded(stub)
     return value["message"], value["blocks"]
 
@@ -85,7 +85,7 @@ def title_of_opening(connection: Connection, tenant: str, messages: Sequence[Mes
 
 
 def forgotten_rows(connection: Connection, tenant: str, blobs: list[tuple[Blob, list[bytes]]]) -> list[Row]:
-    """Rows for contents where some of a tenant's words are forgotten."""
+    """Return the rows of contents; those with forgotten blocks become tombstones."""
     gone = forgotten_among(connection, tenant, {block for _, blocks in blobs for block in blocks})
     rows: list[Row] = []
     for made, blocks in blobs:

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from everlong.store.database import Database
 
 LINKED_AT_ONCE = 8
-"""Of turns whose reply never came back, so many of the newest are looked at again with each request."""
+"""The newest turns whose reply never came back that are compared with each request."""
 
 LOOKED_THROUGH = 64
-"""Only so many of the newest turns of a branch are looked through for them, however many there have been."""
+"""The newest turns of a branch among which those are searched."""
 
 
 class _Waiting(NamedTuple):
@@ -49,7 +49,7 @@ class _Waiting(NamedTuple):
 
 
 class Linker:
-    """Links the turns of one store."""
+    """The linker of replies with the messages in which clients send them back."""
 
     def __init__(self, core: StoreCore) -> None:
         self._core = core
@@ -70,7 +70,7 @@ class Linker:
         self._next = sql("SELECT id, parent, digest FROM node WHERE branch = ? AND depth > ? ORDER BY depth LIMIT 1")
 
     def link(self, connection: Connection, at: Branch) -> int:
-        """Link replies with the messages on the way to a place that repeat them; how many were found."""
+        """Link replies with the messages on the way to a place that repeat them; return how many were found."""
         path = segments_of(self._run(connection, self._upwards, (at.id,)).fetchall(), at.depth)
         count = 0
         for waiting in self._waiting(connection, path, at.depth):
@@ -108,7 +108,7 @@ class Linker:
         return found
 
     def _echo_of(self, connection: Connection, turn: _Waiting, path: list[Segment]) -> bytes | None:
-        """The message that follows a turn's request on a path, if it repeats the turn's reply."""
+        """Return the message that follows a turn's request on a path, if it repeats the turn's reply."""
         after = next((part for part in path if part.high > turn.depth), None)
         if after is None:
             return None
@@ -122,7 +122,7 @@ class Linker:
         return ident if self._repeats(connection, digest, turn.reply) else None
 
     def _repeats(self, connection: Connection, message: bytes, reply: bytes) -> bool:
-        """Whether a stored message repeats a stored reply."""
+        """Return whether a stored message repeats a stored reply."""
         if message == reply:
             return True
         values = self._core.reader.values(connection, [message, reply])
@@ -130,7 +130,7 @@ class Linker:
 
 
 class StoredReply(NamedTuple):
-    """Where a reply came to stand: its request, itself, and the session that both are in."""
+    """The place of a reply: its request, the message it became, and the session of both."""
 
     at: Branch
     """The last message of the request."""
@@ -140,7 +140,7 @@ class StoredReply(NamedTuple):
 
 
 class Replies:
-    """Puts the replies of one store into their conversations."""
+    """The writer of replies into their conversations."""
 
     def __init__(self, core: StoreCore, stateless: Stateless, recognizer: Recognizer) -> None:
         self._core = core
@@ -159,7 +159,7 @@ class Replies:
         return [(blob(self._core.tenant, encoded(said)), self._core.chain.trace([said]).blocks)]
 
     def add(self, connection: Connection, at: Branch, session: str | None, reply: Message) -> StoredReply:
-        """Put a whole reply after a request, on a conversation of its own where another one stands there."""
+        """Store a whole reply after a request, in a conversation of its own if another reply stands there."""
         core = self._core
         place, mark = self._placed(connection, at)
         request = self._request(place, mark, reply)
@@ -190,7 +190,7 @@ class Replies:
         return StoredReply(place, done.head, session)
 
     def add_broken(self, connection: Connection, at: Branch, reply: Message) -> bytes | None:
-        """Keep what came of a reply beside the conversation, which does not go on with it; its id."""
+        """Store a reply that broke off beside the conversation, which does not go on with it; return its id."""
         place, mark = self._placed(connection, at)
         request = self._request(place, mark, reply)
         if not request.trace.ids:
@@ -240,7 +240,7 @@ class Replies:
 
 
 LONGEST = 200
-"""Letters of a name; what is longer is no name."""
+"""The most characters of a name."""
 
 _NEWEST = (
     "SELECT turn.id FROM reply_name JOIN turn ON turn.id = reply_name.turn"
@@ -259,13 +259,13 @@ class Names:
         self._newest_before = database.sql(f"{_NEWEST} AND turn.ts < ?{order}")
 
     def add(self, connection: Connection, tenant: str, turn: int, names: Iterable[str]) -> None:
-        """Give the reply of a turn names."""
+        """Add names to the reply of a turn."""
         rows = [(tenant, name, turn) for name in sorted(set(names)) if is_name(name)]
         if rows:
             self._run(connection, self._added, rows)
 
     def newest(self, connection: Connection, tenant: str, name: str, before: float | None) -> int | None:
-        """The newest turn whose reply has a name, of all or of those that were begun before a moment."""
+        """Return the newest turn whose reply has a name, of all or of those begun before a moment."""
         if not is_name(name):
             return None
         if before is None:
@@ -276,19 +276,19 @@ class Names:
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can be a name: neither empty nor long, and nothing in it that a database refuses."""
+    """Return whether a text can be a name: 1 to 200 printable characters."""
     return 0 < len(text) <= LONGEST and text.isprintable()
 
 
 T = TypeVar("T")
 
 End = Literal["done", "failed", "cancelled"]
-"""How a turn may end."""
+"""The end of a turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A turn that is over: what it was asked of, and what became of it."""
+    """A finished turn as it is handed to the store: the only type for it. What is stored is read as a `Turn`."""
 
     reply: Message | None = None
     model: str | None = None
@@ -300,11 +300,11 @@ class Past:
     began: float | None = None
     """Seconds since 1970; now, if not given."""
     names: Sequence[str] = ()
-    """What later requests may call the reply."""
+    """The names by which later requests may refer to the reply."""
 
 
 class New(NamedTuple):
-    """What a conversation has gone on by."""
+    """The new messages of a conversation, sent after its last known place."""
 
     messages: list[Message]
     trace: Trace | None = None
@@ -312,11 +312,11 @@ class New(NamedTuple):
     mark: bytes | None = None
     """The id by which stateless requests find the place that they follow, where that is another one."""
     beside: Mapping[int, tuple[Message, ...]] = {}
-    """By the number of a message what its client said with it and takes off later."""
+    """The additions of the client to each message, by its number."""
 
 
 class PastTurns:
-    """Stores turns of one tenant that are over."""
+    """The finished turns of one tenant, stored in one step."""
 
     def __init__(self, core: StoreCore, replies: Replies, stateless: Stateless) -> None:
         self._core = core
@@ -337,7 +337,7 @@ class PastTurns:
         self._grown = sql(f"UPDATE session SET {grown}, active = ? WHERE id = ? AND tenant = ?")  # noqa: S608 - ours
 
     def whole(self, at: Branch, past: Past) -> int:
-        """Store a turn that is over already, as `begin` and `finish` would; its number."""
+        """Store a finished turn, as `begin` and `finish` would; return its number."""
 
         def work(connection: Connection) -> int:
             row = self._run(connection, self._branch, (at.id, self._core.tenant)).fetchone()
@@ -492,7 +492,7 @@ def _end_in(request: RecordRequest, count: int, head: bytes, match: Match) -> Ma
 
 
 def storable(text: str | None) -> str | None:
-    """A text without what a database refuses."""
+    """Return a text without characters that a database refuses."""
     return None if text is None else text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
@@ -560,7 +560,7 @@ class Turns(PastTurns):
     def begin(
         self, at: Branch, *, model: str | None = None, session: str | None = None, began: float | None = None
     ) -> Turn:
-        """Say that a request is sent from a place in the tree, now or at another moment; durable when this returns.
+        """Begin a turn: a request is sent from a place in the tree; durable when this returns.
 
         Replies that earlier turns got and that lead to this place are linked with their turns.
         """
@@ -593,7 +593,7 @@ class Turns(PastTurns):
         names: Sequence[str] = (),
         echo_node: bytes | None = None,
     ) -> Turn:
-        """Store what became of a turn: its reply, what it used, how it ended; the totals of its session grow by it.
+        """Finish a turn: store its reply, usage and end, and add them to the totals of its session.
 
         The reply is a message of the conversation from now on. A host that has put it there itself says under which id
         (``echo_node``). Where another reply stands there already, the turn begins a conversation of its own. By one of
@@ -644,12 +644,12 @@ class Turns(PastTurns):
         return self._written(work)
 
     def get(self, ident: int) -> Turn:
-        """A turn by its number."""
+        """Return a turn by its number."""
         with self._database.read() as connection:
             return _turn(self._row(connection, ident))
 
     def reply(self, ident: int) -> Message | None:
-        """What the model answered, in its own words; None where there is no answer."""
+        """Return the model's answer, in its own words; None if there is none."""
         with self._database.read() as connection:
             digest = self._row(connection, ident).reply
             if digest is None:
@@ -658,34 +658,34 @@ class Turns(PastTurns):
             return found
 
     def named(self, name: str, *, before: float | None = None) -> Turn | None:
-        """The newest turn whose reply has a name, of all or of those begun before a moment; None where none has."""
+        """Return the newest turn whose reply has a name, of all or of those begun before a moment; None if none has."""
         with self._database.read() as connection:
             ident = self._names.newest(connection, self._core.tenant, name, before)
             return None if ident is None else _turn(self._row(connection, ident))
 
     def of_session(self, ident: str) -> list[Turn]:
-        """The turns of a session, oldest first."""
+        """Return the turns of a session, oldest first."""
         return self._select(turn.c.session == ident)
 
     def of_branch(self, at: Branch) -> list[Turn]:
-        """The turns that were sent on the way to a place, oldest first."""
+        """Return the turns on the way to a place, oldest first."""
         with self._database.read() as connection:
             path = segments_to(connection, at.id, at.depth)
         return self._select(turn.c.branch.in_([part.branch for part in path]), on=path)
 
     def unfinished(self) -> list[Turn]:
-        """Turns that were begun and not finished, oldest first: under way, or left behind by a crash."""
+        """Return the turns that were begun and not finished, oldest first: under way, or left behind by a crash."""
         return self._select(turn.c.status == "open")
 
     def since(self, at: float = 0.0) -> Iterator[Turn]:
-        """All turns that were begun from a moment on (seconds since 1970), oldest first, read bit by bit."""
+        """Yield all turns that were begun from a moment on (seconds since 1970), oldest first."""
         query = select(turn).where(turn.c.tenant == self._core.tenant, turn.c.ts >= at).order_by(turn.c.id)
         with self._database.read() as connection:
             for row in connection.execution_options(yield_per=500).execute(query):
                 yield _turn(row)
 
     def link(self, at: Branch) -> int:
-        """Link replies with the messages on the way to a place that repeat them; how many were found.
+        """Link replies with the messages on the way to a place that repeat them; return how many were found.
 
         `begin` does this by itself.
         """

@@ -1,4 +1,4 @@
-"""Checking a store: every hash is derived anew, every reference followed, and each problem told in a sentence.
+"""The check of a store: every hash is derived again, every reference followed, each problem told in a sentence.
 
 The database's own check comes first, and so does whether the end of the file is still there.
 
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 _MOST_NAMED = 5
 
 MOST = 1_000
-"""How many problems are listed at most; a store with more than that needs its backup, not a longer list."""
+"""The most problems that are listed; a store with more needs its backup, not a longer list."""
 
 
 class Verified(NamedTuple):
-    """What a check found: how much was looked at, and what is wrong."""
+    """The result of a check: how much was read, and what is wrong."""
 
     messages: int
     contents: int
@@ -54,7 +54,7 @@ class Verified(NamedTuple):
     views: int
     problems: list[str]
     remarks: list[str]
-    """What is worth knowing and is not wrong."""
+    """Notes that are worth knowing and are no problems."""
 
 
 def verify(core: StoreCore, progress: Callable[[int, int], None] | None = None) -> Verified:
@@ -166,7 +166,7 @@ def _node(chain: HashChain, row: Row[Any]) -> Iterator[str]:
 
 
 def _mark(chain: HashChain, row: Row[Any]) -> Iterator[str]:
-    """The id by which stateless requests find the first message of a conversation follows from its words alone."""
+    """Check that the id by which stateless requests find a first message follows from its words alone."""
     found = chain.root().id
     try:
         for side, block in _blocks(chain, row):
@@ -217,7 +217,7 @@ def _branches(connection: Connection, tenant: str) -> Iterator[str]:
 
 
 def _gaps(connection: Connection, tenant: str) -> Iterator[str]:
-    """Messages whose parent is on a branch from which theirs does not come."""
+    """Yield messages whose parent is on a branch from which theirs does not come."""
     above = node.alias()
     own = branch.c.parent.is_not(None)
     wrong = (
@@ -254,7 +254,7 @@ def _views(connection: Connection, tenant: str) -> Iterator[str]:
 
 
 def _references(connection: Connection, tenant: str) -> Iterator[str]:
-    """Everything that names a content, node, view or branch names one that is there."""
+    """Check that everything that names a content, node, view or branch names one that exists."""
     items = view_item.join(view, view.c.id == view_item.c.view)
     chained, other = view.alias(), session.alias()
     lost: list[tuple[str, Select[Any]]] = [
@@ -354,7 +354,7 @@ def _references(connection: Connection, tenant: str) -> Iterator[str]:
 
 
 def _conversations(connection: Connection, tenant: str) -> Iterator[str]:
-    """The parts of a conversation are one chain: each goes on from another one, and only the first from none."""
+    """Check that the parts of a conversation are one chain: each continues another one, only the first none."""
     parent = session.alias()
     query = (
         select(session.c.id, session.c.conversation, session.c.parent, parent.c.conversation.label("of_parent"))
@@ -387,7 +387,7 @@ def _conversations(connection: Connection, tenant: str) -> Iterator[str]:
 
 
 def _joined(connection: Connection, tenant: str) -> Iterator[str]:
-    """Remarks on conversations without roots of their own, which show the same messages."""
+    """Yield remarks on conversations without roots of their own, which show the same messages."""
     tree = Tree(connection, tenant)
     columns = (session.c.conversation, session.c.branch, session.c.from_depth, session.c.to_depth, session.c.works_for)
     query = select(*columns)
@@ -415,7 +415,7 @@ def _joined(connection: Connection, tenant: str) -> Iterator[str]:
 def _shared(
     connection: Connection, there: KnownBranch, passing: list[tuple[int, str]], forked_from: dict[str, str]
 ) -> Iterator[str]:
-    """Remarks on one branch that several conversations lead through, each down to a depth."""
+    """Yield remarks on one branch that several conversations lead through, each down to a depth."""
     deepest: dict[str, int] = {}
     for depth, name in passing:
         family = _family(name, forked_from)

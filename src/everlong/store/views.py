@@ -36,9 +36,9 @@ class ViewPiece(NamedTuple):
     message: Message | None
     tag: str = ""
     is_raw: bool = False
-    """Whether it is a stored message as it was said, rather than a literal of a view."""
+    """True for a stored message as it was said, False for a literal of a view."""
     ts: float = 0.0
-    """Of a stored message, when it was said."""
+    """The time of a stored message."""
 
 
 class Item(NamedTuple):
@@ -51,24 +51,24 @@ class Item(NamedTuple):
 
 
 class Derived(NamedTuple):
-    """What an engine's output amounts to."""
+    """The items that an engine's output amounts to, and the depth that they cover."""
 
     items: list[Item]
     cover_depth: int
 
 
 def tagged(pieces: Sequence[ViewPiece]) -> list[Message]:
-    """Deep copies of the messages for an engine, each with its tag."""
+    """Return deep copies of the messages for an engine, each with its tag."""
     return [{**copy.deepcopy(piece.message), TAG: piece.tag} for piece in pieces if piece.message is not None]
 
 
 def untagged(message: Message) -> Message:
-    """The message without its tag."""
+    """Return the message without its tag."""
     return {key: value for key, value in message.items() if key != TAG} if TAG in message else message
 
 
 def derive(pieces: Sequence[ViewPiece], output: Sequence[Message]) -> Derived:
-    """The items that turn the pieces into an engine's output, with as little covered as can be."""
+    """Return the items that turn the pieces into an engine's output, with as little covered as possible."""
     said = [piece for piece in pieces if piece.message is not None]
     plain = [untagged(message) for message in output]
     tags = [message.get(TAG) for message in output]
@@ -90,7 +90,7 @@ def derive(pieces: Sequence[ViewPiece], output: Sequence[Message]) -> Derived:
 
 
 def _bytes(message: Message | None) -> bytes:
-    """Equal for messages that are equal, whatever the order of their keys."""
+    """Return bytes that are equal for equal messages, whatever the order of their keys."""
     return encoded(_sorted(message))
 
 
@@ -103,7 +103,7 @@ def _sorted(value: object) -> object:
 
 
 def _raw_tail(pieces: Sequence[ViewPiece], said: Sequence[ViewPiece], tail: int) -> int:
-    """The longest end of at most ``tail`` messages that is raw without a gap and begins with a message of its own."""
+    """Return the longest raw end of at most ``tail`` messages that has no gap and begins with a numbered message."""
     depth = pieces[-1].to_depth if pieces else 0
     best = 0
     for count in range(1, tail + 1):
@@ -119,7 +119,7 @@ def _raw_tail(pieces: Sequence[ViewPiece], said: Sequence[ViewPiece], tail: int)
 def _matches(
     said: Sequence[ViewPiece], tags: Sequence[object], made: Sequence[bytes], given: Sequence[bytes]
 ) -> list[int | None]:
-    """For each message of the output the piece that it came from, in increasing order; None for what is new."""
+    """Return for each message of the output the piece that it came from, in increasing order; None for new ones."""
     by_tag = {piece.tag: index for index, piece in enumerate(said)}
     claimed = {by_tag[tag] for tag in tags if isinstance(tag, str) and tag in by_tag}
     by_bytes: dict[bytes, list[int]] = {}
@@ -141,7 +141,7 @@ def _matches(
 
 
 def _increasing(guesses: Sequence[int | None]) -> list[int | None]:
-    """The longest strictly increasing choice of the guesses; the others become None."""
+    """Return the longest strictly increasing choice of the guesses; the others become None."""
     ends: list[int] = []  # the smallest last value of a run of each length
     places: list[int] = []
     before = [-1] * len(guesses)
@@ -168,7 +168,7 @@ def _items(
     given: Sequence[bytes],
     cover: int,
 ) -> list[tuple[Item, int | None]]:
-    """One item per message of the output and one per silent gap, each with the piece that it keeps as it is."""
+    """Return one item per message of the output and one per silent gap, each with the piece that it keeps as it is."""
     items: list[tuple[Item, int | None]] = []
     new: list[Message] = []
     depth = 0
@@ -199,7 +199,7 @@ def _items(
 
 
 def _whole_units(items: Sequence[tuple[Item, int | None]], said: Sequence[ViewPiece]) -> list[Item]:
-    """A node is kept only together with all that follows it unnumbered; what is kept in part becomes literal."""
+    """Return the items; a node is kept only with all that follows it unnumbered, else it becomes a literal."""
     result: list[Item] = []
     place = 0
     while place < len(items):
@@ -228,7 +228,7 @@ def _follows(piece: ViewPiece, depth: int) -> bool:
 
 
 def _merged(items: Sequence[Item]) -> list[Item]:
-    """Neighbouring kept stretches as one; empty silent items left out."""
+    """Return the items with neighbouring kept stretches merged and empty silent ones left out."""
     result: list[Item] = []
     for item in items:
         last = result[-1] if result else None
@@ -240,7 +240,7 @@ def _merged(items: Sequence[Item]) -> list[Item]:
 
 
 def problems_of(items: Sequence[Item], cover: int) -> list[str]:
-    """What is wrong with a view's items as a partition of the depths up to the cover."""
+    """Return what is wrong with a view's items as a partition of the depths up to the cover."""
     depth = 0
     for item in items:
         if item.from_depth != depth or item.to_depth < item.from_depth:
@@ -263,7 +263,7 @@ class System(NamedTuple):
     replaced: list[Message] | None = None
 
     def messages(self) -> list[Message]:
-        """What is sent."""
+        """Return the system messages to send."""
         if self.replaced is not None:
             return self.replaced
         if self.suffix is None or not self.given:
@@ -287,7 +287,7 @@ class NewView(NamedTuple):
 def pieces_of(
     connection: Connection, reader: Reader, path: list[Segment], shown: Row[Any] | None, depth: int
 ) -> list[ViewPiece]:
-    """The context up to a depth as pieces: the view's items, then what is raw."""
+    """Return the context up to a depth as pieces: the view's items, then the raw messages."""
     if shown is None:
         return raw_pieces(reader.entries(connection, path, -1, depth), 0)
     pieces: list[ViewPiece] = []
@@ -302,7 +302,7 @@ def pieces_of(
 
 
 def items_of(connection: Connection, reader: Reader, view_id: int) -> list[Item]:
-    """The items of a view, in order."""
+    """Return the items of a view, in order."""
     rows = connection.execute(select(view_item).where(view_item.c.view == view_id).order_by(view_item.c.ord)).all()
     literals = reader.values(connection, [bytes(row.digest) for row in rows if row.digest is not None])
     return [
@@ -312,7 +312,7 @@ def items_of(connection: Connection, reader: Reader, view_id: int) -> list[Item]
 
 
 def raw_pieces(entries: Sequence[Entry], low: int) -> list[ViewPiece]:
-    """Stored messages as pieces; the tag of a message is its node, and of one that follows it the node and a number."""
+    """Return stored messages as pieces, tagged with their node; those without identity with a number behind it."""
     pieces: list[ViewPiece] = []
     tag, beside = "start", 0
     for entry in entries:
@@ -330,7 +330,7 @@ def raw_pieces(entries: Sequence[Entry], low: int) -> list[ViewPiece]:
 
 
 def system_of(connection: Connection, reader: Reader, number: int, shown: Row[Any] | None) -> System:
-    """The system messages that a branch was last sent with, as a view shows them."""
+    """Return the system messages that a branch was last sent with, as a view shows them."""
     digest = connection.execute(select(branch.c.preamble).where(branch.c.id == number)).scalar()
     wanted = [bytes(one) for one in (digest, shown.preamble if shown is not None else None) if one is not None]
     values = reader.values(connection, wanted)
@@ -342,7 +342,7 @@ def system_of(connection: Connection, reader: Reader, number: int, shown: Row[An
 
 
 def system_from(before: System, output: Sequence[Message]) -> tuple[System, int]:
-    """What an engine did to the system messages, and how many of its output they are."""
+    """Return what an engine did to the system messages, and how many of its output they are."""
     sent = before.messages()
     count = len(sent)
     made = list(output[:count])
@@ -359,7 +359,7 @@ def system_from(before: System, output: Sequence[Message]) -> tuple[System, int]
 
 
 def with_pins(pieces: Sequence[ViewPiece], pinned: Sequence[Entry]) -> list[Message]:
-    """The messages of pieces, where what is pinned stands in its own words: in its place, or after the summary."""
+    """Return the messages of pieces, with pinned ones in their own words: in their place, or after the summary."""
     messages: list[Message] = []
     covered = {entry.depth: entry for entry in pinned}
     for piece in pieces:
@@ -377,7 +377,7 @@ def with_pins(pieces: Sequence[ViewPiece], pinned: Sequence[Entry]) -> list[Mess
 
 
 def pinned_in(connection: Connection, tenant: str, path: Sequence[Segment]) -> list[tuple[bytes, int]]:
-    """The pinned nodes of a path, each with its depth."""
+    """Return the pinned nodes of a path, each with its depth."""
     rows = connection.execute(
         select(node.c.id, node.c.depth, node.c.branch).join(pin, pin.c.node == node.c.id).where(pin.c.tenant == tenant)
     ).all()

@@ -1,4 +1,4 @@
-"""How much was ever written to a store in a file, kept beside it: so that a lost end is noticed.
+"""The write counter: how much was ever written to a store's file, kept beside it so that a lost end is noticed.
 
 What SQLite has committed lies in its write-ahead log until a later moment. Where that file is deleted, or its copy is
 left behind, the database is whole and older than it was, and nothing in it says so. The numbers here only grow. They
@@ -36,7 +36,7 @@ class Loss:
     """A store that was found to hold less than had been written to it."""
 
     at: float
-    """When it was noticed, in seconds since 1970."""
+    """The time at which it was noticed, in seconds since 1970."""
     messages: int
     """Messages that are missing."""
     turns: int
@@ -60,7 +60,7 @@ class WriteCounter:
         self._known = Counts(0, 0)
 
     def note(self, counts: Counts) -> None:
-        """Say that so much is committed; a number that is known to be higher stays."""
+        """Note how much is committed; a higher number that is known stays."""
         with self._lock:
             if counts.messages <= self._known.messages and counts.turns <= self._known.turns:
                 return

@@ -32,21 +32,21 @@ if TYPE_CHECKING:
     from everlong.store.database import Database
 
 PLATFORM = "gateway"
-"""Where the sessions come from that are made here: only a gateway stored turns without one."""
+"""The platform of the sessions that are opened here: only a gateway stored turns without one."""
 
 _FORKS = 16
-"""Forks at one place that are looked through for a reply in another shape."""
+"""The newest forks at one place that are searched for a reply in another shape."""
 
 
 class _Held(NamedTuple):
-    """A stored reply: side and hash of each of its blocks, and its words unless they were forgotten."""
+    """A stored reply: side and hash of each of its blocks, and its message unless it was forgotten."""
 
     blocks: list[tuple[str, bytes]]
     message: Message | None
 
 
 class FormerReplies:
-    """Makes messages of the replies of one tenant, and finds the sessions of requests that have none."""
+    """The replies of one tenant, of which messages are made, and the requests without a session."""
 
     def __init__(self, core: StoreCore, connection: Connection) -> None:
         self.core = core
@@ -85,7 +85,7 @@ class FormerReplies:
             self.tree.branches[number].preamble in self.with_tools for number in recognised & self.tree.branches.keys()
         )
         self.made: dict[tuple[bytes, bytes], str] = {}
-        """Sessions that were begun here, by request and reply."""
+        """The sessions that were opened here, by request and reply."""
 
     def place(self) -> None:
         """Put every whole reply into its conversation, and every first request into a session."""
@@ -102,7 +102,7 @@ class FormerReplies:
     # -- replies that are messages already -----------------------------------------------------------------------------
 
     def _link(self, turns: Sequence[KnownTurn]) -> None:
-        """Note by what replies are known, and which messages they are."""
+        """Note the keys by which replies are known, and link them with the messages that they are."""
         held = self._held({one.reply for one in turns if one.reply is not None})
         ids: dict[int, bytes] = {}
         for one in turns:
@@ -269,7 +269,7 @@ class FormerReplies:
             self._move(one, self.made[key])
 
     def _note(self, one: KnownTurn, ident: bytes | None, owner: str | None) -> BranchPlace | None:
-        """Note which message a reply has become; where it stands."""
+        """Note which message a reply has become; return its place."""
         if ident is None:
             return None
         number, depth = self.run(self.connection, self._where, (ident,)).fetchone()
@@ -309,7 +309,7 @@ class FormerReplies:
         return ident
 
     def _preambles_with_tools(self) -> set[bytes]:
-        """Return what requests were sent with that had tools."""
+        """Return the preambles that have tools."""
         found: set[bytes] = set()
         used = {one.preamble for one in self.turns if one.preamble is not None}
         used |= {one.preamble for one in self.tree.branches.values() if one.preamble is not None}
@@ -332,7 +332,7 @@ def _free_id(connection: Connection, when: float) -> str:
 
 
 CONTINUED = "continued"
-"""Why a part of a conversation ended that went on in a session of its own without a compaction."""
+"""The end reason of a part that went on in a session of its own without a compaction."""
 
 _SAME_MOMENT = 5.0
 """Seconds within which one step of an earlier version has written all of its rows."""
@@ -345,7 +345,7 @@ def has_messages(connection: Connection) -> bool:
 
 
 def separate(database: Database, connection: Connection) -> None:
-    """Separate what is joined, for every tenant."""
+    """Separate the joined conversations of every tenant."""
     for tenant in connection.execute(union(select(branch.c.tenant), select(session.c.tenant))).scalars().all():
         core = StoreCore(database, tenant)
         FormerReplies(core, connection).place()
@@ -355,7 +355,7 @@ def separate(database: Database, connection: Connection) -> None:
 
 @dataclass(slots=True)
 class _FormerSession:
-    """A session, as far as it may change here."""
+    """The part of a session's row that may change here."""
 
     id: str
     parent: str | None
@@ -373,12 +373,12 @@ class _FormerSession:
 
     @property
     def is_imported(self) -> bool:
-        """Whether it was taken over from a file."""
+        """True if it was imported from a file."""
         return "import" in json.loads(self.origin or "{}")
 
 
 class _Claims:
-    """How deep conversations are known to reach on each branch; of each branch the two deepest ones."""
+    """The depths that conversations are known to reach on each branch; of each branch the two deepest ones."""
 
     def __init__(self) -> None:
         self._on: dict[int, list[tuple[int, str]]] = {}
@@ -391,7 +391,7 @@ class _Claims:
         self._on[place.branch] = sorted(here, reverse=True)[:2]
 
     def spread(self, tree: Tree) -> None:
-        """Let what is claimed on a fork claim what leads to it."""
+        """Extend the claims on forks to the branches that lead to them."""
         for number in sorted(tree.branches, reverse=True):  # forks come before what they come from
             one = tree.branches[number]
             if one.parent is not None:
@@ -405,7 +405,7 @@ class _Claims:
 
 
 class _Conversations:
-    """Gives each conversation of one tenant its own sessions, branch, view and system prompt."""
+    """The conversations of one tenant, each of which gets its own sessions, branch, view and system prompt."""
 
     def __init__(self, core: StoreCore, connection: Connection) -> None:
         self.core = core
@@ -442,7 +442,7 @@ class _Conversations:
     # -- sessions that only go on where another one left off -----------------------------------------------------------
 
     def _merge_continued(self) -> None:
-        """Make parts of those that began in mid-conversation, because the place was taken by another one."""
+        """Make sessions that began in mid-conversation parts of the conversation that they continue."""
         said: dict[BranchPlace, list[KnownTurn]] = {}
         for told in self.turns:
             if told.session in self.sessions:
@@ -501,7 +501,7 @@ class _Conversations:
         return [] if row is None else said.get(BranchPlace(row.branch, row.depth), [])
 
     def _merge_resumed(self) -> None:
-        """Make parts of those that a client went on with under another name, after all that was said before."""
+        """Make sessions that a client resumed under another name parts of the conversation that they continue."""
         together: dict[int, list[_FormerSession]] = {}
         for one in self.sessions.values():
             if one.opened is not None and one.branch is not None and not one.is_imported:
@@ -656,7 +656,7 @@ class _Conversations:
 
 
 class _Prompts:
-    """The system prompts of conversations that were sent with one another's."""
+    """The system prompts of conversations whose branches carry one another's."""
 
     def __init__(self, core: StoreCore, connection: Connection, tree: Tree, sessions: Iterable[_FormerSession]) -> None:
         self._core = core
@@ -668,7 +668,7 @@ class _Prompts:
         self._values: dict[bytes, Any] = {}
         self._load({bytes(one.system_prompt or b"") for one in own})
         self._together: dict[int, set[str]] = {}
-        """Their words, by the branch that they all come from."""
+        """The texts of the system prompts, by the branch that the sessions come from."""
         for one in own:
             words = self._values.get(bytes(one.system_prompt or b""))
             if isinstance(words, str):
@@ -678,7 +678,7 @@ class _Prompts:
         self._values |= self._core.reader.values(self._connection, set(digests) - self._values.keys())
 
     def own(self, one: _FormerSession, preamble: bytes | None) -> bytes | None:
-        """Return what a session's branch is to be sent with, where it has the system prompt of another one."""
+        """Return the preamble of a session's branch, with the session's own system prompt in place of another's."""
         if preamble is None or one.opened is not None or one.system_prompt is None or one.branch is None:
             return preamble
         there = self._together.get(self._tree.root_of(one.branch), set())

@@ -27,7 +27,7 @@ _SPEAKER = re.compile(
     r"\s*(?:[\[(][^\])\n]{0,60}[\])]\s*)?\[?([^\W\d_][\w.'’-]{0,30}(?: [^\W\d_][\w.'’-]{0,30})?)\]?(?:: | said[,:] )"
 )
 _LABEL = re.compile(r"[A-Z][A-Z_]{2,}|(?i:note|update|thought|summary|error|warning|todo|plan|edit|ps)")
-"""What stands before a colon and is no person: THOUGHT, ERROR, Note."""
+"""Words before a colon that name no person: THOUGHT, ERROR, Note."""
 _MAX_DEPTH = 40
 
 
@@ -45,7 +45,7 @@ def searchable_text(message: Message) -> str:
 
 
 def own_text(message: Message) -> str:
-    """What can be found of a message without what a client wrapped around the user's words; empty if that is all."""
+    """Return a message's searchable text without what a client wrapped around the user's words."""
     if message.get("role") == "user" and not any(part.get("type") == "tool_result" for part in parts_of(message)):
         read = read_message(message)
         if read.added:
@@ -68,7 +68,7 @@ def _texts(parts: list[dict[str, Any]], depth: int) -> list[str]:
 
 
 def _argument_text(arguments: object) -> str:
-    """The values of a call's arguments, with their keys; a text that is no JSON as it stands."""
+    """Return the values of a call's arguments, with their keys; a text that is no JSON as it stands."""
     if isinstance(arguments, str):
         try:
             arguments = orjson.loads(arguments)
@@ -89,7 +89,7 @@ def _argument_text(arguments: object) -> str:
 
 
 def speaker_of(message: Message, text: str) -> str:
-    """Who said it: the name that the message carries, or the one that its text begins with; else nothing."""
+    """Return who said a message: the name that it carries, or the one that its text begins with; else nothing."""
     name = message.get("name")
     if isinstance(name, str) and name:
         return name if message.get("role") != "tool" else ""
@@ -98,7 +98,7 @@ def speaker_of(message: Message, text: str) -> str:
 
 
 def tools_of(message: Message) -> list[str]:
-    """Names of the tools that a message calls, or that it says it is the answer of."""
+    """Return the names of the tools that a message calls or answers for."""
     names = [call.name for call in calls_of(message)]
     names += [str(part.get("name")) for part in parts_of(message) if part.get("type") == "tool_use"]
     if message.get("role") == "tool" and message.get("name"):
@@ -165,12 +165,12 @@ class Loaded:
 
     @cached_property
     def speaker(self) -> str:
-        """Who said it, where that is known."""
+        """The speaker, if known."""
         return speaker_of(self.message, self.text)
 
 
 class Corpus:
-    """Reads documents of a database."""
+    """The documents of a database."""
 
     def __init__(self, database: Database) -> None:
         self._sql = database.sql
@@ -207,7 +207,7 @@ class Corpus:
             found[document.seq] = document
 
     def neighbours(self, connection: Connection, seqs: Iterable[int]) -> dict[int, tuple[int | None, int | None]]:
-        """For messages, the one before and the one after in the same conversation."""
+        """Return for each message the one before and the one after it in the same conversation."""
         found: dict[int, tuple[int | None, int | None]] = {}
         for chunk in _chunks(seq for seq in seqs if seq > 0):
             statement = (
@@ -225,11 +225,11 @@ class Corpus:
         return [row[0] for row in connection.exec_driver_sql(sql, (limit,))]
 
     def has_pending(self, connection: Connection) -> bool:
-        """Whether anything is stored that is not indexed yet."""
+        """Return whether anything is stored that is not indexed yet."""
         return connection.exec_driver_sql("SELECT 1 FROM pending LIMIT 1").first() is not None
 
     def pending(self, connection: Connection, scope: SearchScope) -> Iterator[Loaded]:
-        """The documents of a scope that are not indexed yet."""
+        """Return the documents of a scope that are not indexed yet."""
         if scope.has_messages:
             where, values = scope_of_messages(scope)
             rows = "pending q JOIN node n ON n.seq = q.seq"
@@ -242,12 +242,12 @@ class Corpus:
             yield from _whole(connection.exec_driver_sql(sql, tuple(values)))
 
     def newest(self, connection: Connection) -> int:
-        """The number of the newest message."""
+        """Return the number of the newest message."""
         return int(connection.exec_driver_sql("SELECT coalesce(max(seq), 0) FROM node").scalar_one())
 
 
 def in_scope(document: Loaded, scope: SearchScope) -> bool:
-    """Whether a document that was read for another reason is one that was asked for."""
+    """Return whether a document that was read for another reason is in the scope of the search."""
     if scope.role is not None and document.role != scope.role:
         return False
     if scope.since is not None and document.ts < scope.since:
@@ -263,7 +263,7 @@ def in_scope(document: Loaded, scope: SearchScope) -> bool:
 
 
 def _whole(rows: Iterable[Sequence[Any]]) -> Iterator[Loaded]:
-    """The documents of rows; a damaged one is left to `everlong sessions verify` and hides no other."""
+    """Yield the documents of rows; a damaged one is left to `everlong sessions verify` and hides no other."""
     for seq, ident, branch, depth, role, ts, data, codec in rows:
         try:
             message = value_of(data, codec)

@@ -1,4 +1,4 @@
-"""What a search index can do, whichever database keeps it, and what is passed to it.
+"""The interface of a search index, whichever database keeps it, and the values passed to it.
 
 An index is keyed by a document's number: the ``seq`` of a node, or minus the ``seq`` of a view's item for a summary.
 It holds terms and trigrams, never the text. What it returns may be more than was asked for, never less; the caller
@@ -28,7 +28,7 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SearchScope:
-    """Which documents count: those of a tenant, and only some of them where a filter is set."""
+    """The documents that count: those of a tenant, and only some of them if a filter is set."""
 
     tenant: str
     stretches: tuple[Stretch, ...] | None = None
@@ -41,17 +41,17 @@ class SearchScope:
 
     @property
     def has_messages(self) -> bool:
-        """Whether messages can be in it."""
+        """True if messages can be in it."""
         return self.role != "summary"
 
     @property
     def has_summaries(self) -> bool:
-        """Whether summaries can be in it."""
+        """True if summaries can be in it."""
         return self.role in {None, "summary"} and not self.is_messages_only
 
 
 class SearchPlace(NamedTuple):
-    """Where a page ended: the time and number of its last document."""
+    """The end of a page: time and number of its last document."""
 
     ts: float
     seq: int
@@ -59,7 +59,7 @@ class SearchPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SearchTerms:
-    """What is looked up: any of the terms, terms that begin so, terms in a row."""
+    """The terms to look up: any of these, those that begin so, those in a row."""
 
     terms: tuple[str, ...]
     starts: tuple[str, ...] = ()
@@ -81,14 +81,14 @@ def with_named(found: list[tuple[int, float]], named: list[tuple[int, float]]) -
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What texts must contain: runs of characters, and terms that stand close together (at most so many apart)."""
+    """The required contents of texts: runs of characters, and terms that stand close together."""
 
     needles: tuple[str, ...]
     near: tuple[tuple[tuple[str, ...], int], ...] = ()
 
 
 class IndexSize(NamedTuple):
-    """How many documents an index holds, of how many terms, and how many of them are summaries."""
+    """The size of an index: its documents, their terms, and how many documents are summaries."""
 
     documents: int
     terms: int
@@ -112,7 +112,7 @@ class Index(Protocol):
     """A search index in one kind of database."""
 
     def version(self, connection: Connection) -> int | None:
-        """The version of the terms in it; None where there is no index yet."""
+        """Return the version of the terms in it; None if there is no index yet."""
         ...
 
     def create(self, connection: Connection) -> None:
@@ -139,11 +139,11 @@ class Index(Protocol):
         ...
 
     def size(self, connection: Connection) -> IndexSize:
-        """What is in it."""
+        """Return the size of the index."""
         ...
 
     def ranked(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> Ranked:
-        """The documents that answer best, best first."""
+        """Return the documents that answer best, best first."""
         ...
 
     def matching(
@@ -223,7 +223,7 @@ class IndexLookup(NamedTuple):
 
 
 def lookups(needles: Sequence[str]) -> list[IndexLookup]:
-    """The pieces that a text has if it contains every needle; needles are folded and have single spaces."""
+    """Return the trigrams that a text has if it contains every needle; needles are folded and have single spaces."""
     found: dict[IndexLookup, None] = {}
     for needle in needles:
         grams = [piece for run in _RUN.findall(needle) for piece in _pieces(run)]

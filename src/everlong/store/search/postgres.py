@@ -33,7 +33,7 @@ from everlong.store.search.text import INDEX_VERSION, IndexText
 MANY = 20_000
 SCORED_ROWS = 20_000
 PAIRED = 6
-"""As for SQLite: how far words are counted, how many rows are scored, of how many frequent words two must meet."""
+"""The limits as for SQLite: words counted, rows scored, frequent words of which two must meet."""
 
 MAX_BYTES = 900_000
 """A `tsvector` holds a megabyte; of texts with more different words, the rest is looked for in the text itself."""
@@ -55,7 +55,7 @@ class PostgresIndex:
     """See `everlong.store.search.index.Index`."""
 
     def version(self, connection: Connection) -> int | None:
-        """The version of the terms in it; None where there is no index yet."""
+        """Return the version of the terms in it; None if there is no index yet."""
         if _run(connection, "SELECT to_regclass('search_state')").scalar() is None:
             return None
         row = _run(connection, "SELECT version FROM search_state").first()
@@ -115,11 +115,11 @@ class PostgresIndex:
         )
 
     def size(self, connection: Connection) -> IndexSize:
-        """What is in it."""
+        """Return the size of the index."""
         return IndexSize(*_run(connection, "SELECT documents, terms, summaries FROM search_state").one())
 
     def ranked(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> Ranked:
-        """The documents that answer best: the sum of what their words tell, less for long ones."""
+        """Return the documents that answer best: by the weights of their words, with less for long ones."""
         size = self.size(connection)
         if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
             exact = self._scored(connection, " | ".join(map(_in_a_row, asked.rows)), {}, size, scope, limit)
@@ -147,7 +147,7 @@ class PostgresIndex:
         return _run(connection, "SELECT 1 FROM search_document WHERE is_cut LIMIT 1").first() is not None
 
     def _frequencies(self, connection: Connection, terms: Sequence[str]) -> dict[str, int]:
-        """In how many documents each term stands, as far as it matters; terms that stand in none are left out."""
+        """Return in how many documents each term stands, counted as far as it matters; terms in none are left out."""
         statement = (
             "SELECT count(*) FROM (SELECT 1 FROM search_document WHERE words @@ CAST(? AS tsquery) LIMIT ?) AS counted"
         )
@@ -260,7 +260,7 @@ def _key(is_message: bool) -> str:
 
 
 def _sources(scope: SearchScope) -> list[tuple[str, tuple[str, list[Any]]]]:
-    """The tables that documents are joined with, each with the conditions of a scope."""
+    """Return the tables that documents are joined with, each with the conditions of a scope."""
     sources = []
     if scope.has_messages:
         sources.append((f"node n{_key(is_message=True)}", scope_of_messages(scope)))
@@ -271,7 +271,7 @@ def _sources(scope: SearchScope) -> list[tuple[str, tuple[str, list[Any]]]]:
 
 
 def _promising(asked: SearchTerms, frequencies: dict[str, int]) -> tuple[str, bool]:
-    """The expression to score, and whether it finds all that is asked."""
+    """Return the expression to score, and whether it finds all that is asked."""
     known = sorted(frequencies, key=lambda term: (frequencies[term], term))
     rare: list[str] = []
     room = SCORED_ROWS

@@ -30,7 +30,7 @@ PREVIOUS, NEXT, BEFORE_PREVIOUS = 0.35, 0.2, 0.1
 """Shares of its score that a turn lends to the one after it, to the one before it, and to the one after the next."""
 
 ANSWERS = 0.1
-"""What is lent besides to a turn that follows a question."""
+"""The additional share that is lent to a turn after a question."""
 
 LONG = 120
 """Terms of a text that may tell in one place what is asked for, and other things everywhere else."""
@@ -74,25 +74,25 @@ class SearchCandidate:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the index knows of all documents: how many, how long, and in how many each term stands."""
+    """The statistics of all documents: how many, how long, and in how many each term stands."""
 
     documents: int
     average_length: float
     frequencies: Mapping[str, int]
 
     def idf(self, term: str) -> float:
-        """How much a term tells: the more, the fewer texts it stands in."""
+        """Return the weight of a term: the fewer texts it stands in, the more."""
         return self.rarity(self.frequencies.get(term, 0))
 
     def rarity(self, holding: int) -> float:
-        """How much it tells that a text is one of so few."""
+        """Return the weight of something that stands in so many texts."""
         among = max(self.documents, 1)
         holding = min(holding, among)
         return math.log(1 + (among - holding + 0.5) / (holding + 0.5))
 
 
 class _Own(NamedTuple):
-    """What a text counts by itself, and the terms that it has."""
+    """The score of a text by itself, and the terms that it has."""
 
     score: float
     terms: frozenset[str]
@@ -108,7 +108,7 @@ def ranked(
     figures: Figures,
     may_match: Callable[[str], bool],
 ) -> list[tuple[int, float, bool]]:
-    """Candidates with a score, best first, and whether each matches itself rather than stand beside one that does."""
+    """Return candidates with a score, best first, and whether each matches itself rather than stands beside a match."""
     named = _named_speakers(query, candidates)
     silent = {term for name in named for term in terms_of(name)}
     idfs = {term: weight * figures.idf(term) for term, weight in weights.items() if term not in silent}
@@ -131,7 +131,7 @@ def ranked(
 def _worth(
     literal: str, idfs: Mapping[str, float], candidates: Mapping[int, SearchCandidate], figures: Figures
 ) -> float:
-    """What a path or an identifier tells: all its words together, or more where few texts have them in a row."""
+    """Return the weight of a path or identifier: of all its words, or more if few texts have them in a row."""
     words = sum(idfs.get(term, 0.0) for term in set(terms_of(literal)))
     holding = sum(literal in candidate.plain for candidate in candidates.values())
     return max(words, figures.rarity(holding))
@@ -163,7 +163,7 @@ def _own_score(
 
 
 def _weighed(counts: Mapping[str, int], length: int, idfs: Mapping[str, float], figures: Figures) -> float:
-    """BM25, and more for a text that has more of what was asked."""
+    """Return the BM25 score, with more for a text that has more of what was asked."""
     damping = K1 * (1 - B + B * length / figures.average_length)
     score = sum(idfs[term] * count * (K1 + 1) / (count + damping) for term, count in counts.items())
     whole = sum(idfs.values())
@@ -171,7 +171,7 @@ def _weighed(counts: Mapping[str, int], length: int, idfs: Mapping[str, float], 
 
 
 def _best_passage(text: str, idfs: Mapping[str, float], pairs: list[str], figures: Figures) -> float:
-    """What the best of some lines in a row would count as a text of its own."""
+    """Return the score that the best lines in a row would have as a text of their own."""
     passage: list[str] = []
     best, size = 0.0, 0
     for line in [*pieces_of(text), None]:
@@ -206,7 +206,7 @@ def _lent(
 
 
 def _fresh(there: frozenset[str], here: frozenset[str], idfs: Mapping[str, float]) -> float:
-    """Which share of what a neighbour tells is not said here too; what two say is not worth more than what one says."""
+    """Return the share of a neighbour's weight that this text lacks: what both say counts once."""
     if there.isdisjoint(here):
         return 1.0
     whole = sum(idfs[term] for term in there)
@@ -225,13 +225,13 @@ def _bonus(query: Query, candidate: SearchCandidate, named: set[str]) -> float:
 
 
 def _named_speakers(query: Query, candidates: Mapping[int, SearchCandidate]) -> set[str]:
-    """Those who speak and whose name stands in the query."""
+    """Return the speakers whose names stand in the query."""
     speakers = {candidate.speaker for candidate in candidates.values() if candidate.speaker}
     return {name for name in speakers if (terms := terms_of(name)) and all(term in query.terms for term in terms)}
 
 
 class Unindexed(NamedTuple):
-    """Texts with any word that is asked for, best first, and what there is to know of all texts, indexed or not."""
+    """Return texts with any word that is asked for, best first, and the statistics of all texts, indexed or not."""
 
     documents: list[Loaded]
     figures: Figures

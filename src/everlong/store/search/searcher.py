@@ -1,4 +1,4 @@
-"""Searching: a query and filters in, pages of hits out.
+"""The search: a query and filters in, pages of hits out.
 
 What is stored but not indexed yet is looked through directly, so nothing is missed. The order is that of
 `everlong.store.search.rank`, or by time. Pages follow each other by a cursor and do not shift when messages come in.
@@ -41,17 +41,17 @@ class Cursor:
 
     upto: int
     shown: tuple[int, ...] = ()
-    """Of the ranking, what the pages so far have shown or passed over."""
+    """The documents of the ranking that earlier pages have shown or passed over."""
     waiting: tuple[int, ...] = ()
-    """Of the ranking, what comes next."""
+    """The documents of the ranking that come next."""
     tail: SearchPlace | None = None
-    """Where the newest-first rest goes on; None before it has begun."""
+    """The place where the newest-first rest goes on; None before it has begun."""
     has_tail: bool = False
     is_fragment: bool = False
-    """Whether the query, whose words were not known, is being looked for within words."""
+    """True if no word of the query was known, and it is looked for within words."""
 
     def packed(self, search: str) -> str:
-        """The cursor as a text that goes with one search."""
+        """Return the cursor as a text that is valid for one search."""
         flags = self.has_tail + 2 * (self.tail is not None) + 4 * self.is_fragment
         numbers = [_VERSION, self.upto, len(self.shown), len(self.waiting), flags]
         numbers += _deltas((*self.shown, *self.waiting))
@@ -127,7 +127,7 @@ def _numbers(data: bytes, count: int) -> tuple[list[int], bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which documents count; what is None does not matter.
+    """The documents that count; a filter of None does not matter.
 
     ``session`` takes what a conversation shows, by the id of any of its parts. ``role`` is a message's role, or
     ``summary``. ``tool`` takes calls of a tool and its answers. Times are seconds since 1970.
@@ -143,7 +143,7 @@ class Filters:
 
 
 def scope_for(connection: Connection, tenant: str, filters: Filters, upto: int) -> SearchScope:
-    """The scope of a search; raises `NotStored` for a session that is not there."""
+    """Return the scope of a search; raise `NotStored` for a session that does not exist."""
     if filters.session is not None and filters.path is not None:
         raise QueryError("a search takes a session or a path, not both; leave one of them out")
     stretches: tuple[Stretch, ...] | None = None
@@ -219,15 +219,15 @@ class Hit:
     role: str
     speaker: str
     at: float
-    """When it was said, in seconds since 1970."""
+    """The time at which it was said, in seconds since 1970."""
     snippet: Snippet
     is_match: bool
     """False where it was found for what stands right before or after it."""
     status: Literal["cancelled", "failed"] | None = None
-    """How a reply ended that broke off; its turn is that of its request."""
+    """The end of a reply that broke off; its turn is that of its request."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "session": self.session,
             "title": self.title,
@@ -289,7 +289,7 @@ def _snippet(document: Loaded, query: Query, weights: dict[str, float]) -> Snipp
 Order = Literal["relevance", "time"]
 
 BATCH = 64
-"""Documents that are looked at together."""
+"""The number of documents that are read together."""
 
 _MOST_AT_ONCE = 1_024
 _READ_AT_ONCE = 24
@@ -319,15 +319,15 @@ class SearchWalk:
 
     @property
     def asked(self) -> SearchTerms:
-        """What the index is asked for."""
+        """The terms that the index is asked for."""
         return SearchTerms(tuple(self.weights), self.query.starts, self.query.rows)
 
     def has_words(self, document: Loaded) -> bool:
-        """Whether a document has any word of the query."""
+        """Return whether a document has any word of the query."""
         return self.matcher.has_words(document.text, document.plain)
 
     def pending(self) -> Iterable[Loaded]:
-        """What is stored in the scope and not indexed yet."""
+        """Return the documents of the scope that are not indexed yet."""
         return self.corpus.pending(self.connection, self.scope) if self.has_pending else ()
 
     def load(self, seqs: Iterable[int]) -> None:
@@ -346,17 +346,17 @@ class SearchWalk:
                 return
 
     def counts(self, seq: int) -> bool:
-        """Whether a document is read and is not to be left out."""
+        """Return whether a document is read and not to be left out."""
         return seq in self.loaded and not self.leave_out(self.loaded[seq])
 
     def matches(self, after: SearchPlace | None) -> Iterator[Loaded]:
-        """All documents that match, newest first, after a place."""
+        """Yield all documents that match, newest first, after a place."""
         if self.query.is_literal:
             return self.verified(after)
         return (document for document in self._offered(after) if self.has_words(document))
 
     def verified(self, after: SearchPlace | None) -> Iterator[Loaded]:
-        """Documents that have what must be there; ends early when the time is over."""
+        """Yield the documents with all required contents; end early when the time is over."""
         for document in self._offered(after):
             if time.monotonic() > self.deadline:
                 self.is_partial = True
@@ -369,7 +369,7 @@ class SearchWalk:
                 continue
 
     def _offered(self, after: SearchPlace | None) -> Iterator[Loaded]:
-        """What the index offers and what it does not hold yet, in one order."""
+        """Yield the documents that the index offers and those that it does not hold yet, in one order."""
         waiting = sorted(
             (document for document in self.pending() if after is None or self._key(document) < self._key(after)),
             key=self._key,
@@ -403,7 +403,7 @@ class SearchWalk:
         return self.index.matching(self.connection, self.asked, self.scope, after, size, by_time=by_time)
 
     def has_tool(self, document: Loaded) -> bool:
-        """Whether a document is a call of the wanted tool, or its answer; True where no tool is wanted."""
+        """Return whether a document is a call of the wanted tool, or its answer; True if no tool is wanted."""
         if self.tool is None or self.tool in tools_of(document.message):
             return True
         wanted = set(answered_calls(document.message))
@@ -423,7 +423,7 @@ class SearchWalk:
 
 
 def _wanted(query: Query) -> Wanted:
-    """What the index can say about what must be there."""
+    """Return the part of the required contents that the index can check."""
     if query.pattern is not None:
         return Wanted(tuple(map(normal, query.hints)))
     near, needles = [], list(query.required)
@@ -438,12 +438,12 @@ def _wanted(query: Query) -> Wanted:
 
 
 def _weight(text: str) -> int:
-    """About how many bytes a text has."""
+    """Return about how many bytes a text has."""
     return len(text) if text.isascii() else 3 * len(text)
 
 
 CANDIDATES = 300
-"""How many of the best by words are carried from page to page in their ranking; what follows comes newest first."""
+"""The documents that are carried from page to page in their ranking; the rest comes newest first."""
 
 READ_BYTES = 40_000
 """Bytes of texts that are read to rank what a question finds, and as many again of their neighbours; else half."""
@@ -454,7 +454,7 @@ _NO_FILTERS = Filters()
 
 
 class Searcher:
-    """Searches the documents of one tenant and keeps the index of the database."""
+    """The search over the documents of one tenant; it also keeps the index of the database."""
 
     def __init__(self, database: Database, tenant: str = "local") -> None:
         self.database = database
@@ -475,7 +475,7 @@ class Searcher:
         seconds: float = SECONDS,
         leave_out: Callable[[Loaded], bool] = lambda _: False,
     ) -> Page:
-        """One page of what was said about something.
+        """Return one page of what was said about something.
 
         Args:
             text: What to look for; in mode ``auto`` any words, with what must be there in double quotes.
@@ -510,7 +510,7 @@ class Searcher:
         return Page(tuple(hits), state.packed(identity) if more else None, is_partial=walk.is_partial)
 
     def index_pending(self, limit: int = 256, *, gives_way: bool = False) -> int:
-        """Index up to so many documents that are stored but not indexed; the number that were taken off the list.
+        """Index up to so many documents that are stored but not indexed; return how many were taken off the list.
 
         With ``gives_way`` it is slower, and others who write hardly notice.
         """
@@ -549,7 +549,7 @@ class Searcher:
         )
 
     def _begun(self, walk: SearchWalk, upto: int) -> Cursor:
-        """The state before the first page: what is ranked, and whether anything comes after it."""
+        """Return the state before the first page: what is ranked, and whether anything comes after it."""
         if walk.order == "time" or not walk.query.is_ranked:
             return Cursor(upto, has_tail=True)
         if walk.query.is_literal:
@@ -572,14 +572,14 @@ class Searcher:
 
 
 def _look_for_fragment(walk: SearchWalk) -> None:
-    """No word of the query is known: maybe it is a part of one."""
+    """Return the query as a part of words, since none of its words is known."""
     walk.query = Query(walk.query.text, walk.query.mode, required=(normal(walk.query.text),))
     walk.weights = {}
     walk.matcher = Matcher(walk.query, {})
 
 
 def _begun_with_literals(walk: SearchWalk, upto: int) -> Cursor:
-    """Texts that have what must be there, ranked by all the words; the newest ones, if they are very many."""
+    """Return the texts with all required contents, ranked by all words; the newest ones, if they are very many."""
     documents = list(islice((one for one in walk.verified(None) if not walk.leave_out(one)), CANDIDATES))
     frequencies = walk.index.ranked(walk.connection, walk.asked, walk.scope, 1).frequencies
     candidates = {document.seq: _candidate(document) for document in documents}
@@ -592,7 +592,7 @@ def _begun_with_literals(walk: SearchWalk, upto: int) -> Cursor:
 
 
 def _ranked(walk: SearchWalk, seqs: list[int], figures: Figures) -> list[int]:
-    """Ranked by the texts as far as there is room to read them, the others after them as they came."""
+    """Return documents ranked by their texts, as far as there is room to read them; the others follow as they came."""
     wide = walk.query.is_question
     room = READ_BYTES if wide else READ_BYTES // 2
     walk.load_some(seqs, room)
@@ -627,7 +627,7 @@ def _candidate(document: Loaded, beside: tuple[int | None, int | None] = (None, 
 
 
 def _taken(walk: SearchWalk, state: Cursor, limit: int) -> tuple[list[Shown], Cursor]:
-    """The documents of one page, and the state after it."""
+    """Return the documents of one page, and the state after it."""
     shown: list[Shown] = []
     taken = 0
     for start in range(0, len(state.waiting), BATCH):

@@ -36,7 +36,7 @@ MANY = 20_000
 """Words are counted up to here; what stands in more texts is frequent, however frequent."""
 
 PAIRED = 6
-"""Of words that are all frequent, the texts with two of so many of the rarest are scored."""
+"""The rarest words of an all-frequent query, of which a text must have two to be scored."""
 
 _TABLES = (
     "CREATE TABLE search_state (version INTEGER NOT NULL, documents INTEGER NOT NULL, "
@@ -55,7 +55,7 @@ class SQLiteIndex:
     """See `everlong.store.search.index.Index`."""
 
     def version(self, connection: Connection) -> int | None:
-        """The version of the terms in it; None where there is no index yet."""
+        """Return the version of the terms in it; None if there is no index yet."""
         if not connection.exec_driver_sql("SELECT 1 FROM sqlite_master WHERE name = 'search_state'").first():
             return None
         return _integer(connection, "SELECT version FROM search_state")
@@ -121,11 +121,11 @@ class SQLiteIndex:
         )
 
     def size(self, connection: Connection) -> IndexSize:
-        """What is in it."""
+        """Return the size of the index."""
         return IndexSize(*connection.exec_driver_sql("SELECT documents, terms, summaries FROM search_state").one())
 
     def ranked(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> Ranked:
-        """The documents that answer best, by BM25; where that would score too many, only the most promising."""
+        """Return the documents that answer best, by BM25; if that would score too many, only the most promising."""
         if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
             # A path or an identifier and nothing else: first where it stands as it is, its parts elsewhere later.
             exact = self._scored(connection, " OR ".join(map(_in_a_row, asked.rows)), scope, limit)
@@ -146,7 +146,7 @@ class SQLiteIndex:
         return Ranked(found, is_all, frequencies)
 
     def _frequencies(self, connection: Connection, terms: Sequence[str]) -> dict[str, int]:
-        """In how many documents each term stands, as far as it matters; terms that stand in none are left out."""
+        """Return in how many documents each term stands, counted as far as it matters; terms in none are left out."""
         statement = "SELECT count(*) FROM (SELECT 1 FROM search_words WHERE search_words MATCH ? LIMIT ?)"
         found: dict[str, int] = {}
         for term in terms:
@@ -281,7 +281,7 @@ class SQLiteIndex:
 
 
 def _promising(asked: SearchTerms, frequencies: dict[str, int]) -> tuple[str, bool]:
-    """The expression to score, and whether it finds all that is asked."""
+    """Return the expression to score, and whether it finds all that is asked."""
     rows = [_in_a_row(row) for row in asked.rows if all(term in frequencies for term in row)]
     starts = [f"{_quoted(start)} *" for start in asked.starts]
     known = sorted(frequencies, key=lambda term: (frequencies[term], term))

@@ -24,7 +24,7 @@ _LEAST_PAUSE = 0.03
 
 
 class IndexUpkeep:
-    """Changes the index of one database."""
+    """The upkeep of a database's index: creation, additions and removals."""
 
     def __init__(self, database: Database, index: Index, corpus: Corpus) -> None:
         self._database = database
@@ -35,7 +35,7 @@ class IndexUpkeep:
         """Documents that are left to others, who need not give way."""
 
     def ensure(self) -> None:
-        """Make the index, or make it anew where an older version of the software made it."""
+        """Create the index; replace one that an older version of Everlong made."""
         if self._is_ready:
             return
         with self._database.read() as connection:
@@ -64,7 +64,7 @@ class IndexUpkeep:
         )
 
     def index_pending(self, limit: int, *, gives_way: bool = False) -> int:
-        """Index up to so many pending documents; how many were taken off the list.
+        """Index up to so many pending documents; return how many were taken off the list.
 
         With ``gives_way`` others who write have as much time as is taken from them, and documents for which they would
         have to wait longer than a moment are left on the list, where a search looks through them one by one.
@@ -135,7 +135,7 @@ def _parts(seqs: list[int], documents: Mapping[int, IndexText | None]) -> Iterat
 
 
 def index_for(database: Database) -> Index:
-    """The index that goes with a database."""
+    """Return the index that goes with a database."""
     if database.backend.name == "sqlite":
         from everlong.store.search.sqlite import SQLiteIndex  # noqa: PLC0415 - only the one that is used
 

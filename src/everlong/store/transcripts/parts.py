@@ -29,19 +29,19 @@ _MARK = "\ufffd"
 
 
 def plain(text: str) -> str:
-    """A text in which every character shows what it is; line breaks and tabs stay."""
+    """Return a text in which every character is visible; line breaks and tabs stay."""
     if text.isprintable():
         return text
     return _UNSEEN.sub(_MARK, _BREAK.sub("\n", _ANSI.sub("", text)))
 
 
 def one_line(text: str) -> str:
-    """The same on one line."""
+    """Return a text on one line in which every character is visible."""
     return " ".join(plain(text).split())
 
 
 def moment(seconds: float) -> str:
-    """A time on the clock of the reader; a time that no clock knows as the number that it is."""
+    """Return a time on the reader's clock; a time that no clock knows as a number."""
     try:
         return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"
     except (ValueError, OverflowError, OSError):
@@ -179,7 +179,7 @@ def _of_parts(parts: list[dict[str, Any]], depth: int, tools: Mapping[str, str])
 
 
 def readable_arguments(arguments: object) -> str:
-    """A call's arguments with a line for each, texts as they are; what is no JSON object as it stands."""
+    """Return a call's arguments with a line for each, texts as they are; what is no JSON object as it stands."""
     value = arguments
     if isinstance(arguments, str):
         try:
@@ -196,7 +196,7 @@ def readable_arguments(arguments: object) -> str:
 
 
 def _picture(part: dict[str, Any]) -> str:
-    """A picture's data url if it is one that can be shown without asking anyone for it; else nothing."""
+    """Return a picture's data url if it can be shown without a request to anyone; else nothing."""
     given = part.get("image_url")
     url = given.get("url") if isinstance(given, dict) else given
     source = part.get("source")

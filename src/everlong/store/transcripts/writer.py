@@ -33,10 +33,10 @@ PART_KIND = "everlong-session/1"
 """Marks an object as a part of a conversation, a session, that was exported."""
 
 STATUS = "_status"
-"""Says in an exported message how a reply ended that broke off."""
+"""The key of an exported message for the end of a reply that broke off."""
 
 ERROR = "_error"
-"""Says beside it why."""
+"""The key for the error that ended it."""
 
 _WHOLE_FACTS = (
     *("title", "source", "platform", "client", "client_session", "folder", "user", "model", "works_for", "started"),
@@ -47,7 +47,7 @@ _SUFFIXES: dict[Format, str] = {"jsonl": ".jsonl", "json": ".json", "markdown": 
 
 
 def suffix_of(form: Format) -> str:
-    """How the name of a file of a format ends."""
+    """Return the file name suffix of a format."""
     return _SUFFIXES[form]
 
 
