@@ -5,15 +5,13 @@ Reads only; `everlong.store.migrations.separation` decides what becomes of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select
 
 from everlong.store.schema import branch, node, turn
-
-_AT_ONCE = 500
 
 
 class BranchPlace(NamedTuple):
@@ -162,9 +160,3 @@ def turns_of(connection: Connection, tenant: str, tree: Tree) -> list[KnownTurn]
 
 def _bytes(value: Any) -> bytes | None:
     return None if value is None else bytes(value)
-
-
-def in_parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yield values some at a time."""
-    for start in range(0, len(values), _AT_ONCE):
-        yield values[start : start + _AT_ONCE]

@@ -18,11 +18,12 @@ from sqlalchemy import Connection, Row, func, or_, select, update
 
 from everlong.errors import AmbiguousName, NotStored, StoreError
 from everlong.store.compaction import Compaction, compaction_of
+from everlong.store.database import in_batches
 from everlong.store.forget import Forgotten, forget
 from everlong.store.paths import Entry, segments_to
 from everlong.store.schema import branch, compaction, receipt, session
 from everlong.store.sessions import TOTALS, Session, Sessions, clean_title, usage_totals
-from everlong.store.shown_path import BrokenReply, ShownPath, ShownRun, in_bites, parts_of, shown_paths, title_of
+from everlong.store.shown_path import BrokenReply, ShownPath, ShownRun, parts_of, shown_paths, title_of
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -32,7 +33,7 @@ Kind = Literal["main", "side", "agent"]
 STEP = 256
 """Blocks that are read at a time."""
 
-_BITE = 50
+_CONVERSATIONS_AT_ONCE = 50
 """Conversations that are read at a time."""
 _MOST_NAMED = 5
 """The most conversations of one name that an error lists."""
@@ -137,7 +138,7 @@ class Conversations:
         """Return the conversation that a session is part of, by the id of any of its parts."""
         with self._database.read() as connection:
             name = self._name_of(connection, ident)
-            return self._made(connection, [name])[0]
+            return self._read_conversations(connection, [name])[0]
 
     def find(self, name: str) -> Conversation:
         """Return a conversation by the id of any of its parts, its title, or the beginning of an id.
@@ -159,11 +160,11 @@ class Conversations:
                 rows = connection.execute(query.where(condition)).all()
                 rows = [row for row in rows if row.kind == "main"] or rows  # whom people talk with comes first
                 if len(rows) == 1:
-                    return self._made(connection, [rows[0].conversation])[0]
+                    return self._read_conversations(connection, [rows[0].conversation])[0]
                 if rows:
                     newest = sorted(rows, key=lambda row: (row.last, row.conversation), reverse=True)
-                    listed = self._made(connection, [row.conversation for row in newest[:_MOST_NAMED]])
-                    raise AmbiguousName(_several(name, listed, len(newest)))
+                    listed = self._read_conversations(connection, [row.conversation for row in newest[:_MOST_NAMED]])
+                    raise AmbiguousName(_ambiguous_text(name, listed, len(newest)))
         raise NotStored(f"there is no conversation with the id or title {name!r}; `everlong sessions list` shows all")
 
     def newest(  # noqa: PLR0913 - each is one thing to choose by
@@ -207,9 +208,9 @@ class Conversations:
         found: list[Conversation] = []
         with self._database.read() as connection:
             names = connection.execute(query.order_by(last.desc(), session.c.conversation.desc())).scalars().all()
-            size = _BITE if limit is None else max(1, min(_BITE, limit))
-            for some in in_bites(names, size):
-                for one in self._made(connection, some, title):
+            size = _CONVERSATIONS_AT_ONCE if limit is None else max(1, min(_CONVERSATIONS_AT_ONCE, limit))
+            for some in in_batches(names, size):
+                for one in self._read_conversations(connection, some, title):
                     is_there = folder is None or one.folder == folder
                     if is_there and where(one):
                         found.append(one)
@@ -269,7 +270,7 @@ class Conversations:
         for one in shown.broken:
             beside.setdefault((one.branch, one.depth), []).append(one)
         for run in shown.runs:
-            yield from self._run(run, [mark for mark in marks if mark[0] is run], beside)
+            yield from self._entries_of_run(run, [mark for mark in marks if mark[0] is run], beside)
 
     def lines(self, ident: str) -> Iterator[ConversationLine]:
         """Yield the messages of a conversation alone."""
@@ -286,7 +287,7 @@ class Conversations:
                             return entry.id
         return None
 
-    def _run(
+    def _entries_of_run(
         self,
         run: ShownRun,
         marks: Sequence[tuple[ShownRun, int, CompactionMark]],
@@ -297,7 +298,7 @@ class Conversations:
         behind: list[
             tuple[str, ConversationLine]
         ] = []  # replies to the last message that broke off, each with its part
-        for entry in self._read(run):
+        for entry in self._read_run(run):
             if entry.id is not None:
                 due = [mark for _, depth, mark in waiting if depth < entry.depth]
                 waiting = waiting[len(due) :]
@@ -307,11 +308,13 @@ class Conversations:
             yield ConversationLine(turn, entry)
             if entry.id is not None:
                 behind = [
-                    (one.session, line) for one in answers.get(entry.depth, ()) for line in self._broken(one, turn)
+                    (one.session, line)
+                    for one in answers.get(entry.depth, ())
+                    for line in self._broken_lines(one, turn)
                 ]
         yield from _in_order([mark for _, _, mark in waiting], behind)
 
-    def _read(self, run: ShownRun) -> Iterator[Entry]:
+    def _read_run(self, run: ShownRun) -> Iterator[Entry]:
         start = run.low if run.low > 0 else -1  # what precedes the first message belongs to it
         while start < run.high:
             stop = min(max(start, 0) + STEP, run.high)
@@ -320,7 +323,7 @@ class Conversations:
             yield from found
             start = stop
 
-    def _broken(self, one: BrokenReply, turn: int | None) -> Iterator[ConversationLine]:
+    def _broken_lines(self, one: BrokenReply, turn: int | None) -> Iterator[ConversationLine]:
         at = self._core.branch(one.echo_branch)
         for entry in self._core.entries(at, one.fork_depth, one.echo_depth):
             if entry.id is not None:
@@ -396,12 +399,14 @@ class Conversations:
 
     def _history(self, connection: Connection, parts: Sequence[str]) -> list[Compaction]:
         found: dict[int, Compaction] = {}
-        for some in in_bites(parts):
+        for some in in_batches(parts):
             query = select(compaction).where(compaction.c.tenant == self._core.tenant, compaction.c.session.in_(some))
             found |= {row.id: compaction_of(row) for row in connection.execute(query)}
         return sorted(found.values(), key=lambda one: (one.at, one.id))
 
-    def _made(self, connection: Connection, names: Sequence[str], title: str | None = None) -> list[Conversation]:
+    def _read_conversations(
+        self, connection: Connection, names: Sequence[str], title: str | None = None
+    ) -> list[Conversation]:
         """Return conversations by their ids, in that order; with a title, those that have it in theirs."""
         tenant = self._core.tenant
         parts = parts_of(connection, tenant, names)
@@ -409,8 +414,8 @@ class Conversations:
             parts = {name: rows for name, rows in parts.items() if title.lower() in (title_of(rows) or "").lower()}
         shown = shown_paths(connection, tenant, parts)
         paid = self._side_calls(connection, {row.id: name for name, rows in parts.items() for row in rows})
-        agents = self._agents(connection, list(parts))
-        done = self._compacted(connection, parts)
+        agents = self._count_agents(connection, list(parts))
+        done = self._count_compactions(connection, parts)
         return [
             _conversation(parts[name], shown[name].count(connection), done[name], agents.get(name, 0), paid.get(name))
             for name in names
@@ -420,7 +425,7 @@ class Conversations:
     def _side_calls(self, connection: Connection, conversation_of: dict[str, str]) -> dict[str, dict[str, Any]]:
         """Return what calls on the side of conversations used and cost: summaries, memory, pings."""
         found: dict[str, dict[str, Any]] = {}
-        for some in in_bites(list(conversation_of)):
+        for some in in_batches(list(conversation_of)):
             for row in connection.execute(select(receipt).where(receipt.c.session.in_(some))):
                 sums = found.setdefault(conversation_of[row.session], dict.fromkeys((*TOTALS, "cost"), 0))
                 used = usage_totals(json.loads(row.usage)) | {"api_calls": 1, "cost": row.cost or 0.0}
@@ -428,10 +433,10 @@ class Conversations:
                     sums[name] += amount
         return found
 
-    def _compacted(self, connection: Connection, parts: dict[str, list[Row[Any]]]) -> dict[str, int]:
+    def _count_compactions(self, connection: Connection, parts: dict[str, list[Row[Any]]]) -> dict[str, int]:
         """Return how often conversations were compacted, also where the history of it is gone."""
         children: dict[str | None, list[str | None]] = {}
-        for some in in_bites([row.id for rows in parts.values() for row in rows]):
+        for some in in_batches([row.id for rows in parts.values() for row in rows]):
             query = select(compaction.c.session, compaction.c.child).where(compaction.c.session.in_(some))
             for ident, child in connection.execute(query):
                 children.setdefault(ident, []).append(child)
@@ -443,10 +448,10 @@ class Conversations:
             counts[name] = len(told) + untold
         return counts
 
-    def _agents(self, connection: Connection, names: Sequence[str]) -> dict[str, int]:
+    def _count_agents(self, connection: Connection, names: Sequence[str]) -> dict[str, int]:
         """Return how many sub-agents worked for conversations, where any did."""
         found: dict[str, int] = {}
-        for some in in_bites(names):
+        for some in in_batches(names):
             query = select(session.c.works_for, func.count(session.c.conversation.distinct())).where(
                 session.c.tenant == self._core.tenant, session.c.kind == "agent", session.c.works_for.in_(some)
             )
@@ -506,7 +511,7 @@ def _leads_through(connection: Connection, run: ShownRun, number: int, depth: in
     )
 
 
-def _several(name: str, listed: Sequence[Conversation], count: int) -> str:
+def _ambiguous_text(name: str, listed: Sequence[Conversation], count: int) -> str:
     """Say which conversations have a name, one on a line."""
     lines = [f"several conversations are called {name!r}; name one by its id:"]
     for one in listed:

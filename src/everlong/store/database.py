@@ -1,163 +1,34 @@
-"""Opening a database and running transactions in it: retried where that helps, errors in our own words.
+"""A database and its transactions: retried where that helps, with the driver's errors turned into ours.
 
-Which database it is decides a `Backend` (`everlong.store.sqlite`, `everlong.store.postgres`). This module knows no
-table but the one that holds the schema's version.
+The differences between databases are in a `Backend` (`everlong.store.sqlite`, `everlong.store.postgres`). This module
+knows no table.
 """
 
 from __future__ import annotations
 
-import logging
 import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, RootTransaction, Select
 from sqlalchemy.exc import DBAPIError, InterfaceError
 
-from everlong.errors import StoreError, StoreUnavailable
+from everlong.errors import StoreBusy, StoreError, StoreUnavailable
 from everlong.store.write_counter import Counts
 
 T = TypeVar("T")
+
+VALUES_AT_ONCE = 500
+"""The values of one ``IN (…)``: no database takes any number."""
 
 STEP_SECONDS = 0.5
 """The seconds after which a batch commits what it has written so far."""
 
 _SAVEPOINT = "everlong_write"
-
-
-class Batch:
-    """The writes of one thread between two commits."""
-
-    def __init__(self, database: Database, wait: float | None = None) -> None:
-        self._database = database
-        self._wait = wait
-        self._transaction: RootTransaction | None = None
-        self._since = 0.0
-        self._lost: StoreError | None = None
-
-    @property
-    def connection(self) -> Connection | None:
-        """The connection that sees what was written; None between two steps."""
-        self._check()
-        return None if self._transaction is None else self._transaction.connection
-
-    def write(self, work: Callable[[Connection], T], attempts: int, pause: Callable[[int], None]) -> T:
-        """Run work behind a savepoint; run it again where the database asks for that."""
-        backend = self._database.backend
-        attempt = 0
-        while True:
-            attempt += 1
-            connection = self._opened()
-            try:
-                backend.run(connection, f"SAVEPOINT {_SAVEPOINT}")  # in plain SQL: one for each small conversation
-                result = work(connection)
-                backend.run(connection, f"RELEASE SAVEPOINT {_SAVEPOINT}")
-            except DBAPIError as error:
-                self._back_to_savepoint(connection, error)
-                if attempt >= attempts or not backend.is_passing(error):
-                    raise backend.translated(error) from error
-                self.commit()  # lets go of the rows that another process may be waiting for
-            except BaseException as error:
-                self._back_to_savepoint(connection, error)
-                raise
-            else:
-                if time.monotonic() - self._since > STEP_SECONDS:
-                    self.commit()
-                return result
-            pause(attempt)
-
-    def commit(self) -> None:
-        """Commit what was written so far."""
-        if self._transaction is not None and self._transaction.connection.invalidated:
-            self._check()
-        transaction, self._transaction = self._transaction, None
-        if transaction is None:
-            return
-        backend = self._database.backend
-        try:
-            counts = backend.counts(transaction.connection)
-            transaction.commit()
-            backend.committed(counts)
-        except DBAPIError as error:
-            self._lost = self._database.backend.translated(error)
-            raise self._lost from error
-        finally:
-            try:
-                transaction.connection.close()
-            finally:
-                backend.end_writing()
-
-    def close(self) -> None:
-        """Commit; raise an error if something that looked written was lost."""
-        self.commit()
-        if self._lost is not None:
-            raise self._lost
-
-    def _check(self) -> None:
-        """Raise an error if the connection is lost, and with it the step; a mere read may have noticed it first."""
-        if self._transaction is not None and self._transaction.connection.invalidated:
-            connection, self._transaction = self._transaction.connection, None
-            where = self._database.backend.where
-            self._lost = StoreUnavailable(f"{where}: the connection was lost while something was stored; try again")
-            self._database.backend.end_writing()
-            connection.close()
-        if self._lost is not None:
-            raise self._lost
-
-    def _opened(self) -> Connection:
-        self._check()
-        if self._transaction is None:
-            backend = self._database.backend
-            left = backend.begin_writing(self._wait)
-            try:
-                self._transaction = self._begun(None if self._wait is None else left)
-            except BaseException:
-                backend.end_writing()
-                raise
-            self._since = time.monotonic()
-        return self._transaction.connection
-
-    def _begun(self, wait: float | None) -> RootTransaction:
-        with self._database.translating():
-            connection = self._database.engine.connect()
-        try:
-            with self._database.backend.waiting(connection, wait):
-                return connection.begin()
-        except BaseException as error:
-            connection.close()
-            if isinstance(error, DBAPIError):
-                raise self._database.backend.translated(error) from error
-            raise
-
-    def _back_to_savepoint(self, connection: Connection, error: BaseException) -> None:
-        """Undo one write; if the database has undone more, the whole step is lost."""
-        try:
-            if _is_alive(connection):
-                connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
-                return
-        except DBAPIError as worse:
-            error = worse
-        backend = self._database.backend
-        self._lost = backend.translated(error) if isinstance(error, DBAPIError) else StoreError(str(error))
-        self._transaction = None
-        connection.invalidate()
-        backend.end_writing()
-        connection.close()
-
-
-def _is_alive(connection: Connection) -> bool:
-    """Return whether the transaction still exists: on a full disk SQLite rolls all of it back by itself."""
-    if connection.invalidated:
-        return False
-    raw = connection.connection.driver_connection
-    return raw.in_transaction if isinstance(raw, sqlite3.Connection) else True
-
-
-_log = logging.getLogger("everlong.store")
 
 ATTEMPTS = 40
 """Attempts of a transaction that loses against others, before that counts as an error."""
@@ -194,8 +65,8 @@ class Backend(Protocol):
         """Return how much was ever written, as a transaction sees it; None if that is not counted."""
         ...
 
-    def committed(self, counts: Counts | None) -> None:
-        """Note that a transaction with these counts is committed."""
+    def note_committed(self, counts: Counts | None) -> None:
+        """Note that a transaction with these counts is note_committed."""
         ...
 
     def check_end(self, engine: Engine) -> str:
@@ -300,7 +171,7 @@ class Database:
     def write(self, work: Callable[[Connection], T]) -> T:
         """Run work in one transaction and commit it; run it again where the database asks for that.
 
-        `TryAgain` passes through after the roll-back: whoever raised it must look at the world anew first.
+        `TryAgain` passes through after the roll-back: the caller must read again before it repeats the work (`retry`).
         """
         if self._batch is not None:
             return self._batch.write(work, ATTEMPTS, pause)
@@ -312,7 +183,7 @@ class Database:
                 with self.engine.begin() as connection:
                     result = work(connection)
                     counts = self.backend.counts(connection)
-                self.backend.committed(counts)
+                self.backend.note_committed(counts)
             except (DBAPIError, InterfaceError) as error:
                 if attempt >= ATTEMPTS or not self.backend.is_passing(error):
                     raise self.backend.translated(error) from error
@@ -321,6 +192,19 @@ class Database:
             finally:
                 self.backend.end_writing()
             pause(attempt)
+
+    def retry(self, attempt_write: Callable[[int], T]) -> T:
+        """Call a function that writes, with 0, 1, 2, …, until it no longer raises `TryAgain`.
+
+        Raises:
+            StoreBusy: It has given way to other writers too often.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                return attempt_write(attempt)
+            except TryAgain:
+                pause(attempt)
+        raise StoreBusy(f"{self.backend.where}: gave way to other writers {ATTEMPTS} times; try again")
 
     @contextmanager
     def batch(self, wait: float | None = None) -> Iterator[None]:
@@ -348,6 +232,140 @@ class Database:
         return getattr(self._own, "batch", None)
 
 
+class Batch:
+    """The writes of one thread between two commits."""
+
+    def __init__(self, database: Database, wait: float | None = None) -> None:
+        self._database = database
+        self._wait = wait
+        self._transaction: RootTransaction | None = None
+        self._since = 0.0
+        self._lost: StoreError | None = None
+
+    @property
+    def connection(self) -> Connection | None:
+        """The connection that sees what was written; None between two steps."""
+        self._check()
+        return None if self._transaction is None else self._transaction.connection
+
+    def write(self, work: Callable[[Connection], T], attempts: int, pause: Callable[[int], None]) -> T:
+        """Run work behind a savepoint; run it again where the database asks for that."""
+        backend = self._database.backend
+        attempt = 0
+        while True:
+            attempt += 1
+            connection = self._connect()
+            try:
+                backend.run(connection, f"SAVEPOINT {_SAVEPOINT}")  # in plain SQL: one for each small conversation
+                result = work(connection)
+                backend.run(connection, f"RELEASE SAVEPOINT {_SAVEPOINT}")
+            except DBAPIError as error:
+                self._back_to_savepoint(connection, error)
+                if attempt >= attempts or not backend.is_passing(error):
+                    raise backend.translated(error) from error
+                self.commit()  # lets go of the rows that another process may be waiting for
+            except BaseException as error:
+                self._back_to_savepoint(connection, error)
+                raise
+            else:
+                if time.monotonic() - self._since > STEP_SECONDS:
+                    self.commit()
+                return result
+            pause(attempt)
+
+    def commit(self) -> None:
+        """Commit what was written so far."""
+        if self._transaction is not None and self._transaction.connection.invalidated:
+            self._check()
+        transaction, self._transaction = self._transaction, None
+        if transaction is None:
+            return
+        backend = self._database.backend
+        try:
+            counts = backend.counts(transaction.connection)
+            transaction.commit()
+            backend.note_committed(counts)
+        except DBAPIError as error:
+            self._lost = self._database.backend.translated(error)
+            raise self._lost from error
+        finally:
+            try:
+                transaction.connection.close()
+            finally:
+                backend.end_writing()
+
+    def close(self) -> None:
+        """Commit; raise an error if something that looked written was lost."""
+        self.commit()
+        if self._lost is not None:
+            raise self._lost
+
+    def _check(self) -> None:
+        """Raise an error if the connection is lost, and with it the step; a mere read may have noticed it first."""
+        if self._transaction is not None and self._transaction.connection.invalidated:
+            connection, self._transaction = self._transaction.connection, None
+            where = self._database.backend.where
+            self._lost = StoreUnavailable(f"{where}: the connection was lost while something was stored; try again")
+            self._database.backend.end_writing()
+            connection.close()
+        if self._lost is not None:
+            raise self._lost
+
+    def _connect(self) -> Connection:
+        self._check()
+        if self._transaction is None:
+            backend = self._database.backend
+            left = backend.begin_writing(self._wait)
+            try:
+                self._transaction = self._begin(None if self._wait is None else left)
+            except BaseException:
+                backend.end_writing()
+                raise
+            self._since = time.monotonic()
+        return self._transaction.connection
+
+    def _begin(self, wait: float | None) -> RootTransaction:
+        with self._database.translating():
+            connection = self._database.engine.connect()
+        try:
+            with self._database.backend.waiting(connection, wait):
+                return connection.begin()
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, DBAPIError):
+                raise self._database.backend.translated(error) from error
+            raise
+
+    def _back_to_savepoint(self, connection: Connection, error: BaseException) -> None:
+        """Undo one write; if the database has undone more, the whole step is lost."""
+        try:
+            if _is_alive(connection):
+                connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
+                return
+        except DBAPIError as worse:
+            error = worse
+        backend = self._database.backend
+        self._lost = backend.translated(error) if isinstance(error, DBAPIError) else StoreError(str(error))
+        self._transaction = None
+        connection.invalidate()
+        backend.end_writing()
+        connection.close()
+
+
+def _is_alive(connection: Connection) -> bool:
+    """Return whether the transaction still exists: on a full disk SQLite rolls all of it back by itself."""
+    if connection.invalidated:
+        return False
+    raw = connection.connection.driver_connection
+    return raw.in_transaction if isinstance(raw, sqlite3.Connection) else True
+
+
 def pause(attempt: int) -> None:
     """Wait a moment, longer with each attempt and by chance, so that rivals part."""
     time.sleep(random.uniform(0, min(0.2, 0.002 * 2**attempt)))  # noqa: S311 - no secret
+
+
+def in_batches(values: Sequence[T], size: int = VALUES_AT_ONCE) -> Iterator[Sequence[T]]:
+    """Yield values so many at a time."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]

@@ -20,6 +20,7 @@ from sqlalchemy import Connection, Row, delete, exists, func, or_, select, union
 from everlong.errors import NotStored
 from everlong.model import Message, blocks_of, part_text, parts_of, text_of, title_from
 from everlong.store.content import digest_of, value_of
+from everlong.store.database import VALUES_AT_ONCE, in_batches
 from everlong.store.maintenance import drop_additions, out_of_search
 from everlong.store.outputs import drop_outputs
 from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
@@ -49,135 +50,10 @@ if TYPE_CHECKING:
 MOST_LOOKUPS = 200
 """Texts that are looked up one by one; with more of them one pass over everything is quicker."""
 
-_WORDS = 4
+_MOST_WORDS = 4
 """The most words of a block that are looked up, the longest ones."""
 
-_AT_ONCE = 500
 _WORD = re.compile("[A-Za-z0-9]{3,}")
-
-
-def contents_with(core: StoreCore, connection: Connection, messages: Sequence[Message]) -> set[bytes]:
-    """Return the digests of all contents that hold a block of one of the messages."""
-    trace = core.chain.trace
-    blocks = {block for message in messages for block in trace([message]).blocks}
-    found: set[bytes] = set()
-    for row in rows_to_compare(core, connection, messages) if blocks else ():
-        value = value_of(row.bytes, row.codec)
-        if isinstance(value, dict) and "role" in value and not blocks.isdisjoint(trace([value]).blocks):
-            found.add(bytes(row.digest))
-    return found
-
-
-def rows_to_compare(core: StoreCore, connection: Connection, messages: Sequence[Message]) -> Iterator[Any]:
-    """Yield the contents that may hold a block of one of the messages, as far as the search index can tell."""
-    from everlong.store.search.text import INDEX_VERSION  # noqa: PLC0415 - loaded only where it is used
-
-    live = select(content.c.digest, content.c.bytes, content.c.codec).where(
-        content.c.tenant == core.tenant, content.c.state == "live"
-    )
-    wanted = [needles for message in messages for needles in needles_of(message)]
-    has_index = index_for(core.database).version(connection) == INDEX_VERSION
-    if not has_index or not all(wanted) or len(wanted) > MOST_LOOKUPS:
-        yield from connection.execute(live)
-        return
-    digests = _in_no_index(core, connection)  # first: what is indexed meanwhile is found below
-    seqs = {seq for needles in dict.fromkeys(wanted) for seq in _containing(core, connection, needles)}
-    for part in _parts(sorted(seq for seq in seqs if seq > 0)):
-        said = select(node.c.digest).where(node.c.seq.in_(part))
-        digests.update(bytes(digest) for digest in connection.execute(said).scalars())
-    for part in _parts(sorted(digests)):
-        yield from connection.execute(live.where(content.c.digest.in_(part)))
-
-
-def _containing(core: StoreCore, connection: Connection, needles: tuple[str, ...]) -> Iterator[int]:
-    """Yield the numbers of the messages that may contain all of some texts."""
-    from everlong.store.search.index import SearchScope, Wanted  # noqa: PLC0415 - as above
-
-    scope = SearchScope(core.tenant, is_messages_only=True)
-    after = None
-    while True:
-        places = index_for(core.database).containing(connection, Wanted(needles), scope, after, _AT_ONCE, by_time=False)
-        yield from (place.seq for place in places)
-        if len(places) < _AT_ONCE:
-            return
-        after = places[-1]
-
-
-def _in_no_index(core: StoreCore, connection: Connection) -> set[bytes]:
-    """Return the contents of messages that wait for the index, and of everything that is never indexed."""
-    said = exists().where(node.c.digest == turn.c.reply)
-    beside = [
-        select(node.c.digest).join(pending, pending.c.seq == node.c.seq).where(node.c.tenant == core.tenant),
-        select(annex.c.digest).where(annex.c.tenant == core.tenant),
-        select(view_item.c.digest)
-        .join(view, view.c.id == view_item.c.view)
-        .where(view.c.tenant == core.tenant, view_item.c.digest.is_not(None)),
-        select(turn.c.reply).where(turn.c.tenant == core.tenant, turn.c.reply.is_not(None), ~said),
-    ]
-    return {bytes(digest) for digest in connection.execute(union(*beside)).scalars()}
-
-
-def needles_of(message: Message) -> list[tuple[str, ...]]:
-    """Return for each block of a message words that every text with the same block contains, if it has words."""
-    return [_needles(block.identity, piece) for piece in _pieces(message) for block in blocks_of(piece)]
-
-
-def _pieces(message: Message) -> list[Message]:
-    """Return each part and each call as a message of its own."""
-    if message.get("role") == "tool":
-        return [message]
-    calls = message.get("tool_calls")
-    return [
-        *({"role": message.get("role"), "content": [part]} for part in parts_of(message)),
-        *({"role": "assistant", "tool_calls": [call]} for call in (calls if isinstance(calls, list) else [])),
-    ]
-
-
-def _needles(identity: bytes, piece: Message) -> tuple[str, ...]:
-    kind = identity.partition(b":")[0]
-    if kind == b"call":
-        text = _call_text(identity)
-    elif kind in {b"text", b"result"}:
-        text = "\n".join(_texts(parts_of(piece)))
-    else:
-        return ()
-    # Whole runs of plain letters and digits stand in the index however the text around them is folded or escaped.
-    words = sorted(set(_WORD.findall(text)), key=lambda word: (-len(word), word))
-    if words or kind == b"call":
-        return tuple(word.lower() for word in words[:_WORDS])
-    from everlong.store.search.query import normal  # noqa: PLC0415 - loaded only where it is used
-
-    return tuple(sorted(normal(text).split(), key=len)[-1:])
-
-
-def _texts(parts: Sequence[Message]) -> Iterator[str]:
-    for part in parts:
-        yield part_text(part)
-        if part.get("type") == "tool_result":
-            yield from _texts(parts_of(part))
-
-
-def _call_text(identity: bytes) -> str:
-    """Return the name of a call and the texts in its arguments, as far as they are part of its identity."""
-    try:
-        _, name, waiting = json.loads(identity.partition(b":")[2])
-    except (ValueError, RecursionError):  # nested too deep to be read back
-        return ""
-    leaves, stack = [str(name)], [waiting]
-    while stack:
-        value = stack.pop()
-        if isinstance(value, dict):
-            stack += [*value, *value.values()]
-        elif isinstance(value, list):
-            stack += value
-        elif isinstance(value, str):
-            leaves.append(value)
-    return "\n".join(leaves)
-
-
-def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(values), _AT_ONCE):
-        yield values[start : start + _AT_ONCE]
 
 
 class Forgotten(NamedTuple):
@@ -198,10 +74,10 @@ def forget(core: StoreCore, nodes: Sequence[bytes], *, session: str | None = Non
 
     def work(connection: Connection) -> _Forgetting:
         chosen = [_node_row(core, connection, ident) for ident in nodes]
-        mine = [] if session is None else _parts_with(core, connection, session)
+        mine = [] if session is None else _parts_of(core, connection, session)
         return _Forgetting(core, connection).run(chosen, mine)
 
-    return _without_logs(core, core.database.write(work))
+    return _forget_in_logs(core, core.database.write(work))
 
 
 def forget_conversation(core: StoreCore, ident: str) -> Forgotten:
@@ -211,10 +87,10 @@ def forget_conversation(core: StoreCore, ident: str) -> Forgotten:
     """
 
     def work(connection: Connection) -> _Forgetting:
-        mine = _parts_with(core, connection, ident)
-        return _Forgetting(core, connection).run(_said_in(core, connection, mine), mine)
+        mine = _parts_of(core, connection, ident)
+        return _Forgetting(core, connection).run(_messages_of(core, connection, mine), mine)
 
-    return _without_logs(core, core.database.write(work))
+    return _forget_in_logs(core, core.database.write(work))
 
 
 def forget_titles(core: StoreCore, words: str) -> int:
@@ -225,7 +101,7 @@ def forget_titles(core: StoreCore, words: str) -> int:
             sessions.c.tenant == core.tenant, sessions.c.title.is_not(None)
         )
         found = [row for row in connection.execute(titled) if words.casefold() in row.title.casefold()]
-        for part in _forget_parts([row.id for row in found]):
+        for part in in_batches([row.id for row in found]):
             connection.execute(update(sessions).where(sessions.c.id.in_(part)).values(title=None))
         return len({row.conversation for row in found})
 
@@ -243,16 +119,16 @@ def forget_prompts(core: StoreCore, words: str) -> int:
             query = select(column).where(column.table.c.tenant == core.tenant, column.is_not(None)).distinct()
             used |= {bytes(digest) for digest in connection.execute(query).scalars()}
         gone: list[bytes] = []
-        for part in _forget_parts(sorted(used)):
+        for part in in_batches(sorted(used)):
             live = select(content).where(content.c.digest.in_(part), content.c.state == "live")
             for row in connection.execute(live).all():
                 value = value_of(row.bytes, row.codec)
-                if any(sought in text.casefold() for text in _forget_texts(value)):
+                if any(sought in text.casefold() for text in all_texts(value)):
                     values = {"bytes": None, "codec": 0, "state": "forgotten", "stub": stub_of_prompt(value)}
                     connection.execute(update(content).where(content.c.seq == row.seq).values(values))
                     gone.append(bytes(row.digest))
         told: set[str] = set()
-        for part in _forget_parts(gone):
+        for part in in_batches(gone):
             had = or_(sessions.c.system_prompt.in_(part), sessions.c.preamble.in_(part))
             told |= set(connection.execute(select(sessions.c.id).where(had)).scalars())
         return len(gone), told
@@ -263,26 +139,26 @@ def forget_prompts(core: StoreCore, words: str) -> int:
     return count
 
 
-def _forget_texts(value: Any) -> Iterator[str]:
+def all_texts(value: Any) -> Iterator[str]:
     """Yield every text in a value, names included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for name, one in value.items():
             yield str(name)
-            yield from _forget_texts(one)
+            yield from all_texts(one)
     elif isinstance(value, list):
         for one in value:
-            yield from _forget_texts(one)
+            yield from all_texts(one)
 
 
-def _without_logs(core: StoreCore, done: _Forgetting) -> Forgotten:
+def _forget_in_logs(core: StoreCore, done: _Forgetting) -> Forgotten:
     """Take what was forgotten out of the logs as well; return the figures."""
     forget_in_logs(core, done.parts, done.changed)
     return done.figures
 
 
-def _parts_with(core: StoreCore, connection: Connection, ident: str) -> list[Row[Any]]:
+def _parts_of(core: StoreCore, connection: Connection, ident: str) -> list[Row[Any]]:
     """Return all parts of the conversation that a session is part of."""
     own = select(sessions).where(sessions.c.tenant == core.tenant)
     name = connection.execute(
@@ -296,7 +172,7 @@ def _parts_with(core: StoreCore, connection: Connection, ident: str) -> list[Row
     return list(connection.execute(query).all())
 
 
-def _said_in(core: StoreCore, connection: Connection, parts: Sequence[Row[Any]]) -> list[Row[Any]]:
+def _messages_of(core: StoreCore, connection: Connection, parts: Sequence[Row[Any]]) -> list[Row[Any]]:
     """Return the messages of a conversation, also those that it does not show."""
     name, low = parts[0].conversation, min(part.from_depth for part in parts)
     stretches = list(shown_paths(connection, core.tenant, {name: list(parts)})[name].stretches())
@@ -344,28 +220,28 @@ class _Forgetting:
         replies = self._replies(chosen, mine)
         digests = {bytes(row.digest) for row in chosen} | {bytes(row.reply) for row in replies}
         numbers = {row.seq for row in chosen}
-        shared = self._shared(digests, numbers, {row.id for row in replies}) if spare_shared else set()
+        shared = self._shared_contents(digests, numbers, {row.id for row in replies}) if spare_shared else set()
         whole = digests - shared
         if not spare_shared:
-            whole |= self._alike(whole)
+            whole |= self._contents_alike(whole)
         rows = {row.seq: row for row in chosen}
-        for part in _forget_parts(sorted(whole)):
+        for part in in_batches(sorted(whole)):
             found = select(node).where(node.c.digest.in_(part), node.c.tenant == self.core.tenant)
             rows.update({row.seq: row for row in self.connection.execute(found)})
         beside = self._additions(list(rows.values()), spare_shared=spare_shared)
         views = self._views_over({(row.branch, row.depth) for row in rows.values()})
-        items = self._literals(views)
+        items = self._items_with_literals(views)
         # The index takes its terms out by reading the words once more, so this comes first.
         out_of_search(self.core, self.connection, [*rows, *(-item.seq for item in items)])
         for row in chosen:
             if bytes(row.digest) in shared:
-                self._part_from_content(row)
-        for part in _forget_parts([row.id for row in replies if bytes(row.reply) in shared]):
+                self._give_own_tombstone(row)
+        for part in in_batches([row.id for row in replies if bytes(row.reply) in shared]):
             self.connection.execute(update(turn).where(turn.c.id.in_(part)).values(reply=None))
         self._drop_titles(whole | beside, mine)
         self._entomb(whole | beside, remember=True)
         self._void(views, items)
-        for part in _forget_parts(sorted(bytes(row.id) for row in rows.values())):
+        for part in in_batches(sorted(bytes(row.id) for row in rows.values())):
             self.connection.execute(delete(pin).where(pin.c.node.in_(part)))
             drop_outputs(self.connection, self.core.tenant, list(part))
         drop_additions(self.core, self.connection)
@@ -416,17 +292,17 @@ class _Forgetting:
             if digest not in elsewhere or text_of(texts[bytes(row.digest)]).strip() in text_of(texts[digest])
         }
 
-    def _shared(self, digests: set[bytes], numbers: set[int], turns: set[int]) -> set[bytes]:
+    def _shared_contents(self, digests: set[bytes], numbers: set[int], turns: set[int]) -> set[bytes]:
         """Return the contents that other messages, or the replies of other turns, hold too."""
         shared: set[bytes] = set()
-        for part in _forget_parts(sorted(digests)):
+        for part in in_batches(sorted(digests)):
             said = select(node.c.digest, node.c.seq).where(node.c.digest.in_(part))
             shared |= {bytes(row.digest) for row in self.connection.execute(said) if row.seq not in numbers}
             replied = select(turn.c.reply, turn.c.id).where(turn.c.reply.in_(part))
             shared |= {bytes(row.reply) for row in self.connection.execute(replied) if row.id not in turns}
         return shared
 
-    def _alike(self, digests: set[bytes]) -> set[bytes]:
+    def _contents_alike(self, digests: set[bytes]) -> set[bytes]:
         """Return other contents with one of the same blocks: the message in another shape, split, merged or marked."""
         messages = [value_of(row.bytes, row.codec) for row in self._live(digests)]
         return contents_with(self.core, self.connection, messages)
@@ -435,14 +311,14 @@ class _Forgetting:
         """Return the replies that became these messages, and all replies of a conversation."""
         asked = select(turn.c.id, turn.c.reply).where(turn.c.tenant == self.core.tenant, turn.c.reply.is_not(None))
         rows: list[Any] = []
-        for part in _forget_parts([bytes(row.id) for row in chosen]):
+        for part in in_batches([bytes(row.id) for row in chosen]):
             rows += self.connection.execute(asked.where(turn.c.echo_node.in_(part))).all()
-        for part in _forget_parts([one.id for one in mine]):
+        for part in in_batches([one.id for one in mine]):
             rows += self.connection.execute(asked.where(turn.c.session.in_(part))).all()
         return rows
 
     def _live(self, digests: Iterable[bytes]) -> Iterator[Row[Any]]:
-        for part in _forget_parts(sorted(digests)):
+        for part in in_batches(sorted(digests)):
             query = select(content).where(content.c.digest.in_(part), content.c.state == "live")
             yield from self.connection.execute(query).all()
 
@@ -469,11 +345,11 @@ class _Forgetting:
         )
         rows = self.connection.execute(titled).all() if taken else []
         gone = {row.id for row in rows if title_base(row.title) in taken} | {row.id for row in mine}
-        for part in _forget_parts(sorted(gone)):
+        for part in in_batches(sorted(gone)):
             self.connection.execute(update(sessions).where(sessions.c.id.in_(part)).values(title=None))
         self.changed |= gone
 
-    def _part_from_content(self, row: Row[Any]) -> None:
+    def _give_own_tombstone(self, row: Row[Any]) -> None:
         """Give a node a tombstone of its own; others who share the words keep them."""
         for held in self._live([bytes(row.digest)]):
             own = digest_of(self.core.tenant, b"forgotten:" + bytes(row.id))
@@ -498,7 +374,7 @@ class _Forgetting:
             found += repeating
         return found
 
-    def _literals(self, views: list[int]) -> Sequence[Any]:
+    def _items_with_literals(self, views: list[int]) -> Sequence[Any]:
         query = select(view_item.c.seq, view_item.c.digest).where(
             view_item.c.view.in_(views), view_item.c.digest.is_not(None)
         )
@@ -549,6 +425,123 @@ def _is_in(row: Row[Any], part: Segment) -> bool:
     return bool(row.branch == part.branch and part.low < row.depth <= part.high)
 
 
-def _forget_parts(values: Sequence[Any], size: int = 500) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(values), size):
-        yield values[start : start + size]
+# -- contents with the same blocks -------------------------------------------------------------------------------------
+
+
+def contents_with(core: StoreCore, connection: Connection, messages: Sequence[Message]) -> set[bytes]:
+    """Return the digests of all contents that hold a block of one of the messages."""
+    trace = core.chain.trace
+    blocks = {block for message in messages for block in trace([message]).blocks}
+    found: set[bytes] = set()
+    for row in rows_to_compare(core, connection, messages) if blocks else ():
+        value = value_of(row.bytes, row.codec)
+        if isinstance(value, dict) and "role" in value and not blocks.isdisjoint(trace([value]).blocks):
+            found.add(bytes(row.digest))
+    return found
+
+
+def rows_to_compare(core: StoreCore, connection: Connection, messages: Sequence[Message]) -> Iterator[Any]:
+    """Yield the contents that may hold a block of one of the messages, as far as the search index can tell."""
+    from everlong.store.search.text import INDEX_VERSION  # noqa: PLC0415 - loaded only where it is used
+
+    live = select(content.c.digest, content.c.bytes, content.c.codec).where(
+        content.c.tenant == core.tenant, content.c.state == "live"
+    )
+    wanted = [needles for message in messages for needles in needles_of(message)]
+    has_index = index_for(core.database).version(connection) == INDEX_VERSION
+    if not has_index or not all(wanted) or len(wanted) > MOST_LOOKUPS:
+        yield from connection.execute(live)
+        return
+    digests = _unindexed_contents(core, connection)  # first: what is indexed meanwhile is found below
+    seqs = {seq for needles in dict.fromkeys(wanted) for seq in _containing(core, connection, needles)}
+    for part in in_batches(sorted(seq for seq in seqs if seq > 0)):
+        said = select(node.c.digest).where(node.c.seq.in_(part))
+        digests.update(bytes(digest) for digest in connection.execute(said).scalars())
+    for some in in_batches(sorted(digests)):
+        yield from connection.execute(live.where(content.c.digest.in_(some)))
+
+
+def _containing(core: StoreCore, connection: Connection, needles: tuple[str, ...]) -> Iterator[int]:
+    """Yield the numbers of the messages that may contain all of some texts."""
+    from everlong.store.search.index import SearchScope, Wanted  # noqa: PLC0415 - as above
+
+    index, scope = index_for(core.database), SearchScope(core.tenant, is_messages_only=True)
+    after = None
+    while True:
+        places = index.containing(connection, Wanted(needles), scope, after, VALUES_AT_ONCE, by_time=False)
+        yield from (place.seq for place in places)
+        if len(places) < VALUES_AT_ONCE:
+            return
+        after = places[-1]
+
+
+def _unindexed_contents(core: StoreCore, connection: Connection) -> set[bytes]:
+    """Return the contents of messages that wait for the index, and of everything that is never indexed."""
+    said = exists().where(node.c.digest == turn.c.reply)
+    beside = [
+        select(node.c.digest).join(pending, pending.c.seq == node.c.seq).where(node.c.tenant == core.tenant),
+        select(annex.c.digest).where(annex.c.tenant == core.tenant),
+        select(view_item.c.digest)
+        .join(view, view.c.id == view_item.c.view)
+        .where(view.c.tenant == core.tenant, view_item.c.digest.is_not(None)),
+        select(turn.c.reply).where(turn.c.tenant == core.tenant, turn.c.reply.is_not(None), ~said),
+    ]
+    return {bytes(digest) for digest in connection.execute(union(*beside)).scalars()}
+
+
+def needles_of(message: Message) -> list[tuple[str, ...]]:
+    """Return for each block of a message words that every text with the same block contains, if it has words."""
+    return [_needles(block.identity, piece) for piece in _pieces(message) for block in blocks_of(piece)]
+
+
+def _pieces(message: Message) -> list[Message]:
+    """Return each part and each call as a message of its own."""
+    if message.get("role") == "tool":
+        return [message]
+    calls = message.get("tool_calls")
+    return [
+        *({"role": message.get("role"), "content": [part]} for part in parts_of(message)),
+        *({"role": "assistant", "tool_calls": [call]} for call in (calls if isinstance(calls, list) else [])),
+    ]
+
+
+def _needles(identity: bytes, piece: Message) -> tuple[str, ...]:
+    kind = identity.partition(b":")[0]
+    if kind == b"call":
+        text = _call_text(identity)
+    elif kind in {b"text", b"result"}:
+        text = "\n".join(_texts(parts_of(piece)))
+    else:
+        return ()
+    # Whole runs of plain letters and digits stand in the index however the text around them is folded or escaped.
+    words = sorted(set(_WORD.findall(text)), key=lambda word: (-len(word), word))
+    if words or kind == b"call":
+        return tuple(word.lower() for word in words[:_MOST_WORDS])
+    from everlong.store.search.query import normal  # noqa: PLC0415 - loaded only where it is used
+
+    return tuple(sorted(normal(text).split(), key=len)[-1:])
+
+
+def _texts(parts: Sequence[Message]) -> Iterator[str]:
+    for part in parts:
+        yield part_text(part)
+        if part.get("type") == "tool_result":
+            yield from _texts(parts_of(part))
+
+
+def _call_text(identity: bytes) -> str:
+    """Return the name of a call and the texts in its arguments, as far as they are part of its identity."""
+    try:
+        _, name, waiting = json.loads(identity.partition(b":")[2])
+    except (ValueError, RecursionError):  # nested too deep to be read back
+        return ""
+    leaves, stack = [str(name)], [waiting]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            stack += [*value, *value.values()]
+        elif isinstance(value, list):
+            stack += value
+        elif isinstance(value, str):
+            leaves.append(value)
+    return "\n".join(leaves)

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sqlalchemy import Connection, Row, select, update
 from sqlalchemy.exc import IntegrityError
 
-from everlong.errors import StoreBusy, StoreError
+from everlong.errors import StoreError
 from everlong.model import Message, checked_messages, leading_system_count, text_of
 from everlong.store.content import Blob
-from everlong.store.database import ATTEMPTS, pause
+from everlong.store.database import TryAgain
 from everlong.store.paths import segments_to, sessions_along, stretch_of
 from everlong.store.schema import branch, session
 from everlong.store.sessions import TOTALS, clean_title, new_session_id, prompt_blob, write_prompt
@@ -74,14 +74,14 @@ class Importer:
         is_own = body.get("kind") in {KIND, PART_KIND} and _SESSION_ID.fullmatch(conversation.id or "") is not None
         root = ""
         if is_own:
-            before = self._known_as(str(conversation.id))
+            before = self._find_session(str(conversation.id))
             if before is not None and _key_of(before) != f"session:{conversation.id}":
                 return Imported("known", conversation.id)  # it is here itself, and not because it was imported
             is_named = body.get("own_root") is True if before is None else self._has_root(before)
             root = str(conversation.id) if is_named else ""
             conversation = replace(conversation, messages=checked_messages(body["messages"]))
         times = times_of(conversation, origin.written)
-        said, broken = _sorted_out(conversation.messages, times) if is_own else (list(conversation.messages), [])
+        said, broken = _split_off_broken(conversation.messages, times) if is_own else (list(conversation.messages), [])
         when = [time for place, time in enumerate(times) if place not in {one.place for one in broken}]
         lead = leading_system_count(said)
         trace = self._store.chain.trace(said[lead:])
@@ -96,7 +96,7 @@ class Importer:
         facts["opened"] = None if root else (trace.ends[first - 1] if first else 0)
         prompt = "\n\n".join(filter(None, map(text_of, said[:lead])))
         wanted = str(conversation.id) if is_own else None
-        done = self._settled(at, key, facts, prompt_blob(self._store, prompt or None), wanted)
+        done = self._give_session(at, key, facts, prompt_blob(self._store, prompt or None), wanted)
         if done.session is not None and done.outcome in {"new", "grown"}:
             places = [(one, trace.ends[one.after - lead]) for one in broken if one.after >= lead]
             self._add_broken(at, done.session, places, facts["active"])
@@ -118,7 +118,7 @@ class Importer:
             statement = update(session).where(session.c.id == ident).values(values)
             self._store.database.write(lambda connection: connection.execute(statement).rowcount)
 
-    def _known_as(self, ident: str) -> Row[Any] | None:
+    def _find_session(self, ident: str) -> Row[Any] | None:
         """Return the session that has an id, or a part of the conversation that has it."""
         mine = select(session).where(session.c.tenant == self._store.tenant)
         with self._store.database.read() as connection:
@@ -130,7 +130,7 @@ class Importer:
         with self._store.database.read() as connection:
             return connection.execute(select(branch.c.root).where(branch.c.id == row.branch)).scalar() is not None
 
-    def _settled(
+    def _give_session(
         self, at: Branch, key: str, facts: dict[str, Any], prompt: Blob | None, wanted: str | None
     ) -> Imported:
         def work(connection: Connection) -> Imported:
@@ -142,15 +142,15 @@ class Importer:
                 connection.execute(update(session).where(session.c.id == found.session).values(grown))
             return found
 
-        for attempt in range(ATTEMPTS):
+        def write(_: int) -> Imported:
             try:
                 return self._store.database.write(work)
             except StoreError as error:
-                # Another process took the same id at the same moment.
                 if not isinstance(error.__cause__, IntegrityError):
                     raise
-                pause(attempt)
-        raise StoreBusy(f"{self._store.database.backend.where}: gave way to other writers {ATTEMPTS} times; try again")
+                raise TryAgain("another process took the same id at the same moment") from error
+
+        return self._store.database.retry(write)
 
     def _of_same_conversation(self, connection: Connection, at: Branch, key: str) -> Imported | None:
         """Return the session that an earlier import gave to the conversation, and whether that one was shorter."""
@@ -198,7 +198,7 @@ class _Broken(NamedTuple):
     time: float
 
 
-def _sorted_out(messages: Sequence[Message], times: Sequence[float]) -> tuple[list[Message], list[_Broken]]:
+def _split_off_broken(messages: Sequence[Message], times: Sequence[float]) -> tuple[list[Message], list[_Broken]]:
     """Return the whole messages of an export, and those that broke off."""
     said: list[Message] = []
     broken: list[_Broken] = []

@@ -12,7 +12,7 @@ from sqlalchemy import BindParameter, Connection, Row, Select, bindparam, or_, s
 
 from everlong.model import Message
 from everlong.store.content import value_of
-from everlong.store.database import Database
+from everlong.store.database import Database, in_batches
 from everlong.store.schema import branch, content, session
 from everlong.store.tombstones import PLACEHOLDER, read_stub
 
@@ -105,10 +105,9 @@ class Reader:
 
     def values(self, connection: Connection, digests: Iterable[bytes]) -> dict[bytes, Any]:
         """Return contents by digest."""
-        wanted = sorted(set(digests))
         found: dict[bytes, Any] = {}
-        for start in range(0, len(wanted), 500):
-            for row in connection.execute(_VALUES, {"wanted": wanted[start : start + 500]}):
+        for some in in_batches(sorted(set(digests))):
+            for row in connection.execute(_VALUES, {"wanted": some}):
                 found[bytes(row.digest)] = message_of(row.bytes, row.codec, row.state, row.stub)
         return found
 

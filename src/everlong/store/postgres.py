@@ -72,7 +72,7 @@ class PostgreSQL:
         """Count nothing: a server takes care that it loses none of its end."""
         del connection
 
-    def committed(self, counts: Counts | None) -> None:
+    def note_committed(self, counts: Counts | None) -> None:
         """Note nothing."""
         del counts
 

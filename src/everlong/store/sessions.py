@@ -429,7 +429,7 @@ class Sessions:
                 if len(first) == 1:
                     return Session.of(rows[0] if len(rows) == 1 else first.popitem()[1])
                 if first:
-                    raise AmbiguousName(_several(name, list(first.values())[::-1]))
+                    raise AmbiguousName(_ambiguous_text(name, list(first.values())[::-1]))
         raise NotStored(f"there is no conversation with the id or title {name!r}; `everlong sessions list` shows all")
 
     def newest(
@@ -567,7 +567,7 @@ class Sessions:
         raise StoreError("no free session id was found; try again")
 
 
-def _several(name: str, rows: Sequence[Row[Any]]) -> str:
+def _ambiguous_text(name: str, rows: Sequence[Row[Any]]) -> str:
     """Return an error text that lists the conversations of a name."""
     told = [f"{row.conversation} ({row.folder or row.source})" for row in rows[:_MOST_NAMED]]
     more = f" and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else ""

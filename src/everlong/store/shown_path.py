@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sqlalchemy import Connection, Row, func, select
 
 from everlong.errors import NotStored
+from everlong.store.database import in_batches
 from everlong.store.paths import Entry, Segment, message_of, segments_to
 from everlong.store.schema import alias, branch, content, node, session, turn
 from everlong.store.sessions import Sessions, title_base
@@ -30,9 +31,8 @@ if TYPE_CHECKING:
 CLEARED = "cleared"
 """The end reason of a part whose client goes on without old tool results, on another branch."""
 
-_AT_ONCE = 400
 """Values of one statement."""
-_CONVERSATIONS = 50
+_CONVERSATIONS_AT_ONCE = 50
 """Conversations whose paths are looked at together."""
 _MOST_CONVERSATIONS = 1_000
 """The most conversations with a common beginning, the oldest, that are searched for the one that shows a message."""
@@ -110,7 +110,7 @@ class ShownPath:
 def parts_of(connection: Connection, tenant: str, conversations: Iterable[str]) -> dict[str, list[Row[Any]]]:
     """Return the parts of conversations, as rows, oldest first."""
     found: dict[str, list[Row[Any]]] = {}
-    for some in in_bites(list(conversations)):
+    for some in in_batches(list(conversations)):
         query = select(session).where(session.c.tenant == tenant, session.c.conversation.in_(some))
         for row in connection.execute(query.order_by(session.c.started, session.c.id)):
             found.setdefault(row.conversation, []).append(row)
@@ -154,7 +154,7 @@ def _runs(connection: Connection, parts: Sequence[Row[Any]]) -> Iterator[ShownRu
 
 def _broken_in(connection: Connection, tenant: str, sessions: Sequence[str]) -> Iterator[BrokenReply]:
     """Yield the replies of sessions that were cancelled or failed, in the order of their turns."""
-    for some in in_bites(sessions):
+    for some in in_batches(sessions):
         yield from _broken(connection, tenant, turn.c.session.in_(some))
 
 
@@ -183,7 +183,7 @@ def _broken(connection: Connection, tenant: str, condition: Any) -> list[BrokenR
     return list(found.values())
 
 
-# -- the other way round ---------------------------------------------------------------------------------------------
+# -- the other way round -----------------------------------------------------------------------------------------------
 
 
 class ShownPlace(NamedTuple):
@@ -212,7 +212,7 @@ def locate(connection: Connection, tenant: str, places: Iterable[ShownPlace]) ->
     found: dict[ShownPlace, Located] = _beside(connection, tenant, waiting)
     waiting -= found.keys()
     names = _conversations_around(connection, tenant, {place.branch for place in waiting})
-    for some in in_bites(names[:_MOST_CONVERSATIONS], _CONVERSATIONS):
+    for some in in_batches(names[:_MOST_CONVERSATIONS], _CONVERSATIONS_AT_ONCE):
         if not waiting:
             break
         parts = parts_of(connection, tenant, some)
@@ -231,7 +231,7 @@ def _beside(connection: Connection, tenant: str, places: Iterable[ShownPlace]) -
     """Return those places that are replies which broke off."""
     by_node = {place.node: place for place in places if place.node is not None}
     found: dict[ShownPlace, Located] = {}
-    for some in in_bites(sorted(by_node)):
+    for some in in_batches(sorted(by_node)):
         broken = _broken(connection, tenant, turn.c.echo_node.in_(some))
         names = select(session.c.conversation).where(session.c.id.in_([one.session for one in broken])).distinct()
         parts = parts_of(connection, tenant, connection.execute(names).scalars().all()) if broken else {}
@@ -246,7 +246,7 @@ def _beside(connection: Connection, tenant: str, places: Iterable[ShownPlace]) -
 def _conversations_around(connection: Connection, tenant: str, branches: set[int]) -> list[str]:
     """Return the conversations with a part on one of some branches, or on one that was forked from them."""
     began: dict[str, float] = {}
-    for some in in_bites(sorted(branches)):
+    for some in in_batches(sorted(branches)):
         tree = select(branch.c.id).where(branch.c.id.in_(some)).cte("tree", recursive=True)
         forks = select(branch.c.id).where(branch.c.parent == tree.c.id)
         numbers = select(tree.union(forks).c.id)
@@ -265,12 +265,6 @@ def title_of(parts: Sequence[Row[Any]]) -> str | None:
         return None
     first, last = titled[0], titled[-1]
     return first if title_base(first) == title_base(last) or title_base(last) == first else last
-
-
-def in_bites(values: Sequence[Any], size: int = _AT_ONCE) -> Iterator[Sequence[Any]]:
-    """Yield values so many at a time."""
-    for start in range(0, len(values), size):
-        yield values[start : start + size]
 
 
 SHORTEST = 8

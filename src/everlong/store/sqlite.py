@@ -194,8 +194,8 @@ class SQLite:
         found = dict(rows)
         return Counts(int(found.get("node", 0)), int(found.get("turn", 0)))
 
-    def committed(self, counts: Counts | None) -> None:
-        """Note how much is committed now."""
+    def note_committed(self, counts: Counts | None) -> None:
+        """Note how much is note_committed now."""
         if counts is not None:
             self.tally.note(counts)
 

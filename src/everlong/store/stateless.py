@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection, Row, delete, select, update
 
-from everlong.errors import NotStored, StoreBusy
+from everlong.errors import NotStored
 from everlong.model import Message, Node, Trace
 from everlong.store.cleared_results import carry, view_to_carry
 from everlong.store.content import Blob, blob, encoded_in_steps, is_large
 from everlong.store.continuation import LONG_STEM, Continuation, ContinuationFinder, KnownSession
-from everlong.store.database import ATTEMPTS, TryAgain, pause
+from everlong.store.database import TryAgain
 from everlong.store.paths import Segment, segments_to
 from everlong.store.recognition import Additions, Known, KnownMessage, Recognizer
 from everlong.store.schema import branch, content, node, session, turn
@@ -126,13 +126,7 @@ class Stateless:
         if large:  # compressed before the transaction, for which others wait
             packed = {id(one): blob(core.tenant, encoded_in_steps(core.cleaned(one))) for one in large}
             asked = replace(asked, packed=packed)
-        for attempt in range(ATTEMPTS):
-            try:
-                return self._core.database.write(partial(self._place, asked, attempt))
-            except TryAgain:
-                pause(attempt)
-        where = self._core.database.backend.where
-        raise StoreBusy(f"{where}: gave way to other writers {ATTEMPTS} times; try again")
+        return core.database.retry(lambda attempt: core.database.write(partial(self._place, asked, attempt)))
 
     def mark_of(self, at: Branch) -> bytes:
         """Return the id by which stateless requests find a place."""
@@ -255,7 +249,7 @@ class Stateless:
     ) -> Placed:
         """Go on from a stored message: with its conversation, or with a fork of it."""
         found, known = chosen.found, chosen.session
-        locked = self._core.recorder.locked(connection, found.match)
+        locked = self._core.recorder.lock(connection, found.match)
         is_end = locked is not None and locked.head == found.id
         if is_end != chosen.is_end:
             raise TryAgain(f"branch {found.branch} was extended at the same moment")

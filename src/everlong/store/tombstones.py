@@ -14,6 +14,7 @@ from sqlalchemy import Connection, select
 
 from everlong.model import HashChain, Message, blocks_of, calls_of, parts_of, title_from
 from everlong.store.content import PLAIN, Blob, decoded, encoded, unpacked
+from everlong.store.database import in_batches
 from everlong.store.schema import tombstone
 
 PLACEHOLDER = "[This message was forgotten]"
@@ -67,10 +68,8 @@ def forgotten_among(connection: Connection, tenant: str, blocks: Iterable[bytes]
     """Return those of some blocks that a tenant has forgotten."""
     asked = sorted(set(blocks))
     gone: set[bytes] = set()
-    for start in range(0, len(asked), 500):
-        found = select(tombstone.c.block).where(
-            tombstone.c.tenant == tenant, tombstone.c.block.in_(asked[start : start + 500])
-        )
+    for some in in_batches(asked):
+        found = select(tombstone.c.block).where(tombstone.c.tenant == tenant, tombstone.c.block.in_(some))
         gone.update(bytes(block) for block in connection.execute(found).scalars())
     return gone
 

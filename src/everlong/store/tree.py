@@ -58,7 +58,8 @@ def kind_of_annex(message: Message) -> str:
 BATCH = 4_096
 """The number of messages of one list that are committed together."""
 
-_PROBES = (4, 8, 16, 32, 64, 128, 256, 512)
+PROBES = (4, 8, 16, 32, 64, 128, 256, 512)
+"""The numbers of ids that are asked for at once, from the end of a list backwards."""
 
 _VIEW = select(view.c.saw_depth, view.c.prev, view.c.state).where(view.c.id == bindparam("ident"))
 
@@ -229,7 +230,7 @@ def find_deepest(connection: Connection, database: Database, request: RecordRequ
     low = 0 if request.base is None else request.base[0]
     end, bite = len(ids), 0
     while end > low:
-        size = _PROBES[min(bite, len(_PROBES) - 1)]
+        size = PROBES[min(bite, len(PROBES) - 1)]
         asked = ids[max(low, end - size) : end]
         marks = ",".join([database.mark] * len(asked))
         row = connection.exec_driver_sql(
@@ -296,7 +297,7 @@ class Recorder:
         connection: Connection,
     ) -> Branch:
         """Store additions after a match; raise `TryAgain` if another process was there first."""
-        return self.add_at(self.locked(connection, match), request, match, additions, now, connection)
+        return self.add_at(self.lock(connection, match), request, match, additions, now, connection)
 
     def add_at(
         self,
@@ -315,11 +316,11 @@ class Recorder:
             return Branch(match.branch, match.id, match.depth)
         if is_head and match.branch is not None:
             number = match.branch
-            first = self._not_there_yet(connection, number, match.depth, first)
+            first = self._missing_asides(connection, number, match.depth, first)
         else:
             number = self._fork(connection, request, match, at, now)
             if match.branch is not None and match.depth == request.start.depth:
-                first = self._taken_along(connection, match, number, first)
+                first = self._copy_asides(connection, match, number, first)
         asides = [*first, *(aside for _, following in additions for aside in following)]
         blobs = [*((made.blob, made.blocks) for made, _ in additions), *((aside.blob, []) for aside in asides), *also]
         if request.preamble is not None and (at is None or not is_head or at.preamble != request.preamble.digest):
@@ -353,7 +354,7 @@ class Recorder:
         self._run(connection, self._pending, (number, match.depth, last.depth))
         return Branch(number, last.id, last.depth)
 
-    def locked(self, connection: Connection, match: Match) -> Locked | None:
+    def lock(self, connection: Connection, match: Match) -> Locked | None:
         """Lock the branch of a match until the transaction ends; return None before the first message."""
         if match.branch is None:
             return None
@@ -402,12 +403,12 @@ class Recorder:
         if rows:
             self._run(connection, self._annex, rows)
 
-    def _taken_along(self, connection: Connection, match: Match, number: int, asides: list[Aside]) -> list[Aside]:
+    def _copy_asides(self, connection: Connection, match: Match, number: int, asides: list[Aside]) -> list[Aside]:
         """Copy the messages without identity after a place to a fork; return those to add, numbered behind them."""
         copied = self._run(connection, self._copy_annex, (number, match.branch, match.depth)).rowcount
         return [aside._replace(ord=copied + place) for place, aside in enumerate(asides)]
 
-    def _not_there_yet(self, connection: Connection, number: int, depth: int, asides: list[Aside]) -> list[Aside]:
+    def _missing_asides(self, connection: Connection, number: int, depth: int, asides: list[Aside]) -> list[Aside]:
         """Return the messages that the branch lacks after its head, numbered behind those that it has."""
         if not asides:
             return []

@@ -11,14 +11,15 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, func, select, union, update
 
 from everlong.model import Message, title_from
-from everlong.store.branch_map import BranchPlace, KnownBranch, KnownTurn, Tree, in_parts, turns_of
+from everlong.store.branch_map import BranchPlace, KnownBranch, KnownTurn, Tree, turns_of
 from everlong.store.content import blob, encoded, value_of
 from everlong.store.core import StoreCore
+from everlong.store.database import Database, in_batches
 from everlong.store.paths import segments_to
 from everlong.store.recognition import Additions, Recognizer, is_echo
 from everlong.store.schema import branch, compaction, content, node, session, turn, view
@@ -28,9 +29,6 @@ from everlong.store.tombstones import read_stub
 from everlong.store.tree import Branch
 from everlong.store.turns import Replies
 
-if TYPE_CHECKING:
-    from everlong.store.database import Database
-
 PLATFORM = "gateway"
 """The platform of the sessions that are opened here: only a gateway stored turns without one."""
 
@@ -38,7 +36,7 @@ _FORKS = 16
 """The newest forks at one place that are searched for a reply in another shape."""
 
 
-class _Held(NamedTuple):
+class _FormerReply(NamedTuple):
     """A stored reply: side and hash of each of its blocks, and its message unless it was forgotten."""
 
     blocks: list[tuple[str, bytes]]
@@ -58,9 +56,9 @@ class FormerReplies:
         self.run = core.database.backend.run
         sql = core.database.sql
         self._where = sql("SELECT branch, depth FROM node WHERE id = ?")
-        self._said_at = sql("UPDATE node SET ts = ? WHERE id = ?")
-        self._noted = sql("UPDATE turn SET echo_node = ?, session = ?, branch = ? WHERE id = ?")
-        self._moved = sql("UPDATE turn SET session = ? WHERE id = ?")
+        self._set_time = sql("UPDATE node SET ts = ? WHERE id = ?")
+        self._set_reply = sql("UPDATE turn SET echo_node = ?, session = ?, branch = ? WHERE id = ?")
+        self._set_session = sql("UPDATE turn SET session = ? WHERE id = ?")
         self._next = sql(
             "SELECT id, parent, digest, role, depth FROM node WHERE branch = ? AND depth > ? ORDER BY depth LIMIT 1"
         )
@@ -89,12 +87,12 @@ class FormerReplies:
 
     def place(self) -> None:
         """Put every whole reply into its conversation, and every first request into a session."""
-        for some in in_parts([one for one in self.turns if one.reply is not None]):
+        for some in in_batches([one for one in self.turns if one.reply is not None]):
             self._link(some)
         self._join_first_requests()
         self._join_changed()
-        for some in in_parts([one for one in self.turns if one.reply is not None and one.said is None]):
-            held = self._held({one.reply for one in some if one.reply is not None})
+        for some in in_batches([one for one in self.turns if one.reply is not None and one.said is None]):
+            held = self._read_replies({one.reply for one in some if one.reply is not None})
             for one in some:
                 self._add(one, held.get(one.reply or b""))
         self._join_retries()
@@ -103,7 +101,7 @@ class FormerReplies:
 
     def _link(self, turns: Sequence[KnownTurn]) -> None:
         """Note the keys by which replies are known, and link them with the messages that they are."""
-        held = self._held({one.reply for one in turns if one.reply is not None})
+        held = self._read_replies({one.reply for one in turns if one.reply is not None})
         ids: dict[int, bytes] = {}
         for one in turns:
             ident = one.node
@@ -125,17 +123,17 @@ class FormerReplies:
         statement = self.core.database.sql("UPDATE turn SET reply_key = ?, echo_node = ? WHERE id = ?")
         self.run(self.connection, statement, keys)
 
-    def _held(self, digests: Iterable[bytes]) -> dict[bytes, _Held]:
+    def _read_replies(self, digests: Iterable[bytes]) -> dict[bytes, _FormerReply]:
         query = select(content).where(content.c.digest.in_(sorted(digests)))
-        found: dict[bytes, _Held] = {}
+        found: dict[bytes, _FormerReply] = {}
         for row in self.connection.execute(query):
             if row.state == "live" and row.bytes is not None:
                 message = value_of(row.bytes, row.codec)
                 blocks = [("a", block) for block in self.core.chain.trace([message]).blocks]
-                found[bytes(row.digest)] = _Held(blocks, message)
+                found[bytes(row.digest)] = _FormerReply(blocks, message)
             elif row.stub is not None:
                 proofs = read_stub(row.stub)[1]
-                found[bytes(row.digest)] = _Held([(one[0], bytes.fromhex(one[1:])) for one in proofs], None)
+                found[bytes(row.digest)] = _FormerReply([(one[0], bytes.fromhex(one[1:])) for one in proofs], None)
         return found
 
     def _link_changed(self, one: KnownTurn, reply: Message) -> None:
@@ -239,11 +237,11 @@ class FormerReplies:
 
     def _move(self, one: KnownTurn, ident: str) -> None:
         one.session = ident
-        self.run(self.connection, self._moved, (ident, one.id))
+        self.run(self.connection, self._set_session, (ident, one.id))
 
     # -- replies that nobody sent back ---------------------------------------------------------------------------------
 
-    def _add(self, one: KnownTurn, told: _Held | None) -> None:
+    def _add(self, one: KnownTurn, told: _FormerReply | None) -> None:
         """Make a message of a reply: where the conversation ends with its request, else on a fork."""
         if one.session is None and not self._is_first(one):
             return  # of a session that was deleted
@@ -273,9 +271,9 @@ class FormerReplies:
         if ident is None:
             return None
         number, depth = self.run(self.connection, self._where, (ident,)).fetchone()
-        self.run(self.connection, self._said_at, (one.ts if one.ended is None else one.ended, ident))
+        self.run(self.connection, self._set_time, (one.ts if one.ended is None else one.ended, ident))
         asked_on = number if one.status == "done" else one.place.branch
-        self.run(self.connection, self._noted, (ident, owner, asked_on, one.id))
+        self.run(self.connection, self._set_reply, (ident, owner, asked_on, one.id))
         one.echo, one.said = ident, BranchPlace(number, depth)
         known = self.tree.branches.get(number)
         if known is None:
@@ -313,13 +311,13 @@ class FormerReplies:
         found: set[bytes] = set()
         used = {one.preamble for one in self.turns if one.preamble is not None}
         used |= {one.preamble for one in self.tree.branches.values() if one.preamble is not None}
-        for some in in_parts(sorted(used)):
+        for some in in_batches(sorted(used)):
             told = self.core.reader.values(self.connection, some)
             found |= {digest for digest, value in told.items() if isinstance(value, dict) and value.get("tools")}
         return found
 
 
-def _first_of(held: _Held | None) -> bytes | None:
+def _first_of(held: _FormerReply | None) -> bytes | None:
     return held.blocks[0][1] if held is not None and held.blocks else None
 
 
