@@ -66,7 +66,7 @@ class Backend(Protocol):
         ...
 
     def note_committed(self, counts: Counts | None) -> None:
-        """Note that a transaction with these counts is note_committed."""
+        """Note that a transaction with these counts is committed."""
         ...
 
     def check_end(self, engine: Engine) -> str:

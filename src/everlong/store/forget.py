@@ -21,7 +21,7 @@ from everlong.errors import NotStored
 from everlong.model import Message, blocks_of, part_text, parts_of, text_of, title_from
 from everlong.store.content import digest_of, value_of
 from everlong.store.database import VALUES_AT_ONCE, in_batches
-from everlong.store.maintenance import drop_additions, out_of_search
+from everlong.store.maintenance import drop_additions, remove_from_search
 from everlong.store.outputs import drop_outputs
 from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
 from everlong.store.schema import (
@@ -232,7 +232,7 @@ class _Forgetting:
         views = self._views_over({(row.branch, row.depth) for row in rows.values()})
         items = self._items_with_literals(views)
         # The index takes its terms out by reading the words once more, so this comes first.
-        out_of_search(self.core, self.connection, [*rows, *(-item.seq for item in items)])
+        remove_from_search(self.core, self.connection, [*rows, *(-item.seq for item in items)])
         for row in chosen:
             if bytes(row.digest) in shared:
                 self._give_own_tombstone(row)

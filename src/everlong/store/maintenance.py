@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, delete, exists, func, select, 
 
 from everlong.errors import StoreError, StoreUnavailable
 from everlong.store import leases
+from everlong.store.database import in_batches
 from everlong.store.paths import segments_to
 from everlong.store.schema import (
     addition,
@@ -79,11 +80,11 @@ def collect_garbage(core: StoreCore, min_age: float = DAY) -> Collected:
             keep = needed.get(row.id)
             if keep is not None and keep >= row.head_depth:
                 continue
-            messages += _cut(core, connection, row, keep)
+            messages += _cut_branch(core, connection, row, keep)
             branches += keep is None
         if messages:
-            _after_cuts(core, connection)
-        contents = _unused_contents(core, connection)
+            _clean_up_after_cuts(core, connection)
+        contents = _delete_unused_contents(core, connection)
         leases.sweep(connection, now - DAY)
         return Collected(branches, messages, contents)
 
@@ -124,14 +125,14 @@ def _need_origins(core: StoreCore, connection: Connection, needed: dict[int, int
                 needed[part.branch] = max(part.high, needed.get(part.branch, 0))
 
 
-def _cut(core: StoreCore, connection: Connection, row: Any, keep: int | None) -> int:
+def _cut_branch(core: StoreCore, connection: Connection, row: Any, keep: int | None) -> int:
     """Remove a branch's nodes below a depth, or all of it."""
     low = row.fork_depth if keep is None else keep
     doomed = select(node.c.seq).where(node.c.branch == row.id, node.c.depth > low)
     seqs = list(connection.execute(doomed).scalars())
     gone_views = select(view.c.id).where(view.c.branch == row.id, view.c.saw_depth > low)
     items = select(view_item.c.seq).where(view_item.c.view.in_(gone_views), view_item.c.digest.is_not(None))
-    out_of_search(core, connection, [*seqs, *(-seq for seq in connection.execute(items).scalars())], purge=False)
+    remove_from_search(core, connection, [*seqs, *(-seq for seq in connection.execute(items).scalars())], purge=False)
     for table in (pin, output, alias):
         connection.execute(delete(table).where(table.c.node.in_(select(node.c.id).where(node.c.seq.in_(doomed)))))
     connection.execute(delete(node).where(node.c.branch == row.id, node.c.depth > low))
@@ -161,7 +162,7 @@ def _cut_turns(connection: Connection, *which: ColumnElement[bool]) -> None:
     connection.execute(delete(turn).where(*which))
 
 
-def _after_cuts(core: StoreCore, connection: Connection) -> None:
+def _clean_up_after_cuts(core: StoreCore, connection: Connection) -> None:
     """Delete everything that pointed at removed messages, and purge them from the index."""
     gone = turn.c.echo_node.is_not(None), ~exists().where(node.c.id == turn.c.echo_node)
     connection.execute(update(turn).where(turn.c.tenant == core.tenant, *gone).values(echo_node=None))
@@ -181,9 +182,9 @@ def drop_additions(core: StoreCore, connection: Connection) -> None:
     learnt = select(node.c.digest).join(alias, alias.c.node == node.c.id).where(node.c.tenant == core.tenant)
     kept = select(annex.c.digest).where(annex.c.tenant == core.tenant, annex.c.kind == "addition")
     digests = [bytes(digest) for digest in connection.execute(union(learnt, kept)).scalars()]
-    for start in range(0, len(digests), 500):
-        for message in core.reader.values(connection, digests[start : start + 500]).values():
-            words = "\n".join(map(str, _texts(message)))
+    for some in in_batches(digests):
+        for message in core.reader.values(connection, some).values():
+            words = "\n".join(_texts(message))
             left = {digest: text for digest, text in left.items() if text not in words}
             if not left:
                 return
@@ -203,7 +204,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _unused_contents(core: StoreCore, connection: Connection) -> int:
+def _delete_unused_contents(core: StoreCore, connection: Connection) -> int:
     used = union_all(
         select(node.c.digest),
         select(annex.c.digest),
@@ -220,15 +221,15 @@ def _unused_contents(core: StoreCore, connection: Connection) -> int:
     return connection.execute(unused).rowcount
 
 
-def out_of_search(core: StoreCore, connection: Connection, seqs: list[int], *, purge: bool = True) -> None:
+def remove_from_search(core: StoreCore, connection: Connection, seqs: list[int], *, purge: bool = True) -> None:
     """Take documents out of the index, and off the list of those that wait for it, while their contents still exist.
 
     With ``purge`` their terms go from the index's own pages too, which takes a pass over the whole index.
     """
     upkeep = IndexUpkeep(core.database, index_for(core.database), Corpus(core.database))
     upkeep.forget(connection, seqs, purge=purge)
-    for start in range(0, len(seqs), 500):
-        connection.execute(delete(pending).where(pending.c.seq.in_(seqs[start : start + 500])))
+    for some in in_batches(seqs):
+        connection.execute(delete(pending).where(pending.c.seq.in_(some)))
 
 
 def purge_search(core: StoreCore, connection: Connection) -> None:
@@ -247,20 +248,20 @@ def retain(core: StoreCore, *, days: float | None = None, max_bytes: int | None 
     gone: list[str] = []
     if days is not None:
         limit = time.time() - days * DAY
-        for parts in _ended(core):
+        for parts in _ended_conversations(core):
             if all(one.ended is not None and one.ended < limit for one in parts):
-                gone += _deleted(core, parts)
+                gone += _delete_conversation(core, parts)
         if gone:
             vacuum(core)
     if max_bytes is not None:
-        ended = _ended(core)
+        ended = _ended_conversations(core)
         while ended and size_of(core) > max_bytes:
-            gone += _deleted(core, ended.pop(0))
+            gone += _delete_conversation(core, ended.pop(0))
             vacuum(core)
     return gone
 
 
-def _ended(core: StoreCore) -> list[list[Session]]:
+def _ended_conversations(core: StoreCore) -> list[list[Session]]:
     """Return the parts of each conversation that has ended, the oldest conversation first."""
     found: dict[str, list[Session]] = {}
     for one in reversed(Sessions(core).newest()):
@@ -268,7 +269,7 @@ def _ended(core: StoreCore) -> list[list[Session]]:
     return [parts for parts in found.values() if all(one.ended is not None for one in parts)]
 
 
-def _deleted(core: StoreCore, parts: list[Session]) -> list[str]:
+def _delete_conversation(core: StoreCore, parts: list[Session]) -> list[str]:
     """Delete the parts of a conversation; return their ids."""
     for one in parts:
         Sessions(core).delete(one.id)

@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 CLEARED = "cleared"
 """The end reason of a part whose client goes on without old tool results, on another branch."""
 
-"""Values of one statement."""
 _CONVERSATIONS_AT_ONCE = 50
-"""Conversations whose paths are looked at together."""
+"""The number of conversations whose paths are read together."""
 _MOST_CONVERSATIONS = 1_000
 """The most conversations with a common beginning, the oldest, that are searched for the one that shows a message."""
 

@@ -107,7 +107,7 @@ class SQLite:
         self._checkpoint_pages = CHECKPOINT_PAGES if waits_for_disk else 20 * CHECKPOINT_PAGES
         self._cache_kib = CACHE_KIB if waits_for_disk else CACHE_KIB // 4  # who serves many has several connections
         self.where = str(self.path)
-        self.tally = WriteCounter(self.path)
+        self.counter = WriteCounter(self.path)
         self.queue = WriteQueue()
 
     def engine(self) -> Engine:
@@ -115,7 +115,7 @@ class SQLite:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self.path.exists():
-                self.tally.begin_anew()
+                self.counter.reset()
                 os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
             if self.path.is_dir():
                 raise StoreUnavailable(f"{self.where} is a folder; a store is a file: name another in store.path")
@@ -195,27 +195,27 @@ class SQLite:
         return Counts(int(found.get("node", 0)), int(found.get("turn", 0)))
 
     def note_committed(self, counts: Counts | None) -> None:
-        """Note how much is note_committed now."""
+        """Note how much is committed now."""
         if counts is not None:
-            self.tally.note(counts)
+            self.counter.note(counts)
 
     def check_end(self, engine: Engine) -> str:
         """Return what is missing at the end of the file, in words; empty if nothing is."""
-        before = self.tally.noted()
+        before = self.counter.read()
         with engine.connect() as connection:
             connection.execution_options(everlong_read=True)
             with connection.begin():
                 found = self.counts(connection) or Counts(0, 0)
-        loss = self.tally.check(before, found)
-        return "" if loss is None else loss.told(self.where, self.tally.path)
+        loss = self.counter.check(before, found)
+        return "" if loss is None else loss.describe(self.where, self.counter.path)
 
     def problems(self, connection: Connection) -> Iterator[str]:
         """Yield what SQLite itself finds wrong with the file, and what was ever missing at its end."""
         for (said,) in _run(connection, "PRAGMA integrity_check(1000)"):
             if said != "ok":
                 yield from (f"SQLite's own check: {line}" for line in str(said).splitlines())
-        for loss in self.tally.losses():
-            yield loss.told(self.where, self.tally.path)
+        for loss in self.counter.losses():
+            yield loss.describe(self.where, self.counter.path)
 
     def is_empty(self, connection: Connection) -> bool:
         """Return whether the file has no table at all."""

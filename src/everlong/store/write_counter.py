@@ -41,7 +41,7 @@ class Loss:
     """Messages that are missing."""
     turns: int
 
-    def told(self, where: str, path: Path) -> str:
+    def describe(self, where: str, path: Path) -> str:
         """Return the loss in words."""
         day = datetime.fromtimestamp(self.at, tz=UTC).isoformat(timespec="seconds")
         return (
@@ -74,7 +74,7 @@ class WriteCounter:
                 finally:
                     os.close(handle)
 
-    def noted(self) -> Counts:
+    def read(self) -> Counts:
         """Return how much was committed, as far as it is known."""
         with suppress(OSError):
             return _counts_in(self.path.read_bytes()) or Counts(0, 0)
@@ -90,7 +90,7 @@ class WriteCounter:
         return found
 
     def check(self, before: Counts, found: Counts) -> Loss | None:
-        """Compare what had been noted with what a store holds; note and return what is missing, once."""
+        """Compare what had been read with what a store holds; note and return what is missing, once."""
         missing = Counts(max(0, before.messages - found.messages), max(0, before.turns - found.turns))
         if not any(missing):
             return None
@@ -98,7 +98,7 @@ class WriteCounter:
         with self._lock, suppress(OSError):
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
             try:
-                os.write(handle, _head(found))  # from here on it is counted anew
+                os.write(handle, _head(found))  # counting starts over from here
                 os.lseek(handle, 0, os.SEEK_END)
                 os.write(handle, json.dumps(asdict(loss)).encode() + b"\n")
             finally:
@@ -106,7 +106,7 @@ class WriteCounter:
             self._known = found
         return loss
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Forget everything: there is a new store."""
         with suppress(OSError):
             self.path.unlink(missing_ok=True)

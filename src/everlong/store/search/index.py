@@ -71,7 +71,7 @@ NAMED = 40
 
 
 def with_named(found: list[tuple[int, float]], named: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Best texts of all words and best texts that name what is asked about, in turn and once each.
+    """Return the best texts of all words and the best that name what is asked about, in turn and once each.
 
     A long text that names it counts for little by its words, however well one of its lines answers.
     """
@@ -116,11 +116,11 @@ class Index(Protocol):
         ...
 
     def create(self, connection: Connection) -> None:
-        """Make an empty index in place of any that is there."""
+        """Create an empty index in place of any that is there."""
         ...
 
     def claim(self, connection: Connection, seqs: Sequence[int], *, wait: bool) -> set[int]:
-        """Take documents off the pending ones; those that nobody else has taken are returned, and ours.
+        """Take documents off the pending ones; return those that nobody else has taken.
 
         With ``wait``, until others who are at them are done with them.
         """
@@ -142,7 +142,7 @@ class Index(Protocol):
         """Return the size of the index."""
         ...
 
-    def ranked(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> Ranked:
+    def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> Ranked:
         """Return the documents that answer best, best first."""
         ...
 
@@ -156,7 +156,7 @@ class Index(Protocol):
         *,
         by_time: bool,
     ) -> list[SearchPlace]:
-        """Documents with any of what is asked, newest first (by their time or by their number), after a place."""
+        """Return documents with any of what is asked, newest first (by time or by number), after a place."""
         ...
 
     def containing(
@@ -169,12 +169,12 @@ class Index(Protocol):
         *,
         by_time: bool,
     ) -> list[SearchPlace]:
-        """Documents that may contain all that is wanted, in the same order; all of them if there is no way to tell."""
+        """Return documents that may contain all that is wanted, in the same order; all of them if that is unknown."""
         ...
 
 
 def scope_of_messages(scope: SearchScope) -> tuple[str, list[Any]]:
-    """Conditions on a row ``n`` of table `node`, with question marks, and their values."""
+    """Return conditions on a row ``n`` of table `node`, with question marks, and their values."""
     sql = ["n.tenant = ?"]
     values: list[Any] = [scope.tenant]
     if scope.role is not None:
@@ -188,7 +188,7 @@ def scope_of_messages(scope: SearchScope) -> tuple[str, list[Any]]:
 
 
 def scope_of_summaries(scope: SearchScope) -> tuple[str, list[Any]]:
-    """Conditions on rows ``i`` of `view_item` and ``v`` of `view`."""
+    """Return conditions on rows ``i`` of `view_item` and ``v`` of `view`."""
     sql = ["v.tenant = ? AND v.state <> 'void' AND i.kind = 'new'"]
     values: list[Any] = [scope.tenant]
     _add_common(sql, values, scope, "v.branch", "i.to_depth", "v.ts")

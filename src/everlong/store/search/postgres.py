@@ -62,7 +62,7 @@ class PostgresIndex:
         return None if row is None else int(row[0])
 
     def create(self, connection: Connection) -> None:
-        """Make an empty index in place of any that is there."""
+        """Create an empty index in place of any that is there."""
         _run(connection, "DROP TABLE IF EXISTS search_document, search_state")
         for table in _TABLES:
             _run(connection, table)
@@ -118,11 +118,11 @@ class PostgresIndex:
         """Return the size of the index."""
         return IndexSize(*_run(connection, "SELECT documents, terms, summaries FROM search_state").one())
 
-    def ranked(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> Ranked:
+    def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> Ranked:
         """Return the documents that answer best: by the weights of their words, with less for long ones."""
         size = self.size(connection)
         if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
-            exact = self._scored(connection, " | ".join(map(_in_a_row, asked.rows)), {}, size, scope, limit)
+            exact = self._score(connection, " | ".join(map(_in_a_row, asked.rows)), {}, size, scope, limit)
             if exact:
                 return Ranked(exact, False, {})
         frequencies = self._frequencies(connection, asked.terms)
@@ -131,12 +131,12 @@ class PostgresIndex:
             term: math.log(1 + (size.documents - min(count, size.documents) + 0.5) / (count + 0.5))
             for term, count in frequencies.items()
         }
-        found = self._scored(connection, expression, weights, size, scope, limit) if expression else []
+        found = self._score(connection, expression, weights, size, scope, limit) if expression else []
         is_all = is_all and len(found) < limit and not self._has_cut(connection)
         if asked.rows and not is_all:
             words = " | ".join(map(_quoted, frequencies))
             named = f"({' | '.join(map(_in_a_row, asked.rows))}) & ({words})"
-            found = with_named(found, self._scored(connection, named, weights, size, scope, NAMED) if words else [])
+            found = with_named(found, self._score(connection, named, weights, size, scope, NAMED) if words else [])
         if not found and not is_all:
             newest = self.matching(connection, asked, scope, None, limit, by_time=False)
             found = [(place.seq, 0.0) for place in newest]
@@ -157,7 +157,7 @@ class PostgresIndex:
                 found[term] = count
         return found
 
-    def _scored(
+    def _score(
         self,
         connection: Connection,
         expression: str,
@@ -189,7 +189,7 @@ class PostgresIndex:
         *,
         by_time: bool,
     ) -> list[SearchPlace]:
-        """Documents with any of what is asked, newest first, after a place."""
+        """Return documents with any of what is asked, newest first, after a place."""
         expression = " | ".join([*map(_quoted, asked.terms), *map(_begins, asked.starts)])
         if not expression:
             return []
@@ -206,7 +206,7 @@ class PostgresIndex:
         *,
         by_time: bool,
     ) -> list[SearchPlace]:
-        """Documents that may contain all that is wanted, newest first, after a place."""
+        """Return documents that may contain all that is wanted, newest first, after a place."""
         words = [_quoted(term) for terms, _ in wanted.near for term in terms]
         grams: list[int] = []
         for lookup in lookups(wanted.needles):

@@ -28,14 +28,14 @@ from everlong.store.search.text import (
     words_of,
 )
 
-LEAST = 3
-"""Shorter literals are of no use to an index of trigrams."""
+FEWEST = 3
+"""The fewest characters of a literal that are of use to an index of trigrams."""
 
 _Parser: Any = getattr(re, "_parser")  # noqa: B009 - private, yet the one parser that knows the language
 
 
 def required_literals(pattern: str) -> tuple[str, ...]:
-    """Literals of at least three plain characters that stand in every match; none if that cannot be told."""
+    """Return literals of at least three plain characters that stand in every match; none if that is unknown."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -46,7 +46,7 @@ def required_literals(pattern: str) -> tuple[str, ...]:
         return ()
     found: list[str] = []
     _collect(parsed, found)
-    return tuple(dict.fromkeys(text for run in found for text in run.split() if len(text) >= LEAST))
+    return tuple(dict.fromkeys(text for run in found for text in run.split() if len(text) >= FEWEST))
 
 
 def _collect(parsed: Any, found: list[str]) -> None:

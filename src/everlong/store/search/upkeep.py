@@ -1,4 +1,4 @@
-"""Keeping the index up with what is stored: making it, draining what is pending, taking out what is forgotten.
+"""The upkeep of the index: create it, add what is pending, take out what is forgotten.
 
 Documents are cut into terms before the write lock is taken. Whoever takes a document off the list of pending ones adds
 it, in the same transaction; so several processes may drain at once, and one that dies has changed nothing.
@@ -31,7 +31,7 @@ class IndexUpkeep:
         self._index = index
         self._corpus = corpus
         self._is_ready = False
-        self._left: set[int] = set()
+        self._left_to_others: set[int] = set()
         """Documents that are left to others, who need not give way."""
 
     def ensure(self) -> None:
@@ -71,14 +71,14 @@ class IndexUpkeep:
         """
         self.ensure()
         with self._database.read() as connection:
-            left = self._left if gives_way else set()
+            left = self._left_to_others if gives_way else set()
             seqs = [seq for seq in self._corpus.pending_numbers(connection, limit + len(left)) if seq not in left]
             documents = dict(self._documents(connection, seqs, MOST_AT_ONCE if gives_way else None))
         if gives_way:
-            self._left.update(seq for seq, made in documents.items() if made is None)
-            seqs = [seq for seq in seqs if seq not in self._left]
+            self._left_to_others.update(seq for seq, made in documents.items() if made is None)
+            seqs = [seq for seq in seqs if seq not in self._left_to_others]
         taken = 0
-        for part in _parts(seqs, documents):
+        for part in _divide(seqs, documents):
             began = time.monotonic()
             taken += self._database.write(partial(self._add, part, documents))
             if gives_way:
@@ -111,20 +111,20 @@ class IndexUpkeep:
         for seq in sorted(loaded):
             text = loaded.pop(seq).text
             made = index_text(text) if most is None or len(text) <= _MOST_READ else None
-            yield seq, made if most is None or made is None or _weight(made) <= most else None
+            yield seq, made if most is None or made is None or _size(made) <= most else None
 
 
-def _weight(made: IndexText) -> int:
+def _size(made: IndexText) -> int:
     return len(made.terms) + len(made.characters)
 
 
-def _parts(seqs: list[int], documents: Mapping[int, IndexText | None]) -> Iterator[list[int]]:
+def _divide(seqs: list[int], documents: Mapping[int, IndexText | None]) -> Iterator[list[int]]:
     """Divide documents into those that are indexed in one transaction, for which others have to wait."""
     part: list[int] = []
     size = 0
     for seq in seqs:
         made = documents.get(seq)
-        weight = 0 if made is None else _weight(made)
+        weight = 0 if made is None else _size(made)
         if part and size + weight > MOST_AT_ONCE:
             yield part
             part, size = [], 0
