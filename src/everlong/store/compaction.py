@@ -1,8 +1,8 @@
-"""Compacting a branch of the store: lease, read, engine, view, compare-and-swap.
+"""The compaction of a branch: lease, read, engine, view, compare-and-swap.
 
-The lease keeps two processes from paying for the same summary; whether a view comes into force is decided by
-compare-and-swap on the branch's epoch alone, and who loses reads again. The engine is any `ContextEngine`: a list goes
-in, a list comes out, and what it did is found out from the two. This module knows no particular engine.
+The lease keeps two processes from paying for the same summary. A view comes into force by compare-and-swap on the
+branch's epoch alone; the loser reads again. The engine is any `ContextEngine`: a list goes in, a list comes out, and
+the view follows from the two.
 """
 
 from __future__ import annotations
@@ -48,7 +48,12 @@ if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
 WEAK_BELOW = 0.5
-"""A compaction of lower quality leaves a degraded view."""
+"""The quality below which a compaction leaves a degraded view."""
+LEASE_SECONDS = 300.0
+
+_VIEW = select(view).where(view.c.id == bindparam("ident"))
+
+Outcome = Literal["compacted", "unchanged", "busy", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,212 @@ class Compaction:
     fallback: str | None
     quality: float | None
     report: dict[str, Any] | None
+
+
+class Compacted(NamedTuple):
+    """The result of a compaction: the messages to send now, and the new view and history entry, if any.
+
+    ``outcome`` is ``compacted``; ``unchanged`` where the engine found nothing to do; ``busy`` where another process is
+    compacting; ``lost`` where another view came into force meanwhile.
+    """
+
+    outcome: Outcome
+    messages: list[Message]
+    view_id: int | None = None
+    compaction_id: int | None = None
+    is_degraded: bool = False
+    """True if a fallback wrote the summary, or it is weak: good enough to go on, worth another try."""
+    child: str | None = None
+    """The session that goes on from here, where one was to be rolled over."""
+    warning: str | None = None
+    """The reason why no child session was opened, although one was asked for; the compaction holds all the same."""
+
+
+class Seen(NamedTuple):
+    """A branch as it was at one moment: its pieces, its system messages, and the epoch to compare with."""
+
+    pieces: list[ViewPiece]
+    system: System
+    view_id: int | None
+    epoch: int
+    messages: list[Message]
+    sent: list[ViewPiece]
+    """The pieces as they are sent: without thinking that belongs to another view."""
+
+
+def see(core: StoreCore, at: Branch, profile: str | None = None) -> Seen:
+    """Read the context of a place: the view in force, if it may be used there, and what is raw."""
+    with core.database.read() as connection:
+        return _see(core, connection, at, profile)
+
+
+def _see(core: StoreCore, connection: Connection, at: Branch, profile: str | None = None) -> Seen:
+    row = connection.execute(
+        select(branch.c.view_id, branch.c.epoch).where(branch.c.id == at.id, branch.c.tenant == core.tenant)
+    ).first()
+    if row is None:
+        raise NotStored(f"there is no branch {at.id} in {core.database.backend.where}")
+    shown = view_for(connection, row.view_id, at.depth, profile)
+    path = segments_to(connection, at.id, at.depth)
+    pieces = pieces_of(connection, core.reader, path, shown, at.depth)
+    system = system_of(connection, core.reader, at.id, shown)
+    sent = without_stale_thinking(connection, path, pieces, shown)
+    messages = [piece.message for piece in sent if piece.message is not None]
+    if shown is not None and (pins := pinned_in(connection, core.tenant, path)):
+        depths = [depth for _, depth in pins if depth <= shown.cover_depth]
+        entries = [e for d in depths for e in core.reader.entries(connection, path, d - 1, d) if e.id]
+        messages = with_pins(sent, entries)
+    view_id = shown.id if shown is not None else None
+    return Seen(pieces, system, view_id, row.epoch, [*system.messages(), *messages], sent)
+
+
+def view_for(connection: Connection, view_id: int | None, depth: int, profile: str | None) -> Row[Any] | None:
+    """Return the newest view of a chain that may be used at a depth and, if one is given, with a profile."""
+    while (view_id := inherited_view(connection, view_id, depth)) is not None:
+        row = connection.execute(_VIEW, {"ident": view_id}).one()
+        if profile is None or row.profile == profile:
+            return row
+        view_id = row.prev
+    return None
+
+
+def compact(
+    core: StoreCore,
+    at: Branch,
+    engine: ContextEngine,
+    occasion: Occasion = MANUAL,
+    *,
+    lease_seconds: float | None = LEASE_SECONDS,
+    roll_over: str | None = None,
+    spent: Callable[[], float | None] = lambda: None,
+    **options: Any,
+) -> Compacted:
+    """Have an engine compact a branch, and put the view that results in force.
+
+    Args:
+        core: The store.
+        at: The place up to which the branch is compacted.
+        engine: The engine.
+        occasion: The reason for the history.
+        lease_seconds: The duration of the lease by which a compaction keeps others of the same branch away. With None
+            there is no lease: the first one to finish holds.
+        roll_over: The session that ends here and goes on in a child, in the same transaction.
+        spent: Returns what the engine's work has cost.
+        options: Options for the engine (``focus_topic``, ``current_tokens``, ``force``, …), as far as it takes them.
+    """
+    held = None if lease_seconds is None else leases.take(core.database, f"compact:{at.id}", lease_seconds)
+    if held is None and lease_seconds is not None:
+        return Compacted("busy", see(core, at).messages)
+    try:
+        seen = see(core, at)
+        # An engine is given what the store would send, without what is pinned: that is the host's to repeat.
+        given = _tagged_system(seen.system) + tagged(seen.pieces)
+        started = time.perf_counter()
+        output = engine.compress(given, **_accepted_options(engine, options))
+        seconds = time.perf_counter() - started
+        plain = [untagged(message) for message in output]
+        before = [*seen.system.messages(), *(piece.message for piece in seen.pieces if piece.message is not None)]
+        if plain == before:
+            return Compacted("unchanged", seen.messages)
+        system, count = system_from(seen.system, plain)
+        derived = derive(seen.pieces, output[count:])
+        only_covered = bool(getattr(engine, "summarizes_covered_only", False))
+        made = NewView(
+            derived,
+            system,
+            derived.cover_depth if only_covered else at.depth,
+            occasion.profile,
+            engine.last_prompt_tokens or None,
+            state_after(engine),
+        )
+        facts = {**compaction_values(engine, seconds, occasion), "cost": spent(), "messages_after": len(plain)}
+        facts |= size_of(engine, seen.messages, "before")
+        if options.get("current_tokens"):
+            facts["tokens_before"] = options["current_tokens"]
+
+        def work(connection: Connection) -> tuple[int, int]:
+            now = time.time()
+            ident = write_view(connection, core.database, core.tenant, at.id, made, seen.view_id, now)
+            if not put_in_force(connection, at.id, ident, seen.epoch):
+                raise TryAgain("another view came into force")
+            row = {**facts, "tenant": core.tenant, "branch": at.id, "view_id": ident, "ts": now}
+            key = connection.execute(compaction.insert().values(row)).inserted_primary_key
+            return ident, int(key[0]) if key is not None else 0
+
+        try:
+            written = _write_view(core, at, work, roll_over)
+        except TryAgain:
+            return Compacted("lost", see(core, at).messages)
+        after = see(core, at)
+        if after.view_id == written[0]:
+            _note_size(core, written[1], size_of(engine, after.messages, "after"), facts)
+        return Compacted("compacted", after.messages, *written[:2], made.state == "degraded", *written[2:])
+    finally:
+        if held is not None:
+            leases.release(core.database, held)
+
+
+def _write_view(
+    core: StoreCore, at: Branch, work: Callable[[Connection], tuple[int, int]], roll_over: str | None
+) -> tuple[int, int, str | None, str | None]:
+    """Write a view; return it, its entry in the history, the child session, and what kept that from being opened."""
+    if roll_over is None:
+        return *core.database.write(work), None, None
+    made, sessions = (0, 0), Sessions(core)
+
+    def both(connection: Connection, child: str) -> None:
+        nonlocal made
+        made = work(connection)
+        sessions.go_on(connection, roll_over, child, at, compaction_id=made[1])
+
+    try:
+        child = sessions.with_new_id(time.time(), both)
+    except StoreError as error:  # a session that cannot go on must not cost the turn its compaction
+        return *core.database.write(work), None, f"session {roll_over} was not continued: {error}"
+    return *made, child, None
+
+
+def _note_size(core: StoreCore, ident: int, sizes: dict[str, Any], facts: Mapping[str, Any]) -> None:
+    """Correct in the history the size of what is sent after a compaction, with all that is pinned.
+
+    This is a transaction of its own, because nobody else could write while a long conversation is counted.
+    """
+    if any(facts.get(name) != value for name, value in sizes.items()):
+        row = update(compaction).where(compaction.c.id == ident, compaction.c.tenant == core.tenant)
+        with suppress(StoreError):  # the compaction holds all the same
+            core.database.write(lambda connection: connection.execute(row.values(sizes)))
+
+
+def undo(core: StoreCore, at: Branch) -> bool:
+    """Take the view in force away, so that the one before it holds; return False if none is in force."""
+
+    def work(connection: Connection) -> bool:
+        row = connection.execute(
+            core.database.backend.locked(select(branch.c.view_id, branch.c.epoch).where(branch.c.id == at.id))
+        ).first()
+        if row is None:
+            raise NotStored(f"there is no branch {at.id} in {core.database.backend.where}")
+        if row.view_id is None:
+            return False
+        prev = connection.execute(select(view.c.prev).where(view.c.id == row.view_id)).scalar()
+        return put_in_force(connection, at.id, inherited_view(connection, prev, at.depth), row.epoch)
+
+    return core.database.write(work)
+
+
+def _tagged_system(system: System) -> list[Message]:
+    return [{**message, TAG: f"system{place}"} for place, message in enumerate(system.messages())]
+
+
+def _accepted_options(engine: ContextEngine, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that the engine's ``compress`` takes; an engine may know fewer than we do."""
+    known = inspect.signature(engine.compress).parameters
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()):
+        return options
+    return {name: value for name, value in options.items() if name in known}
+
+
+# -- the history -------------------------------------------------------------------------------------------------------
 
 
 def state_after(engine: ContextEngine) -> Literal["good", "degraded"]:
@@ -160,6 +371,9 @@ def compaction_of(row: Row[Any]) -> Compaction:
     return Compaction(**values)
 
 
+# -- thinking ----------------------------------------------------------------------------------------------------------
+
+
 def without_stale_thinking(
     connection: Connection, path: Sequence[Segment], pieces: Sequence[ViewPiece], shown: Row[Any] | None
 ) -> list[ViewPiece]:
@@ -200,207 +414,3 @@ def _carries_thinking(piece: ViewPiece) -> bool:
     if not piece.is_raw or message is None or message.get("role") != "assistant":
         return False
     return isinstance(message.get("content"), list) and any(map(is_reasoning, parts_of(message)))
-
-
-LEASE_SECONDS = 300.0
-
-_VIEW = select(view).where(view.c.id == bindparam("ident"))
-
-Outcome = Literal["compacted", "unchanged", "busy", "lost"]
-
-
-class Compacted(NamedTuple):
-    """The result of a compaction: the messages to send now, and the new view and history entry, if any.
-
-    ``outcome`` is ``compacted``; ``unchanged`` where the engine found nothing to do; ``busy`` where another process is
-    compacting; ``lost`` where another view came into force meanwhile.
-    """
-
-    outcome: Outcome
-    messages: list[Message]
-    view_id: int | None = None
-    compaction_id: int | None = None
-    is_degraded: bool = False
-    """True if a fallback wrote the summary, or it is weak: good enough to go on, worth another try."""
-    child: str | None = None
-    """The session that goes on from here, where one was to be rolled over."""
-    warning: str | None = None
-    """The reason why no child session was opened, although one was asked for; the compaction holds all the same."""
-
-
-class Seen(NamedTuple):
-    """A branch as it was at one moment: its pieces, its system messages, and the epoch to compare with."""
-
-    pieces: list[ViewPiece]
-    system: System
-    view_id: int | None
-    epoch: int
-    messages: list[Message]
-    sent: list[ViewPiece]
-    """The pieces as they are sent: without thinking that belongs to another view."""
-
-
-def see(core: StoreCore, at: Branch, profile: str | None = None) -> Seen:
-    """Read the context of a place: the view in force, if it may be used there, and what is raw."""
-    with core.database.read() as connection:
-        return _seen(core, connection, at, profile)
-
-
-def _seen(core: StoreCore, connection: Connection, at: Branch, profile: str | None = None) -> Seen:
-    row = connection.execute(
-        select(branch.c.view_id, branch.c.epoch).where(branch.c.id == at.id, branch.c.tenant == core.tenant)
-    ).first()
-    if row is None:
-        raise NotStored(f"there is no branch {at.id} in {core.database.backend.where}")
-    shown = view_for(connection, row.view_id, at.depth, profile)
-    path = segments_to(connection, at.id, at.depth)
-    pieces = pieces_of(connection, core.reader, path, shown, at.depth)
-    system = system_of(connection, core.reader, at.id, shown)
-    sent = without_stale_thinking(connection, path, pieces, shown)
-    messages = [piece.message for piece in sent if piece.message is not None]
-    if shown is not None and (pins := pinned_in(connection, core.tenant, path)):
-        depths = [depth for _, depth in pins if depth <= shown.cover_depth]
-        entries = [e for d in depths for e in core.reader.entries(connection, path, d - 1, d) if e.id]
-        messages = with_pins(sent, entries)
-    view_id = shown.id if shown is not None else None
-    return Seen(pieces, system, view_id, row.epoch, [*system.messages(), *messages], sent)
-
-
-def view_for(connection: Connection, view_id: int | None, depth: int, profile: str | None) -> Row[Any] | None:
-    """Return the newest view of a chain that may be used at a depth and, if one is given, with a profile."""
-    while (view_id := inherited_view(connection, view_id, depth)) is not None:
-        row = connection.execute(_VIEW, {"ident": view_id}).one()
-        if profile is None or row.profile == profile:
-            return row
-        view_id = row.prev
-    return None
-
-
-def compact(
-    core: StoreCore,
-    at: Branch,
-    engine: ContextEngine,
-    occasion: Occasion = MANUAL,
-    *,
-    lease_seconds: float | None = LEASE_SECONDS,
-    roll_over: str | None = None,
-    spent: Callable[[], float | None] = lambda: None,
-    **options: Any,
-) -> Compacted:
-    """Have an engine compact a branch, and put the view that results in force.
-
-    ``roll_over`` names the session that ends here and goes on in a child, in the same transaction; ``spent`` is asked
-    what the engine's work has cost. A compaction gives way to another of the same branch, which has a lease
-    of so many seconds; without (None) it does not, and whichever comes first holds. ``options`` (``focus_topic``,
-    ``current_tokens``, ``force``, …) go to the engine as far as it takes them.
-    """
-    held = None if lease_seconds is None else leases.take(core.database, f"compact:{at.id}", lease_seconds)
-    if held is None and lease_seconds is not None:
-        return Compacted("busy", see(core, at).messages)
-    try:
-        seen = see(core, at)
-        # An engine is given what the store would send, without what is pinned: that is the host's to repeat.
-        given = _tagged_system(seen.system) + tagged(seen.pieces)
-        started = time.perf_counter()
-        output = engine.compress(given, **_accepted(engine, options))
-        seconds = time.perf_counter() - started
-        plain = [untagged(message) for message in output]
-        before = [*seen.system.messages(), *(piece.message for piece in seen.pieces if piece.message is not None)]
-        if plain == before:
-            return Compacted("unchanged", seen.messages)
-        system, count = system_from(seen.system, plain)
-        derived = derive(seen.pieces, output[count:])
-        only_covered = bool(getattr(engine, "summarizes_covered_only", False))
-        made = NewView(
-            derived,
-            system,
-            derived.cover_depth if only_covered else at.depth,
-            occasion.profile,
-            engine.last_prompt_tokens or None,
-            state_after(engine),
-        )
-        facts = {**compaction_values(engine, seconds, occasion), "cost": spent(), "messages_after": len(plain)}
-        facts |= size_of(engine, seen.messages, "before")
-        if options.get("current_tokens"):
-            facts["tokens_before"] = options["current_tokens"]
-
-        def work(connection: Connection) -> tuple[int, int]:
-            now = time.time()
-            ident = write_view(connection, core.database, core.tenant, at.id, made, seen.view_id, now)
-            if not put_in_force(connection, at.id, ident, seen.epoch):
-                raise TryAgain("another view came into force")
-            row = {**facts, "tenant": core.tenant, "branch": at.id, "view_id": ident, "ts": now}
-            key = connection.execute(compaction.insert().values(row)).inserted_primary_key
-            return ident, int(key[0]) if key is not None else 0
-
-        try:
-            written = _written(core, at, work, roll_over)
-        except TryAgain:
-            return Compacted("lost", see(core, at).messages)
-        after = see(core, at)
-        if after.view_id == written[0]:
-            _note_size(core, written[1], size_of(engine, after.messages, "after"), facts)
-        return Compacted("compacted", after.messages, *written[:2], made.state == "degraded", *written[2:])
-    finally:
-        if held is not None:
-            leases.release(core.database, held)
-
-
-def _written(
-    core: StoreCore, at: Branch, work: Callable[[Connection], tuple[int, int]], roll_over: str | None
-) -> tuple[int, int, str | None, str | None]:
-    """Write a view; return it, its entry in the history, the child session, and what kept that from being opened."""
-    if roll_over is None:
-        return *core.database.write(work), None, None
-    made, sessions = (0, 0), Sessions(core)
-
-    def both(connection: Connection, child: str) -> None:
-        nonlocal made
-        made = work(connection)
-        sessions.go_on(connection, roll_over, child, at, compaction_id=made[1])
-
-    try:
-        child = sessions.with_new_id(time.time(), both)
-    except StoreError as error:  # a session that cannot go on must not cost the turn its compaction
-        return *core.database.write(work), None, f"session {roll_over} was not continued: {error}"
-    return *made, child, None
-
-
-def _note_size(core: StoreCore, ident: int, sizes: dict[str, Any], facts: Mapping[str, Any]) -> None:
-    """Correct in the history what is sent after a compaction, with all that is pinned.
-
-    A long conversation takes its time to count, in which nobody else could write.
-    """
-    if any(facts.get(name) != value for name, value in sizes.items()):
-        row = update(compaction).where(compaction.c.id == ident, compaction.c.tenant == core.tenant)
-        with suppress(StoreError):  # the compaction holds all the same
-            core.database.write(lambda connection: connection.execute(row.values(sizes)))
-
-
-def undo(core: StoreCore, at: Branch) -> bool:
-    """Take the view in force away again, so that the one before it holds; False where none is in force."""
-
-    def work(connection: Connection) -> bool:
-        row = connection.execute(
-            core.database.backend.locked(select(branch.c.view_id, branch.c.epoch).where(branch.c.id == at.id))
-        ).first()
-        if row is None:
-            raise NotStored(f"there is no branch {at.id} in {core.database.backend.where}")
-        if row.view_id is None:
-            return False
-        prev = connection.execute(select(view.c.prev).where(view.c.id == row.view_id)).scalar()
-        return put_in_force(connection, at.id, inherited_view(connection, prev, at.depth), row.epoch)
-
-    return core.database.write(work)
-
-
-def _tagged_system(system: System) -> list[Message]:
-    return [{**message, TAG: f"system{place}"} for place, message in enumerate(system.messages())]
-
-
-def _accepted(engine: ContextEngine, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that the engine's ``compress`` takes; an engine may know fewer than we do."""
-    known = inspect.signature(engine.compress).parameters
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()):
-        return options
-    return {name: value for name, value in options.items() if name in known}

@@ -1,8 +1,7 @@
-"""Receipts: what calls to a model on the side of a conversation used and cost.
+"""Costs: receipts of calls on the side of a conversation, and the daily spending of tenants.
 
-A conversation's own requests are turns; a summary, a memory flush and a ping that keeps a cache warm are none. A
-receipt has figures and no words, so forgetting leaves it alone; it goes with its session. Knows no provider and no
-price.
+A conversation's own requests are turns; a summary, a memory flush and a ping that keeps a cache warm are not: each
+leaves a receipt. A receipt has figures and no words, so forgetting leaves it alone; it is deleted with its session.
 """
 
 from __future__ import annotations
@@ -99,13 +98,13 @@ class Receipts:
 
     def of_session(self, ident: str) -> list[Receipt]:
         """Return the receipts of a session, oldest first."""
-        return list(self._selected(receipt.c.session == ident))
+        return list(self._select(receipt.c.session == ident))
 
     def since(self, at: float = 0.0) -> Iterator[Receipt]:
         """Yield all receipts from a moment on (seconds since 1970), oldest first."""
-        yield from self._selected(receipt.c.ts >= at)
+        yield from self._select(receipt.c.ts >= at)
 
-    def _selected(self, condition: Any) -> Iterator[Receipt]:
+    def _select(self, condition: Any) -> Iterator[Receipt]:
         query = select(receipt).where(receipt.c.tenant == self._core.tenant, condition).order_by(receipt.c.id)
         with self._database.read() as connection:
             for row in connection.execution_options(yield_per=500).execute(query):
@@ -160,15 +159,15 @@ class Spending:
     def reserve(self, tenant: str, dollars: float, most: float) -> Reservation | None:
         """Reserve dollars of this day; return None if the day's total would exceed ``most``."""
         sql = self.database.sql
-        turned = sql(
+        begin_day = sql(
             "INSERT INTO spending (tenant, day, dollars) VALUES (?,?,0) ON CONFLICT (tenant) DO UPDATE SET"
             " day = excluded.day, dollars = 0 WHERE spending.day < excluded.day"
         )
-        taken = sql("UPDATE spending SET dollars = dollars + ? WHERE tenant = ? AND dollars + ? <= ? RETURNING day")
+        take = sql("UPDATE spending SET dollars = dollars + ? WHERE tenant = ? AND dollars + ? <= ? RETURNING day")
 
         def work(connection: Connection) -> Reservation | None:
-            connection.exec_driver_sql(turned, (tenant, self.days.today))
-            row = connection.exec_driver_sql(taken, (dollars, tenant, dollars, most)).first()
+            connection.exec_driver_sql(begin_day, (tenant, self.days.today))
+            row = connection.exec_driver_sql(take, (dollars, tenant, dollars, most)).first()
             return None if row is None else Reservation(tenant, row[0], dollars)
 
         return self.database.write(work)

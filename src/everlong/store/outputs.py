@@ -120,7 +120,7 @@ class Outputs:
             row = connection.execute(
                 select(content.c.bytes, content.c.codec)
                 .join(output, output.c.digest == content.c.digest)
-                .where(*self._named(ident), content.c.state == "live")
+                .where(*self._find(ident), content.c.state == "live")
                 .order_by(output.c.seq.desc())
                 .limit(1)
             ).first()
@@ -151,7 +151,7 @@ class Outputs:
                     found[bytes(row.node)] = None
         return list(found)
 
-    def _named(self, ident: str) -> tuple[Any, ...]:
+    def _find(self, ident: str) -> tuple[Any, ...]:
         if len(ident) != 2 * IDENT_BYTES or not set(ident) <= set(string.hexdigits):
             raise NotStored(
                 f"{ident!r} is no id of a stored output; one has {2 * IDENT_BYTES} hexadecimal digits, "

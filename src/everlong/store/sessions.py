@@ -120,7 +120,7 @@ def usage_totals(usage: Mapping[str, Any]) -> dict[str, int]:
 TITLE_LENGTH = 200
 
 _NUMBERED = re.compile(r"(.*\S)\s+#(\d+)", re.DOTALL)
-_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff\ud800-\udfff]+")
+_INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff\ud800-\udfff]+")
 
 
 def new_session_id(when: float) -> str:
@@ -137,7 +137,7 @@ def clean_title(title: str | None) -> str | None:
     """Return a title on one line without invisible characters; None if nothing is left."""
     if title is None:
         return None
-    return " ".join(_UNSEEN.sub(" ", title).split())[:TITLE_LENGTH].strip() or None
+    return " ".join(_INVISIBLE.sub(" ", title).split())[:TITLE_LENGTH].strip() or None
 
 
 def title_base(title: str) -> str:
@@ -161,7 +161,7 @@ _CARRIED = (
     *("conversation", "kind", "source", "platform", "user", "model", "system_prompt", "origin"),
     *("client", "folder", "client_session", "works_for", "opened", "preamble"),
 )
-_ATTEMPTS = 20
+_ID_ATTEMPTS = 20
 _COLUMNS = (
     *("id", "tenant", "parent", "conversation", "branch", "from_depth", "to_depth", "kind", "title", "source"),
     *("platform", "user", "model", "system_prompt", "origin", "client", "folder", "client_session", "works_for"),
@@ -212,12 +212,12 @@ class Sessions:
         # In plain SQL, because a gateway begins one with every other request.
         columns = (*_COLUMNS, *TOTALS, "cost")
         names, marks = ", ".join(f'"{name}"' for name in columns), ",".join("?" * len(columns))
-        self._inserted = core.database.sql(f"INSERT INTO session ({names}) VALUES ({marks})")  # noqa: S608 - our own
+        self._insert_sql = core.database.sql(f"INSERT INTO session ({names}) VALUES ({marks})")  # noqa: S608 - our own
 
     # -- beginning and ending ------------------------------------------------------------------------------------------
 
     def start(self, at: Branch | None = None, **about: Unpack[About]) -> Session:
-        """Begin a session, at a place in the tree or before the first message; its source follows from the platform.
+        """Begin a session at a place in the tree, or before the first message; its source follows from the platform.
 
         What may be said about it: ``ident`` (one of `new_session_id`, where it was chosen before), ``title``,
         ``platform``, ``user``, ``model``, ``system_prompt``, ``origin`` (what the platform wants to know again), the
@@ -268,12 +268,8 @@ class Sessions:
         self, connection: Connection, ident: str, at: Branch, from_depth: int, *, child: str | None = None
     ) -> str:
         """Open the next part of a conversation whose last part has ended, in a transaction that is under way."""
-        old = self._row(connection, ident)
         child = child or self.free_id(connection)
-        title = None if old.title is None else next_title(connection, old.conversation, old.title)
-        carried = {name: getattr(old, name) for name in _CARRIED}
-        place = {"parent": ident, "branch": at.id, "from_depth": from_depth, "title": title}
-        self._insert(connection, child, time.time(), {**carried, **place})
+        self._insert_child(connection, self._row(connection, ident), child, at.id, from_depth)
         return child
 
     def end_in(self, connection: Connection, ident: str, reason: str, depth: int) -> None:
@@ -291,12 +287,11 @@ class Sessions:
         self, ident: str, at: Branch | None = None, *, reason: str = "compression", compaction_id: int | None = None
     ) -> Session:
         """End a session and open its child at the same place, in one transaction; the child takes over everything."""
-        now = time.time()
-        return self.get(
-            self.with_new_id(
-                now, lambda connection, child: self.go_on(connection, ident, child, at, reason, compaction_id)
-            )
-        )
+
+        def work(connection: Connection, child: str) -> None:
+            self.go_on(connection, ident, child, at, reason, compaction_id)
+
+        return self.get(self.with_new_id(time.time(), work))
 
     def go_on(
         self,
@@ -308,18 +303,14 @@ class Sessions:
         compaction_id: int | None = None,
     ) -> None:
         """End a session and open its child in a transaction that is under way."""
-        now = time.time()
         old = self._row(connection, ident, lock=True)
         if old.ended is not None:
             raise StoreError(f"session {ident} has ended already ({old.end_reason}); resume its newest one instead")
         number = at.id if at is not None else old.branch
         depth = at.depth if at is not None else self._head_depth(connection, number)
-        self._end(connection, ident, reason, now, depth)
-        title = None if old.title is None else next_title(connection, old.conversation, old.title)
-        carried = {name: getattr(old, name) for name in _CARRIED}
-        values = {**carried, "parent": ident, "branch": number, "from_depth": depth, "title": title}
-        values["to_depth"] = None if old.to_depth is None else depth  # one that was rewound stays so
-        self._insert(connection, child, now, values)
+        self._end(connection, ident, reason, time.time(), depth)
+        rewound_to = None if old.to_depth is None else depth  # one that was rewound stays so
+        self._insert_child(connection, old, child, number, depth, rewound_to)
         if compaction_id is not None:
             connection.execute(
                 update(compaction).where(compaction.c.id == compaction_id).values(session=ident, child=child)
@@ -338,7 +329,7 @@ class Sessions:
         return self.get(ident)
 
     def reopen(self, ident: str) -> Session:
-        """Go on with a session that has ended, where it ended; one that a compaction ended goes on in its child."""
+        """Reopen a session that has ended, where it ended; raise an error if it goes on in a child."""
 
         def work(connection: Connection) -> None:
             row = self._row(connection, ident, lock=True)
@@ -390,7 +381,7 @@ class Sessions:
         return self.get(ident)
 
     def attach(self, ident: str, at: Branch) -> Session:
-        """Say where in the tree a session is; one that was begun before its first message covers it from the start."""
+        """Attach a session to a place in the tree; one without a branch covers its messages from the start."""
 
         def work(connection: Connection) -> None:
             row = self._row(connection, ident)
@@ -543,7 +534,21 @@ class Sessions:
         row = {"id": ident, "tenant": self._core.tenant, "started": started, "active": started, "kind": "main"}
         row |= {"conversation": ident, **values}
         totals = (0,) * len(TOTALS)
-        self._database.backend.run(connection, self._inserted, (*(row.get(name) for name in _COLUMNS), *totals, 0.0))
+        self._database.backend.run(connection, self._insert_sql, (*(row.get(name) for name in _COLUMNS), *totals, 0.0))
+
+    def _insert_child(
+        self,
+        connection: Connection,
+        old: Row[Any],
+        child: str,
+        number: int | None,
+        from_depth: int,
+        to_depth: int | None = None,
+    ) -> None:
+        """Insert the session in which a conversation goes on, with everything carried over from its last part."""
+        title = None if old.title is None else next_title(connection, old.conversation, old.title)
+        place = {"parent": old.id, "branch": number, "from_depth": from_depth, "to_depth": to_depth, "title": title}
+        self._insert(connection, child, time.time(), {**{name: getattr(old, name) for name in _CARRIED}, **place})
 
     def _end(self, connection: Connection, ident: str, reason: str, now: float, depth: int) -> None:
         connection.execute(
@@ -555,7 +560,7 @@ class Sessions:
 
     def with_new_id(self, when: float, work: Callable[[Connection, str], None], wanted: str | None = None) -> str:
         """Run work with new ids until one is free; return it. A wanted id is tried first."""
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(_ID_ATTEMPTS):
             ident = wanted if wanted is not None and attempt == 0 else new_session_id(when)
             try:
                 self._database.write(lambda connection, ident=ident: work(connection, ident))  # type: ignore[misc]

@@ -1,9 +1,9 @@
-"""Views as pure values: how an engine's output becomes items, and how items become messages again.
+"""Views: how an engine's output becomes items, how items become messages again, and how they are stored.
 
 What an engine is given is a list of *pieces*: raw messages, and literals of the view that is in force already. Each
 carries a tag. What comes back tagged and equal is kept, tagged and changed is an edit, untagged is new; where an engine
 drops tags, equal messages are recognised. Items partition the depths up to the cover, and what follows the cover is
-raw, so that assembling gives exactly the engine's output. This module knows no database.
+raw, so that assembling gives exactly the engine's output.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ def derive(pieces: Sequence[ViewPiece], output: Sequence[Message]) -> Derived:
     tail = 0
     while tail < min(len(said), len(plain)) and same(-1 - tail, -1 - tail):
         tail += 1
-    tail = _raw_tail(pieces, said, tail)
+    tail = _count_raw_tail(pieces, said, tail)
     end_in, end_out = len(said) - tail, len(plain) - tail
-    matched = _matches(said[:end_in], tags[:end_out], made[:end_out], given[:end_in])
+    matched = _match_pieces(said[:end_in], tags[:end_out], made[:end_out], given[:end_in])
     cover = said[end_in].from_depth if tail else (pieces[-1].to_depth if pieces else 0)
-    items = _items(said, plain[:end_out], matched, made, given, cover)
-    return Derived(_merged(_whole_units(items, said)), cover)
+    items = _build_items(said, plain[:end_out], matched, made, given, cover)
+    return Derived(_merge_kept(_keep_whole_units(items, said)), cover)
 
 
 def _bytes(message: Message | None) -> bytes:
@@ -102,7 +102,7 @@ def _sorted(value: object) -> object:
     return value
 
 
-def _raw_tail(pieces: Sequence[ViewPiece], said: Sequence[ViewPiece], tail: int) -> int:
+def _count_raw_tail(pieces: Sequence[ViewPiece], said: Sequence[ViewPiece], tail: int) -> int:
     """Return the longest raw end of at most ``tail`` messages that has no gap and begins with a numbered message."""
     depth = pieces[-1].to_depth if pieces else 0
     best = 0
@@ -116,7 +116,7 @@ def _raw_tail(pieces: Sequence[ViewPiece], said: Sequence[ViewPiece], tail: int)
     return best
 
 
-def _matches(
+def _match_pieces(
     said: Sequence[ViewPiece], tags: Sequence[object], made: Sequence[bytes], given: Sequence[bytes]
 ) -> list[int | None]:
     """Return for each message of the output the piece that it came from, in increasing order; None for new ones."""
@@ -137,10 +137,10 @@ def _matches(
         guesses.append(index)
         if index is not None:
             last = index
-    return _increasing(guesses)
+    return _longest_increasing(guesses)
 
 
-def _increasing(guesses: Sequence[int | None]) -> list[int | None]:
+def _longest_increasing(guesses: Sequence[int | None]) -> list[int | None]:
     """Return the longest strictly increasing choice of the guesses; the others become None."""
     ends: list[int] = []  # the smallest last value of a run of each length
     places: list[int] = []
@@ -160,7 +160,7 @@ def _increasing(guesses: Sequence[int | None]) -> list[int | None]:
     return chosen
 
 
-def _items(
+def _build_items(
     said: Sequence[ViewPiece],
     plain: Sequence[Message],
     matched: Sequence[int | None],
@@ -198,7 +198,7 @@ def _items(
     return items
 
 
-def _whole_units(items: Sequence[tuple[Item, int | None]], said: Sequence[ViewPiece]) -> list[Item]:
+def _keep_whole_units(items: Sequence[tuple[Item, int | None]], said: Sequence[ViewPiece]) -> list[Item]:
     """Return the items; a node is kept only with all that follows it unnumbered, else it becomes a literal."""
     result: list[Item] = []
     place = 0
@@ -227,7 +227,7 @@ def _follows(piece: ViewPiece, depth: int) -> bool:
     return piece.is_raw and piece.from_depth == piece.to_depth == depth
 
 
-def _merged(items: Sequence[Item]) -> list[Item]:
+def _merge_kept(items: Sequence[Item]) -> list[Item]:
     """Return the items with neighbouring kept stretches merged and empty silent ones left out."""
     result: list[Item] = []
     for item in items:
@@ -252,7 +252,7 @@ def problems_of(items: Sequence[Item], cover: int) -> list[str]:
 
 
 PINNED = "[Pinned: kept word for word from earlier in this conversation]"
-"""The line before a pinned message that is told again."""
+"""The line before a pinned message that is repeated."""
 
 
 class System(NamedTuple):
@@ -392,7 +392,7 @@ def pinned_in(connection: Connection, tenant: str, path: Sequence[Segment]) -> l
 def write_view(
     connection: Connection, database: Database, tenant: str, number: int, made: NewView, prev: int | None, now: float
 ) -> int:
-    """Store a view with its items; putting it in force is another step."""
+    """Store a view with its items, without putting it in force; return its number."""
     cover_id = _node_at(connection, database, number, made.derived.cover_depth)
     items = [
         (item, blob(tenant, encoded(item.message)) if item.message is not None else None) for item in made.derived.items
@@ -446,7 +446,7 @@ def write_view(
 
 
 def put_in_force(connection: Connection, number: int, view_id: int | None, epoch: int) -> bool:
-    """Point a branch at a view, unless another was put in force since the epoch was read."""
+    """Point a branch at a view; return False if another was put in force since the epoch was read."""
     moved = connection.execute(
         update(branch)
         .where(branch.c.id == number, branch.c.epoch == epoch)

@@ -1,7 +1,7 @@
-"""Texts of unknown origin made harmless to look at.
+"""The parts of a transcript: facts, messages in pieces, and texts made safe to display.
 
-A message may hold what moves a cursor, hides words or turns them round. Terminals and browsers are given what is left
-when colour codes are taken out and every other such character is replaced by a mark.
+A message may hold characters that move a cursor, hide words or reverse them. Colour codes are taken out, and every
+other such character is replaced by a mark.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _BREAK = re.compile(r"\r\n?|[\v\f\x85\u2028\u2029]")
 # Controls, halves of surrogate pairs, what reverses the order of writing, and tags that do not show.
-_UNSEEN = re.compile(
+_INVISIBLE = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufff9-\ufffb\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _MARK = "\ufffd"
@@ -32,7 +32,7 @@ def plain(text: str) -> str:
     """Return a text in which every character is visible; line breaks and tabs stay."""
     if text.isprintable():
         return text
-    return _UNSEEN.sub(_MARK, _BREAK.sub("\n", _ANSI.sub("", text)))
+    return _INVISIBLE.sub(_MARK, _BREAK.sub("\n", _ANSI.sub("", text)))
 
 
 def one_line(text: str) -> str:
@@ -92,7 +92,7 @@ def _facts_of_part(one: Session) -> Iterator[tuple[str, str]]:
 
 
 def compaction_line(mark: CompactionMark) -> str:
-    """Say in a line what a compaction did: when, tokens before and after, which engine."""
+    """Return a line about a compaction: its time, tokens before and after, the engine."""
     done = mark.compaction
     pieces = [f"compacted {moment(mark.at)}"]
     if done is not None:
@@ -105,7 +105,7 @@ def compaction_line(mark: CompactionMark) -> str:
 
 
 def broken_words(line: ConversationLine) -> str:
-    """Say how a reply broke off; nothing for a whole message."""
+    """Return how a reply broke off; empty for a whole message."""
     if line.status is None:
         return ""
     count = len(text_of(line.entry.message).split())
@@ -131,7 +131,7 @@ class TranscriptPiece(NamedTuple):
 
 
 def pieces_of(message: Message, tools: Mapping[str, str] = _NO_TOOLS) -> list[TranscriptPiece]:
-    """All that a message says, in order; not one piece if it says nothing.
+    """Return all that a message says, in order; no piece if it says nothing.
 
     With ``tools`` (the tool of each call, by the call's id) a result is labelled with the name of its tool.
     """
