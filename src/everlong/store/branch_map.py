@@ -1,4 +1,4 @@
-"""The tree of a store from before conversations, in memory: branches, turns and where they stand.
+"""The tree of a tenant in memory: its branches, its turns and their places.
 
 Reads only; `everlong.store.migrations.separation` decides what becomes of it.
 """

@@ -108,7 +108,7 @@ class Compacted(NamedTuple):
     is_degraded: bool = False
     """True if a fallback wrote the summary, or it is weak: good enough to go on, worth another try."""
     child: str | None = None
-    """The session that goes on from here, where one was to be rolled over."""
+    """The session that goes on from here, if one was to be rolled over."""
     warning: str | None = None
     """The reason why no child session was opened, although one was asked for; the compaction holds all the same."""
 
@@ -126,7 +126,7 @@ class Seen(NamedTuple):
 
 
 def see(core: StoreCore, at: Branch, profile: str | None = None) -> Seen:
-    """Read the context of a place: the view in force, if it may be used there, and what is raw."""
+    """Read the context of a place: the view in force, if it may be used there, and the raw messages."""
     with core.database.read() as connection:
         return _see(core, connection, at, profile)
 
@@ -172,7 +172,7 @@ def compact(
     spent: Callable[[], float | None] = lambda: None,
     **options: Any,
 ) -> Compacted:
-    """Have an engine compact a branch, and put the view that results in force.
+    """Have an engine compact a branch, and put the resulting view in force.
 
     Args:
         core: The store.

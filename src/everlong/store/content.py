@@ -1,7 +1,7 @@
-"""Messages as bytes and back: JSON in UTF-8 with the keys in their order, zstd over a size, named by a keyed digest.
+"""Contents: messages as JSON bytes, compressed over a size, named by a digest that is keyed by tenant.
 
-What goes in comes out equal, whatever a client put into it: lone surrogates, huge numbers and NaN take the slower way
-through the standard library. This module knows no table; it makes rows for one and reads what a row holds.
+Whatever a client sends comes back equal: lone surrogates, huge numbers and NaN take the slower way through the standard
+library. This module knows no table; it makes and reads the values of rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COMPRESS_OVER = 512
 LEVEL = 1
 
 _LARGE = 200_000
-"""Characters of text from which on a value counts as large."""
+"""The characters of text above which a value counts as large."""
 
 SLOWLY = b" "
 """The mark of bytes that the standard library wrote and must read: only it keeps numbers of more than 64 bits."""

@@ -1,9 +1,8 @@
-"""Conversations: what people see of sessions. All parts of a lineage are one conversation, with one id and one title.
+"""Conversations as people see them: all sessions of a lineage are one, with one id and one title.
 
 A conversation has the id of its first part, and any part's id names it. Its transcript runs from the first word to the
-newest, with a mark where each compaction was; `everlong.store.shown_path` says which messages that are. Its figures are
-the sums over its parts, with the calls on their side. This module reads sessions; only `rename`, `delete` and `forget`
-change something.
+newest, with a mark for each compaction; `everlong.store.shown_path` decides which messages that are. Its figures are
+the sums over its parts and the calls on their side. Only `rename`, `delete` and `forget` change something.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ class ConversationLine(NamedTuple):
     """A message of a conversation's transcript."""
 
     turn: int | None
-    """Its number; None for what has no identity, such as reminders. A broken reply has that of its request."""
+    """Its number; None for messages without identity, such as reminders. A broken reply has that of its request."""
     entry: Entry
     status: Literal["cancelled", "failed"] | None = None
     """The end of a reply that broke off; None for whole messages."""
@@ -114,7 +113,7 @@ class CompactionMark(NamedTuple):
     """The session that begins there."""
     at: float
     compaction: Compaction | None
-    """Its entry of the history; None where that is gone."""
+    """Its entry of the history; None if that is gone."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the mark as JSON-ready data, without the engine's report."""
@@ -179,7 +178,7 @@ class Conversations:
         kinds: Sequence[Kind] = ("main",),
         where: Callable[[Conversation], bool] = lambda _: True,
     ) -> list[Conversation]:
-        """Return conversations, the one that something was last said in first.
+        """Return conversations, the most recently active first.
 
         Args:
             limit: at most so many.
@@ -277,7 +276,7 @@ class Conversations:
         return (line for line in self.entries(ident) if isinstance(line, ConversationLine))
 
     def node_at(self, ident: str, turn: int) -> bytes | None:
-        """Return the id of the message that ends at a turn; None where none does."""
+        """Return the id of the message that ends at a turn, or None."""
         for run in self.path(ident).runs:
             depth = turn - run.before + run.low
             if run.low < depth <= run.high:
@@ -332,7 +331,7 @@ class Conversations:
     def _marks(
         self, connection: Connection, parts: Sequence[Row[Any]], shown: ShownPath
     ) -> list[tuple[ShownRun, int, CompactionMark]]:
-        """Return the compactions on the shown path: in which run, after which depth."""
+        """Return the compactions on the shown path, each with its run and the depth after which it stands."""
         history = {one.child: one for one in self._history(connection, [row.id for row in parts]) if one.child}
         by_id = {row.id: row for row in parts}
         found: list[tuple[ShownRun, int, CompactionMark]] = []
@@ -389,7 +388,7 @@ class Conversations:
     # -- inside a transaction ------------------------------------------------------------------------------------------
 
     def _name_of(self, connection: Connection, ident: str) -> str:
-        """Return the id of the conversation that a part belongs to; a part that is gone may still have named it."""
+        """Return the id of a conversation by that of any part; the first part, which named it, may be deleted."""
         mine = select(session.c.conversation).where(session.c.tenant == self._core.tenant)
         for condition in (session.c.id == ident, session.c.conversation == ident):
             name = connection.execute(mine.where(condition).limit(1)).scalar()
@@ -423,7 +422,7 @@ class Conversations:
         ]
 
     def _side_calls(self, connection: Connection, conversation_of: dict[str, str]) -> dict[str, dict[str, Any]]:
-        """Return what calls on the side of conversations used and cost: summaries, memory, pings."""
+        """Return the usage and cost of calls on the side of conversations: summaries, memory, pings."""
         found: dict[str, dict[str, Any]] = {}
         for some in in_batches(list(conversation_of)):
             for row in connection.execute(select(receipt).where(receipt.c.session.in_(some))):
@@ -434,7 +433,7 @@ class Conversations:
         return found
 
     def _count_compactions(self, connection: Connection, parts: dict[str, list[Row[Any]]]) -> dict[str, int]:
-        """Return how often conversations were compacted, also where the history of it is gone."""
+        """Return how often conversations were compacted, even if the history is gone."""
         children: dict[str | None, list[str | None]] = {}
         for some in in_batches([row.id for rows in parts.values() for row in rows]):
             query = select(compaction.c.session, compaction.c.child).where(compaction.c.session.in_(some))
@@ -449,7 +448,7 @@ class Conversations:
         return counts
 
     def _count_agents(self, connection: Connection, names: Sequence[str]) -> dict[str, int]:
-        """Return how many sub-agents worked for conversations, where any did."""
+        """Return how many sub-agents worked for conversations; those without any are left out."""
         found: dict[str, int] = {}
         for some in in_batches(names):
             query = select(session.c.works_for, func.count(session.c.conversation.distinct())).where(
@@ -493,7 +492,7 @@ def _conversation(
 def _in_order(
     marks: Sequence[CompactionMark], broken: Sequence[tuple[str, ConversationLine]]
 ) -> Iterator[ConversationLine | CompactionMark]:
-    """Yield what stands between two messages: a reply that broke off after a compaction stands behind its mark."""
+    """Yield the lines between two messages: a reply that broke off after a compaction comes after its mark."""
     begun = {mark.part for mark in marks}
     yield from (line for part, line in broken if part not in begun)
     for mark in marks:
@@ -512,7 +511,7 @@ def _leads_through(connection: Connection, run: ShownRun, number: int, depth: in
 
 
 def _ambiguous_text(name: str, listed: Sequence[Conversation], count: int) -> str:
-    """Say which conversations have a name, one on a line."""
+    """Return an error text that lists the conversations of a name, one on a line."""
     lines = [f"several conversations are called {name!r}; name one by its id:"]
     for one in listed:
         where = ", ".join(text for text in (one.client or one.source, one.folder) if text)

@@ -50,7 +50,7 @@ class Backend(Protocol):
         ...
 
     def prepare(self, connection: Connection) -> None:
-        """Take the lock under which the schema is made or brought up to date."""
+        """Take the lock under which the schema is created or upgraded."""
         ...
 
     def keep_copy(self, engine: Engine, label: str) -> str | None:
@@ -169,7 +169,7 @@ class Database:
             yield connection
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """Run work in one transaction and commit it; run it again where the database asks for that.
+        """Run work in one transaction and commit it; run it again if the database asks for that.
 
         `TryAgain` passes through after the roll-back: the caller must read again before it repeats the work (`retry`).
         """
@@ -208,7 +208,7 @@ class Database:
 
     @contextmanager
     def batch(self, wait: float | None = None) -> Iterator[None]:
-        """Commit what this thread writes in the block together, at its end; also where the block ends in an error.
+        """Commit what this thread writes in the block together at its end, even if the block ends in an error.
 
         ``wait`` is how many seconds to wait for others who have locked a file; as long as everyone, if not given.
         """
@@ -249,7 +249,7 @@ class Batch:
         return None if self._transaction is None else self._transaction.connection
 
     def write(self, work: Callable[[Connection], T], attempts: int, pause: Callable[[int], None]) -> T:
-        """Run work behind a savepoint; run it again where the database asks for that."""
+        """Run work behind a savepoint; run it again if the database asks for that."""
         backend = self._database.backend
         attempt = 0
         while True:

@@ -1,10 +1,9 @@
-"""Forgetting: the words of a message go for good, the tree stays whole.
+"""Forgetting: the words of a message are deleted for good, the tree stays whole.
 
-The content becomes a tombstone wherever the same message was said, its blocks are remembered by hash so that they are
-not stored again, and every view that was made with it in sight becomes void along with its summaries. What a client had
-added to the message goes with it, and so do titles that were taken from it and the logs that repeat it. Node rows stay,
-with the ids by which clients find them, so the chain still verifies and conversations are still recognised. Nothing
-here can be undone.
+The content becomes a tombstone wherever the same message was said. Its blocks are remembered by hash, so that they are
+not stored again, and every view that was made with it in sight becomes void. Additions of the client, titles taken from
+it and logs that repeat it are cleared too. Node rows stay, so the chain still verifies and conversations are still
+recognised. Nothing here can be undone.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
 MOST_LOOKUPS = 200
-"""Texts that are looked up one by one; with more of them one pass over everything is quicker."""
+"""The most texts that are looked up one by one; for more, one pass over everything is quicker."""
 
 _MOST_WORDS = 4
 """The most words of a block that are looked up, the longest ones."""
@@ -66,10 +65,10 @@ class Forgotten(NamedTuple):
 
 
 def forget(core: StoreCore, nodes: Sequence[bytes], *, session: str | None = None) -> Forgotten:
-    """Forget messages by their ids, and the same words wherever else they stand; and what a model said of them.
+    """Forget messages by their ids, the same words wherever else they stand, and summaries made of them.
 
-    Where they are those of a session, messages that another conversation shows too (of a fork) stay, and words that
-    others use too (a bare "yes") stay with those.
+    With a ``session``, messages that another conversation shows too (of a fork) stay, and words that others use too
+    (a bare "yes") stay with those.
     """
 
     def work(connection: Connection) -> _Forgetting:
@@ -81,7 +80,7 @@ def forget(core: StoreCore, nodes: Sequence[bytes], *, session: str | None = Non
 
 
 def forget_conversation(core: StoreCore, ident: str) -> Forgotten:
-    """Forget all that was said in the conversation that a session is part of, as far as no other one shows it.
+    """Forget everything said in the conversation that a session is part of, unless another one shows it.
 
     That is what it shows, what was taken back, and replies that broke off. Words that others use too stay with those.
     """
@@ -323,7 +322,7 @@ class _Forgetting:
             yield from self.connection.execute(query).all()
 
     def _entomb(self, digests: Iterable[bytes], *, remember: bool) -> None:
-        """Take the words out of contents; where asked, remember their blocks so that they stay out."""
+        """Turn contents into tombstones; with ``remember`` their blocks are never stored again."""
         tenant, now = self.core.tenant, time.time()
         statement = "INSERT INTO tombstone (block, tenant, ts) VALUES (?,?,?) ON CONFLICT DO NOTHING"
         for row in self._live(digests):

@@ -1,4 +1,4 @@
-"""Taking over conversations from elsewhere: each is recorded and becomes a session, once, however often it comes.
+"""Imports of conversations: each is recorded and becomes a session, once, however often it is imported.
 
 A conversation is known again by the id that its file gives it, or by its first words, and by its place in the tree: one
 that has grown since extends its session, one that went another way becomes a conversation of its own. What was exported
@@ -188,7 +188,7 @@ def _key_of(row: Row[Any]) -> str | None:
 
 
 class _Broken(NamedTuple):
-    """A reply of an export that broke off: its place in the file, and after which of the whole messages it stands."""
+    """A reply of an export that broke off: its place in the file, and the whole message that it follows."""
 
     place: int
     after: int

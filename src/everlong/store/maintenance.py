@@ -1,7 +1,7 @@
-"""Keeping a store in order: branches that nobody needs, retention by age and size, backup, vacuum, figures.
+"""The maintenance of a store: garbage collection, retention by age and size, backup, vacuum, figures.
 
-Garbage is what no session leads to; nothing is removed that a session's branch still passes through, and nothing that
-is younger than a day unless told. Retention is off until it is asked for. This module never changes a message.
+Garbage is everything that no session leads to. Nothing is removed that a session's branch still passes through, or
+that is younger than a day, unless asked. Retention is off by default. This module never changes a message.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def retain(core: StoreCore, *, days: float | None = None, max_bytes: int | None 
     """Delete conversations that ended long ago, then the oldest ones until the store is small enough.
 
     Returns:
-        The ids of the sessions that went, which are the parts of those conversations.
+        The ids of the deleted sessions, which are the parts of those conversations.
     """
     gone: list[str] = []
     if days is not None:

@@ -84,7 +84,7 @@ class ShownPath:
     broken: tuple[BrokenReply, ...]
 
     def turn_of(self, number: int, depth: int) -> int | None:
-        """Return the turn of a node, by its own branch and its depth; None where the conversation does not show it."""
+        """Return the turn of a node, by its own branch and its depth; None if the conversation does not show it."""
         for run in self.runs:
             if run.holds(number, depth):
                 return run.before + depth - run.low
@@ -117,7 +117,7 @@ def parts_of(connection: Connection, tenant: str, conversations: Iterable[str]) 
 
 
 def shown_paths(connection: Connection, tenant: str, parts: dict[str, list[Row[Any]]]) -> dict[str, ShownPath]:
-    """Return what conversations show, of which the parts are given."""
+    """Return the shown paths of conversations, whose parts are given."""
     broken: dict[str, list[BrokenReply]] = {}
     conversation_of = {row.id: name for name, rows in parts.items() for row in rows}
     for one in _broken_in(connection, tenant, list(conversation_of)):
@@ -186,7 +186,7 @@ def _broken(connection: Connection, tenant: str, condition: Any) -> list[BrokenR
 
 
 class ShownPlace(NamedTuple):
-    """A node or a summary that was found somewhere: its own branch and depth, and its id where it is a message."""
+    """The place of a message or a summary: its own branch and depth, and the id if it is a message."""
 
     branch: int
     depth: int
@@ -194,7 +194,7 @@ class ShownPlace(NamedTuple):
 
 
 class Located(NamedTuple):
-    """The conversation that shows something, and at which turn; ``status`` is that of a reply that broke off."""
+    """The conversation and the turn that show something; ``status`` is that of a reply that broke off."""
 
     conversation: str
     title: str | None
@@ -203,7 +203,7 @@ class Located(NamedTuple):
 
 
 def locate(connection: Connection, tenant: str, places: Iterable[ShownPlace]) -> dict[ShownPlace, Located]:
-    """Return for places which conversation shows them, the oldest where several do; those that none shows are left out.
+    """Return the conversation that shows each place, the oldest if several do; places that none shows are left out.
 
     What was taken back is shown by none.
     """
@@ -227,7 +227,7 @@ def locate(connection: Connection, tenant: str, places: Iterable[ShownPlace]) ->
 
 
 def _beside(connection: Connection, tenant: str, places: Iterable[ShownPlace]) -> dict[ShownPlace, Located]:
-    """Return those places that are replies which broke off."""
+    """Return those places that are broken replies, with the conversations that show them."""
     by_node = {place.node: place for place in places if place.node is not None}
     found: dict[ShownPlace, Located] = {}
     for some in in_batches(sorted(by_node)):
@@ -271,7 +271,7 @@ SHORTEST = 8
 
 
 class FoundMessage(NamedTuple):
-    """A stored message: its id, who said it, when, in which conversation and at which turn of it."""
+    """A stored message: id, role, time, conversation and turn."""
 
     node: bytes
     role: str
@@ -300,7 +300,7 @@ def find_message(core: StoreCore, ident: str) -> FoundMessage:
 
 
 def _matching(connection: Connection, tenant: str, low: bytes, high: bytes) -> Sequence[Row[Any]]:
-    """Return the messages with an id between two; where there is none, those that are known by such a one as well."""
+    """Return the messages with an id between two; if there is none, those with such a mark or alias."""
     mine = select(node).where(node.c.tenant == tenant).order_by(node.c.seq)
     rows = connection.execute(mine.where(node.c.id.between(low, high)).limit(2)).all()
     if rows:

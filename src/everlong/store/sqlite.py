@@ -33,8 +33,8 @@ CHECKPOINT_PAGES = 1_000
 class WriteQueue:
     """The threads of this process that want to write to one file, in the order in which they came.
 
-    SQLite lets waiting writers look again and again, whoever comes by chance first; where many threads write, one of
-    them may find the file locked each time. Only other processes are left to that.
+    SQLite lets waiting writers poll for the lock, so with many threads one of them may find the file locked each time.
+    Only other processes have to wait that way.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class WriteQueue:
         return len(self._waiting)
 
     def enter(self, seconds: float) -> bool:
-        """Wait until it is this thread's turn to write; False where that takes longer."""
+        """Wait until it is this thread's turn to write; return False if that takes longer."""
         me = threading.get_ident()
         with self._lock:
             if not self._is_taken or self._writer == me:
@@ -210,7 +210,7 @@ class SQLite:
         return "" if loss is None else loss.describe(self.where, self.counter.path)
 
     def problems(self, connection: Connection) -> Iterator[str]:
-        """Yield what SQLite itself finds wrong with the file, and what was ever missing at its end."""
+        """Yield the problems that SQLite itself finds in the file, and everything ever found missing at its end."""
         for (said,) in _run(connection, "PRAGMA integrity_check(1000)"):
             if said != "ok":
                 yield from (f"SQLite's own check: {line}" for line in str(said).splitlines())

@@ -147,7 +147,7 @@ class Stateless:
         return known is not None and known.opened is not None
 
     def has_left(self, connection: Connection, ident: str, number: int) -> bool:
-        """Return whether a session has gone on on another branch than this one."""
+        """Return whether a session has moved to another branch."""
         found = connection.execute(select(session.c.branch).where(session.c.id == ident)).scalar()
         return found is not None and found != number
 
@@ -365,7 +365,7 @@ class Stateless:
         return self._session(connection, self._open(connection, at, asked.sender))
 
     def _go_on(self, connection: Connection, part: KnownSession, at: Branch, sender: Sender) -> str:
-        """Go on with a conversation at its end, in a new session where the last one has ended; return the session."""
+        """Go on with a conversation at its end, in a new session if the last one has ended; return the session."""
         ident = part.id
         columns = (session.c.id, session.c.branch, session.c.ended, session.c.to_depth)
         row = connection.execute(select(*columns).where(session.c.id == ident)).one()

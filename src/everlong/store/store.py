@@ -113,7 +113,7 @@ class Store(StoreCore):
         return self.recording.whole(checked_messages(messages), tools, times, tokens, ext_id, known, conversation)
 
     def batch(self) -> AbstractContextManager[None]:
-        """Make what this thread stores in a ``with`` block durable together at its end, rather than one by one.
+        """Commit what this thread stores in a ``with`` block together at its end, rather than one by one.
 
         For many small conversations, which would each wait for the disk. One that fails does not take the others with
         it; others who write wait for at most half a second. Nothing that takes long (a model's answer) belongs in it.
@@ -128,7 +128,7 @@ class Store(StoreCore):
         times: Sequence[float] | None = None,
         tokens: Sequence[int | None] | None = None,
     ) -> Branch:
-        """Store what follows a place in the tree; the same as recording the whole list, without reading it again."""
+        """Store messages after a place in the tree; the same as recording the whole list, without reading it again."""
         return self.recording.after(to, checked_messages(messages), times, tokens)
 
     def use_system(self, at: Branch, text: str) -> None:
@@ -237,12 +237,12 @@ class Store(StoreCore):
         return forget_prompts(self, words)
 
     def title_for(self, messages: Sequence[Message]) -> str | None:
-        """Return the title that the first messages of a conversation give it; None where its words are forgotten."""
+        """Return the title that the first messages of a conversation give it; None if its words are forgotten."""
         with self.database.read() as connection:
             return title_of_opening(connection, self.tenant, [self.cleaned(message) for message in messages])
 
     def forget_session(self, ident: str) -> Forgotten:
-        """Forget the conversation that a session is part of, except what others show; words that others use stay."""
+        """Forget the conversation that a session is part of, except what other conversations show or use."""
         return forget_conversation(self, ident)
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> Verified:

@@ -75,7 +75,7 @@ def forgotten_among(connection: Connection, tenant: str, blocks: Iterable[bytes]
 
 
 def title_of_opening(connection: Connection, tenant: str, messages: Sequence[Message]) -> str | None:
-    """Return the title that the first messages of a conversation give it; None where its words are forgotten."""
+    """Return the title that the first messages of a conversation give it; None if its words are forgotten."""
     for message in reversed(messages):
         if (title := title_from([message])) is not None:
             gone = forgotten_among(connection, tenant, HashChain(tenant).trace([message]).blocks)

@@ -1,8 +1,8 @@
 """The tree of messages: which messages of a list are known, and the transaction that adds the others.
 
-A list is matched by its hash chain to the deepest node that the store knows. What comes after is appended to that
-node's branch, or becomes a fork where the branch has gone on differently. The same list recorded again, from wherever,
-adds nothing. This module writes nodes, contents and branches; it knows no view beyond which one a fork inherits.
+A list is matched by its hash chain to the deepest node that the store knows. The rest is appended to that node's
+branch, or becomes a fork if the branch has gone on differently. Recording the same list again adds nothing. This module
+writes nodes, contents and branches; it knows no view beyond which one a fork inherits.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _VIEW = select(view.c.saw_depth, view.c.prev, view.c.state).where(view.c.id == b
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A place in the tree: a branch, and the node on it up to which a conversation goes."""
+    """A place in the tree: a branch, and the node on it at which a conversation ends."""
 
     id: int
     head: bytes
@@ -97,7 +97,7 @@ class NewMessage(NamedTuple):
     tokens: int | None
     ts: float
     mark: bytes | None = None
-    """The id by which stateless requests find it, where that is another one."""
+    """The id by which stateless requests find it, if that is another one."""
 
 
 class Aside(NamedTuple):
@@ -108,7 +108,7 @@ class Aside(NamedTuple):
     kind: str
     blob: Blob
     shown: bool = True
-    """False for what is kept beside the conversation and is no part of it."""
+    """False for a message beside the conversation, which is no part of it."""
 
 
 class Locked(NamedTuple):
@@ -136,17 +136,17 @@ class RecordRequest:
     clean: Callable[[Message], Message] = field(default=lambda message: message)
     """Returns a given message as it may be stored."""
     known: Trace | None = None
-    """The chain over the cleaned messages, where it is known already."""
+    """The chain over the cleaned messages, if it is known already."""
     root: bytes | None = None
-    """The node before the first message, where the conversation has one of its own."""
+    """The node before the first message, if the conversation has one of its own."""
     marks: Sequence[bytes] | None = None
-    """The ids after each block by which stateless requests find them, where those are others."""
+    """The ids after each block by which stateless requests find them, if those are others."""
     base: tuple[int, Match] | None = None
     """The number of first blocks that lead to a stored message, and that message, if they do so by other ids."""
     beside: Mapping[int, tuple[Message, ...]] = field(default_factory=dict)
     """The additions of the client to each message, by its number; kept, and not shown."""
     packed: Mapping[int, Blob] = field(default_factory=dict)
-    """Messages as they are stored, by the ids of their objects, as far as that was done ahead."""
+    """The messages that were compressed ahead, as they are stored, by the ids of their objects."""
     trace: Trace = field(init=False)
 
     def __post_init__(self) -> None:
@@ -158,7 +158,7 @@ class RecordRequest:
         return Branch(number, ids[-1] if ids else self.start.id, self.start.depth + len(ids))
 
     def rebased(self, count: int, at: Match) -> RecordRequest:
-        """Return the request as what goes on from a stored node, up to which its first blocks lead by other ids."""
+        """Return the request as the continuation of a stored node, to which its first blocks lead by other ids."""
         rest = self.chain.rechain(self.messages, self.trace, at.id) if not count else self._rechained(count, at.id)
         trace = Trace([*self.trace.ids[:count], *rest], self.trace.blocks, self.trace.ends)
         start = Node(self.start.id if count else at.id, at.depth - count)

@@ -57,16 +57,16 @@ class New(NamedTuple):
 
     messages: list[Message]
     trace: Trace | None = None
-    """The chain over the messages, where it is known."""
+    """The chain over the messages, if it is known."""
     mark: bytes | None = None
-    """The id by which stateless requests find the place that they follow, where that is another one."""
+    """The id by which stateless requests find the place that the messages follow, if that is another one."""
     beside: Mapping[int, tuple[Message, ...]] = {}
     """The additions of the client to each message, by its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request and what became of it; ``status`` is ``open`` until it is finished."""
+    """A stored turn: one request and its result; ``status`` is ``open`` until it is finished."""
 
     id: int
     session: str | None
@@ -74,7 +74,7 @@ class Turn:
     node: bytes
     depth: int
     view_id: int | None
-    """The view under which it was sent; None where everything was sent raw."""
+    """The view under which it was sent; None if everything was sent raw."""
     model: str | None
     began: float
     status: Literal["open", "done", "failed", "cancelled"] = "open"
@@ -156,9 +156,9 @@ class Turns:
     ) -> Turn:
         """Finish a turn: store its reply, usage and end, and add them to the totals of its session.
 
-        The reply is a message of the conversation from now on. A host that has put it there itself says under which id
-        (``echo_node``). Where another reply stands there already, the turn begins a conversation of its own. By one of
-        its ``names`` the turn is found later (`named`).
+        The reply becomes a message of the conversation. A host that has stored it there itself gives its id as
+        ``echo_node``. If another reply stands there already, the turn begins a conversation of its own. `named` finds
+        the turn by one of its ``names``.
 
         Finishing a turn again in the same way changes nothing and counts nothing twice; in another way is an error.
         """
@@ -220,14 +220,14 @@ class Turns:
         """Store messages at the end of a branch and the turn in which they were sent, in one step.
 
         Args:
-            at: where the conversation stood, or the message before the reply that it has got since.
-            new: what was said since.
-            past: the turn, which ends with them.
-            view: the view that the conversation is known under.
+            at: The last known place of the conversation, or the message before the reply that it has got since.
+            new: The messages since then.
+            past: The turn in which they were sent.
+            view: The view that the caller believes to be in force.
 
         Returns:
-            Where the request stands, and the number of the turn. None, and nothing stored, where the branch has gone
-            on differently or has another view: `Stateless.place` and `whole` find out what to do then.
+            The place of the request, and the number of the turn. None, with nothing stored, if the branch has gone on
+            differently or has another view: then `Stateless.place` and `whole` decide what to do.
         """
         core, now = self._core, time.time()
         reply = past.reply if past.status == "done" else None
@@ -308,7 +308,7 @@ class Turns:
     # -- inside a transaction ------------------------------------------------------------------------------------------
 
     def _request_after(self, at: Branch, new: New, reply: Message | None) -> tuple[RecordRequest, int]:
-        """Return what follows a place with the reply to it, and how many messages were said before the reply."""
+        """Return new messages and the reply to them as a request, and the number of messages before the reply."""
         core, now = self._core, time.time()
         said = checked_messages(new.messages)
         count = len(said)
@@ -342,7 +342,7 @@ class Turns:
         return self._insert_row(connection, self._add_reply(connection, at, past), past, view_id, preamble)
 
     def _add_reply(self, connection: Connection, at: Branch, past: Past) -> StoredReply:
-        """Put a reply into its conversation; beside it where it broke off."""
+        """Store a reply in its conversation; beside it if it broke off."""
         replies = self._replies
         if past.reply is None:
             return StoredReply(at, None, past.session)
@@ -404,7 +404,7 @@ class Turns:
 
 
 class _Row(NamedTuple):
-    """A turn's row, as it is needed here."""
+    """The columns of a turn that are read."""
 
     id: int
     session: str | None
@@ -424,7 +424,7 @@ class _Row(NamedTuple):
 
 
 def _end_in(request: RecordRequest, count: int, head: bytes, match: Match) -> Match | None:
-    """Return where a branch ends in a request's own messages; None where it has gone on differently."""
+    """Return where a branch ends in a request's own messages; None if it has gone on differently."""
     if head == match.id:
         return match
     last = request.trace.ends[count - 1] if count else 0
@@ -466,14 +466,14 @@ def _turn(row: _Row | Row[Any]) -> Turn:
 
 
 _MOST_LINKED = 8
-"""The newest turns whose reply never came back that are compared with each request."""
+"""The number of newest turns whose reply never came back that are compared with each request."""
 
 _NEWEST_OF_BRANCH = 64
-"""The newest turns of a branch among which those are searched."""
+"""The number of a branch's newest turns that are searched for them."""
 
 
 class _Waiting(NamedTuple):
-    """A turn whose reply has not come back yet."""
+    """A turn whose reply its client has not sent back yet."""
 
     id: int
     node: bytes
@@ -514,9 +514,9 @@ class Linker:
         return count
 
     def link_next(self, connection: Connection, at: Branch, ident: bytes, digest: bytes | None = None) -> None:
-        """Link the replies to requests that end at a place with a message that follows it, where it repeats them.
+        """Link replies to requests that end at a place with the message after it, if that repeats them.
 
-        The same as `link`, without a look at what came before the place. The digest is looked up if it is not given.
+        The same as `link` for one place. The digest is read if it is not given.
         """
         waiting = self._run(connection, self._here, (at.id, at.depth, at.head)).fetchall()
         if not waiting:
@@ -568,7 +568,7 @@ class StoredReply(NamedTuple):
     at: Branch
     """The last message of the request."""
     node: bytes | None
-    """The reply as a message; None where it says nothing."""
+    """The reply as a message; None if it says nothing."""
     session: str | None
 
 
@@ -585,7 +585,7 @@ class Replies:
         self._parent = sql("SELECT p.id, p.branch, p.depth FROM node n JOIN node p ON p.id = n.parent WHERE n.id = ?")
 
     def content(self, reply: Message | None) -> list[tuple[Blob, list[bytes]]]:
-        """Return a reply as it is stored, with the hashes of its blocks; nothing where there is none."""
+        """Return a reply as it is stored, with the hashes of its blocks; empty if there is none."""
         if reply is None:
             return []
         said = self._core.cleaned(reply)
@@ -639,7 +639,7 @@ class Replies:
         return self._core.recorder.add_at(apart, request, match, additions, time.time(), connection).head
 
     def _resolve(self, connection: Connection, at: Branch) -> tuple[Branch, bytes]:
-        """Return a place by the branch that its node is on, and the id by which stateless requests find it."""
+        """Return a place on the branch that holds its node, and the id by which stateless requests find it."""
         row = self._run(connection, self._place, (at.head,)).fetchone() if at.depth else None
         if row is None:
             return at, at.head
@@ -653,7 +653,7 @@ class Replies:
         return RecordRequest(core.chain, at.node, [said], [now], [None], at.id, known=Trace(*trace), marks=marks)
 
     def _find_known(self, connection: Connection, request: RecordRequest, session: str | None) -> StoredReply | None:
-        """Return where the same reply stands already, after the same words of the same client."""
+        """Return the place of the same reply after the same words of the same client, if it is stored."""
         ids = {request.trace.ids[-1]} | ({request.marks[-1]} if request.marks is not None else set())
         found = self._recognizer.known(connection, sorted(ids))
         own = next((one for one in found if one.id == request.trace.ids[-1]), None)

@@ -1,8 +1,7 @@
 """The check of a store: every hash is derived again, every reference followed, each problem told in a sentence.
 
-The database's own check comes first, and so does whether the end of the file is still there.
-
-Reads only. Works through the tables in order of their keys, so that it takes little memory however large the store is.
+The database's own check comes first, with the check for a lost end of the file. Reads only, and goes through the tables
+in the order of their keys, so it takes little memory however large the store is.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Verified(NamedTuple):
 
 
 def verify(core: StoreCore, progress: Callable[[int, int], None] | None = None) -> Verified:
-    """Check all that a tenant has; ``progress`` is told how many messages of how many are done."""
+    """Check everything of a tenant; ``progress`` is called with the number of messages done and of all."""
     problems: list[str] = []
     remarks: list[str] = []
 

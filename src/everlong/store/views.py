@@ -1,9 +1,9 @@
 """Views: how an engine's output becomes items, how items become messages again, and how they are stored.
 
-What an engine is given is a list of *pieces*: raw messages, and literals of the view that is in force already. Each
-carries a tag. What comes back tagged and equal is kept, tagged and changed is an edit, untagged is new; where an engine
-drops tags, equal messages are recognised. Items partition the depths up to the cover, and what follows the cover is
-raw, so that assembling gives exactly the engine's output.
+An engine gets a list of *pieces*: raw messages, and literals of the view already in force. Each carries a tag. A
+message that comes back tagged and equal is kept, tagged and changed is an edit, untagged is new; if an engine drops
+tags, equal messages are recognised. Items partition the depths up to the cover, and what follows the cover is raw, so
+that assembling gives exactly the engine's output.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Kind = Literal["keep", "edit", "new"]
 
 
 class ViewPiece(NamedTuple):
-    """One message of the context, and the stretch of depths that it stands for; silent where there is no message."""
+    """One message of the context, or None for a silent gap, and the stretch of depths that it stands for."""
 
     kind: Kind
     from_depth: int

@@ -1,8 +1,8 @@
 """The write counter: how much was ever written to a store's file, kept beside it so that a lost end is noticed.
 
-What SQLite has committed lies in its write-ahead log until a later moment. Where that file is deleted, or its copy is
-left behind, the database is whole and older than it was, and nothing in it says so. The numbers here only grow. They
-are written after each commit without waiting for the disk, so they never say more than was committed.
+Commits of SQLite stay in its write-ahead log for a while. If that file is deleted or not copied along, the database is
+intact but older than it was, and nothing in it says so. The numbers here only grow. They are written after each commit
+without waiting for the disk, so they never exceed what was committed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Loss:
     at: float
     """The time at which it was noticed, in seconds since 1970."""
     messages: int
-    """Messages that are missing."""
+    """The number of missing messages."""
     turns: int
 
     def describe(self, where: str, path: Path) -> str:
@@ -81,7 +81,7 @@ class WriteCounter:
         return Counts(0, 0)
 
     def losses(self) -> list[Loss]:
-        """Return what was noticed to be missing, oldest first."""
+        """Return the losses that were noticed, oldest first."""
         found: list[Loss] = []
         with suppress(OSError):
             for line in self.path.read_bytes().splitlines()[1:]:
@@ -90,7 +90,7 @@ class WriteCounter:
         return found
 
     def check(self, before: Counts, found: Counts) -> Loss | None:
-        """Compare what had been read with what a store holds; note and return what is missing, once."""
+        """Compare what was noted with what a store holds; note and return a loss, once."""
         missing = Counts(max(0, before.messages - found.messages), max(0, before.turns - found.turns))
         if not any(missing):
             return None

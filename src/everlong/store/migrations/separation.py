@@ -166,7 +166,7 @@ class FormerReplies:
     # -- first requests ------------------------------------------------------------------------------------------------
 
     def _first_answers(self) -> dict[int, BranchPlace]:
-        """Return for each branch where a model speaks first on the way to its end."""
+        """Return for each branch the place where a model speaks first on the way to its end."""
         own = (
             select(node.c.branch, func.min(node.c.depth).label("depth"))
             .where(node.c.tenant == self.core.tenant, node.c.role == "assistant")
@@ -220,7 +220,7 @@ class FormerReplies:
             self._move(one, ident)
 
     def _beginnings(self) -> Iterator[tuple[BranchPlace, str]]:
-        """Yield for each gateway's conversation where a model speaks first, and its first session."""
+        """Yield for each gateway's conversation the place where a model speaks first, and its first session."""
         for row in self.sessions.values():
             answer = self.answers.get(row.branch)
             if answer is not None and row.platform == PLATFORM and row.parent is None and not row.from_depth:
@@ -242,7 +242,7 @@ class FormerReplies:
     # -- replies that nobody sent back ---------------------------------------------------------------------------------
 
     def _add(self, one: KnownTurn, told: _FormerReply | None) -> None:
-        """Make a message of a reply: where the conversation ends with its request, else on a fork."""
+        """Make a message of a reply: behind its request if the conversation ends there, else on a fork."""
         if one.session is None and not self._is_first(one):
             return  # of a session that was deleted
         if one.reply is None or told is None or told.message is None or not told.blocks:
@@ -322,7 +322,7 @@ def _first_of(held: _FormerReply | None) -> bytes | None:
 
 
 def _free_id(connection: Connection, when: float) -> str:
-    """Return an id of a session that began at a moment, which no session has."""
+    """Return a free id for a session that began at a moment."""
     while True:
         ident = new_session_id(when)
         if connection.execute(select(session.c.id).where(session.c.id == ident)).first() is None:
@@ -539,7 +539,7 @@ class _Conversations:
             self.claims.add(self.tree.place(one.branch, one.to_depth), conversation)
 
     def _end_of(self, conversation: str, parts: Sequence[_FormerSession]) -> tuple[_FormerSession, BranchPlace] | None:
-        """Return the last part of a conversation and where it ends, by its own turns; None where that is open."""
+        """Return the last part of a conversation and the place where it ends by its own turns; None if that is open."""
         parents = {one.parent for one in parts}
         open_ends = [one for one in parts if one.id not in parents and one.branch in self.tree.branches]
         if not open_ends or open_ends[-1].to_depth == 0:
@@ -590,7 +590,7 @@ class _Conversations:
                     self._branch_off(last, end, shown, prompts)
 
     def _branch_off(self, last: _FormerSession, end: BranchPlace, shown: int | None, prompts: _Prompts) -> None:
-        """Put the end of a conversation on a branch of its own, to which nothing was said yet."""
+        """Put the end of a conversation on a branch of its own, which has no messages yet."""
         there = self.tree.branches[end.branch]
         head = self.connection.execute(
             select(node.c.id).where(node.c.branch == end.branch, node.c.depth == end.depth)
@@ -623,7 +623,7 @@ class _Conversations:
             self.connection.execute(update(branch).where(branch.c.id == number).values(values))
 
     def _owners_of_views(self) -> dict[int, str]:
-        """Return which conversation each view was made in."""
+        """Return the conversation in which each view was made."""
         made = select(compaction.c.view_id, compaction.c.session).where(
             compaction.c.tenant == self.core.tenant,
             compaction.c.view_id.is_not(None),

@@ -1,4 +1,4 @@
-"""Reading what the index points at: messages and summaries by their number, and their neighbours.
+"""The corpus of the search: messages and summaries by their number, and their neighbours.
 
 Knows the store's tables and no search. A document's number is a node's ``seq``, or minus the ``seq`` of a view's item.
 """
@@ -32,7 +32,7 @@ _MAX_DEPTH = 40
 
 
 def searchable_text(message: Message) -> str:
-    """All that can be found of a message, in its order; a participant's name stands before, as in a transcript."""
+    """Return the searchable text of a message, in its order, after the participant's name, as in a transcript."""
     content = message.get("content")
     name = message.get("name")
     if isinstance(content, str) and not name and "tool_calls" not in message:
@@ -107,14 +107,14 @@ def tools_of(message: Message) -> list[str]:
 
 
 def answered_calls(message: Message) -> list[str]:
-    """Ids of the calls that a message answers."""
+    """Return the ids of the calls that a message answers."""
     ids = [message.get("tool_call_id")] if message.get("role") == "tool" else []
     ids += [part.get("tool_use_id") for part in parts_of(message) if part.get("type") == "tool_result"]
     return [ident for ident in ids if isinstance(ident, str)]
 
 
 def called_tools(message: Message) -> dict[str, str]:
-    """Ids of the calls that a message makes, each with the tool's name."""
+    """Return the ids of the calls that a message makes, each with the tool's name."""
     named = {call.id: call.name for call in calls_of(message)}
     for part in parts_of(message):
         if part.get("type") == "tool_use":
@@ -150,12 +150,12 @@ class Loaded:
 
     @cached_property
     def text(self) -> str:
-        """All that can be found of it."""
+        """The searchable text."""
         return searchable_text(self.message)
 
     @cached_property
     def own_text(self) -> str:
-        """The text without what a client wrapped around a person's words: what it is ranked by and shown with."""
+        """The text without what a client wrapped around a person's words: it is ranked and shown by this."""
         return own_text(self.message)
 
     @cached_property
@@ -176,7 +176,7 @@ class Corpus:
         self._sql = database.sql
 
     def load(self, connection: Connection, seqs: Iterable[int], tenant: str | None = None) -> dict[int, Loaded]:
-        """Documents by number, without those that are gone, forgotten, damaged or another tenant's."""
+        """Return documents by number, without those that are gone, forgotten, damaged or another tenant's."""
         found: dict[int, Loaded] = {}
         for chunk in _chunks(seqs):
             messages = [seq for seq in chunk if seq > 0]
@@ -220,7 +220,7 @@ class Corpus:
         return found
 
     def pending_numbers(self, connection: Connection, limit: int) -> list[int]:
-        """Documents that are not indexed yet, oldest first."""
+        """Return the numbers of documents that are not indexed yet, oldest first."""
         sql = self._sql("SELECT seq FROM pending ORDER BY abs(seq), seq LIMIT ?")
         return [row[0] for row in connection.exec_driver_sql(sql, (limit,))]
 
@@ -229,7 +229,7 @@ class Corpus:
         return connection.exec_driver_sql("SELECT 1 FROM pending LIMIT 1").first() is not None
 
     def pending(self, connection: Connection, scope: SearchScope) -> Iterator[Loaded]:
-        """Return the documents of a scope that are not indexed yet."""
+        """Yield the documents of a scope that are not indexed yet."""
         if scope.has_messages:
             where, values = scope_of_messages(scope)
             rows = "pending q JOIN node n ON n.seq = q.seq"

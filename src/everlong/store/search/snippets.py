@@ -1,4 +1,4 @@
-"""A few words around a match, cut at word boundaries, with the matches marked.
+"""Snippets: a few words around a match, cut at word boundaries, with the matches marked.
 
 Made for the hits that are shown and no others. Works on the text as it was written; matches are found in its folded
 form and traced back.
@@ -19,7 +19,7 @@ from everlong.store.search.query import Query, normal, read_query, widened
 from everlong.store.search.text import DENSE, folded, terms_of, terms_of_word
 
 ROUND = 160
-"""Characters that a snippet is about as long as."""
+"""The approximate number of characters of a snippet."""
 
 _WORD = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
 _DENSE_RUN = re.compile(f"[{DENSE}]+")
@@ -97,7 +97,7 @@ def _dense_spans(word: re.Match[str], query: Query, weights: dict[str, float]) -
 
 
 def _places(plain: str, origin: Sequence[int], needle: str) -> list[tuple[int, int]]:
-    """Yield where a folded needle stands in a text, with any white space for its spaces and any form of characters."""
+    """Return where a folded needle stands in a text, with any white space for its spaces and any form of characters."""
     pattern = re.compile(r"\s+".join(re.escape(piece) for piece in needle.split(" ")))
     found = []
     for match, _ in zip(pattern.finditer(plain), range(_MATCHES), strict=False):
@@ -172,7 +172,7 @@ def _word_edge(text: str, at: int, step: int, most: int = 24) -> int:
 
 
 PIECE = 400
-"""Lines of more characters are taken in pieces of about this many."""
+"""The characters above which a line is taken in pieces of about this size."""
 
 _PASSAGES_SCANNED = 400_000
 _LITERAL_WEIGHT = 3.0

@@ -49,12 +49,12 @@ def moment(seconds: float) -> str:
 
 
 def name_of(one: Conversation | Session) -> str:
-    """Return the title of a conversation or of a part, or its id where it has none."""
+    """Return the title of a conversation or of a part, or its id if it has none."""
     return one_line(one.title or "") or one.id
 
 
 def facts_of(one: Conversation | Session) -> Iterator[tuple[str, str]]:
-    """Yield what is known about a conversation or a part, as names and values; what is not known is left out."""
+    """Yield the known facts about a conversation or a part, as names and values."""
     yield "session", one.id
     yield "source", one_line(one.source)
     for name, value in (("client", one.client), ("folder", one.folder), ("model", one.model), ("user", one.user)):
@@ -123,7 +123,7 @@ _NO_TOOLS: Mapping[str, str] = {}
 
 
 class TranscriptPiece(NamedTuple):
-    """One thing that a message says; ``label`` is a tool's name or what kind of thing it is."""
+    """One piece of a message; ``label`` is a tool's name or the kind of the piece."""
 
     kind: Kind
     label: str

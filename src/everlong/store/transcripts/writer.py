@@ -1,8 +1,7 @@
 """The export of conversations, message by message, so that a long one takes no more memory than a short one.
 
-JSONL has an object for each conversation: its facts, its messages as they came, when each was said, and where it was
-compacted; `everlong sessions import` reads it back. `everlong.store.session_log` makes the JSON log. A part alone, a
-session, is written in the same way.
+JSONL has an object for each conversation: its facts, its messages as they came, their times, and its compactions;
+`everlong sessions import` reads it back. A part alone, a session, is written in the same way.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ Format: TypeAlias = Literal["jsonl", "json", "markdown", "html"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 KIND = "everlong-conversation/1"
-"""Marks an object as a conversation that was exported."""
+"""The kind of an object that is an exported conversation."""
 
 PART_KIND = "everlong-session/1"
-"""Marks an object as a part of a conversation, a session, that was exported."""
+"""The kind of an object that is an exported session, a part of a conversation."""
 
 STATUS = "_status"
 """The key of an exported message for the end of a reply that broke off."""
@@ -98,7 +97,7 @@ def _write_each(write: Callable[[str], Any], texts: Iterator[str]) -> None:
 
 
 def conversation_log(store: Store, found: Conversation) -> dict[str, Any]:
-    """Return what the log of a whole conversation says."""
+    """Return the log of a whole conversation."""
     lines = [line for line in store.conversations.entries(found.id) if isinstance(line, ConversationLine)]
     return {
         "session_id": found.id,
@@ -110,7 +109,7 @@ def conversation_log(store: Store, found: Conversation) -> dict[str, Any]:
 
 
 def lines_of(store: Store, one: Conversation | Session) -> Iterator[ConversationLine | CompactionMark]:
-    """Yield what a conversation, or a part of one, says; of a part, turns count from its own beginning."""
+    """Yield the lines of a conversation, or of a part, whose turns count from its own beginning."""
     if isinstance(one, Conversation):
         yield from store.conversations.entries(one.id)
         return
