@@ -19,7 +19,16 @@ from everlong.store.content import encoded
 from everlong.store.paths import Segment, branches_of_tree, segments_to
 from everlong.store.schema import branch, view
 from everlong.store.tree import Branch, Match, RecordRequest
-from everlong.store.views import Derived, Item, NewView, System, items_of, problems_of, put_in_force, write_view
+from everlong.store.views import (
+    DerivedView,
+    NewView,
+    SystemMessages,
+    ViewItem,
+    items_of,
+    problems_of,
+    put_in_force,
+    write_view,
+)
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -118,15 +127,15 @@ def _is_left_of(sent: ToldBlock, stored: ToldBlock) -> bool:
     return is_result and bool(sent.call) and sent.call == stored.call and sent.size < stored.size
 
 
-def shift_items(items: Sequence[Item], shift: Shift) -> list[Item]:
+def shift_items(items: Sequence[ViewItem], shift: Shift) -> list[ViewItem]:
     """Return the items of a view over the old conversation as items over the new one."""
-    moved: list[Item] = []
+    moved: list[ViewItem] = []
     for item in items:
         low, high = shift(item.from_depth), shift(item.to_depth)
         is_empty = low == high
         if is_empty and (item.kind != "new" or item.message is None):
             continue  # what it kept or edited was removed
-        moved.append(Item(item.kind, low, high, item.message))
+        moved.append(ViewItem(item.kind, low, high, item.message))
     return moved
 
 
@@ -219,5 +228,5 @@ def _shift_view(
     replaced = None
     if row.preamble is not None:
         replaced = core.reader.values(connection, [bytes(row.preamble)])[bytes(row.preamble)]["system"]
-    system = System([], row.system_suffix, replaced)
-    return NewView(Derived(items, cover), system, saw, row.profile, row.tokens, row.state, origin=row.id)
+    system = SystemMessages([], row.system_suffix, replaced)
+    return NewView(DerivedView(items, cover), system, saw, row.profile, row.tokens, row.state, origin=row.id)

@@ -30,7 +30,7 @@ from everlong.store.tree import Branch, inherited_view
 from everlong.store.views import (
     TAG,
     NewView,
-    System,
+    SystemMessages,
     ViewPiece,
     derive,
     pieces_of,
@@ -117,7 +117,7 @@ class Seen(NamedTuple):
     """A branch as it was at one moment: its pieces, its system messages, and the epoch to compare with."""
 
     pieces: list[ViewPiece]
-    system: System
+    system: SystemMessages
     view_id: int | None
     epoch: int
     messages: list[Message]
@@ -285,7 +285,7 @@ def undo(core: StoreCore, at: Branch) -> bool:
     return core.database.write(work)
 
 
-def _tagged_system(system: System) -> list[Message]:
+def _tagged_system(system: SystemMessages) -> list[Message]:
     return [{**message, TAG: f"system{place}"} for place, message in enumerate(system.messages())]
 
 

@@ -462,12 +462,12 @@ def rows_to_compare(core: StoreCore, connection: Connection, messages: Sequence[
 
 def _containing(core: StoreCore, connection: Connection, needles: tuple[str, ...]) -> Iterator[int]:
     """Yield the numbers of the messages that may contain all of some texts."""
-    from everlong.store.search.index import SearchScope, Wanted  # noqa: PLC0415 - as above
+    from everlong.store.search.index import RequiredContents, SearchScope  # noqa: PLC0415 - as above
 
     index, scope = index_for(core.database), SearchScope(core.tenant, is_messages_only=True)
     after = None
     while True:
-        places = index.containing(connection, Wanted(needles), scope, after, VALUES_AT_ONCE, by_time=False)
+        places = index.containing(connection, RequiredContents(needles), scope, after, VALUES_AT_ONCE, by_time=False)
         yield from (place.seq for place in places)
         if len(places) < VALUES_AT_ONCE:
             return

@@ -50,7 +50,7 @@ _LOCAL = "local"
 """The tenant of conversations without a gateway key."""
 
 
-class Collected(NamedTuple):
+class CollectedGarbage(NamedTuple):
     """The number of branches, messages and contents that a collection removed."""
 
     branches: int
@@ -66,10 +66,10 @@ def tenants(database: Database) -> list[str]:
     return [_LOCAL, *sorted(found - {_LOCAL})]
 
 
-def collect_garbage(core: StoreCore, min_age: float = DAY) -> Collected:
+def collect_garbage(core: StoreCore, min_age: float = DAY) -> CollectedGarbage:
     """Remove branches, or the ends of branches, that no session leads to and that were begun long enough ago."""
 
-    def work(connection: Connection) -> Collected:
+    def work(connection: Connection) -> CollectedGarbage:
         now = time.time()
         needed = _needed_depths(core, connection, now - min_age)
         branches = messages = 0
@@ -86,7 +86,7 @@ def collect_garbage(core: StoreCore, min_age: float = DAY) -> Collected:
             _clean_up_after_cuts(core, connection)
         contents = _delete_unused_contents(core, connection)
         leases.sweep(connection, now - DAY)
-        return Collected(branches, messages, contents)
+        return CollectedGarbage(branches, messages, contents)
 
     return core.database.write(work)
 
@@ -276,7 +276,7 @@ def _delete_conversation(core: StoreCore, parts: list[Session]) -> list[str]:
     return [one.id for one in parts]
 
 
-def vacuum(core: StoreCore, min_age: float = DAY) -> Collected:
+def vacuum(core: StoreCore, min_age: float = DAY) -> CollectedGarbage:
     """Remove garbage and give the room back to the disk."""
     collected = collect_garbage(core, min_age)
     with core.database.translating(), core.database.engine.connect() as connection:

@@ -35,13 +35,13 @@ _MOST_MESSAGES = 32
 _FEWEST = 8
 """The fewest characters of a start or end that is taken off: shorter ones are too ordinary."""
 
-Where = Literal["start", "end", "block", "message"]
+AdditionPlace = Literal["start", "end", "block", "message"]
 
 
 class Addition(NamedTuple):
     """A text at the start or end of a message, a block or a whole message that a client adds and takes off later."""
 
-    where: Where
+    where: AdditionPlace
     text: str | None
     """The text of a start or an end; blocks and messages are known by their digest."""
     digest: bytes
@@ -171,10 +171,10 @@ def _digest(chain: HashChain, where: str, text: str) -> bytes:
     return chain.step(where.encode(), "u", text.encode("utf-8", "surrogatepass"))
 
 
-class Known:
+class KnownAdditions:
     """The additions that a tenant's clients make often enough to be taken off."""
 
-    def __init__(self, chain: HashChain, rows: Sequence[tuple[Where, str | None, bytes]]) -> None:
+    def __init__(self, chain: HashChain, rows: Sequence[tuple[AdditionPlace, str | None, bytes]]) -> None:
         self._chain = chain
         texts = [(where, text) for where, text, _ in rows if text is not None and len(text.strip()) >= _FEWEST]
         self._starts = sorted((text for where, text in texts if where == "start"), key=len, reverse=True)
@@ -243,13 +243,13 @@ class Additions:
             values = [(self._chain.tenant, one.digest, one.where, one.text, 1, now) for one in rows.values()]
             self._run(connection, self._learn, sorted(values, key=lambda row: row[1]))
 
-    def known(self, connection: Connection) -> Known:
+    def known(self, connection: Connection) -> KnownAdditions:
         """Return the additions that came and went often enough."""
         query = select(addition.c.place, addition.c.text, addition.c.digest).where(
             addition.c.tenant == self._chain.tenant, addition.c.times >= TIMES_UNTIL_KNOWN
         )
         rows = connection.execute(query.order_by(addition.c.ts.desc()).limit(_MOST_ADDITIONS)).all()
-        return Known(self._chain, [(row.place, row.text, bytes(row.digest)) for row in rows])
+        return KnownAdditions(self._chain, [(row.place, row.text, bytes(row.digest)) for row in rows])
 
 
 FEWEST_COMMON = 16

@@ -172,7 +172,7 @@ _MOST_NAMED = 5
 """The most conversations of one name that an error lists."""
 
 
-class About(TypedDict, total=False):
+class SessionFacts(TypedDict, total=False):
     """The facts about a new session that a caller may give."""
 
     ident: str | None
@@ -216,7 +216,7 @@ class Sessions:
 
     # -- beginning and ending ------------------------------------------------------------------------------------------
 
-    def start(self, at: Branch | None = None, **about: Unpack[About]) -> Session:
+    def start(self, at: Branch | None = None, **about: Unpack[SessionFacts]) -> Session:
         """Begin a session at a place in the tree, or before the first message; its source follows from the platform.
 
         What may be said about it: ``ident`` (one of `new_session_id`, where it was chosen before), ``title``,
@@ -226,7 +226,7 @@ class Sessions:
         """
         return self.get(self.started(at, **about))
 
-    def started(self, at: Branch | None = None, **about: Unpack[About]) -> str:
+    def started(self, at: Branch | None = None, **about: Unpack[SessionFacts]) -> str:
         """Begin a session as `start` does; return its id, without reading it back."""
         began = about.get("started", time.time())
         origin = about.get("origin")

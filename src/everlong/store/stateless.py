@@ -23,7 +23,7 @@ from everlong.store.content import Blob, blob, encoded_in_steps, is_large
 from everlong.store.continuation import LONG_STEM, Continuation, ContinuationFinder, KnownSession
 from everlong.store.database import TryAgain
 from everlong.store.paths import Segment, segments_to
-from everlong.store.recognition import Additions, Known, KnownMessage, Recognizer
+from everlong.store.recognition import Additions, KnownAdditions, KnownMessage, Recognizer
 from everlong.store.schema import branch, content, node, session, turn
 from everlong.store.sessions import TOTALS, Sessions, usage_totals
 from everlong.store.tombstones import title_of_opening
@@ -32,7 +32,7 @@ from everlong.store.tree import Branch, Match, RecordRequest
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
-__all__ = ["LONG_STEM", "Placed", "Sender", "Stateless", "StatelessRequest"]
+__all__ = ["LONG_STEM", "Placed", "Sender", "StatelessRequest", "StatelessRequests"]
 
 _CLEARED = "cleared"
 """The end reason of a session whose client goes on without old tool results."""
@@ -89,7 +89,7 @@ class Placed(NamedTuple):
     """The depth of the first request of the conversation."""
 
 
-class Stateless:
+class StatelessRequests:
     """The stateless requests of one tenant."""
 
     def __init__(self, core: StoreCore, sessions: Sessions, recognizer: Recognizer, additions: Additions) -> None:
@@ -99,7 +99,7 @@ class Stateless:
         self._additions = additions
         self._finder = ContinuationFinder(core, recognizer)
         self._run = core.database.backend.run
-        self.known_additions = Known(core.chain, [])
+        self.known_additions = KnownAdditions(core.chain, [])
         """The additions that clients are known to make to their newest message, as of the last request."""
         sql = core.database.sql
         self._named = sql(

@@ -36,13 +36,13 @@ from everlong.store.recognition import Additions, Recognizer
 from everlong.store.recording import Recording
 from everlong.store.schema import branch as branches, content as contents, node as nodes, pin as pins
 from everlong.store.sessions import Sessions
-from everlong.store.stateless import Stateless
+from everlong.store.stateless import StatelessRequests
 from everlong.store.tombstones import title_of_opening
 from everlong.store.tree import Branch
 from everlong.store.turns import Replies, Turns
 from everlong.store.upgrade import open_database
 from everlong.store.verify import Verified, verify
-from everlong.store.views import Item, items_of, pinned_in
+from everlong.store.views import ViewItem, items_of, pinned_in
 
 if TYPE_CHECKING:
     from everlong.store.search import Page, Searcher
@@ -60,7 +60,7 @@ class Store(StoreCore):
         self.recording = Recording(self, self.recognizer)
         self.sessions = Sessions(self)
         self.conversations = Conversations(self, self.sessions)
-        self.stateless = Stateless(self, self.sessions, self.recognizer, self.additions)
+        self.stateless = StatelessRequests(self, self.sessions, self.recognizer, self.additions)
         self.replies = Replies(self, self.stateless, self.recognizer)
         self.turns = Turns(self, self.replies, self.stateless)
         self.receipts = Receipts(self)
@@ -159,7 +159,7 @@ class Store(StoreCore):
         """Have an engine compact a branch and put the result in force; ``options`` go to it if it takes them."""
         return compact(self, at, engine, occasion, **options)
 
-    def view_items(self, at: Branch) -> tuple[list[Item], int]:
+    def view_items(self, at: Branch) -> tuple[list[ViewItem], int]:
         """Return the items of the view in force at a place, and the depth that it covers; none and 0 without a view."""
         with self.database.read() as connection:
             view_id = connection.execute(select(branches.c.view_id).where(branches.c.id == at.id)).scalar()

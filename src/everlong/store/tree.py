@@ -111,7 +111,7 @@ class Aside(NamedTuple):
     """False for a message beside the conversation, which is no part of it."""
 
 
-class Locked(NamedTuple):
+class LockedBranch(NamedTuple):
     """A branch that nobody else can change before the transaction ends."""
 
     head: bytes
@@ -301,7 +301,7 @@ class Recorder:
 
     def add_at(
         self,
-        at: Locked | None,
+        at: LockedBranch | None,
         request: RecordRequest,
         match: Match,
         additions: Sequence[tuple[NewMessage, list[Aside]]],
@@ -354,7 +354,7 @@ class Recorder:
         self._run(connection, self._pending, (number, match.depth, last.depth))
         return Branch(number, last.id, last.depth)
 
-    def lock(self, connection: Connection, match: Match) -> Locked | None:
+    def lock(self, connection: Connection, match: Match) -> LockedBranch | None:
         """Lock the branch of a match until the transaction ends; return None before the first message."""
         if match.branch is None:
             return None
@@ -363,9 +363,11 @@ class Recorder:
             raise TryAgain(f"branch {match.branch} was removed at the same moment")
         head, view_id, preamble, fork_depth, root = row
         known = None if preamble is None else bytes(preamble)
-        return Locked(bytes(head), view_id, known, fork_depth, None if root is None else bytes(root))
+        return LockedBranch(bytes(head), view_id, known, fork_depth, None if root is None else bytes(root))
 
-    def _fork(self, connection: Connection, request: RecordRequest, match: Match, at: Locked | None, now: float) -> int:
+    def _fork(
+        self, connection: Connection, request: RecordRequest, match: Match, at: LockedBranch | None, now: float
+    ) -> int:
         shown, preamble = (None, None) if at is None else (at.view_id, at.preamble)
         parent = match.branch
         if parent is not None and match.depth:  # a place may be named by any branch that leads through it

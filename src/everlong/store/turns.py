@@ -24,7 +24,7 @@ from everlong.store.paths import UPWARDS, Segment, segments_of, segments_to
 from everlong.store.recognition import Recognizer, is_echo
 from everlong.store.schema import turn
 from everlong.store.sessions import TOTALS, usage_totals
-from everlong.store.stateless import Stateless
+from everlong.store.stateless import StatelessRequests
 from everlong.store.tree import Branch, Match, RecordRequest
 
 if TYPE_CHECKING:
@@ -90,14 +90,14 @@ class Turn:
 class Turns:
     """The turns of one tenant."""
 
-    def __init__(self, core: StoreCore, replies: Replies, stateless: Stateless) -> None:
+    def __init__(self, core: StoreCore, replies: Replies, stateless: StatelessRequests) -> None:
         self._core = core
         self._replies = replies
         self._stateless = stateless
         self._database = core.database
         self._run = core.database.backend.run
-        self._linker = Linker(core)
-        self._names = Names(core.database)
+        self._linker = ReplyLinker(core)
+        self._names = ReplyNames(core.database)
         # In plain SQL, because these are run with every request to a model.
         sql = core.database.sql
         self._branch = sql("SELECT view_id, preamble FROM branch WHERE id = ? AND tenant = ?")
@@ -227,7 +227,7 @@ class Turns:
 
         Returns:
             The place of the request, and the number of the turn. None, with nothing stored, if the branch has gone on
-            differently or has another view: then `Stateless.place` and `whole` decide what to do.
+            differently or has another view: then `StatelessRequests.place` and `whole` decide what to do.
         """
         core, now = self._core, time.time()
         reply = past.reply if past.status == "done" else None
@@ -481,7 +481,7 @@ class _Waiting(NamedTuple):
     reply: bytes
 
 
-class Linker:
+class ReplyLinker:
     """The linker of replies with the messages in which clients send them back."""
 
     def __init__(self, core: StoreCore) -> None:
@@ -575,7 +575,7 @@ class StoredReply(NamedTuple):
 class Replies:
     """The writer of replies into their conversations."""
 
-    def __init__(self, core: StoreCore, stateless: Stateless, recognizer: Recognizer) -> None:
+    def __init__(self, core: StoreCore, stateless: StatelessRequests, recognizer: Recognizer) -> None:
         self._core = core
         self._stateless = stateless
         self._recognizer = recognizer
@@ -682,7 +682,7 @@ _NEWEST_NAMED = (
 )
 
 
-class Names:
+class ReplyNames:
     """The names of replies in one database."""
 
     def __init__(self, database: Database) -> None:

@@ -33,7 +33,7 @@ from everlong.store.schema import (
     view_item,
 )
 from everlong.store.tombstones import read_stub
-from everlong.store.views import Item, problems_of
+from everlong.store.views import ViewItem, problems_of
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -246,7 +246,8 @@ def _check_views(connection: Connection, tenant: str) -> Iterator[str]:
             yield f"{name} covers depth {row.cover_depth}, though it was made with depth {row.saw_depth} in sight"
         items = connection.execute(select(view_item).where(view_item.c.view == row.id).order_by(view_item.c.ord)).all()
         shaped = [
-            Item(item.kind, item.from_depth, item.to_depth, {} if item.digest is not None else None) for item in items
+            ViewItem(item.kind, item.from_depth, item.to_depth, {} if item.digest is not None else None)
+            for item in items
         ]
         for problem in problems_of(shaped, row.cover_depth):
             yield f"{name}: {problem}"

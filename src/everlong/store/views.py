@@ -41,7 +41,7 @@ class ViewPiece(NamedTuple):
     """The time of a stored message."""
 
 
-class Item(NamedTuple):
+class ViewItem(NamedTuple):
     """One item of a view: depths ``(from_depth, to_depth]`` are sent as they are, as this message, or as nothing."""
 
     kind: Kind
@@ -50,10 +50,10 @@ class Item(NamedTuple):
     message: Message | None = None
 
 
-class Derived(NamedTuple):
+class DerivedView(NamedTuple):
     """The items that an engine's output amounts to, and the depth that they cover."""
 
-    items: list[Item]
+    items: list[ViewItem]
     cover_depth: int
 
 
@@ -67,7 +67,7 @@ def untagged(message: Message) -> Message:
     return {key: value for key, value in message.items() if key != TAG} if TAG in message else message
 
 
-def derive(pieces: Sequence[ViewPiece], output: Sequence[Message]) -> Derived:
+def derive(pieces: Sequence[ViewPiece], output: Sequence[Message]) -> DerivedView:
     """Return the items that turn the pieces into an engine's output, with as little covered as possible."""
     said = [piece for piece in pieces if piece.message is not None]
     plain = [untagged(message) for message in output]
@@ -86,7 +86,7 @@ def derive(pieces: Sequence[ViewPiece], output: Sequence[Message]) -> Derived:
     matched = _match_pieces(said[:end_in], tags[:end_out], made[:end_out], given[:end_in])
     cover = said[end_in].from_depth if tail else (pieces[-1].to_depth if pieces else 0)
     items = _build_items(said, plain[:end_out], matched, made, given, cover)
-    return Derived(_merge_kept(_keep_whole_units(items, said)), cover)
+    return DerivedView(_merge_kept(_keep_whole_units(items, said)), cover)
 
 
 def _bytes(message: Message | None) -> bytes:
@@ -167,20 +167,20 @@ def _build_items(
     made: Sequence[bytes],
     given: Sequence[bytes],
     cover: int,
-) -> list[tuple[Item, int | None]]:
+) -> list[tuple[ViewItem, int | None]]:
     """Return one item per message of the output and one per silent gap, each with the piece that it keeps as it is."""
-    items: list[tuple[Item, int | None]] = []
+    items: list[tuple[ViewItem, int | None]] = []
     new: list[Message] = []
     depth = 0
 
     def close(gap_end: int) -> None:
         nonlocal depth
         for message in new:  # the first stands for what is missing, the others beside it
-            items.append((Item("new", depth, gap_end, message), None))
+            items.append((ViewItem("new", depth, gap_end, message), None))
             depth = gap_end
         new.clear()
         if depth < gap_end:
-            items.append((Item("new", depth, gap_end), None))
+            items.append((ViewItem("new", depth, gap_end), None))
             depth = gap_end
 
     for place, index in enumerate(matched):
@@ -192,15 +192,15 @@ def _build_items(
         equal = made[place] == given[index]
         kind: Kind = "edit" if piece.is_raw and not equal else piece.kind
         message = None if kind == "keep" else plain[place]
-        items.append((Item(kind, piece.from_depth, piece.to_depth, message), index if equal else None))
+        items.append((ViewItem(kind, piece.from_depth, piece.to_depth, message), index if equal else None))
         depth = piece.to_depth
     close(cover)
     return items
 
 
-def _keep_whole_units(items: Sequence[tuple[Item, int | None]], said: Sequence[ViewPiece]) -> list[Item]:
+def _keep_whole_units(items: Sequence[tuple[ViewItem, int | None]], said: Sequence[ViewPiece]) -> list[ViewItem]:
     """Return the items; a node is kept only with all that follows it unnumbered, else it becomes a literal."""
-    result: list[Item] = []
+    result: list[ViewItem] = []
     place = 0
     while place < len(items):
         item, index = items[place]
@@ -218,7 +218,7 @@ def _keep_whole_units(items: Sequence[tuple[Item, int | None]], said: Sequence[V
             place += unit
         else:
             kind: Kind = "edit" if begins else "new"
-            result.append(Item(kind, item.from_depth, item.to_depth, said[index].message))
+            result.append(ViewItem(kind, item.from_depth, item.to_depth, said[index].message))
             place += 1
     return result
 
@@ -227,19 +227,19 @@ def _follows(piece: ViewPiece, depth: int) -> bool:
     return piece.is_raw and piece.from_depth == piece.to_depth == depth
 
 
-def _merge_kept(items: Sequence[Item]) -> list[Item]:
+def _merge_kept(items: Sequence[ViewItem]) -> list[ViewItem]:
     """Return the items with neighbouring kept stretches merged and empty silent ones left out."""
-    result: list[Item] = []
+    result: list[ViewItem] = []
     for item in items:
         last = result[-1] if result else None
         if last and item.kind == last.kind == "keep" and last.to_depth == item.from_depth:
-            result[-1] = Item("keep", last.from_depth, item.to_depth)
+            result[-1] = ViewItem("keep", last.from_depth, item.to_depth)
         elif item.kind == "keep" or item.message is not None or item.from_depth < item.to_depth:
             result.append(item)
     return result
 
 
-def problems_of(items: Sequence[Item], cover: int) -> list[str]:
+def problems_of(items: Sequence[ViewItem], cover: int) -> list[str]:
     """Return what is wrong with a view's items as a partition of the depths up to the cover."""
     depth = 0
     for item in items:
@@ -255,7 +255,7 @@ PINNED = "[Pinned: kept word for word from earlier in this conversation]"
 """The line before a pinned message that is repeated."""
 
 
-class System(NamedTuple):
+class SystemMessages(NamedTuple):
     """The system messages of a request, and what a view does to them."""
 
     given: list[Message]
@@ -274,8 +274,8 @@ class System(NamedTuple):
 class NewView(NamedTuple):
     """A view to be written."""
 
-    derived: Derived
-    system: System
+    derived: DerivedView
+    system: SystemMessages
     saw_depth: int
     profile: str
     tokens: int | None
@@ -301,12 +301,12 @@ def pieces_of(
     return [*pieces, *raw_pieces(after, shown.cover_depth)]
 
 
-def items_of(connection: Connection, reader: Reader, view_id: int) -> list[Item]:
+def items_of(connection: Connection, reader: Reader, view_id: int) -> list[ViewItem]:
     """Return the items of a view, in order."""
     rows = connection.execute(select(view_item).where(view_item.c.view == view_id).order_by(view_item.c.ord)).all()
     literals = reader.values(connection, [bytes(row.digest) for row in rows if row.digest is not None])
     return [
-        Item(row.kind, row.from_depth, row.to_depth, None if row.digest is None else literals[bytes(row.digest)])
+        ViewItem(row.kind, row.from_depth, row.to_depth, None if row.digest is None else literals[bytes(row.digest)])
         for row in rows
     ]
 
@@ -329,19 +329,19 @@ def raw_pieces(entries: Sequence[Entry], low: int) -> list[ViewPiece]:
     return pieces
 
 
-def system_of(connection: Connection, reader: Reader, number: int, shown: Row[Any] | None) -> System:
+def system_of(connection: Connection, reader: Reader, number: int, shown: Row[Any] | None) -> SystemMessages:
     """Return the system messages that a branch was last sent with, as a view shows them."""
     digest = connection.execute(select(branch.c.preamble).where(branch.c.id == number)).scalar()
     wanted = [bytes(one) for one in (digest, shown.preamble if shown is not None else None) if one is not None]
     values = reader.values(connection, wanted)
     given = values.get(bytes(digest), {}).get("system", []) if digest is not None else []
     if shown is None:
-        return System(given)
+        return SystemMessages(given)
     replaced = values[bytes(shown.preamble)]["system"] if shown.preamble is not None else None
-    return System(given, shown.system_suffix, replaced)
+    return SystemMessages(given, shown.system_suffix, replaced)
 
 
-def system_from(before: System, output: Sequence[Message]) -> tuple[System, int]:
+def system_from(before: SystemMessages, output: Sequence[Message]) -> tuple[SystemMessages, int]:
     """Return what an engine did to the system messages, and how many of its output they are."""
     sent = before.messages()
     count = len(sent)
@@ -351,11 +351,11 @@ def system_from(before: System, output: Sequence[Message]) -> tuple[System, int]
     if before.given and before.replaced is None and made[:-1] == before.given[:-1] and len(made) == count:
         parts, base = parts_of(made[-1]), parts_of(before.given[-1])
         added = parts[-1] if len(parts) == len(base) + 1 else {}
-        candidate = System(before.given, str(added.get("text", "")))
+        candidate = SystemMessages(before.given, str(added.get("text", "")))
         if added and candidate.messages() == made:
             return candidate, count
     count = min(count, leading_system_count(list(output)))
-    return System(before.given, None, list(output[:count])), count
+    return SystemMessages(before.given, None, list(output[:count])), count
 
 
 def with_pins(pieces: Sequence[ViewPiece], pinned: Sequence[Entry]) -> list[Message]:

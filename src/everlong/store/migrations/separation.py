@@ -24,7 +24,7 @@ from everlong.store.paths import segments_to
 from everlong.store.recognition import Additions, Recognizer, is_echo
 from everlong.store.schema import branch, compaction, content, node, session, turn, view
 from everlong.store.sessions import TOTALS, Sessions, clean_title, new_session_id, title_base, usage_totals
-from everlong.store.stateless import Stateless
+from everlong.store.stateless import StatelessRequests
 from everlong.store.tombstones import read_stub
 from everlong.store.tree import Branch
 from everlong.store.turns import Replies
@@ -50,7 +50,7 @@ class FormerReplies:
         self.core = core
         additions = Additions(core.database, core.chain)
         recognizer, self.opener = Recognizer(core, additions), Sessions(core)
-        stateless = Stateless(core, self.opener, recognizer, additions)
+        stateless = StatelessRequests(core, self.opener, recognizer, additions)
         self.replies = Replies(core, stateless, recognizer)
         self.connection = connection
         self.run = core.database.backend.run

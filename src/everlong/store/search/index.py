@@ -80,7 +80,7 @@ def with_named(found: list[tuple[int, float]], named: list[tuple[int, float]]) -
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequiredContents:
     """The required contents of texts: runs of characters, and terms that stand close together."""
 
     needles: tuple[str, ...]
@@ -100,7 +100,7 @@ class IndexSize(NamedTuple):
         return max(1.0, self.terms / max(1, self.documents))
 
 
-class Ranked(NamedTuple):
+class RankedDocuments(NamedTuple):
     """The best documents with a first score, whether these are all there are, and how many hold each term."""
 
     found: list[tuple[int, float]]
@@ -142,7 +142,7 @@ class Index(Protocol):
         """Return the size of the index."""
         ...
 
-    def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> Ranked:
+    def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> RankedDocuments:
         """Return the documents that answer best, best first."""
         ...
 
@@ -162,7 +162,7 @@ class Index(Protocol):
     def containing(
         self,
         connection: Connection,
-        wanted: Wanted,
+        wanted: RequiredContents,
         scope: SearchScope,
         after: SearchPlace | None,
         limit: int,

@@ -18,11 +18,11 @@ from sqlalchemy import Connection, CursorResult
 from everlong.store.search.index import (
     NAMED,
     IndexSize,
-    Ranked,
+    RankedDocuments,
+    RequiredContents,
     SearchPlace,
     SearchScope,
     SearchTerms,
-    Wanted,
     lookups,
     scope_of_messages,
     scope_of_summaries,
@@ -118,13 +118,13 @@ class PostgresIndex:
         """Return the size of the index."""
         return IndexSize(*_run(connection, "SELECT documents, terms, summaries FROM search_state").one())
 
-    def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> Ranked:
+    def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> RankedDocuments:
         """Return the documents that answer best: by the weights of their words, with less for long ones."""
         size = self.size(connection)
         if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
             exact = self._score(connection, " | ".join(map(_in_a_row, asked.rows)), {}, size, scope, limit)
             if exact:
-                return Ranked(exact, False, {})
+                return RankedDocuments(exact, False, {})
         frequencies = self._frequencies(connection, asked.terms)
         expression, is_all = _promising(asked, frequencies)
         weights = {
@@ -141,7 +141,7 @@ class PostgresIndex:
             newest = self.matching(connection, asked, scope, None, limit, by_time=False)
             found = [(place.seq, 0.0) for place in newest]
             is_all = len(found) < limit
-        return Ranked(found, is_all, frequencies)
+        return RankedDocuments(found, is_all, frequencies)
 
     def _has_cut(self, connection: Connection) -> bool:
         return _run(connection, "SELECT 1 FROM search_document WHERE is_cut LIMIT 1").first() is not None
@@ -199,7 +199,7 @@ class PostgresIndex:
     def containing(
         self,
         connection: Connection,
-        wanted: Wanted,
+        wanted: RequiredContents,
         scope: SearchScope,
         after: SearchPlace | None,
         limit: int,

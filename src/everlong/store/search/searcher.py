@@ -23,7 +23,15 @@ from everlong.store.database import Database
 from everlong.store.paths import segments_to
 from everlong.store.schema import branch, session
 from everlong.store.search.corpus import Corpus, Loaded, answered_calls, called_tools, in_scope, tools_of
-from everlong.store.search.index import Index, IndexSize, SearchPlace, SearchScope, SearchTerms, Stretch, Wanted
+from everlong.store.search.index import (
+    Index,
+    IndexSize,
+    RequiredContents,
+    SearchPlace,
+    SearchScope,
+    SearchTerms,
+    Stretch,
+)
 from everlong.store.search.query import Matcher, Mode, Query, normal, read_query, widened
 from everlong.store.search.rank import Figures, SearchCandidate, rank, weigh_unindexed
 from everlong.store.search.snippets import Snippet, snippet
@@ -285,9 +293,9 @@ def _candidate(document: Loaded, beside: tuple[int | None, int | None] = (None, 
     return SearchCandidate(document.seq, own, plain, document.role, document.speaker, document.ts, *beside)
 
 
-def _take_page(walk: SearchWalk, state: Cursor, limit: int) -> tuple[list[Shown], Cursor]:
+def _take_page(walk: SearchWalk, state: Cursor, limit: int) -> tuple[list[ShownDocument], Cursor]:
     """Return the documents of one page, and the state after it."""
-    shown: list[Shown] = []
+    shown: list[ShownDocument] = []
     taken = 0
     for start in range(0, len(state.waiting), BATCH):
         part = state.waiting[start : start + BATCH]
@@ -296,7 +304,7 @@ def _take_page(walk: SearchWalk, state: Cursor, limit: int) -> tuple[list[Shown]
             taken += 1
             document = walk.loaded.get(seq)
             if document is not None and not walk.leave_out(document) and walk.has_tool(document):
-                shown.append(Shown(document, is_match=walk.query.is_literal or walk.has_words(document)))
+                shown.append(ShownDocument(document, is_match=walk.query.is_literal or walk.has_words(document)))
             if len(shown) == limit:
                 break
         if len(shown) == limit:
@@ -308,7 +316,9 @@ def _take_page(walk: SearchWalk, state: Cursor, limit: int) -> tuple[list[Shown]
     return _fill_from_tail(walk, state, shown, limit)
 
 
-def _fill_from_tail(walk: SearchWalk, state: Cursor, shown: list[Shown], limit: int) -> tuple[list[Shown], Cursor]:
+def _fill_from_tail(
+    walk: SearchWalk, state: Cursor, shown: list[ShownDocument], limit: int
+) -> tuple[list[ShownDocument], Cursor]:
     known = set(state.shown)
     last = state.tail
     for document in walk.matches(state.tail):
@@ -316,7 +326,7 @@ def _fill_from_tail(walk: SearchWalk, state: Cursor, shown: list[Shown], limit: 
             return shown, replace(state, tail=last)
         last = SearchPlace(document.ts, document.seq)
         if document.seq not in known and not walk.leave_out(document) and walk.has_tool(document):
-            shown.append(Shown(document, is_match=True))
+            shown.append(ShownDocument(document, is_match=True))
     return shown, replace(state, tail=last, has_tail=walk.is_partial)
 
 
@@ -456,10 +466,10 @@ class SearchWalk:
         return False
 
 
-def _required_of_index(query: Query) -> Wanted:
+def _required_of_index(query: Query) -> RequiredContents:
     """Return the part of the required contents that the index can check."""
     if query.pattern is not None:
-        return Wanted(tuple(map(normal, query.hints)))
+        return RequiredContents(tuple(map(normal, query.hints)))
     near, needles = [], list(query.required)
     for phrase in query.phrases:
         # Of each word the whole; its parts, where it has any, stand in between, and they are fewer than its letters.
@@ -468,7 +478,7 @@ def _required_of_index(query: Query) -> Wanted:
             near.append((tuple(terms[:_NEAR]), len(phrase)))
         else:
             needles.append(phrase)
-    return Wanted(tuple(needles), tuple(near))
+    return RequiredContents(tuple(needles), tuple(near))
 
 
 def _weight(text: str) -> int:
@@ -479,7 +489,7 @@ def _weight(text: str) -> int:
 # -- hits --------------------------------------------------------------------------------------------------------------
 
 
-class Shown(NamedTuple):
+class ShownDocument(NamedTuple):
     """A document of a page, and whether it matches itself or stands beside something that does."""
 
     document: Loaded
@@ -487,7 +497,7 @@ class Shown(NamedTuple):
 
 
 def hits_of(
-    connection: Connection, tenant: str, shown: Sequence[Shown], query: Query, weights: dict[str, float]
+    connection: Connection, tenant: str, shown: Sequence[ShownDocument], query: Query, weights: dict[str, float]
 ) -> list[Hit]:
     """Return hits for the documents of a page."""
     places = [ShownPlace(item.document.branch, item.document.depth, item.document.id) for item in shown]

@@ -18,11 +18,11 @@ from everlong.store.search.index import (
     NAMED,
     IndexLookup,
     IndexSize,
-    Ranked,
+    RankedDocuments,
+    RequiredContents,
     SearchPlace,
     SearchScope,
     SearchTerms,
-    Wanted,
     lookups,
     scope_of_messages,
     scope_of_summaries,
@@ -124,13 +124,13 @@ class SQLiteIndex:
         """Return the size of the index."""
         return IndexSize(*connection.exec_driver_sql("SELECT documents, terms, summaries FROM search_state").one())
 
-    def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> Ranked:
+    def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> RankedDocuments:
         """Return the documents that answer best, by BM25; if that would score too many, only the most promising."""
         if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
             # A path or an identifier and nothing else: first where it stands as it is, its parts elsewhere later.
             exact = self._score(connection, " OR ".join(map(_in_a_row, asked.rows)), scope, limit)
             if exact:
-                return Ranked(exact, False, {})
+                return RankedDocuments(exact, False, {})
         frequencies = self._frequencies(connection, asked.terms)
         expression, is_all = _promising(asked, frequencies)
         found = self._score(connection, expression, scope, limit) if expression else []
@@ -143,7 +143,7 @@ class SQLiteIndex:
             newest = self.matching(connection, asked, scope, None, limit, by_time=False)
             found = [(place.seq, 0.0) for place in newest]
             is_all = len(found) < limit
-        return Ranked(found, is_all, frequencies)
+        return RankedDocuments(found, is_all, frequencies)
 
     def _frequencies(self, connection: Connection, terms: Sequence[str]) -> dict[str, int]:
         """Return in how many documents each term stands, counted as far as it matters; terms in none are left out."""
@@ -196,7 +196,7 @@ class SQLiteIndex:
     def containing(
         self,
         connection: Connection,
-        wanted: Wanted,
+        wanted: RequiredContents,
         scope: SearchScope,
         after: SearchPlace | None,
         limit: int,
