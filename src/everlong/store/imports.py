@@ -1,10 +1,9 @@
 """Imports of conversations: each is recorded and becomes a session, once, however often it is imported.
 
-A conversation is known again by the id that its file gives it, or by its first words, and by its place in the tree: one
-that has grown since extends its session, one that went another way becomes a conversation of its own. What was exported
-from a store keeps its id and, where it had a root of its own, has one again: its words are then never taken for another
-conversation's. Its replies that broke off stand beside it again. Every step is a whole one, so an import that was
-interrupted goes on when it is run again, and several may run at once. Reading files is `everlong.wire`'s business.
+A conversation is recognised by the id in its file, or by its first words, and by its place in the tree: one that has
+grown extends its session, one that went another way becomes a conversation of its own. An export of a store keeps its
+id, its root and its broken replies. Each conversation is one step, so an interrupted import can be repeated, and
+several may run at once. `everlong.wire` reads the files.
 """
 
 from __future__ import annotations

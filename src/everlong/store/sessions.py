@@ -219,15 +219,10 @@ class Sessions:
     def start(self, at: Branch | None = None, **about: Unpack[SessionFacts]) -> Session:
         """Begin a session at a place in the tree, or before the first message; its source follows from the platform.
 
-        What may be said about it: ``ident`` (one of `new_session_id`, where it was chosen before), ``title``,
-        ``platform``, ``user``, ``model``, ``system_prompt``, ``origin`` (what the platform wants to know again), the
-        ``client`` that it comes from, the ``folder`` that it is about, the conversation that it ``works_for`` or was
-        forked from, ``started``, and ``from_depth`` where it begins before the place.
+        The facts are those of `SessionFacts`: among others ``ident`` (an id that `new_session_id` gave before),
+        ``origin`` (data that the platform wants back), the conversation that it ``works_for`` or was forked from, and
+        ``from_depth`` if it begins before the place.
         """
-        return self.get(self.started(at, **about))
-
-    def started(self, at: Branch | None = None, **about: Unpack[SessionFacts]) -> str:
-        """Begin a session as `start` does; return its id, without reading it back."""
         began = about.get("started", time.time())
         origin = about.get("origin")
         prompt = prompt_blob(self._core, about.get("system_prompt"))
@@ -251,7 +246,7 @@ class Sessions:
             write_prompt(self._core, connection, prompt)
             self._insert(connection, ident, began, values)
 
-        return self.with_new_id(began, work, about.get("ident"))
+        return self.get(self.with_new_id(began, work, about.get("ident")))
 
     def open_in(
         self, connection: Connection, at: Branch, *, ident: str | None = None, opened: int | None, **about: Any
