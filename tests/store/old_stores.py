@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from everlong.model import HashChain, Message
 from everlong.model.identity import Node
 from everlong.store.content import blob, encoded
-from everlong.store.upgrade import backend_for, upgrade
+from everlong.store.migrations.earlier import run_steps
+from everlong.store.upgrade import backend_for, stamp
 
 TENANT = "local"
 LAST = "0006"
@@ -30,6 +31,12 @@ def user(words: str) -> Message:
 
 def assistant(words: str) -> Message:
     return {"role": "assistant", "content": words}
+
+
+def create_earlier(connection: Connection, version: str) -> None:
+    """Make the schema of a version before 0.1 in an empty database."""
+    run_steps(connection, to=version)
+    stamp(connection, version)
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class OldStore:
         self.clock = 1_700_000_000.0
         self._engine = backend_for(url).engine()
         self._connection = self._engine.connect()
-        upgrade(self._connection, revision)
+        create_earlier(self._connection, revision)
 
     def __enter__(self) -> OldStore:
         return self

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
@@ -28,13 +29,15 @@ SECRET = "The harbour's vault opens with pelican-4711"  # noqa: S105 - made up
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How many contents were read since it was last asked."""
     count = 0
+    rows_to_compare = forgetting.rows_to_compare
 
-    def counting(data: bytes, codec: int) -> object:
+    def counting(*which: Any) -> Iterator[Any]:
         nonlocal count
-        count += 1
-        return value_of(data, codec)
+        for row in rows_to_compare(*which):
+            count += 1
+            yield row
 
-    monkeypatch.setattr(forgetting, "value_of", counting)
+    monkeypatch.setattr(forgetting, "rows_to_compare", counting)
 
     def asked() -> int:
         nonlocal count

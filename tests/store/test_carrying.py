@@ -164,7 +164,7 @@ def test_garbage_keeps_what_a_carried_view_was_made_of(store: Store) -> None:
 
 def test_a_fork_longer_than_one_step_has_its_view_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     before = compacted(store)
-    monkeypatch.setattr(recording.Recording._written, "__defaults__", (4,))
+    monkeypatch.setattr(recording.Recording._write, "__defaults__", (4,))
     assert store.context(store.record([*cleared(TALK, 0), NEXT])) == [*before, NEXT]
 
 

@@ -19,10 +19,19 @@ from everlong.errors import SchemaMismatch
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.database import Database
+from everlong.store.migrations.earlier import STEPS
 from everlong.store.sqlite import SQLite
 from everlong.store.tree import Branch
-from everlong.store.upgrade import HEAD, MIGRATIONS, REVISIONS, VERSION_TABLE, open_database, upgrade
-from tests.store.old_stores import OldStore
+from everlong.store.upgrade import (
+    BASELINE,
+    EARLIER_VERSIONS,
+    HEAD,
+    MIGRATIONS,
+    REVISIONS,
+    VERSION_TABLE,
+    open_database,
+)
+from tests.store.old_stores import OldStore, create_earlier
 
 TALK: list[Message] = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "world"}]
 
@@ -44,7 +53,8 @@ def shape(database: Database) -> dict[str, object]:
 def test_every_revision_is_listed_in_order() -> None:
     files = sorted((MIGRATIONS / "versions").glob("v*.py"))
     found = [re.search(r'^revision = "(\d+)"', file.read_text(encoding="utf-8"), re.MULTILINE) for file in files]
-    assert tuple(match[1] for match in found if match) == REVISIONS
+    assert (*STEPS, *(match[1] for match in found if match)) == REVISIONS
+    assert sorted(REVISIONS) == list(REVISIONS)
 
 
 def older(path: Path, revision: str) -> None:
@@ -52,7 +62,7 @@ def older(path: Path, revision: str) -> None:
     backend = SQLite(path)
     engine = backend.engine()
     with engine.begin() as connection:
-        upgrade(connection, revision)
+        create_earlier(connection, revision)
     engine.dispose()
 
 
@@ -62,6 +72,25 @@ def test_a_file_of_each_older_version_becomes_like_a_new_one(tmp_path: Path, rev
     with Store.open(tmp_path / "old.db") as old, Store.open(tmp_path / "new.db") as new:
         assert shape(old.database) == shape(new.database)
         assert old.context(old.record(TALK)) == TALK
+
+
+def test_the_last_version_before_the_baseline_is_only_stamped(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    with Store.open(path) as store:
+        store.record(TALK)
+
+    def dump() -> list[str]:
+        with closing(sqlite3.connect(path)) as raw:
+            return [line for line in raw.iterdump() if VERSION_TABLE not in line]
+
+    with closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute(f"UPDATE {VERSION_TABLE} SET version_num = ?", (EARLIER_VERSIONS[-1],))  # noqa: S608 - a constant
+    before = dump()
+    Store.open(path).close()
+    assert dump() == before
+    with closing(sqlite3.connect(path)) as raw:
+        assert raw.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [(BASELINE,)]  # noqa: S608
+    assert [file.name for file in tmp_path.glob("*.bak")] == []
 
 
 def test_what_an_older_version_stored_is_still_there(tmp_path: Path) -> None:
@@ -119,7 +148,7 @@ def test_names_that_an_older_version_kept_among_figures_are_found(tmp_path: Path
 def test_the_server_is_brought_up_to_date_too(schema_url: str, postgres_url: str) -> None:
     engine = create_engine(schema_url.replace("postgresql://", "postgresql+psycopg://"))
     with engine.begin() as connection:
-        upgrade(connection, REVISIONS[0])
+        create_earlier(connection, REVISIONS[0])
     engine.dispose()
     old, new = open_database(schema_url), open_database(postgres_url)
     try:

@@ -130,7 +130,7 @@ def test_a_session_that_cannot_go_on_does_not_cost_the_compaction(
     def fail(*_: object) -> None:
         raise StoreError("no room for a child")
 
-    monkeypatch.setattr(store.sessions, "_insert", fail)
+    monkeypatch.setattr(type(store.sessions), "_insert", fail)
     done = store.compact(at, ContextCompressor(4_000, settings={"protect_last_n": 2}), roll_over=old.id)
     assert done.outcome == "compacted"
     assert done.messages == store.context(at)

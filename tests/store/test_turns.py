@@ -326,7 +326,7 @@ def test_a_name_is_stored_together_with_the_end_of_its_turn(store: Store, monkey
         raise StoreError("the figures cannot be added up")
 
     with monkeypatch.context() as broken:
-        broken.setattr(store.turns, "_grow", fails)
+        broken.setattr(store.turns, "_add_totals", fails)
         with pytest.raises(StoreError, match="figures"):
             store.turns.finish(begun.id, ANSWER, names=["resp_1"])
     assert (store.turns.named("resp_1"), store.turns.get(begun.id).status) == (None, "open")

@@ -143,7 +143,7 @@ def test_removing_many_branches_clears_the_index_once(store: Store, monkeypatch:
         store.record([{"role": "user", "content": f"conversation {number}"}])
     store.searcher.index_pending(100_000)
     purges: list[object] = []
-    monkeypatch.setattr(store.searcher.index, "purge", purges.append)
+    monkeypatch.setattr(type(store.searcher.index), "purge", lambda _, connection: purges.append(connection))
     assert collect_garbage(store, min_age=-1.0).branches == 5
     assert len(purges) == 1
     assert collect_garbage(store, min_age=-1.0).branches == 0

@@ -12,7 +12,7 @@ from everlong.model import Message
 from everlong.store import Store
 from everlong.store.compaction import without_thinking
 from everlong.store.database import Database
-from everlong.store.views import Item, ViewPiece, derive, problems_of, raw_pieces, tagged, untagged
+from everlong.store.views import ViewItem, ViewPiece, derive, problems_of, raw_pieces, tagged, untagged
 from everlong.testing.strategies import conversations
 from tests.examples import examples
 from tests.store.engines import Step, engine_of, step_lists
@@ -34,7 +34,7 @@ def unthought(messages: list[Message]) -> list[Message]:
     return [without_thinking(message) for message in messages]
 
 
-def pieces_after(pieces: list[ViewPiece], items: list[Item], cover: int) -> list[ViewPiece]:
+def pieces_after(pieces: list[ViewPiece], items: list[ViewItem], cover: int) -> list[ViewPiece]:
     """The pieces that a view gives, made from values alone."""
     made: list[ViewPiece] = []
     for number, item in enumerate(items):

@@ -1,4 +1,4 @@
-"""Conversations kept for ever: a tree of messages in a database, views over it, sessions and search.
+"""The store of conversations: a tree of messages in a database, views over it, sessions and search.
 
 Loaded only where it is used: neither ``import everlong`` nor a compaction opens a database.
 """

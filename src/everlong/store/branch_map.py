@@ -1,19 +1,17 @@
-"""The tree of a store from before conversations, in memory: branches, turns and where they stand.
+"""The tree of a tenant in memory: its branches, its turns and their places.
 
-Reads only; `everlong.store.conversion` decides what becomes of it.
+Reads only; `everlong.store.migrations.separation` decides what becomes of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select
 
 from everlong.store.schema import branch, node, turn
-
-_AT_ONCE = 500
 
 
 class BranchPlace(NamedTuple):
@@ -25,7 +23,7 @@ class BranchPlace(NamedTuple):
 
 @dataclass(slots=True)
 class KnownBranch:
-    """A branch, as far as it is needed here."""
+    """The part of a branch's row that a conversion needs."""
 
     id: int
     parent: int | None
@@ -107,7 +105,7 @@ class Tree:
 
 @dataclass(slots=True)
 class KnownTurn:
-    """A turn, and where it stands."""
+    """A turn with the place of its request."""
 
     id: int
     session: str | None
@@ -117,7 +115,7 @@ class KnownTurn:
     reply: bytes | None
     echo: bytes | None
     said: BranchPlace | None
-    """Where the reply stands."""
+    """The place of the reply, once it is a message."""
     model: str | None
     preamble: bytes | None
     ts: float
@@ -162,9 +160,3 @@ def turns_of(connection: Connection, tenant: str, tree: Tree) -> list[KnownTurn]
 
 def _bytes(value: Any) -> bytes | None:
     return None if value is None else bytes(value)
-
-
-def in_parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yield values some at a time."""
-    for start in range(0, len(values), _AT_ONCE):
-        yield values[start : start + _AT_ONCE]

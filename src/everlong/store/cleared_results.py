@@ -1,8 +1,8 @@
-"""Clients that clear old tool results themselves: they send a fork, and the view in force is carried over to it.
+"""Cleared tool results: a client that drops old results sends a fork, to which the view in force is carried over.
 
-Such a fork begins before the end of what the view covers, so it could not use the view as it is, and the whole old
+Such a fork begins before the end of what the view covers. It could not use the view as it is, and the whole old
 conversation would be sent again. Where only old results are missing, the fork gets the same view with its depths moved.
-It remembers where it comes from: what voids the one voids the other.
+The view remembers its origin: what voids the one voids the other.
 """
 
 from __future__ import annotations
@@ -19,14 +19,31 @@ from everlong.store.content import encoded
 from everlong.store.paths import Segment, branches_of_tree, segments_to
 from everlong.store.schema import branch, view
 from everlong.store.tree import Branch, Match, RecordRequest
-from everlong.store.views import Derived, Item, NewView, System, items_of, problems_of, put_in_force, write_view
+from everlong.store.views import (
+    DerivedView,
+    NewView,
+    SystemMessages,
+    ViewItem,
+    items_of,
+    problems_of,
+    put_in_force,
+    write_view,
+)
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
 
+_MOST_VIEWS = 4
+"""The newest views that are considered."""
+_FEW_BLOCKS = 4
+"""For a list with no more new blocks, forks are not considered: very many conversations may begin alike."""
+MOST_BLOCKS_PER_LEFT = 32
+"""A client that clears leaves at least one block of so many; a shorter list is another conversation."""
+
+
 class ToldBlock(NamedTuple):
-    """One block: who said it, its hash, what kind it is, and of a result the call's id and its size."""
+    """One block: its side, hash and kind, and of a result the call's id and its size."""
 
     side: str
     hash: bytes
@@ -36,7 +53,7 @@ class ToldBlock(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """Where the depths of the old conversation are in the new one."""
+    """A mapping from depths of the old conversation to depths of the new one."""
 
     start: int
     """Up to here both are the same."""
@@ -46,12 +63,12 @@ class Shift(NamedTuple):
     """The depth of the old conversation up to which it was compared."""
 
     def __call__(self, depth: int) -> int:
-        """The new depth of an old one."""
+        """Return the new depth of an old one."""
         return depth if depth <= self.start else self.start + bisect_right(self.kept, depth)
 
 
-def told_by(chain: HashChain, message: Message) -> list[ToldBlock]:
-    """The blocks of a message."""
+def blocks_told_by(chain: HashChain, message: Message) -> list[ToldBlock]:
+    """Return the blocks of a message."""
     hashes = chain.trace([message]).blocks
     sides = [block.side for block in blocks_of(message)]
     found: list[tuple[Literal["text", "call", "result"], str, int]] = []
@@ -75,13 +92,13 @@ def _kind(part: Message) -> tuple[Literal["text", "call", "result"], str, int]:
     return "text", "", 0
 
 
-def shift_of(
+def find_shift(
     stored: Sequence[ToldBlock], sent: Sequence[ToldBlock], start: int, cover: int, target: int
 ) -> Shift | None:
-    """How ``sent`` follows from ``stored``, both after a common start, at least up to a target depth.
+    """Return how ``sent`` follows from ``stored``, both after a common start, at least up to a target depth.
 
-    None where something before the target was added or reworded, or where words were removed and the conversation
-    after the cover is not all there: then it went another way, rather than lost what was old.
+    Returns None for a conversation that went another way rather than lost old results: where something before the
+    target was added or reworded, or where words were removed and the part after the cover is not complete.
     """
     kept: list[int] = []
     place = 0
@@ -103,78 +120,72 @@ def shift_of(
 
 
 def _is_left_of(sent: ToldBlock, stored: ToldBlock) -> bool:
-    """Whether a block is a stored one, or what is left of a stored result."""
+    """Return whether a block is a stored one, or what is left of a stored result."""
     if sent.hash == stored.hash:
         return sent.side == stored.side
     is_result = sent.kind == stored.kind == "result"
     return is_result and bool(sent.call) and sent.call == stored.call and sent.size < stored.size
 
 
-def shifted(items: Sequence[Item], shift: Shift) -> list[Item]:
-    """The items of a view over the old conversation as items over the new one."""
-    moved: list[Item] = []
+def shift_items(items: Sequence[ViewItem], shift: Shift) -> list[ViewItem]:
+    """Return the items of a view over the old conversation as items over the new one."""
+    moved: list[ViewItem] = []
     for item in items:
         low, high = shift(item.from_depth), shift(item.to_depth)
         is_empty = low == high
         if is_empty and (item.kind != "new" or item.message is None):
             continue  # what it kept or edited was removed
-        moved.append(Item(item.kind, low, high, item.message))
+        moved.append(ViewItem(item.kind, low, high, item.message))
     return moved
 
 
-_TRIED = 4
-"""So many of the newest views are looked at."""
-_FEW = 4
-"""For a list with no more new blocks, forks are not looked through: very many conversations may begin alike."""
-_THINNED = 32
-"""Of so many blocks a client that clears leaves one, at least; a shorter list is another conversation."""
-
-
-def _newest(where: ColumnElement[bool]) -> Select[Any]:
+def _newest_views(where: ColumnElement[bool]) -> Select[Any]:
     return (
         select(view, branch.c.id.label("number"), branch.c.head_depth)
         .join(branch, branch.c.view_id == view.c.id)
         .where(where, view.c.state != "void", view.c.saw_depth <= branch.c.head_depth)
         .order_by(view.c.id.desc(), branch.c.id.desc())
-        .limit(_TRIED)
+        .limit(_MOST_VIEWS)
     )
 
 
-# Made once: to put a statement together takes several times as long as to run it.
-_IS_LEADING = branch.c.id.in_(bindparam("to", expanding=True))
-_LEADING = _newest(_IS_LEADING)
-_PASSING = _newest(or_(_IS_LEADING, branch.c.id.in_(branches_of_tree(bindparam("last"), bindparam("beyond")))))
+# Built once: building a statement takes several times as long as running it.
+_IS_ON_PATH = branch.c.id.in_(bindparam("to", expanding=True))
+_VIEWS_ON_PATH = _newest_views(_IS_ON_PATH)
+_VIEWS_NEARBY = _newest_views(
+    or_(_IS_ON_PATH, branch.c.id.in_(branches_of_tree(bindparam("last"), bindparam("beyond"))))
+)
 
 
 def view_to_carry(core: StoreCore, connection: Connection, request: RecordRequest, match: Match) -> NewView | None:
-    """The view that a list should have on the fork that it becomes, if it is an older conversation, cleared."""
+    """Return the view for the fork that a list becomes, if it is a stored conversation without old results."""
     if match.branch is None:
         return None
     here = segments_to(connection, match.branch, match.depth)
     sent: list[ToldBlock] = []
     new = request.start.depth + len(request.trace.ids) - match.depth
-    for row in _views_near(connection, here, match.depth if new > _FEW else None):
+    for row in _views_near(connection, here, match.depth if new > _FEW_BLOCKS else None):
         path = segments_to(connection, row.number, row.head_depth)
         start = _common_depth(here, path)
         if row.saw_depth <= start or start < request.start.depth:
             continue
-        if row.head_depth - match.depth > _THINNED * (new + 1):
+        if row.head_depth - match.depth > MOST_BLOCKS_PER_LEFT * (new + 1):
             continue
         entries = core.reader.entries(connection, path, start, row.head_depth)
         if any(entry.forgotten for entry in entries):
             continue
-        sent = sent or [told for one in request.messages for told in told_by(request.chain, request.clean(one))]
-        stored = [told for entry in entries if entry.id for told in told_by(request.chain, entry.message)]
+        sent = sent or [told for one in request.messages for told in blocks_told_by(request.chain, request.clean(one))]
+        stored = [told for entry in entries if entry.id for told in blocks_told_by(request.chain, entry.message)]
         target = max(row.cover_depth, row.saw_depth)
-        shift = shift_of(stored, sent[start - request.start.depth :], start, row.cover_depth, target)
-        carried = None if shift is None else _moved(core, connection, request, row, shift)
+        shift = find_shift(stored, sent[start - request.start.depth :], start, row.cover_depth, target)
+        carried = None if shift is None else _shift_view(core, connection, request, row, shift)
         if carried is not None:
             return carried
     return None
 
 
 def carry(core: StoreCore, connection: Connection, carried: NewView, to: Branch) -> None:
-    """Put a carried view in force on the fork, in the transaction that made it; not where it has a better one."""
+    """Put a carried view in force on the fork that the transaction has made, unless it has a better one."""
     row = connection.execute(
         select(branch.c.view_id, branch.c.epoch, view.c.cover_depth)
         .outerjoin(view, view.c.id == branch.c.view_id)
@@ -186,15 +197,15 @@ def carry(core: StoreCore, connection: Connection, carried: NewView, to: Branch)
 
 
 def _views_near(connection: Connection, here: list[Segment], beyond: int | None) -> list[Row[Any]]:
-    """The newest views in force on the branches that lead to a place, and on those that lead beyond a depth there."""
+    """Return the newest views in force on the branches of a path, and on those that leave it beyond a depth."""
     to = [part.branch for part in here]
     if beyond is None:
-        return list(connection.execute(_LEADING, {"to": to}).all())
-    return list(connection.execute(_PASSING, {"to": to, "last": to[-1], "beyond": beyond}).all())
+        return list(connection.execute(_VIEWS_ON_PATH, {"to": to}).all())
+    return list(connection.execute(_VIEWS_NEARBY, {"to": to, "last": to[-1], "beyond": beyond}).all())
 
 
 def _common_depth(one: list[Segment], other: list[Segment]) -> int:
-    """How deep two paths are the same."""
+    """Return the depth up to which two paths are the same."""
     depth = 0
     for mine, theirs in zip(one, other, strict=False):
         if mine.branch != theirs.branch:
@@ -205,10 +216,10 @@ def _common_depth(one: list[Segment], other: list[Segment]) -> int:
     return depth
 
 
-def _moved(
+def _shift_view(
     core: StoreCore, connection: Connection, request: RecordRequest, row: Row[Any], shift: Shift
 ) -> NewView | None:
-    items = shifted(items_of(connection, core.reader, row.id), shift)
+    items = shift_items(items_of(connection, core.reader, row.id), shift)
     cover, saw = shift(row.cover_depth), shift(shift.until)
     ends = {request.start.depth + end for end in request.trace.ends}
     places = {depth for item in items for depth in (item.from_depth, item.to_depth) if depth > shift.start}
@@ -217,5 +228,5 @@ def _moved(
     replaced = None
     if row.preamble is not None:
         replaced = core.reader.values(connection, [bytes(row.preamble)])[bytes(row.preamble)]["system"]
-    system = System([], row.system_suffix, replaced)
-    return NewView(Derived(items, cover), system, saw, row.profile, row.tokens, row.state, origin=row.id)
+    system = SystemMessages([], row.system_suffix, replaced)
+    return NewView(DerivedView(items, cover), system, saw, row.profile, row.tokens, row.state, origin=row.id)

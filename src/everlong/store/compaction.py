@@ -1,8 +1,8 @@
-"""Compacting a branch of the store: lease, read, engine, view, compare-and-swap.
+"""The compaction of a branch: lease, read, engine, view, compare-and-swap.
 
-The lease keeps two processes from paying for the same summary; whether a view comes into force is decided by
-compare-and-swap on the branch's epoch alone, and who loses reads again. The engine is any `ContextEngine`: a list goes
-in, a list comes out, and what it did is found out from the two. This module knows no particular engine.
+The lease keeps two processes from paying for the same summary. A view comes into force by compare-and-swap on the
+branch's epoch alone; the loser reads again. The engine is any `ContextEngine`: a list goes in, a list comes out, and
+the view follows from the two.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from everlong.store.tree import Branch, inherited_view
 from everlong.store.views import (
     TAG,
     NewView,
-    System,
+    SystemMessages,
     ViewPiece,
     derive,
     pieces_of,
@@ -48,12 +48,17 @@ if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
 WEAK_BELOW = 0.5
-"""A compaction of lower quality leaves a degraded view."""
+"""The quality below which a compaction leaves a degraded view."""
+LEASE_SECONDS = 300.0
+
+_VIEW = select(view).where(view.c.id == bindparam("ident"))
+
+Outcome = Literal["compacted", "unchanged", "busy", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """Why a compaction happens, in which session, for which model; ``profile`` is the window that the view is for."""
+    """The occasion of a compaction: reason, session and model; ``profile`` is the window that the view is made for."""
 
     reason: str = "manual"
     session: str | None = None
@@ -89,128 +94,8 @@ class Compaction:
     report: dict[str, Any] | None
 
 
-def state_after(engine: ContextEngine) -> Literal["good", "degraded"]:
-    """The state of the view that an engine just made: degraded by a fallback or by low quality."""
-    if getattr(engine, "last_fault", None) is not None:
-        return "degraded"
-    report = getattr(engine, "last_report", None)
-    if not isinstance(report, CompactionReport):
-        return "good"
-    is_weak = report.quality is not None and report.quality.score < WEAK_BELOW
-    return "degraded" if report.fallback_reason is not None or is_weak else "good"
-
-
-def size_of(engine: ContextEngine, messages: Sequence[Message], when: Literal["before", "after"]) -> dict[str, Any]:
-    """How much is sent, with what is pinned and, where the engine knows them, with the schemas of tools."""
-    estimate = getattr(engine, "estimate_tokens", None)
-    sizes = {f"messages_{when}": len(messages)}
-    return sizes if estimate is None else {**sizes, f"tokens_{when}": int(estimate(messages))}
-
-
-def compaction_values(engine: ContextEngine, seconds: float, occasion: Occasion) -> dict[str, Any]:
-    """The columns of a compaction that just happened."""
-    report = getattr(engine, "last_report", None)
-    values: dict[str, Any] = {
-        "session": occasion.session,
-        "reason": occasion.reason,
-        "engine": engine.name,
-        "model": occasion.model,
-        "seconds": seconds,
-        "tokens_after": engine.last_prompt_tokens or None,
-    }
-    if isinstance(report, CompactionReport):
-        values |= {
-            "summarizer": report.summarizer,
-            "tokens_before": report.tokens_before,
-            "tokens_after": report.tokens_after,
-            "fallback": report.fallback_reason,
-            "quality": report.quality.score if report.quality else None,
-            "report": json.dumps(report.to_dict(), default=str),
-        }
-    fault = getattr(engine, "last_fault", None)
-    if isinstance(fault, str):  # of an engine that had to be helped
-        values["fallback"] = f"{engine.name} {fault}"
-    return values
-
-
-def history(core: StoreCore, *, session: str | None = None, branch: int | None = None) -> list[Compaction]:
-    """The compactions of a session, of a branch, or of all, oldest first."""
-    query = select(compaction).where(compaction.c.tenant == core.tenant).order_by(compaction.c.ts, compaction.c.id)
-    if session is not None:
-        query = query.where(compaction.c.session == session)
-    if branch is not None:
-        query = query.where(compaction.c.branch == branch)
-    with core.database.read() as connection:
-        return [compaction_of(row) for row in connection.execute(query)]
-
-
-def repeated_views(core: StoreCore) -> dict[int, int]:
-    """For each view that a fork took over, the view of another branch that it repeats."""
-    query = select(view.c.id, view.c.origin).where(view.c.tenant == core.tenant, view.c.origin.is_not(None))
-    with core.database.read() as connection:
-        return {row.id: row.origin for row in connection.execute(query)}
-
-
-def compaction_of(row: Row[Any]) -> Compaction:
-    """Return a row of the history as a value."""
-    values = dict(row._mapping)  # noqa: SLF001 - the documented way to a row's names
-    values["at"] = values.pop("ts")
-    values.pop("tenant")
-    values["report"] = json.loads(values["report"]) if values["report"] else None
-    return Compaction(**values)
-
-
-def without_stale_thinking(
-    connection: Connection, path: Sequence[Segment], pieces: Sequence[ViewPiece], shown: Row[Any] | None
-) -> list[ViewPiece]:
-    """The pieces without thinking that was thought under another view than the one that is shown."""
-    if not any(_carries_thinking(piece) for piece in pieces):
-        return list(pieces)
-    rows = connection.execute(
-        select(turn.c.echo_node, turn.c.view_id).where(
-            turn.c.branch.in_([part.branch for part in path]), turn.c.echo_node.is_not(None)
-        )
-    ).all()
-    made_under = {bytes(row.echo_node).hex(): row.view_id for row in rows}
-    view_id, since = (None, None) if shown is None else (shown.id, shown.ts)
-
-    def is_stale(piece: ViewPiece) -> bool:
-        if piece.tag in made_under:
-            return bool(made_under[piece.tag] != view_id)
-        return since is not None and piece.ts <= since
-
-    return [
-        piece._replace(message=without_thinking(piece.message))
-        if piece.message is not None and _carries_thinking(piece) and is_stale(piece)
-        else piece
-        for piece in pieces
-    ]
-
-
-def without_thinking(message: Message) -> Message:
-    """The message without its thinking, where that can be taken away."""
-    parts = parts_of(message)
-    kept = [part for part in parts if not is_reasoning(part)]
-    leads_to_call = bool(calls_of(message)) or any(part.get("type") == "tool_use" for part in parts)
-    return message if leads_to_call or not kept or len(kept) == len(parts) else with_content(message, kept)
-
-
-def _carries_thinking(piece: ViewPiece) -> bool:
-    message = piece.message
-    if not piece.is_raw or message is None or message.get("role") != "assistant":
-        return False
-    return isinstance(message.get("content"), list) and any(map(is_reasoning, parts_of(message)))
-
-
-LEASE_SECONDS = 300.0
-
-_VIEW = select(view).where(view.c.id == bindparam("ident"))
-
-Outcome = Literal["compacted", "unchanged", "busy", "lost"]
-
-
 class Compacted(NamedTuple):
-    """What came of a compaction: the messages to send now, and the view and history entry if there is a new one.
+    """The result of a compaction: the messages to send now, and the new view and history entry, if any.
 
     ``outcome`` is ``compacted``; ``unchanged`` where the engine found nothing to do; ``busy`` where another process is
     compacting; ``lost`` where another view came into force meanwhile.
@@ -221,18 +106,18 @@ class Compacted(NamedTuple):
     view_id: int | None = None
     compaction_id: int | None = None
     is_degraded: bool = False
-    """Whether a fallback wrote the summary, or it is weak: good enough to go on, worth another try."""
+    """True if a fallback wrote the summary, or it is weak: good enough to go on, worth another try."""
     child: str | None = None
-    """The session that goes on from here, where one was to be rolled over."""
+    """The session that goes on from here, if one was to be rolled over."""
     warning: str | None = None
-    """Why no child was opened, where one was to be; the compaction holds all the same."""
+    """The reason why no child session was opened, although one was asked for; the compaction holds all the same."""
 
 
 class Seen(NamedTuple):
     """A branch as it was at one moment: its pieces, its system messages, and the epoch to compare with."""
 
     pieces: list[ViewPiece]
-    system: System
+    system: SystemMessages
     view_id: int | None
     epoch: int
     messages: list[Message]
@@ -241,12 +126,12 @@ class Seen(NamedTuple):
 
 
 def see(core: StoreCore, at: Branch, profile: str | None = None) -> Seen:
-    """Read the context of a place: the view in force, if it may be used there, and what is raw."""
+    """Read the context of a place: the view in force, if it may be used there, and the raw messages."""
     with core.database.read() as connection:
-        return _seen(core, connection, at, profile)
+        return _see(core, connection, at, profile)
 
 
-def _seen(core: StoreCore, connection: Connection, at: Branch, profile: str | None = None) -> Seen:
+def _see(core: StoreCore, connection: Connection, at: Branch, profile: str | None = None) -> Seen:
     row = connection.execute(
         select(branch.c.view_id, branch.c.epoch).where(branch.c.id == at.id, branch.c.tenant == core.tenant)
     ).first()
@@ -267,7 +152,7 @@ def _seen(core: StoreCore, connection: Connection, at: Branch, profile: str | No
 
 
 def view_for(connection: Connection, view_id: int | None, depth: int, profile: str | None) -> Row[Any] | None:
-    """The newest view of a chain that may be used at a depth and, where one is asked for, with a profile."""
+    """Return the newest view of a chain that may be used at a depth and, if one is given, with a profile."""
     while (view_id := inherited_view(connection, view_id, depth)) is not None:
         row = connection.execute(_VIEW, {"ident": view_id}).one()
         if profile is None or row.profile == profile:
@@ -287,12 +172,18 @@ def compact(
     spent: Callable[[], float | None] = lambda: None,
     **options: Any,
 ) -> Compacted:
-    """Have an engine compact a branch, and put the view that results in force.
+    """Have an engine compact a branch, and put the resulting view in force.
 
-    ``roll_over`` names the session that ends here and goes on in a child, in the same transaction; ``spent`` is asked
-    what the engine's work has cost. A compaction gives way to another of the same branch, which has a lease
-    of so many seconds; without (None) it does not, and whichever comes first holds. ``options`` (``focus_topic``,
-    ``current_tokens``, ``force``, …) go to the engine as far as it takes them.
+    Args:
+        core: The store.
+        at: The place up to which the branch is compacted.
+        engine: The engine.
+        occasion: The reason for the history.
+        lease_seconds: The duration of the lease by which a compaction keeps others of the same branch away. With None
+            there is no lease: the first one to finish holds.
+        roll_over: The session that ends here and goes on in a child, in the same transaction.
+        spent: Returns what the engine's work has cost.
+        options: Options for the engine (``focus_topic``, ``current_tokens``, ``force``, …), as far as it takes them.
     """
     held = None if lease_seconds is None else leases.take(core.database, f"compact:{at.id}", lease_seconds)
     if held is None and lease_seconds is not None:
@@ -302,7 +193,7 @@ def compact(
         # An engine is given what the store would send, without what is pinned: that is the host's to repeat.
         given = _tagged_system(seen.system) + tagged(seen.pieces)
         started = time.perf_counter()
-        output = engine.compress(given, **_accepted(engine, options))
+        output = engine.compress(given, **_accepted_options(engine, options))
         seconds = time.perf_counter() - started
         plain = [untagged(message) for message in output]
         before = [*seen.system.messages(), *(piece.message for piece in seen.pieces if piece.message is not None)]
@@ -334,7 +225,7 @@ def compact(
             return ident, int(key[0]) if key is not None else 0
 
         try:
-            written = _written(core, at, work, roll_over)
+            written = _write_view(core, at, work, roll_over)
         except TryAgain:
             return Compacted("lost", see(core, at).messages)
         after = see(core, at)
@@ -346,10 +237,10 @@ def compact(
             leases.release(core.database, held)
 
 
-def _written(
+def _write_view(
     core: StoreCore, at: Branch, work: Callable[[Connection], tuple[int, int]], roll_over: str | None
 ) -> tuple[int, int, str | None, str | None]:
-    """The view and its entry in the history, the child session, and what kept it from being opened."""
+    """Write a view; return it, its entry in the history, the child session, and what kept that from being opened."""
     if roll_over is None:
         return *core.database.write(work), None, None
     made, sessions = (0, 0), Sessions(core)
@@ -367,9 +258,9 @@ def _written(
 
 
 def _note_size(core: StoreCore, ident: int, sizes: dict[str, Any], facts: Mapping[str, Any]) -> None:
-    """Correct in the history what is sent after a compaction, with all that is pinned.
+    """Correct in the history the size of what is sent after a compaction, with all that is pinned.
 
-    A long conversation takes its time to count, in which nobody else could write.
+    This is a transaction of its own, because nobody else could write while a long conversation is counted.
     """
     if any(facts.get(name) != value for name, value in sizes.items()):
         row = update(compaction).where(compaction.c.id == ident, compaction.c.tenant == core.tenant)
@@ -378,7 +269,7 @@ def _note_size(core: StoreCore, ident: int, sizes: dict[str, Any], facts: Mappin
 
 
 def undo(core: StoreCore, at: Branch) -> bool:
-    """Take the view in force away again, so that the one before it holds; False where none is in force."""
+    """Take the view in force away, so that the one before it holds; return False if none is in force."""
 
     def work(connection: Connection) -> bool:
         row = connection.execute(
@@ -394,13 +285,132 @@ def undo(core: StoreCore, at: Branch) -> bool:
     return core.database.write(work)
 
 
-def _tagged_system(system: System) -> list[Message]:
+def _tagged_system(system: SystemMessages) -> list[Message]:
     return [{**message, TAG: f"system{place}"} for place, message in enumerate(system.messages())]
 
 
-def _accepted(engine: ContextEngine, options: dict[str, Any]) -> dict[str, Any]:
-    """Those options that the engine's ``compress`` takes; an engine may know fewer than we do."""
+def _accepted_options(engine: ContextEngine, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that the engine's ``compress`` takes; an engine may know fewer than we do."""
     known = inspect.signature(engine.compress).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()):
         return options
     return {name: value for name, value in options.items() if name in known}
+
+
+# -- the history -------------------------------------------------------------------------------------------------------
+
+
+def state_after(engine: ContextEngine) -> Literal["good", "degraded"]:
+    """Return the state of the view that an engine just made: degraded by a fallback or by low quality."""
+    if getattr(engine, "last_fault", None) is not None:
+        return "degraded"
+    report = getattr(engine, "last_report", None)
+    if not isinstance(report, CompactionReport):
+        return "good"
+    is_weak = report.quality is not None and report.quality.score < WEAK_BELOW
+    return "degraded" if report.fallback_reason is not None or is_weak else "good"
+
+
+def size_of(engine: ContextEngine, messages: Sequence[Message], when: Literal["before", "after"]) -> dict[str, Any]:
+    """Return the size of what is sent: messages and, if the engine can estimate them, tokens with tool schemas."""
+    estimate = getattr(engine, "estimate_tokens", None)
+    sizes = {f"messages_{when}": len(messages)}
+    return sizes if estimate is None else {**sizes, f"tokens_{when}": int(estimate(messages))}
+
+
+def compaction_values(engine: ContextEngine, seconds: float, occasion: Occasion) -> dict[str, Any]:
+    """Return the columns of a compaction that just happened."""
+    report = getattr(engine, "last_report", None)
+    values: dict[str, Any] = {
+        "session": occasion.session,
+        "reason": occasion.reason,
+        "engine": engine.name,
+        "model": occasion.model,
+        "seconds": seconds,
+        "tokens_after": engine.last_prompt_tokens or None,
+    }
+    if isinstance(report, CompactionReport):
+        values |= {
+            "summarizer": report.summarizer,
+            "tokens_before": report.tokens_before,
+            "tokens_after": report.tokens_after,
+            "fallback": report.fallback_reason,
+            "quality": report.quality.score if report.quality else None,
+            "report": json.dumps(report.to_dict(), default=str),
+        }
+    fault = getattr(engine, "last_fault", None)
+    if isinstance(fault, str):  # of an engine that had to be helped
+        values["fallback"] = f"{engine.name} {fault}"
+    return values
+
+
+def history(core: StoreCore, *, session: str | None = None, branch: int | None = None) -> list[Compaction]:
+    """Return the compactions of a session, of a branch, or of all, oldest first."""
+    query = select(compaction).where(compaction.c.tenant == core.tenant).order_by(compaction.c.ts, compaction.c.id)
+    if session is not None:
+        query = query.where(compaction.c.session == session)
+    if branch is not None:
+        query = query.where(compaction.c.branch == branch)
+    with core.database.read() as connection:
+        return [compaction_of(row) for row in connection.execute(query)]
+
+
+def repeated_views(core: StoreCore) -> dict[int, int]:
+    """Return for each view that was carried over to a fork the view of another branch that it repeats."""
+    query = select(view.c.id, view.c.origin).where(view.c.tenant == core.tenant, view.c.origin.is_not(None))
+    with core.database.read() as connection:
+        return {row.id: row.origin for row in connection.execute(query)}
+
+
+def compaction_of(row: Row[Any]) -> Compaction:
+    """Return a row of the history as a value."""
+    values = dict(row._mapping)  # noqa: SLF001 - the documented way to a row's names
+    values["at"] = values.pop("ts")
+    values.pop("tenant")
+    values["report"] = json.loads(values["report"]) if values["report"] else None
+    return Compaction(**values)
+
+
+# -- thinking ----------------------------------------------------------------------------------------------------------
+
+
+def without_stale_thinking(
+    connection: Connection, path: Sequence[Segment], pieces: Sequence[ViewPiece], shown: Row[Any] | None
+) -> list[ViewPiece]:
+    """Return the pieces without the thinking that a model did under another view than the one in force."""
+    if not any(_carries_thinking(piece) for piece in pieces):
+        return list(pieces)
+    rows = connection.execute(
+        select(turn.c.echo_node, turn.c.view_id).where(
+            turn.c.branch.in_([part.branch for part in path]), turn.c.echo_node.is_not(None)
+        )
+    ).all()
+    made_under = {bytes(row.echo_node).hex(): row.view_id for row in rows}
+    view_id, since = (None, None) if shown is None else (shown.id, shown.ts)
+
+    def is_stale(piece: ViewPiece) -> bool:
+        if piece.tag in made_under:
+            return bool(made_under[piece.tag] != view_id)
+        return since is not None and piece.ts <= since
+
+    return [
+        piece._replace(message=without_thinking(piece.message))
+        if piece.message is not None and _carries_thinking(piece) and is_stale(piece)
+        else piece
+        for piece in pieces
+    ]
+
+
+def without_thinking(message: Message) -> Message:
+    """Return the message without its thinking, unless the thinking leads to a call or is all there is."""
+    parts = parts_of(message)
+    kept = [part for part in parts if not is_reasoning(part)]
+    leads_to_call = bool(calls_of(message)) or any(part.get("type") == "tool_use" for part in parts)
+    return message if leads_to_call or not kept or len(kept) == len(parts) else with_content(message, kept)
+
+
+def _carries_thinking(piece: ViewPiece) -> bool:
+    message = piece.message
+    if not piece.is_raw or message is None or message.get("role") != "assistant":
+        return False
+    return isinstance(message.get("content"), list) and any(map(is_reasoning, parts_of(message)))

@@ -1,7 +1,7 @@
-"""Messages as bytes and back: JSON in UTF-8 with the keys in their order, zstd over a size, named by a keyed digest.
+"""Contents: messages as JSON bytes, compressed over a size, named by a digest that is keyed by tenant.
 
-What goes in comes out equal, whatever a client put into it: lone surrogates, huge numbers and NaN take the slower way
-through the standard library. This module knows no table; it makes rows for one and reads what a row holds.
+Whatever a client sends comes back equal: lone surrogates, huge numbers and NaN take the slower way through the standard
+library. This module knows no table; it makes and reads the values of rows.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ COMPRESS_OVER = 512
 LEVEL = 1
 
 _LARGE = 200_000
-"""Characters."""
+"""The characters of text above which a value counts as large."""
 
 SLOWLY = b" "
-"""Before what took the slower way and has to come back on it: numbers of more than 64 bits stay whole only there."""
+"""The mark of bytes that the standard library wrote and must read: only it keeps numbers of more than 64 bits."""
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _local = threading.local()
@@ -45,7 +45,7 @@ class Blob(NamedTuple):
 
 
 def encoded(value: Any) -> bytes:
-    """A message, or any other JSON value, as bytes that `decoded` turns into an equal one."""
+    """Return a message, or any other JSON value, as bytes that `decoded` turns into an equal one."""
     try:
         data = orjson.dumps(value, option=_OPTIONS)
     except (TypeError, ValueError):  # surrogates, numbers of more than 64 bits, keys that are no text
@@ -89,7 +89,7 @@ def _has_odd_float(value: Any) -> bool:
 
 
 def decoded(data: bytes) -> Any:
-    """The value that was encoded."""
+    """Return the value that was encoded."""
     if data.startswith(SLOWLY):
         return read_in_steps(data, json.loads)
     try:
@@ -105,7 +105,7 @@ def _keyed(tenant: str) -> Any:
 
 
 def digest_of(tenant: str, data: bytes) -> bytes:
-    """The name of a content: a hash that is keyed by tenant, so that equal texts of two tenants are unrelated."""
+    """Return the name of a content: a hash keyed by tenant, so that equal texts of two tenants are unrelated."""
     hasher = _keyed(tenant).copy()
     hasher.update(data)
     digest: bytes = hasher.digest()
@@ -113,7 +113,7 @@ def digest_of(tenant: str, data: bytes) -> bytes:
 
 
 def blob(tenant: str, data: bytes) -> Blob:
-    """What is stored for encoded bytes."""
+    """Return encoded bytes as they are stored: with their digest, and compressed if they are long."""
     digest = digest_of(tenant, data)
     if len(data) > COMPRESS_OVER:
         packed = _compressor().compress(data)
@@ -137,7 +137,7 @@ def is_large(value: Any) -> bool:
 
 
 def unpacked(data: bytes | None, codec: int) -> bytes:
-    """The encoded bytes of a row."""
+    """Return the encoded bytes of a row."""
     if data is None:
         raise StoreDamaged("a content has lost its bytes; run `everlong sessions verify`")
     if codec == PLAIN:
@@ -151,7 +151,7 @@ def unpacked(data: bytes | None, codec: int) -> bytes:
 
 
 def value_of(data: bytes | None, codec: int) -> Any:
-    """The message, or other value, of a row."""
+    """Return the message, or other value, of a row."""
     try:
         return decoded(unpacked(data, codec))
     except ValueError as error:

@@ -1,9 +1,8 @@
-"""Conversations: what people see of sessions. All parts of a lineage are one conversation, with one id and one title.
+"""Conversations as people see them: all sessions of a lineage are one, with one id and one title.
 
 A conversation has the id of its first part, and any part's id names it. Its transcript runs from the first word to the
-newest, with a mark where each compaction was; `everlong.store.shown_path` says which messages that are. Its figures are
-the sums over its parts, with the calls on their side. This module reads sessions; only `rename`, `delete` and `forget`
-change something.
+newest, with a mark for each compaction; `everlong.store.shown_path` decides which messages that are. Its figures are
+the sums over its parts and the calls on their side. Only `rename`, `delete` and `forget` change something.
 """
 
 from __future__ import annotations
@@ -18,11 +17,12 @@ from sqlalchemy import Connection, Row, func, or_, select, update
 
 from everlong.errors import AmbiguousName, NotStored, StoreError
 from everlong.store.compaction import Compaction, compaction_of
+from everlong.store.database import in_batches
 from everlong.store.forget import Forgotten, forget
 from everlong.store.paths import Entry, segments_to
 from everlong.store.schema import branch, compaction, receipt, session
 from everlong.store.sessions import TOTALS, Session, Sessions, clean_title, usage_totals
-from everlong.store.shown_path import BrokenReply, ShownPath, ShownRun, in_bites, parts_of, shown_paths, title_of
+from everlong.store.shown_path import BrokenReply, ShownPath, ShownRun, parts_of, shown_paths, title_of
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -32,12 +32,12 @@ Kind = Literal["main", "side", "agent"]
 STEP = 256
 """Blocks that are read at a time."""
 
-_BITE = 50
-"""Conversations that are put together at a time."""
+_CONVERSATIONS_AT_ONCE = 50
+"""Conversations that are read at a time."""
 _MOST_NAMED = 5
-"""Of conversations that have one name, so many are listed."""
+"""The most conversations of one name that an error lists."""
 COMPRESSION = "compression"
-"""Why a part ends that a compaction ended."""
+"""The end reason of a part that a compaction ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Conversation:
     platform: str | None
     client: str | None
     client_session: str | None
-    """What its client calls it."""
+    """The client's name for it."""
     folder: str | None
     """The folder that it works in now."""
     user: str | None
@@ -61,7 +61,7 @@ class Conversation:
     origin: dict[str, Any] | None
     started: float
     active: float
-    """When something was last said in it."""
+    """The time at which something was last said in it."""
     ended: float | None
     end_reason: str | None
     parts: tuple[str, ...]
@@ -69,7 +69,7 @@ class Conversation:
     messages: int
     compactions: int
     agents: int
-    """How many sub-agents worked for it."""
+    """The number of sub-agents that worked for it."""
     input_tokens: int
     output_tokens: int
     cache_read_tokens: int
@@ -77,16 +77,16 @@ class Conversation:
     reasoning_tokens: int
     api_calls: int
     cost: float
-    """US dollars, as they were reckoned when the calls were made."""
+    """US dollars, at the prices of the time of the calls."""
 
     @property
     def is_open(self) -> bool:
-        """Whether its newest part has not ended."""
+        """True if its newest part has not ended."""
         return self.ended is None
 
     @property
     def is_imported(self) -> bool:
-        """Whether it was taken over from a file."""
+        """True if it was imported from a file."""
         return bool(self.origin and "import" in self.origin)
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,10 +98,10 @@ class ConversationLine(NamedTuple):
     """A message of a conversation's transcript."""
 
     turn: int | None
-    """Its number; None for what has no identity, such as reminders. A broken reply has that of its request."""
+    """Its number; None for messages without identity, such as reminders. A broken reply has that of its request."""
     entry: Entry
     status: Literal["cancelled", "failed"] | None = None
-    """How a reply ended that broke off; None for whole messages."""
+    """The end of a reply that broke off; None for whole messages."""
     error: str | None = None
 
 
@@ -113,7 +113,7 @@ class CompactionMark(NamedTuple):
     """The session that begins there."""
     at: float
     compaction: Compaction | None
-    """Its entry of the history; None where that is gone."""
+    """Its entry of the history; None if that is gone."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the mark as JSON-ready data, without the engine's report."""
@@ -137,7 +137,7 @@ class Conversations:
         """Return the conversation that a session is part of, by the id of any of its parts."""
         with self._database.read() as connection:
             name = self._name_of(connection, ident)
-            return self._made(connection, [name])[0]
+            return self._read_conversations(connection, [name])[0]
 
     def find(self, name: str) -> Conversation:
         """Return a conversation by the id of any of its parts, its title, or the beginning of an id.
@@ -159,11 +159,11 @@ class Conversations:
                 rows = connection.execute(query.where(condition)).all()
                 rows = [row for row in rows if row.kind == "main"] or rows  # whom people talk with comes first
                 if len(rows) == 1:
-                    return self._made(connection, [rows[0].conversation])[0]
+                    return self._read_conversations(connection, [rows[0].conversation])[0]
                 if rows:
                     newest = sorted(rows, key=lambda row: (row.last, row.conversation), reverse=True)
-                    listed = self._made(connection, [row.conversation for row in newest[:_MOST_NAMED]])
-                    raise AmbiguousName(_several(name, listed, len(newest)))
+                    listed = self._read_conversations(connection, [row.conversation for row in newest[:_MOST_NAMED]])
+                    raise AmbiguousName(_ambiguous_text(name, listed, len(newest)))
         raise NotStored(f"there is no conversation with the id or title {name!r}; `everlong sessions list` shows all")
 
     def newest(  # noqa: PLR0913 - each is one thing to choose by
@@ -178,7 +178,7 @@ class Conversations:
         kinds: Sequence[Kind] = ("main",),
         where: Callable[[Conversation], bool] = lambda _: True,
     ) -> list[Conversation]:
-        """Return conversations, the one that something was last said in first.
+        """Return conversations, the most recently active first.
 
         Args:
             limit: at most so many.
@@ -207,9 +207,9 @@ class Conversations:
         found: list[Conversation] = []
         with self._database.read() as connection:
             names = connection.execute(query.order_by(last.desc(), session.c.conversation.desc())).scalars().all()
-            size = _BITE if limit is None else max(1, min(_BITE, limit))
-            for some in in_bites(names, size):
-                for one in self._made(connection, some, title):
+            size = _CONVERSATIONS_AT_ONCE if limit is None else max(1, min(_CONVERSATIONS_AT_ONCE, limit))
+            for some in in_batches(names, size):
+                for one in self._read_conversations(connection, some, title):
                     is_there = folder is None or one.folder == folder
                     if is_there and where(one):
                         found.append(one)
@@ -269,14 +269,14 @@ class Conversations:
         for one in shown.broken:
             beside.setdefault((one.branch, one.depth), []).append(one)
         for run in shown.runs:
-            yield from self._run(run, [mark for mark in marks if mark[0] is run], beside)
+            yield from self._entries_of_run(run, [mark for mark in marks if mark[0] is run], beside)
 
     def lines(self, ident: str) -> Iterator[ConversationLine]:
         """Yield the messages of a conversation alone."""
         return (line for line in self.entries(ident) if isinstance(line, ConversationLine))
 
     def node_at(self, ident: str, turn: int) -> bytes | None:
-        """Return the id of the message that ends at a turn; None where none does."""
+        """Return the id of the message that ends at a turn, or None."""
         for run in self.path(ident).runs:
             depth = turn - run.before + run.low
             if run.low < depth <= run.high:
@@ -286,7 +286,7 @@ class Conversations:
                             return entry.id
         return None
 
-    def _run(
+    def _entries_of_run(
         self,
         run: ShownRun,
         marks: Sequence[tuple[ShownRun, int, CompactionMark]],
@@ -297,7 +297,7 @@ class Conversations:
         behind: list[
             tuple[str, ConversationLine]
         ] = []  # replies to the last message that broke off, each with its part
-        for entry in self._read(run):
+        for entry in self._read_run(run):
             if entry.id is not None:
                 due = [mark for _, depth, mark in waiting if depth < entry.depth]
                 waiting = waiting[len(due) :]
@@ -307,11 +307,13 @@ class Conversations:
             yield ConversationLine(turn, entry)
             if entry.id is not None:
                 behind = [
-                    (one.session, line) for one in answers.get(entry.depth, ()) for line in self._broken(one, turn)
+                    (one.session, line)
+                    for one in answers.get(entry.depth, ())
+                    for line in self._broken_lines(one, turn)
                 ]
         yield from _in_order([mark for _, _, mark in waiting], behind)
 
-    def _read(self, run: ShownRun) -> Iterator[Entry]:
+    def _read_run(self, run: ShownRun) -> Iterator[Entry]:
         start = run.low if run.low > 0 else -1  # what precedes the first message belongs to it
         while start < run.high:
             stop = min(max(start, 0) + STEP, run.high)
@@ -320,7 +322,7 @@ class Conversations:
             yield from found
             start = stop
 
-    def _broken(self, one: BrokenReply, turn: int | None) -> Iterator[ConversationLine]:
+    def _broken_lines(self, one: BrokenReply, turn: int | None) -> Iterator[ConversationLine]:
         at = self._core.branch(one.echo_branch)
         for entry in self._core.entries(at, one.fork_depth, one.echo_depth):
             if entry.id is not None:
@@ -329,7 +331,7 @@ class Conversations:
     def _marks(
         self, connection: Connection, parts: Sequence[Row[Any]], shown: ShownPath
     ) -> list[tuple[ShownRun, int, CompactionMark]]:
-        """Return the compactions on the shown path: in which run, after which depth."""
+        """Return the compactions on the shown path, each with its run and the depth after which it stands."""
         history = {one.child: one for one in self._history(connection, [row.id for row in parts]) if one.child}
         by_id = {row.id: row for row in parts}
         found: list[tuple[ShownRun, int, CompactionMark]] = []
@@ -386,7 +388,7 @@ class Conversations:
     # -- inside a transaction ------------------------------------------------------------------------------------------
 
     def _name_of(self, connection: Connection, ident: str) -> str:
-        """Return the id of the conversation that a part belongs to; a part that is gone may still have named it."""
+        """Return the id of a conversation by that of any part; the first part, which named it, may be deleted."""
         mine = select(session.c.conversation).where(session.c.tenant == self._core.tenant)
         for condition in (session.c.id == ident, session.c.conversation == ident):
             name = connection.execute(mine.where(condition).limit(1)).scalar()
@@ -396,12 +398,14 @@ class Conversations:
 
     def _history(self, connection: Connection, parts: Sequence[str]) -> list[Compaction]:
         found: dict[int, Compaction] = {}
-        for some in in_bites(parts):
+        for some in in_batches(parts):
             query = select(compaction).where(compaction.c.tenant == self._core.tenant, compaction.c.session.in_(some))
             found |= {row.id: compaction_of(row) for row in connection.execute(query)}
         return sorted(found.values(), key=lambda one: (one.at, one.id))
 
-    def _made(self, connection: Connection, names: Sequence[str], title: str | None = None) -> list[Conversation]:
+    def _read_conversations(
+        self, connection: Connection, names: Sequence[str], title: str | None = None
+    ) -> list[Conversation]:
         """Return conversations by their ids, in that order; with a title, those that have it in theirs."""
         tenant = self._core.tenant
         parts = parts_of(connection, tenant, names)
@@ -409,8 +413,8 @@ class Conversations:
             parts = {name: rows for name, rows in parts.items() if title.lower() in (title_of(rows) or "").lower()}
         shown = shown_paths(connection, tenant, parts)
         paid = self._side_calls(connection, {row.id: name for name, rows in parts.items() for row in rows})
-        agents = self._agents(connection, list(parts))
-        done = self._compacted(connection, parts)
+        agents = self._count_agents(connection, list(parts))
+        done = self._count_compactions(connection, parts)
         return [
             _conversation(parts[name], shown[name].count(connection), done[name], agents.get(name, 0), paid.get(name))
             for name in names
@@ -418,9 +422,9 @@ class Conversations:
         ]
 
     def _side_calls(self, connection: Connection, conversation_of: dict[str, str]) -> dict[str, dict[str, Any]]:
-        """Return what calls on the side of conversations used and cost: summaries, memory, pings."""
+        """Return the usage and cost of calls on the side of conversations: summaries, memory, pings."""
         found: dict[str, dict[str, Any]] = {}
-        for some in in_bites(list(conversation_of)):
+        for some in in_batches(list(conversation_of)):
             for row in connection.execute(select(receipt).where(receipt.c.session.in_(some))):
                 sums = found.setdefault(conversation_of[row.session], dict.fromkeys((*TOTALS, "cost"), 0))
                 used = usage_totals(json.loads(row.usage)) | {"api_calls": 1, "cost": row.cost or 0.0}
@@ -428,10 +432,10 @@ class Conversations:
                     sums[name] += amount
         return found
 
-    def _compacted(self, connection: Connection, parts: dict[str, list[Row[Any]]]) -> dict[str, int]:
-        """Return how often conversations were compacted, also where the history of it is gone."""
+    def _count_compactions(self, connection: Connection, parts: dict[str, list[Row[Any]]]) -> dict[str, int]:
+        """Return how often conversations were compacted, even if the history is gone."""
         children: dict[str | None, list[str | None]] = {}
-        for some in in_bites([row.id for rows in parts.values() for row in rows]):
+        for some in in_batches([row.id for rows in parts.values() for row in rows]):
             query = select(compaction.c.session, compaction.c.child).where(compaction.c.session.in_(some))
             for ident, child in connection.execute(query):
                 children.setdefault(ident, []).append(child)
@@ -443,10 +447,10 @@ class Conversations:
             counts[name] = len(told) + untold
         return counts
 
-    def _agents(self, connection: Connection, names: Sequence[str]) -> dict[str, int]:
-        """Return how many sub-agents worked for conversations, where any did."""
+    def _count_agents(self, connection: Connection, names: Sequence[str]) -> dict[str, int]:
+        """Return how many sub-agents worked for conversations; those without any are left out."""
         found: dict[str, int] = {}
-        for some in in_bites(names):
+        for some in in_batches(names):
             query = select(session.c.works_for, func.count(session.c.conversation.distinct())).where(
                 session.c.tenant == self._core.tenant, session.c.kind == "agent", session.c.works_for.in_(some)
             )
@@ -488,7 +492,7 @@ def _conversation(
 def _in_order(
     marks: Sequence[CompactionMark], broken: Sequence[tuple[str, ConversationLine]]
 ) -> Iterator[ConversationLine | CompactionMark]:
-    """Yield what stands between two messages: a reply that broke off after a compaction stands behind its mark."""
+    """Yield the lines between two messages: a reply that broke off after a compaction comes after its mark."""
     begun = {mark.part for mark in marks}
     yield from (line for part, line in broken if part not in begun)
     for mark in marks:
@@ -506,8 +510,8 @@ def _leads_through(connection: Connection, run: ShownRun, number: int, depth: in
     )
 
 
-def _several(name: str, listed: Sequence[Conversation], count: int) -> str:
-    """Say which conversations have a name, one on a line."""
+def _ambiguous_text(name: str, listed: Sequence[Conversation], count: int) -> str:
+    """Return an error text that lists the conversations of a name, one on a line."""
     lines = [f"several conversations are called {name!r}; name one by its id:"]
     for one in listed:
         where = ", ".join(text for text in (one.client or one.source, one.folder) if text)

@@ -1,4 +1,4 @@
-"""The core of a store: its database, its tenant, and how messages are read and written there.
+"""The core of a store: its database, its tenant, and the reader and writer of messages.
 
 Everything that manages a part of a store (sessions, turns, views) works on the core, and never on the whole store.
 """
@@ -19,7 +19,7 @@ from everlong.store.views import TAG
 
 
 class StoreCore:
-    """One tenant's part of a database, with what reads and writes its messages."""
+    """One tenant's part of a database, with the reader and the writer of its messages."""
 
     def __init__(
         self, database: Database, tenant: str = "local", *, redact: Callable[[Message], Message] | None = None
@@ -32,7 +32,7 @@ class StoreCore:
         self.reader = Reader(database)
 
     def cleaned(self, message: Message) -> Message:
-        """Return a message as it may be stored: without our own tag and, where that is set, without secrets."""
+        """Return a message as it may be stored: without our own tag and, if the store redacts, without secrets."""
         if TAG in message:
             message = {key: value for key, value in message.items() if key != TAG}
         return message if self._redact is None else self._redact(message)

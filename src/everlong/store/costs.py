@@ -1,8 +1,7 @@
-"""Receipts: what calls to a model on the side of a conversation used and cost.
+"""Costs: receipts of calls on the side of a conversation, and the daily spending of tenants.
 
-A conversation's own requests are turns; a summary, a memory flush and a ping that keeps a cache warm are none. A
-receipt has figures and no words, so forgetting leaves it alone; it goes with its session. Knows no provider and no
-price.
+A conversation's own requests are turns; a summary, a memory flush and a ping that keeps a cache warm are not: each
+leaves a receipt. A receipt has figures and no words, so forgetting leaves it alone; it is deleted with its session.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["DAY_SECONDS", "Days", "Reservation", "Spending"]
 
 Kind = Literal["summary", "memory", "ping", "plugin"]
-"""What a call on the side was for: a summary, a memory flush, keeping a provider's cache warm, or a plugin's own."""
+"""The purpose of a call on the side: a summary, a memory flush, keeping a provider's cache warm, or a plugin's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Receipt:
     model: str | None
     usage: dict[str, Any]
     cost: float | None
-    """US dollars, as they were reckoned when the call was made; None where the price was not known."""
+    """US dollars, at the price of the time of the call; None if the price was not known."""
     at: float
 
 
@@ -60,7 +59,7 @@ class Receipts:
         cost: float | None = None,
         at: float | None = None,
     ) -> Receipt:
-        """Keep what a call on the side of a session used; durable when this returns.
+        """Store the usage of a call on the side of a session; durable when this returns.
 
         Args:
             session: its id.
@@ -98,14 +97,14 @@ class Receipts:
             return _receipt(connection.execute(select(receipt).where(receipt.c.id == number)).one())
 
     def of_session(self, ident: str) -> list[Receipt]:
-        """The receipts of a session, oldest first."""
-        return list(self._selected(receipt.c.session == ident))
+        """Return the receipts of a session, oldest first."""
+        return list(self._select(receipt.c.session == ident))
 
     def since(self, at: float = 0.0) -> Iterator[Receipt]:
-        """All receipts from a moment on (seconds since 1970), oldest first, read bit by bit."""
-        yield from self._selected(receipt.c.ts >= at)
+        """Yield all receipts from a moment on (seconds since 1970), oldest first."""
+        yield from self._select(receipt.c.ts >= at)
 
-    def _selected(self, condition: Any) -> Iterator[Receipt]:
+    def _select(self, condition: Any) -> Iterator[Receipt]:
         query = select(receipt).where(receipt.c.tenant == self._core.tenant, condition).order_by(receipt.c.id)
         with self._database.read() as connection:
             for row in connection.execution_options(yield_per=500).execute(query):
@@ -128,22 +127,22 @@ class Days:
 
     @property
     def now(self) -> float:
-        """Seconds since 1970."""
+        """The seconds since 1970."""
         return self._start + self._elapsed()
 
     @property
     def today(self) -> int:
-        """The day."""
+        """The number of the day."""
         return int(self.now // DAY_SECONDS)
 
     @property
     def rest(self) -> float:
-        """Seconds until the next day."""
+        """The seconds until the next day."""
         return DAY_SECONDS - self.now % DAY_SECONDS
 
 
 class Reservation(NamedTuple):
-    """Dollars of a tenant's day that nobody else may spend."""
+    """Dollars of a tenant's day that are reserved for one request."""
 
     tenant: str
     day: int
@@ -152,29 +151,29 @@ class Reservation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What tenants spend. Blocks."""
+    """The spending of tenants per day, in the database; its methods block."""
 
     database: Database
     days: Days
 
     def reserve(self, tenant: str, dollars: float, most: float) -> Reservation | None:
-        """Reserve dollars of this day; None where that would make more than so many."""
+        """Reserve dollars of this day; return None if the day's total would exceed ``most``."""
         sql = self.database.sql
-        turned = sql(
+        begin_day = sql(
             "INSERT INTO spending (tenant, day, dollars) VALUES (?,?,0) ON CONFLICT (tenant) DO UPDATE SET"
             " day = excluded.day, dollars = 0 WHERE spending.day < excluded.day"
         )
-        taken = sql("UPDATE spending SET dollars = dollars + ? WHERE tenant = ? AND dollars + ? <= ? RETURNING day")
+        take = sql("UPDATE spending SET dollars = dollars + ? WHERE tenant = ? AND dollars + ? <= ? RETURNING day")
 
         def work(connection: Connection) -> Reservation | None:
-            connection.exec_driver_sql(turned, (tenant, self.days.today))
-            row = connection.exec_driver_sql(taken, (dollars, tenant, dollars, most)).first()
+            connection.exec_driver_sql(begin_day, (tenant, self.days.today))
+            row = connection.exec_driver_sql(take, (dollars, tenant, dollars, most)).first()
             return None if row is None else Reservation(tenant, row[0], dollars)
 
         return self.database.write(work)
 
     def settle(self, held: Reservation, dollars: float) -> None:
-        """Put what was spent in the place of a reservation; of a day that is over, nothing is kept."""
+        """Replace a reservation by what was spent; nothing is kept of a day that is over."""
         change = dollars - held.dollars
         statement = self.database.sql(
             "UPDATE spending SET dollars = CASE WHEN dollars + ? < 0 THEN 0 ELSE dollars + ? END"
@@ -184,7 +183,7 @@ class Spending:
         self.database.write(lambda connection: connection.exec_driver_sql(statement, values))
 
     def spent(self, tenant: str) -> float:
-        """Return what a tenant has spent and reserved on the newest day that is known of it, if that is not over."""
+        """Return what a tenant has spent and reserved today."""
         query = select(spending.c.dollars).where(spending.c.tenant == tenant, spending.c.day >= self.days.today)
         with self.database.read() as connection:
             return float(connection.execute(query).scalar() or 0.0)

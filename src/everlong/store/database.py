@@ -1,32 +1,235 @@
-"""Opening a database and running transactions in it: retried where that helps, errors in our own words.
+"""A database and its transactions: retried where that helps, with the driver's errors turned into ours.
 
-Which database it is decides a `Backend` (`everlong.store.sqlite`, `everlong.store.postgres`). This module knows no
-table but the one that holds the schema's version.
+The differences between databases are in a `Backend` (`everlong.store.sqlite`, `everlong.store.postgres`). This module
+knows no table.
 """
 
 from __future__ import annotations
 
-import logging
 import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, RootTransaction, Select
 from sqlalchemy.exc import DBAPIError, InterfaceError
 
-from everlong.errors import StoreError, StoreUnavailable
+from everlong.errors import StoreBusy, StoreError, StoreUnavailable
 from everlong.store.write_counter import Counts
 
 T = TypeVar("T")
 
+VALUES_AT_ONCE = 500
+"""The values of one ``IN (…)``: no database takes any number."""
+
 STEP_SECONDS = 0.5
-"""After this long, what a batch has written so far is committed."""
+"""The seconds after which a batch commits what it has written so far."""
 
 _SAVEPOINT = "everlong_write"
+
+ATTEMPTS = 40
+"""Attempts of a transaction that loses against others, before that counts as an error."""
+
+
+class Backend(Protocol):
+    """The parts of a store that differ between databases."""
+
+    name: str
+    mark: str
+    """The mark for a parameter in a statement."""
+    where: str
+    """The database as people know it, without a password."""
+    lock: str
+    """The end of a select in plain SQL that locks its rows until the transaction ends."""
+
+    def engine(self) -> Engine:
+        """Return the engine that makes connections; a file is created if it is not there."""
+        ...
+
+    def prepare(self, connection: Connection) -> None:
+        """Take the lock under which the schema is created or upgraded."""
+        ...
+
+    def keep_copy(self, engine: Engine, label: str) -> str | None:
+        """Copy the database before its schema changes; return the copy's path, or None if a server has to do it."""
+        ...
+
+    def is_empty(self, connection: Connection) -> bool:
+        """Return whether the database has no table that could be ours or in our way."""
+        ...
+
+    def counts(self, connection: Connection) -> Counts | None:
+        """Return how much was ever written, as a transaction sees it; None if that is not counted."""
+        ...
+
+    def note_committed(self, counts: Counts | None) -> None:
+        """Note that a transaction with these counts is committed."""
+        ...
+
+    def check_end(self, engine: Engine) -> str:
+        """Return what is missing at the end of a database that is being opened, in words; empty if nothing is."""
+        ...
+
+    def problems(self, connection: Connection) -> Iterator[str]:
+        """Yield the problems that the database itself finds in its files."""
+        ...
+
+    def translated(self, error: DBAPIError) -> StoreError:
+        """Return a driver's error as one of ours."""
+        ...
+
+    def is_passing(self, error: DBAPIError) -> bool:
+        """Return whether the same transaction may succeed if it is run again."""
+        ...
+
+    def locked(self, statement: Select[Any]) -> Select[Any]:
+        """Return a select that locks its rows until the transaction ends."""
+        ...
+
+    def run(self, connection: Connection, statement: str, parameters: Any = ()) -> Any:
+        """Run a statement in plain SQL inside a writing transaction, once or for each of a list of parameters.
+
+        What comes back has ``fetchone``, ``fetchall`` and ``rowcount``.
+        """
+        ...
+
+    def begin_writing(self, wait: float | None = None) -> float:
+        """Wait until this thread may begin a writing transaction; return the seconds of ``wait`` that are left.
+
+        Raises:
+            StoreBusy: other threads of this process write for longer than that.
+        """
+        ...
+
+    def end_writing(self) -> None:
+        """Note that the transaction is over, however it ended."""
+        ...
+
+    def waiting(self, connection: Connection, wait: float | None) -> AbstractContextManager[None]:
+        """Limit the seconds to wait for the lock on a file within a ``with`` block; None changes nothing."""
+        ...
+
+    def lock_name(self, connection: Connection, name: bytes) -> None:
+        """Lock a name until the transaction ends."""
+        ...
+
+    def now(self, connection: Connection) -> float:
+        """Return the time on the clock that all processes of this database share."""
+        ...
+
+
+class TryAgain(Exception):  # noqa: N818 - a signal inside this package, never seen outside
+    """A sign from the work of a transaction that others have changed what it saw: roll back, and run it again."""
+
+
+class Database:
+    """A database of one backend: reads, and transactions that are run again where that helps."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self._own = threading.local()
+        with self.translating():
+            self.engine = backend.engine()
+
+    @property
+    def mark(self) -> str:
+        """The mark for a parameter in a statement in plain SQL."""
+        return self.backend.mark
+
+    def sql(self, statement: str) -> str:
+        """Return a statement that is written with question marks as the driver wants it."""
+        return statement.replace("?", self.backend.mark)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+    @contextmanager
+    def translating(self) -> Iterator[None]:
+        """Turn the driver's errors into ours."""
+        try:
+            yield
+        except DBAPIError as error:
+            raise self.backend.translated(error) from error
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Open a connection that sees one moment of the database; inside a batch, also what the batch has written."""
+        batch = self._batch
+        if batch is not None and batch.connection is not None:
+            with self.translating():
+                yield batch.connection
+            return
+        with self.translating(), self.engine.connect() as connection:
+            options = {"isolation_level": "REPEATABLE READ"} if self.backend.name == "postgresql" else {}
+            connection.execution_options(everlong_read=True, **options)
+            yield connection
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Run work in one transaction and commit it; run it again if the database asks for that.
+
+        `TryAgain` passes through after the roll-back: the caller must read again before it repeats the work (`retry`).
+        """
+        if self._batch is not None:
+            return self._batch.write(work, ATTEMPTS, pause)
+        attempt = 0
+        while True:
+            attempt += 1
+            self.backend.begin_writing()
+            try:
+                with self.engine.begin() as connection:
+                    result = work(connection)
+                    counts = self.backend.counts(connection)
+                self.backend.note_committed(counts)
+            except (DBAPIError, InterfaceError) as error:
+                if attempt >= ATTEMPTS or not self.backend.is_passing(error):
+                    raise self.backend.translated(error) from error
+            else:
+                return result
+            finally:
+                self.backend.end_writing()
+            pause(attempt)
+
+    def retry(self, attempt_write: Callable[[int], T]) -> T:
+        """Call a function that writes, with 0, 1, 2, …, until it no longer raises `TryAgain`.
+
+        Raises:
+            StoreBusy: It has given way to other writers too often.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                return attempt_write(attempt)
+            except TryAgain:
+                pause(attempt)
+        raise StoreBusy(f"{self.backend.where}: gave way to other writers {ATTEMPTS} times; try again")
+
+    @contextmanager
+    def batch(self, wait: float | None = None) -> Iterator[None]:
+        """Commit what this thread writes in the block together at its end, even if the block ends in an error.
+
+        ``wait`` is how many seconds to wait for others who have locked a file; as long as everyone, if not given.
+        """
+        if self._batch is not None:  # part of the one around it
+            yield
+            return
+        batch = self._own.batch = Batch(self, wait)
+        try:
+            yield
+        finally:
+            self._own.batch = None
+            batch.close()
+
+    @property
+    def in_batch(self) -> bool:
+        """True if this thread is inside a batch."""
+        return self._batch is not None
+
+    @property
+    def _batch(self) -> Batch | None:
+        return getattr(self._own, "batch", None)
 
 
 class Batch:
@@ -46,12 +249,12 @@ class Batch:
         return None if self._transaction is None else self._transaction.connection
 
     def write(self, work: Callable[[Connection], T], attempts: int, pause: Callable[[int], None]) -> T:
-        """Run work behind a savepoint; run it again where the database asks for that."""
+        """Run work behind a savepoint; run it again if the database asks for that."""
         backend = self._database.backend
         attempt = 0
         while True:
             attempt += 1
-            connection = self._opened()
+            connection = self._connect()
             try:
                 backend.run(connection, f"SAVEPOINT {_SAVEPOINT}")  # in plain SQL: one for each small conversation
                 result = work(connection)
@@ -71,7 +274,7 @@ class Batch:
             pause(attempt)
 
     def commit(self) -> None:
-        """Make durable what was written so far."""
+        """Commit what was written so far."""
         if self._transaction is not None and self._transaction.connection.invalidated:
             self._check()
         transaction, self._transaction = self._transaction, None
@@ -81,7 +284,7 @@ class Batch:
         try:
             counts = backend.counts(transaction.connection)
             transaction.commit()
-            backend.committed(counts)
+            backend.note_committed(counts)
         except DBAPIError as error:
             self._lost = self._database.backend.translated(error)
             raise self._lost from error
@@ -92,13 +295,13 @@ class Batch:
                 backend.end_writing()
 
     def close(self) -> None:
-        """Commit, and say so where something that looked written is not."""
+        """Commit; raise an error if something that looked written was lost."""
         self.commit()
         if self._lost is not None:
             raise self._lost
 
     def _check(self) -> None:
-        """Say that the step is lost where its connection is, be it that somebody who only read noticed it."""
+        """Raise an error if the connection is lost, and with it the step; a mere read may have noticed it first."""
         if self._transaction is not None and self._transaction.connection.invalidated:
             connection, self._transaction = self._transaction.connection, None
             where = self._database.backend.where
@@ -108,20 +311,20 @@ class Batch:
         if self._lost is not None:
             raise self._lost
 
-    def _opened(self) -> Connection:
+    def _connect(self) -> Connection:
         self._check()
         if self._transaction is None:
             backend = self._database.backend
             left = backend.begin_writing(self._wait)
             try:
-                self._transaction = self._begun(None if self._wait is None else left)
+                self._transaction = self._begin(None if self._wait is None else left)
             except BaseException:
                 backend.end_writing()
                 raise
             self._since = time.monotonic()
         return self._transaction.connection
 
-    def _begun(self, wait: float | None) -> RootTransaction:
+    def _begin(self, wait: float | None) -> RootTransaction:
         with self._database.translating():
             connection = self._database.engine.connect()
         try:
@@ -134,7 +337,7 @@ class Batch:
             raise
 
     def _back_to_savepoint(self, connection: Connection, error: BaseException) -> None:
-        """Undo one write; where the database has undone more than that, what was in the step is lost."""
+        """Undo one write; if the database has undone more, the whole step is lost."""
         try:
             if _is_alive(connection):
                 connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
@@ -150,204 +353,19 @@ class Batch:
 
 
 def _is_alive(connection: Connection) -> bool:
-    """Whether the transaction is still there: on a full disk SQLite rolls all of it back by itself."""
+    """Return whether the transaction still exists: on a full disk SQLite rolls all of it back by itself."""
     if connection.invalidated:
         return False
     raw = connection.connection.driver_connection
     return raw.in_transaction if isinstance(raw, sqlite3.Connection) else True
 
 
-_log = logging.getLogger("everlong.store")
-
-ATTEMPTS = 40
-"""How often a transaction that lost against another is tried again before that counts as an error."""
-
-
-class Backend(Protocol):
-    """What differs between databases."""
-
-    name: str
-    mark: str
-    """How a statement marks the place of a parameter."""
-    where: str
-    """The database as people know it, without a password."""
-    lock: str
-    """What a select in plain SQL ends with, to keep its rows from others until the transaction ends."""
-
-    def engine(self) -> Engine:
-        """Make connections; the file is created if need be."""
-        ...
-
-    def prepare(self, connection: Connection) -> None:
-        """Take the lock under which the schema is made or brought up to date."""
-        ...
-
-    def keep_copy(self, engine: Engine, label: str) -> str | None:
-        """Copy the database before its schema changes; where the copy is, None where none can be made from here."""
-        ...
-
-    def is_empty(self, connection: Connection) -> bool:
-        """Whether nothing that could be ours or in our way is there yet."""
-        ...
-
-    def counts(self, connection: Connection) -> Counts | None:
-        """Return how much was ever written, as a transaction sees it, where that is counted."""
-        ...
-
-    def committed(self, counts: Counts | None) -> None:
-        """Hear that a transaction is committed that had counted so much."""
-        ...
-
-    def check_end(self, engine: Engine) -> str:
-        """Return what is missing at the end of a database that is opened, in words; nothing where nothing is."""
-        ...
-
-    def problems(self, connection: Connection) -> Iterator[str]:
-        """Yield what the database itself finds wrong with its files."""
-        ...
-
-    def translated(self, error: DBAPIError) -> StoreError:
-        """A driver's error in our words."""
-        ...
-
-    def is_passing(self, error: DBAPIError) -> bool:
-        """Whether the same transaction may succeed if it is simply run again."""
-        ...
-
-    def locked(self, statement: Select[Any]) -> Select[Any]:
-        """The same select, keeping the rows from others until the transaction ends."""
-        ...
-
-    def run(self, connection: Connection, statement: str, parameters: Any = ()) -> Any:
-        """Run a statement in plain SQL inside a writing transaction, once or for each of a list of parameters.
-
-        What comes back has ``fetchone``, ``fetchall`` and ``rowcount``.
-        """
-        ...
-
-    def begin_writing(self, wait: float | None = None) -> float:
-        """Wait until this thread may begin a writing transaction; how many of the seconds to wait are left then.
-
-        Raises:
-            StoreBusy: other threads of this process write for longer than that.
-        """
-        ...
-
-    def end_writing(self) -> None:
-        """Say that the transaction is over, however it ended."""
-        ...
-
-    def waiting(self, connection: Connection, wait: float | None) -> AbstractContextManager[None]:
-        """Wait only so many seconds for the lock on a file in a ``with`` block; as long as ever with None."""
-        ...
-
-    def lock_name(self, connection: Connection, name: bytes) -> None:
-        """Keep others who lock the same name waiting until the transaction ends."""
-        ...
-
-    def now(self, connection: Connection) -> float:
-        """The time on the clock that all processes of this database share."""
-        ...
-
-
-class TryAgain(Exception):  # noqa: N818 - a signal inside this package, never seen outside
-    """Raised by the work of a transaction that found the world changed: roll back, and run it anew."""
-
-
-class Database:
-    """A database of one backend: reads, and transactions that are run again where that helps."""
-
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
-        self._own = threading.local()
-        with self.translating():
-            self.engine = backend.engine()
-
-    @property
-    def mark(self) -> str:
-        """How a statement in plain SQL marks the place of a parameter."""
-        return self.backend.mark
-
-    def sql(self, statement: str) -> str:
-        """A statement in plain SQL, written with question marks, as the driver wants it."""
-        return statement.replace("?", self.backend.mark)
-
-    def close(self) -> None:
-        """Let go of all connections."""
-        self.engine.dispose()
-
-    @contextmanager
-    def translating(self) -> Iterator[None]:
-        """Turn the driver's errors into ours."""
-        try:
-            yield
-        except DBAPIError as error:
-            raise self.backend.translated(error) from error
-
-    @contextmanager
-    def read(self) -> Iterator[Connection]:
-        """A connection that sees one moment of the database; inside a batch, what the batch has written too."""
-        batch = self._batch
-        if batch is not None and batch.connection is not None:
-            with self.translating():
-                yield batch.connection
-            return
-        with self.translating(), self.engine.connect() as connection:
-            options = {"isolation_level": "REPEATABLE READ"} if self.backend.name == "postgresql" else {}
-            connection.execution_options(everlong_read=True, **options)
-            yield connection
-
-    def write(self, work: Callable[[Connection], T]) -> T:
-        """Run work in one transaction and commit it; run it again where the database asks for that.
-
-        `TryAgain` passes through after the roll-back: whoever raised it must look at the world anew first.
-        """
-        if self._batch is not None:
-            return self._batch.write(work, ATTEMPTS, pause)
-        attempt = 0
-        while True:
-            attempt += 1
-            self.backend.begin_writing()
-            try:
-                with self.engine.begin() as connection:
-                    result = work(connection)
-                    counts = self.backend.counts(connection)
-                self.backend.committed(counts)
-            except (DBAPIError, InterfaceError) as error:
-                if attempt >= ATTEMPTS or not self.backend.is_passing(error):
-                    raise self.backend.translated(error) from error
-            else:
-                return result
-            finally:
-                self.backend.end_writing()
-            pause(attempt)
-
-    @contextmanager
-    def batch(self, wait: float | None = None) -> Iterator[None]:
-        """Commit what this thread writes in the block together, at its end; also where the block ends in an error.
-
-        ``wait`` is how many seconds to wait for others who have locked a file; as long as everyone, if not given.
-        """
-        if self._batch is not None:  # part of the one around it
-            yield
-            return
-        batch = self._own.batch = Batch(self, wait)
-        try:
-            yield
-        finally:
-            self._own.batch = None
-            batch.close()
-
-    @property
-    def in_batch(self) -> bool:
-        """Whether this thread is inside a batch."""
-        return self._batch is not None
-
-    @property
-    def _batch(self) -> Batch | None:
-        return getattr(self._own, "batch", None)
-
-
 def pause(attempt: int) -> None:
     """Wait a moment, longer with each attempt and by chance, so that rivals part."""
     time.sleep(random.uniform(0, min(0.2, 0.002 * 2**attempt)))  # noqa: S311 - no secret
+
+
+def in_batches(values: Sequence[T], size: int = VALUES_AT_ONCE) -> Iterator[Sequence[T]]:
+    """Yield values so many at a time."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]

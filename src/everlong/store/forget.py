@@ -1,10 +1,9 @@
-"""Forgetting: the words of a message go for good, the tree stays whole.
+"""Forgetting: the words of a message are deleted for good, the tree stays whole.
 
-The content becomes a tombstone wherever the same message was said, its blocks are remembered by hash so that they are
-not stored again, and every view that was made with it in sight becomes void along with its summaries. What a client had
-added to the message goes with it, and so do titles that were taken from it and the logs that repeat it. Node rows stay,
-with the ids by which clients find them, so the chain still verifies and conversations are still recognised. Nothing
-here can be undone.
+The content becomes a tombstone wherever the same message was said. Its blocks are remembered by hash, so that they are
+not stored again, and every view that was made with it in sight becomes void. Additions of the client, titles taken from
+it and logs that repeat it are cleared too. Node rows stay, so the chain still verifies and conversations are still
+recognised. Nothing here can be undone.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from sqlalchemy import Connection, Row, delete, exists, func, or_, select, union
 from everlong.errors import NotStored
 from everlong.model import Message, blocks_of, part_text, parts_of, text_of, title_from
 from everlong.store.content import digest_of, value_of
-from everlong.store.maintenance import drop_additions, out_of_search
+from everlong.store.database import VALUES_AT_ONCE, in_batches
+from everlong.store.maintenance import drop_additions, remove_from_search
 from everlong.store.outputs import drop_outputs
 from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
 from everlong.store.schema import (
@@ -47,140 +47,16 @@ if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
 MOST_LOOKUPS = 200
-"""Texts that are looked up one by one; with more of them one pass over everything is quicker."""
+"""The most texts that are looked up one by one; for more, one pass over everything is quicker."""
 
-_WORDS = 4
-"""Words of a block that are looked up, the longest ones."""
+_MOST_WORDS = 4
+"""The most words of a block that are looked up, the longest ones."""
 
-_AT_ONCE = 500
 _WORD = re.compile("[A-Za-z0-9]{3,}")
 
 
-def contents_with(core: StoreCore, connection: Connection, messages: Sequence[Message]) -> set[bytes]:
-    """The names of all contents that hold a block of one of the messages."""
-    trace = core.chain.trace
-    blocks = {block for message in messages for block in trace([message]).blocks}
-    found: set[bytes] = set()
-    for row in _rows(core, connection, messages) if blocks else ():
-        value = value_of(row.bytes, row.codec)
-        if isinstance(value, dict) and "role" in value and not blocks.isdisjoint(trace([value]).blocks):
-            found.add(bytes(row.digest))
-    return found
-
-
-def _rows(core: StoreCore, connection: Connection, messages: Sequence[Message]) -> Iterator[Any]:
-    from everlong.store.search.text import INDEX_VERSION  # noqa: PLC0415 - loaded only where it is used
-
-    live = select(content.c.digest, content.c.bytes, content.c.codec).where(
-        content.c.tenant == core.tenant, content.c.state == "live"
-    )
-    wanted = [needles for message in messages for needles in needles_of(message)]
-    has_index = index_for(core.database).version(connection) == INDEX_VERSION
-    if not has_index or not all(wanted) or len(wanted) > MOST_LOOKUPS:
-        yield from connection.execute(live)
-        return
-    digests = _in_no_index(core, connection)  # first: what is indexed meanwhile is found below
-    seqs = {seq for needles in dict.fromkeys(wanted) for seq in _containing(core, connection, needles)}
-    for part in _parts(sorted(seq for seq in seqs if seq > 0)):
-        said = select(node.c.digest).where(node.c.seq.in_(part))
-        digests.update(bytes(digest) for digest in connection.execute(said).scalars())
-    for part in _parts(sorted(digests)):
-        yield from connection.execute(live.where(content.c.digest.in_(part)))
-
-
-def _containing(core: StoreCore, connection: Connection, needles: tuple[str, ...]) -> Iterator[int]:
-    """Numbers of the messages that may contain all of some texts."""
-    from everlong.store.search.index import SearchScope, Wanted  # noqa: PLC0415 - as above
-
-    scope = SearchScope(core.tenant, is_messages_only=True)
-    after = None
-    while True:
-        places = index_for(core.database).containing(connection, Wanted(needles), scope, after, _AT_ONCE, by_time=False)
-        yield from (place.seq for place in places)
-        if len(places) < _AT_ONCE:
-            return
-        after = places[-1]
-
-
-def _in_no_index(core: StoreCore, connection: Connection) -> set[bytes]:
-    """The contents of messages that wait for the index, and of all that never gets there."""
-    said = exists().where(node.c.digest == turn.c.reply)
-    beside = [
-        select(node.c.digest).join(pending, pending.c.seq == node.c.seq).where(node.c.tenant == core.tenant),
-        select(annex.c.digest).where(annex.c.tenant == core.tenant),
-        select(view_item.c.digest)
-        .join(view, view.c.id == view_item.c.view)
-        .where(view.c.tenant == core.tenant, view_item.c.digest.is_not(None)),
-        select(turn.c.reply).where(turn.c.tenant == core.tenant, turn.c.reply.is_not(None), ~said),
-    ]
-    return {bytes(digest) for digest in connection.execute(union(*beside)).scalars()}
-
-
-def needles_of(message: Message) -> list[tuple[str, ...]]:
-    """For each block of a message words that every text has that holds the same block; none where it has no words."""
-    return [_needles(block.identity, piece) for piece in _pieces(message) for block in blocks_of(piece)]
-
-
-def _pieces(message: Message) -> list[Message]:
-    """A message for each part and each call."""
-    if message.get("role") == "tool":
-        return [message]
-    calls = message.get("tool_calls")
-    return [
-        *({"role": message.get("role"), "content": [part]} for part in parts_of(message)),
-        *({"role": "assistant", "tool_calls": [call]} for call in (calls if isinstance(calls, list) else [])),
-    ]
-
-
-def _needles(identity: bytes, piece: Message) -> tuple[str, ...]:
-    kind = identity.partition(b":")[0]
-    if kind == b"call":
-        text = _call_text(identity)
-    elif kind in {b"text", b"result"}:
-        text = "\n".join(_texts(parts_of(piece)))
-    else:
-        return ()
-    # Whole runs of plain letters and digits stand in the index however the text around them is folded or escaped.
-    words = sorted(set(_WORD.findall(text)), key=lambda word: (-len(word), word))
-    if words or kind == b"call":
-        return tuple(word.lower() for word in words[:_WORDS])
-    from everlong.store.search.query import normal  # noqa: PLC0415 - loaded only where it is used
-
-    return tuple(sorted(normal(text).split(), key=len)[-1:])
-
-
-def _texts(parts: Sequence[Message]) -> Iterator[str]:
-    for part in parts:
-        yield part_text(part)
-        if part.get("type") == "tool_result":
-            yield from _texts(parts_of(part))
-
-
-def _call_text(identity: bytes) -> str:
-    """The name of a call and the texts in its arguments, without what is no part of its identity."""
-    try:
-        _, name, waiting = json.loads(identity.partition(b":")[2])
-    except (ValueError, RecursionError):  # nested too deep to be read back
-        return ""
-    leaves, stack = [str(name)], [waiting]
-    while stack:
-        value = stack.pop()
-        if isinstance(value, dict):
-            stack += [*value, *value.values()]
-        elif isinstance(value, list):
-            stack += value
-        elif isinstance(value, str):
-            leaves.append(value)
-    return "\n".join(leaves)
-
-
-def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(values), _AT_ONCE):
-        yield values[start : start + _AT_ONCE]
-
-
 class Forgotten(NamedTuple):
-    """What a forgetting did: messages that lost their words, and views that became void."""
+    """The result of forgetting: the number of messages that lost their words, and of views that became void."""
 
     messages: int
     views: int
@@ -189,42 +65,42 @@ class Forgotten(NamedTuple):
 
 
 def forget(core: StoreCore, nodes: Sequence[bytes], *, session: str | None = None) -> Forgotten:
-    """Forget messages by their ids, and the same words wherever else they stand; and what a model said of them.
+    """Forget messages by their ids, the same words wherever else they stand, and summaries made of them.
 
-    Where they are those of a session, messages that another conversation shows too (of a fork) stay, and words that
-    others use too (a bare "yes") stay with those.
+    With a ``session``, messages that another conversation shows too (of a fork) stay, and words that others use too
+    (a bare "yes") stay with those.
     """
 
     def work(connection: Connection) -> _Forgetting:
         chosen = [_node_row(core, connection, ident) for ident in nodes]
-        mine = [] if session is None else _parts_with(core, connection, session)
+        mine = [] if session is None else _parts_of(core, connection, session)
         return _Forgetting(core, connection).run(chosen, mine)
 
-    return _without_logs(core, core.database.write(work))
+    return _forget_in_logs(core, core.database.write(work))
 
 
 def forget_conversation(core: StoreCore, ident: str) -> Forgotten:
-    """Forget all that was said in the conversation that a session is part of, as far as no other one shows it.
+    """Forget everything said in the conversation that a session is part of, unless another one shows it.
 
     That is what it shows, what was taken back, and replies that broke off. Words that others use too stay with those.
     """
 
     def work(connection: Connection) -> _Forgetting:
-        mine = _parts_with(core, connection, ident)
-        return _Forgetting(core, connection).run(_said_in(core, connection, mine), mine)
+        mine = _parts_of(core, connection, ident)
+        return _Forgetting(core, connection).run(_messages_of(core, connection, mine), mine)
 
-    return _without_logs(core, core.database.write(work))
+    return _forget_in_logs(core, core.database.write(work))
 
 
 def forget_titles(core: StoreCore, words: str) -> int:
-    """Take away titles that hold some words, in whatever case; how many conversations had one."""
+    """Delete titles that hold some words, in whatever case; return how many conversations had one."""
 
     def work(connection: Connection) -> int:
         titled = select(sessions.c.id, sessions.c.conversation, sessions.c.title).where(
             sessions.c.tenant == core.tenant, sessions.c.title.is_not(None)
         )
         found = [row for row in connection.execute(titled) if words.casefold() in row.title.casefold()]
-        for part in _forget_parts([row.id for row in found]):
+        for part in in_batches([row.id for row in found]):
             connection.execute(update(sessions).where(sessions.c.id.in_(part)).values(title=None))
         return len({row.conversation for row in found})
 
@@ -232,7 +108,7 @@ def forget_titles(core: StoreCore, words: str) -> int:
 
 
 def forget_prompts(core: StoreCore, words: str) -> int:
-    """Take the words out of system prompts, and tools that were offered with them, that hold some; how many did."""
+    """Forget system prompts, with their tools, that hold some words; return how many did."""
     columns = (branch.c.preamble, view.c.preamble, turn.c.preamble, sessions.c.preamble, sessions.c.system_prompt)
     sought = words.casefold()
 
@@ -242,16 +118,16 @@ def forget_prompts(core: StoreCore, words: str) -> int:
             query = select(column).where(column.table.c.tenant == core.tenant, column.is_not(None)).distinct()
             used |= {bytes(digest) for digest in connection.execute(query).scalars()}
         gone: list[bytes] = []
-        for part in _forget_parts(sorted(used)):
+        for part in in_batches(sorted(used)):
             live = select(content).where(content.c.digest.in_(part), content.c.state == "live")
             for row in connection.execute(live).all():
                 value = value_of(row.bytes, row.codec)
-                if any(sought in text.casefold() for text in _forget_texts(value)):
+                if any(sought in text.casefold() for text in all_texts(value)):
                     values = {"bytes": None, "codec": 0, "state": "forgotten", "stub": stub_of_prompt(value)}
                     connection.execute(update(content).where(content.c.seq == row.seq).values(values))
                     gone.append(bytes(row.digest))
         told: set[str] = set()
-        for part in _forget_parts(gone):
+        for part in in_batches(gone):
             had = or_(sessions.c.system_prompt.in_(part), sessions.c.preamble.in_(part))
             told |= set(connection.execute(select(sessions.c.id).where(had)).scalars())
         return len(gone), told
@@ -262,27 +138,27 @@ def forget_prompts(core: StoreCore, words: str) -> int:
     return count
 
 
-def _forget_texts(value: Any) -> Iterator[str]:
-    """Every text in a value, names included."""
+def all_texts(value: Any) -> Iterator[str]:
+    """Yield every text in a value, names included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for name, one in value.items():
             yield str(name)
-            yield from _forget_texts(one)
+            yield from all_texts(one)
     elif isinstance(value, list):
         for one in value:
-            yield from _forget_texts(one)
+            yield from all_texts(one)
 
 
-def _without_logs(core: StoreCore, done: _Forgetting) -> Forgotten:
-    """Take what was forgotten out of the logs as well; what was done."""
+def _forget_in_logs(core: StoreCore, done: _Forgetting) -> Forgotten:
+    """Take what was forgotten out of the logs as well; return the figures."""
     forget_in_logs(core, done.parts, done.changed)
     return done.figures
 
 
-def _parts_with(core: StoreCore, connection: Connection, ident: str) -> list[Row[Any]]:
-    """All parts of the conversation that a session is part of."""
+def _parts_of(core: StoreCore, connection: Connection, ident: str) -> list[Row[Any]]:
+    """Return all parts of the conversation that a session is part of."""
     own = select(sessions).where(sessions.c.tenant == core.tenant)
     name = connection.execute(
         own.with_only_columns(sessions.c.conversation).where(
@@ -295,8 +171,8 @@ def _parts_with(core: StoreCore, connection: Connection, ident: str) -> list[Row
     return list(connection.execute(query).all())
 
 
-def _said_in(core: StoreCore, connection: Connection, parts: Sequence[Row[Any]]) -> list[Row[Any]]:
-    """The messages of a conversation, with those that it does not show."""
+def _messages_of(core: StoreCore, connection: Connection, parts: Sequence[Row[Any]]) -> list[Row[Any]]:
+    """Return the messages of a conversation, also those that it does not show."""
     name, low = parts[0].conversation, min(part.from_depth for part in parts)
     stretches = list(shown_paths(connection, core.tenant, {name: list(parts)})[name].stretches())
     stretches += [part for one in parts if one.branch is not None for part in stretch_of(connection, one)]
@@ -334,7 +210,7 @@ class _Forgetting:
         self.figures = Forgotten(0, 0)
 
     def run(self, chosen: Sequence[Row[Any]], mine: Sequence[Row[Any]]) -> Self:
-        """Forget messages; where they are those of a conversation, whose parts are given, spare others' words."""
+        """Forget messages; if they are those of a conversation, whose parts are given, spare others' words."""
         spare_shared = bool(mine)
         asked = len(chosen)
         if mine:
@@ -343,28 +219,28 @@ class _Forgetting:
         replies = self._replies(chosen, mine)
         digests = {bytes(row.digest) for row in chosen} | {bytes(row.reply) for row in replies}
         numbers = {row.seq for row in chosen}
-        shared = self._shared(digests, numbers, {row.id for row in replies}) if spare_shared else set()
+        shared = self._shared_contents(digests, numbers, {row.id for row in replies}) if spare_shared else set()
         whole = digests - shared
         if not spare_shared:
-            whole |= self._alike(whole)
+            whole |= self._contents_alike(whole)
         rows = {row.seq: row for row in chosen}
-        for part in _forget_parts(sorted(whole)):
+        for part in in_batches(sorted(whole)):
             found = select(node).where(node.c.digest.in_(part), node.c.tenant == self.core.tenant)
             rows.update({row.seq: row for row in self.connection.execute(found)})
         beside = self._additions(list(rows.values()), spare_shared=spare_shared)
         views = self._views_over({(row.branch, row.depth) for row in rows.values()})
-        items = self._literals(views)
+        items = self._items_with_literals(views)
         # The index takes its terms out by reading the words once more, so this comes first.
-        out_of_search(self.core, self.connection, [*rows, *(-item.seq for item in items)])
+        remove_from_search(self.core, self.connection, [*rows, *(-item.seq for item in items)])
         for row in chosen:
             if bytes(row.digest) in shared:
-                self._part_from_content(row)
-        for part in _forget_parts([row.id for row in replies if bytes(row.reply) in shared]):
+                self._give_own_tombstone(row)
+        for part in in_batches([row.id for row in replies if bytes(row.reply) in shared]):
             self.connection.execute(update(turn).where(turn.c.id.in_(part)).values(reply=None))
         self._drop_titles(whole | beside, mine)
         self._entomb(whole | beside, remember=True)
         self._void(views, items)
-        for part in _forget_parts(sorted(bytes(row.id) for row in rows.values())):
+        for part in in_batches(sorted(bytes(row.id) for row in rows.values())):
             self.connection.execute(delete(pin).where(pin.c.node.in_(part)))
             drop_outputs(self.connection, self.core.tenant, list(part))
         drop_additions(self.core, self.connection)
@@ -373,7 +249,7 @@ class _Forgetting:
         return self
 
     def _shown_by_others(self, mine: Sequence[Row[Any]]) -> list[Segment]:
-        """The stretches of branches that other conversations of the same tree show."""
+        """Return the stretches of branches that other conversations of the same tree show."""
         own = {part.id for part in mine}
         first = {part for one in mine if one.branch is not None for part in stretch_of(self.connection, one)[:1]}
         others = {
@@ -385,7 +261,7 @@ class _Forgetting:
         return [part for one in others.values() for part in stretch_of(self.connection, one)]
 
     def _additions(self, rows: Sequence[Row[Any]], *, spare_shared: bool) -> set[bytes]:
-        """Messages as their clients sent them first, with what they took off later; they stand beside the stored ones.
+        """Return the contents beside messages: as their clients sent them first, with what they took off later.
 
         Of whole messages that only moved along with one, those go that nobody else's stands beside.
         """
@@ -415,38 +291,38 @@ class _Forgetting:
             if digest not in elsewhere or text_of(texts[bytes(row.digest)]).strip() in text_of(texts[digest])
         }
 
-    def _shared(self, digests: set[bytes], numbers: set[int], turns: set[int]) -> set[bytes]:
-        """Contents that other messages, or the replies of other turns, hold too."""
+    def _shared_contents(self, digests: set[bytes], numbers: set[int], turns: set[int]) -> set[bytes]:
+        """Return the contents that other messages, or the replies of other turns, hold too."""
         shared: set[bytes] = set()
-        for part in _forget_parts(sorted(digests)):
+        for part in in_batches(sorted(digests)):
             said = select(node.c.digest, node.c.seq).where(node.c.digest.in_(part))
             shared |= {bytes(row.digest) for row in self.connection.execute(said) if row.seq not in numbers}
             replied = select(turn.c.reply, turn.c.id).where(turn.c.reply.in_(part))
             shared |= {bytes(row.reply) for row in self.connection.execute(replied) if row.id not in turns}
         return shared
 
-    def _alike(self, digests: set[bytes]) -> set[bytes]:
-        """Other contents with one of the same blocks: the message in another shape, split, merged or marked."""
+    def _contents_alike(self, digests: set[bytes]) -> set[bytes]:
+        """Return other contents with one of the same blocks: the message in another shape, split, merged or marked."""
         messages = [value_of(row.bytes, row.codec) for row in self._live(digests)]
         return contents_with(self.core, self.connection, messages)
 
     def _replies(self, chosen: Sequence[Row[Any]], mine: Sequence[Row[Any]]) -> list[Any]:
-        """The replies that became these messages, and all that a conversation got."""
+        """Return the replies that became these messages, and all replies of a conversation."""
         asked = select(turn.c.id, turn.c.reply).where(turn.c.tenant == self.core.tenant, turn.c.reply.is_not(None))
         rows: list[Any] = []
-        for part in _forget_parts([bytes(row.id) for row in chosen]):
+        for part in in_batches([bytes(row.id) for row in chosen]):
             rows += self.connection.execute(asked.where(turn.c.echo_node.in_(part))).all()
-        for part in _forget_parts([one.id for one in mine]):
+        for part in in_batches([one.id for one in mine]):
             rows += self.connection.execute(asked.where(turn.c.session.in_(part))).all()
         return rows
 
     def _live(self, digests: Iterable[bytes]) -> Iterator[Row[Any]]:
-        for part in _forget_parts(sorted(digests)):
+        for part in in_batches(sorted(digests)):
             query = select(content).where(content.c.digest.in_(part), content.c.state == "live")
             yield from self.connection.execute(query).all()
 
     def _entomb(self, digests: Iterable[bytes], *, remember: bool) -> None:
-        """Take the words out of contents; where asked, remember their blocks so that they stay out."""
+        """Turn contents into tombstones; with ``remember`` their blocks are never stored again."""
         tenant, now = self.core.tenant, time.time()
         statement = "INSERT INTO tombstone (block, tenant, ts) VALUES (?,?,?) ON CONFLICT DO NOTHING"
         for row in self._live(digests):
@@ -459,7 +335,7 @@ class _Forgetting:
             self.connection.execute(update(content).where(content.c.seq == row.seq).values(values))
 
     def _drop_titles(self, digests: set[bytes], mine: Sequence[Row[Any]]) -> None:
-        """Take away the titles of a conversation, and all that were taken from words that are forgotten now."""
+        """Delete the titles of a conversation, and all that were taken from words that are now forgotten."""
         tenant = self.core.tenant
         messages = (value_of(row.bytes, row.codec) for row in self._live(digests))
         taken = {title_base(title) for one in messages if (title := clean_title(title_from([one]))) is not None}
@@ -468,12 +344,12 @@ class _Forgetting:
         )
         rows = self.connection.execute(titled).all() if taken else []
         gone = {row.id for row in rows if title_base(row.title) in taken} | {row.id for row in mine}
-        for part in _forget_parts(sorted(gone)):
+        for part in in_batches(sorted(gone)):
             self.connection.execute(update(sessions).where(sessions.c.id.in_(part)).values(title=None))
         self.changed |= gone
 
-    def _part_from_content(self, row: Row[Any]) -> None:
-        """Give a node a tombstone of its own, and leave the words to those who share them."""
+    def _give_own_tombstone(self, row: Row[Any]) -> None:
+        """Give a node a tombstone of its own; others who share the words keep them."""
         for held in self._live([bytes(row.digest)]):
             own = digest_of(self.core.tenant, b"forgotten:" + bytes(row.id))
             stub = stub_of(self.core.tenant, value_of(held.bytes, held.codec))
@@ -483,7 +359,7 @@ class _Forgetting:
             self.connection.execute(update(node).where(node.c.seq == row.seq).values(digest=own))
 
     def _views_over(self, places: set[tuple[int, int]]) -> list[int]:
-        """Views that were made with one of the places in sight."""
+        """Return the views that were made with one of the places in sight."""
         found: list[int] = []
         usable = select(view).where(view.c.tenant == self.core.tenant, view.c.state != "void")
         for row in self.connection.execute(usable).all():
@@ -497,7 +373,7 @@ class _Forgetting:
             found += repeating
         return found
 
-    def _literals(self, views: list[int]) -> Sequence[Any]:
+    def _items_with_literals(self, views: list[int]) -> Sequence[Any]:
         query = select(view_item.c.seq, view_item.c.digest).where(
             view_item.c.view.in_(views), view_item.c.digest.is_not(None)
         )
@@ -525,7 +401,7 @@ class _Forgetting:
             )
 
     def _drop_prompts(self, digests: set[bytes]) -> None:
-        """Take out system prompts that an engine wrote with the forgotten words in sight, and nobody else was sent."""
+        """Delete system prompts that an engine wrote with the forgotten words in sight, unless others use them."""
         users = (branch.c.preamble, view.c.preamble, turn.c.preamble, sessions.c.system_prompt)
         for digest in sorted(digests):
             used = (
@@ -535,7 +411,7 @@ class _Forgetting:
                 self.connection.execute(delete(content).where(content.c.digest == digest))
 
     def _is_used(self, digest: bytes) -> bool:
-        """Whether a message or a view that is not void still needs a literal."""
+        """Return whether a message or a view that is not void still needs a literal."""
         others = select(func.count()).select_from(view_item.join(view, view.c.id == view_item.c.view))
         in_view = others.where(view_item.c.digest == digest, view.c.state != "void")
         said = select(func.count()).where(node.c.digest == digest)
@@ -548,6 +424,123 @@ def _is_in(row: Row[Any], part: Segment) -> bool:
     return bool(row.branch == part.branch and part.low < row.depth <= part.high)
 
 
-def _forget_parts(values: Sequence[Any], size: int = 500) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(values), size):
-        yield values[start : start + size]
+# -- contents with the same blocks -------------------------------------------------------------------------------------
+
+
+def contents_with(core: StoreCore, connection: Connection, messages: Sequence[Message]) -> set[bytes]:
+    """Return the digests of all contents that hold a block of one of the messages."""
+    trace = core.chain.trace
+    blocks = {block for message in messages for block in trace([message]).blocks}
+    found: set[bytes] = set()
+    for row in rows_to_compare(core, connection, messages) if blocks else ():
+        value = value_of(row.bytes, row.codec)
+        if isinstance(value, dict) and "role" in value and not blocks.isdisjoint(trace([value]).blocks):
+            found.add(bytes(row.digest))
+    return found
+
+
+def rows_to_compare(core: StoreCore, connection: Connection, messages: Sequence[Message]) -> Iterator[Any]:
+    """Yield the contents that may hold a block of one of the messages, as far as the search index can tell."""
+    from everlong.store.search.text import INDEX_VERSION  # noqa: PLC0415 - loaded only where it is used
+
+    live = select(content.c.digest, content.c.bytes, content.c.codec).where(
+        content.c.tenant == core.tenant, content.c.state == "live"
+    )
+    wanted = [needles for message in messages for needles in needles_of(message)]
+    has_index = index_for(core.database).version(connection) == INDEX_VERSION
+    if not has_index or not all(wanted) or len(wanted) > MOST_LOOKUPS:
+        yield from connection.execute(live)
+        return
+    digests = _unindexed_contents(core, connection)  # first: what is indexed meanwhile is found below
+    seqs = {seq for needles in dict.fromkeys(wanted) for seq in _containing(core, connection, needles)}
+    for part in in_batches(sorted(seq for seq in seqs if seq > 0)):
+        said = select(node.c.digest).where(node.c.seq.in_(part))
+        digests.update(bytes(digest) for digest in connection.execute(said).scalars())
+    for some in in_batches(sorted(digests)):
+        yield from connection.execute(live.where(content.c.digest.in_(some)))
+
+
+def _containing(core: StoreCore, connection: Connection, needles: tuple[str, ...]) -> Iterator[int]:
+    """Yield the numbers of the messages that may contain all of some texts."""
+    from everlong.store.search.index import RequiredContents, SearchScope  # noqa: PLC0415 - as above
+
+    index, scope = index_for(core.database), SearchScope(core.tenant, is_messages_only=True)
+    after = None
+    while True:
+        places = index.containing(connection, RequiredContents(needles), scope, after, VALUES_AT_ONCE, by_time=False)
+        yield from (place.seq for place in places)
+        if len(places) < VALUES_AT_ONCE:
+            return
+        after = places[-1]
+
+
+def _unindexed_contents(core: StoreCore, connection: Connection) -> set[bytes]:
+    """Return the contents of messages that wait for the index, and of everything that is never indexed."""
+    said = exists().where(node.c.digest == turn.c.reply)
+    beside = [
+        select(node.c.digest).join(pending, pending.c.seq == node.c.seq).where(node.c.tenant == core.tenant),
+        select(annex.c.digest).where(annex.c.tenant == core.tenant),
+        select(view_item.c.digest)
+        .join(view, view.c.id == view_item.c.view)
+        .where(view.c.tenant == core.tenant, view_item.c.digest.is_not(None)),
+        select(turn.c.reply).where(turn.c.tenant == core.tenant, turn.c.reply.is_not(None), ~said),
+    ]
+    return {bytes(digest) for digest in connection.execute(union(*beside)).scalars()}
+
+
+def needles_of(message: Message) -> list[tuple[str, ...]]:
+    """Return for each block of a message words that every text with the same block contains, if it has words."""
+    return [_needles(block.identity, piece) for piece in _pieces(message) for block in blocks_of(piece)]
+
+
+def _pieces(message: Message) -> list[Message]:
+    """Return each part and each call as a message of its own."""
+    if message.get("role") == "tool":
+        return [message]
+    calls = message.get("tool_calls")
+    return [
+        *({"role": message.get("role"), "content": [part]} for part in parts_of(message)),
+        *({"role": "assistant", "tool_calls": [call]} for call in (calls if isinstance(calls, list) else [])),
+    ]
+
+
+def _needles(identity: bytes, piece: Message) -> tuple[str, ...]:
+    kind = identity.partition(b":")[0]
+    if kind == b"call":
+        text = _call_text(identity)
+    elif kind in {b"text", b"result"}:
+        text = "\n".join(_texts(parts_of(piece)))
+    else:
+        return ()
+    # Whole runs of plain letters and digits stand in the index however the text around them is folded or escaped.
+    words = sorted(set(_WORD.findall(text)), key=lambda word: (-len(word), word))
+    if words or kind == b"call":
+        return tuple(word.lower() for word in words[:_MOST_WORDS])
+    from everlong.store.search.query import normal  # noqa: PLC0415 - loaded only where it is used
+
+    return tuple(sorted(normal(text).split(), key=len)[-1:])
+
+
+def _texts(parts: Sequence[Message]) -> Iterator[str]:
+    for part in parts:
+        yield part_text(part)
+        if part.get("type") == "tool_result":
+            yield from _texts(parts_of(part))
+
+
+def _call_text(identity: bytes) -> str:
+    """Return the name of a call and the texts in its arguments, as far as they are part of its identity."""
+    try:
+        _, name, waiting = json.loads(identity.partition(b":")[2])
+    except (ValueError, RecursionError):  # nested too deep to be read back
+        return ""
+    leaves, stack = [str(name)], [waiting]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            stack += [*value, *value.values()]
+        elif isinstance(value, list):
+            stack += value
+        elif isinstance(value, str):
+            leaves.append(value)
+    return "\n".join(leaves)

@@ -1,10 +1,9 @@
-"""Taking over conversations from elsewhere: each is recorded and becomes a session, once, however often it comes.
+"""Imports of conversations: each is recorded and becomes a session, once, however often it is imported.
 
-A conversation is known again by the id that its file gives it, or by its first words, and by its place in the tree: one
-that has grown since extends its session, one that went another way becomes a conversation of its own. What was exported
-from a store keeps its id and, where it had a root of its own, has one again: its words are then never taken for another
-conversation's. Its replies that broke off stand beside it again. Every step is a whole one, so an import that was
-interrupted goes on when it is run again, and several may run at once. Reading files is `everlong.wire`'s business.
+A conversation is recognised by the id in its file, or by its first words, and by its place in the tree: one that has
+grown extends its session, one that went another way becomes a conversation of its own. An export of a store keeps its
+id, its root and its broken replies. Each conversation is one step, so an interrupted import can be repeated, and
+several may run at once. `everlong.wire` reads the files.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sqlalchemy import Connection, Row, select, update
 from sqlalchemy.exc import IntegrityError
 
-from everlong.errors import StoreBusy, StoreError
+from everlong.errors import StoreError
 from everlong.model import Message, checked_messages, leading_system_count, text_of
 from everlong.store.content import Blob
-from everlong.store.database import ATTEMPTS, pause
+from everlong.store.database import TryAgain
 from everlong.store.paths import segments_to, sessions_along, stretch_of
 from everlong.store.schema import branch, session
 from everlong.store.sessions import TOTALS, clean_title, new_session_id, prompt_blob, write_prompt
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from everlong.wire import TranscriptConversation
 
 REASON = "imported"
-"""Why an imported session has ended, unless the file says otherwise."""
+"""The end reason of an imported session, unless the file gives another."""
 
 CLAUDE_CODE = "claude-code"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(/.*)?", re.IGNORECASE)
@@ -46,7 +45,7 @@ _SYSTEM = frozenset({"system", "developer"})
 
 
 class Imported(NamedTuple):
-    """What became of one conversation: a new session, one that has grown, one that was known, or nothing to store."""
+    """The outcome for one conversation: a new session, one that has grown, one that was known, or nothing to store."""
 
     outcome: Literal["new", "grown", "known", "empty"]
     session: str | None
@@ -54,7 +53,7 @@ class Imported(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImportOrigin:
-    """Where conversations come from: the kind and the name of a file, when it was written, what to call its source."""
+    """The origin of conversations: kind and name of the file, the time it was written, the name of the source."""
 
     kind: str
     file: str
@@ -63,25 +62,25 @@ class ImportOrigin:
 
 
 class Importer:
-    """Takes over conversations into one store."""
+    """The importer of conversations into one store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def add(self, conversation: TranscriptConversation, origin: ImportOrigin) -> Imported:
-        """Record a conversation and see that it has its session."""
+        """Record a conversation and give it a session, unless it has one."""
         body = conversation.body or {}
         is_own = body.get("kind") in {KIND, PART_KIND} and _SESSION_ID.fullmatch(conversation.id or "") is not None
         root = ""
         if is_own:
-            before = self._known_as(str(conversation.id))
+            before = self._find_session(str(conversation.id))
             if before is not None and _key_of(before) != f"session:{conversation.id}":
                 return Imported("known", conversation.id)  # it is here itself, and not because it was imported
             is_named = body.get("own_root") is True if before is None else self._has_root(before)
             root = str(conversation.id) if is_named else ""
             conversation = replace(conversation, messages=checked_messages(body["messages"]))
         times = times_of(conversation, origin.written)
-        said, broken = _sorted_out(conversation.messages, times) if is_own else (list(conversation.messages), [])
+        said, broken = _split_off_broken(conversation.messages, times) if is_own else (list(conversation.messages), [])
         when = [time for place, time in enumerate(times) if place not in {one.place for one in broken}]
         lead = leading_system_count(said)
         trace = self._store.chain.trace(said[lead:])
@@ -96,14 +95,14 @@ class Importer:
         facts["opened"] = None if root else (trace.ends[first - 1] if first else 0)
         prompt = "\n\n".join(filter(None, map(text_of, said[:lead])))
         wanted = str(conversation.id) if is_own else None
-        done = self._settled(at, key, facts, prompt_blob(self._store, prompt or None), wanted)
+        done = self._give_session(at, key, facts, prompt_blob(self._store, prompt or None), wanted)
         if done.session is not None and done.outcome in {"new", "grown"}:
             places = [(one, trace.ends[one.after - lead]) for one in broken if one.after >= lead]
             self._add_broken(at, done.session, places, facts["active"])
         return done
 
     def _add_broken(self, at: Branch, ident: str, broken: Sequence[tuple[_Broken, int]], active: float) -> None:
-        """Put replies that broke off beside the conversation again, unless they are there."""
+        """Put replies that broke off beside the conversation, unless they are there."""
         known = {(turn.node, turn.status) for turn in self._store.turns.of_session(ident) if turn.status != "done"}
         added = 0
         for one, depth in broken:
@@ -118,7 +117,7 @@ class Importer:
             statement = update(session).where(session.c.id == ident).values(values)
             self._store.database.write(lambda connection: connection.execute(statement).rowcount)
 
-    def _known_as(self, ident: str) -> Row[Any] | None:
+    def _find_session(self, ident: str) -> Row[Any] | None:
         """Return the session that has an id, or a part of the conversation that has it."""
         mine = select(session).where(session.c.tenant == self._store.tenant)
         with self._store.database.read() as connection:
@@ -130,7 +129,7 @@ class Importer:
         with self._store.database.read() as connection:
             return connection.execute(select(branch.c.root).where(branch.c.id == row.branch)).scalar() is not None
 
-    def _settled(
+    def _give_session(
         self, at: Branch, key: str, facts: dict[str, Any], prompt: Blob | None, wanted: str | None
     ) -> Imported:
         def work(connection: Connection) -> Imported:
@@ -142,18 +141,18 @@ class Importer:
                 connection.execute(update(session).where(session.c.id == found.session).values(grown))
             return found
 
-        for attempt in range(ATTEMPTS):
+        def write(_: int) -> Imported:
             try:
                 return self._store.database.write(work)
             except StoreError as error:
-                # Another process took the same id at the same moment.
                 if not isinstance(error.__cause__, IntegrityError):
                     raise
-                pause(attempt)
-        raise StoreBusy(f"{self._store.database.backend.where}: gave way to other writers {ATTEMPTS} times; try again")
+                raise TryAgain("another process took the same id at the same moment") from error
+
+        return self._store.database.retry(write)
 
     def _of_same_conversation(self, connection: Connection, at: Branch, key: str) -> Imported | None:
-        """The session that an earlier import gave to the conversation, and whether that one was shorter."""
+        """Return the session that an earlier import gave to the conversation, and whether that one was shorter."""
         here = segments_to(connection, at.id, at.depth)
         # Who else imports the same conversation waits here, and then finds the session.
         first = select(branch.c.id).where(branch.c.id == here[0].branch)
@@ -182,13 +181,13 @@ class Importer:
 
 
 def _key_of(row: Row[Any]) -> str | None:
-    """What an imported session is known by; None for any other."""
+    """Return the key by which an imported session is known; None for any other."""
     key = json.loads(row.origin or "{}").get("import")
     return key if isinstance(key, str) else None
 
 
 class _Broken(NamedTuple):
-    """A reply of an export that broke off: its place in the file, and after which of the whole messages it stands."""
+    """A reply of an export that broke off: its place in the file, and the whole message that it follows."""
 
     place: int
     after: int
@@ -198,7 +197,7 @@ class _Broken(NamedTuple):
     time: float
 
 
-def _sorted_out(messages: Sequence[Message], times: Sequence[float]) -> tuple[list[Message], list[_Broken]]:
+def _split_off_broken(messages: Sequence[Message], times: Sequence[float]) -> tuple[list[Message], list[_Broken]]:
     """Return the whole messages of an export, and those that broke off."""
     said: list[Message] = []
     broken: list[_Broken] = []
@@ -216,7 +215,7 @@ def _sorted_out(messages: Sequence[Message], times: Sequence[float]) -> tuple[li
 def _facts(
     conversation: TranscriptConversation, origin: ImportOrigin, key: str, times: Sequence[float], *, is_own: bool
 ) -> dict[str, Any]:
-    """The columns of a new session, from what the file says about it."""
+    """Return the columns of a new session, from what the file says about it."""
     body = conversation.body or {}
     title = body.get("title")
     if not isinstance(title, str) and origin.kind != CLAUDE_CODE and not _is_bare_number(conversation.id):
@@ -250,7 +249,7 @@ def _facts(
 
 
 def _is_bare_number(ident: str | None) -> bool:
-    """Whether an id is no name that a person would look for."""
+    """Return whether an id is a bare number, which no person would look for."""
     return ident is None or bool(ident.isdigit() or _UUID.fullmatch(ident) or _SESSION_ID.fullmatch(ident))
 
 
@@ -264,7 +263,7 @@ def _number(value: object) -> float | None:
 
 
 def times_of(conversation: TranscriptConversation, written: float) -> list[float]:
-    """When each message was said: as the file tells, else as the message before it, else when the file was written."""
+    """Return the time of each message: from the file, else from the message before it, else of the file itself."""
     told: Sequence[float | None] | None = conversation.times
     listed = (conversation.body or {}).get("times")
     if told is None and isinstance(listed, list) and len(listed) == len(conversation.messages):

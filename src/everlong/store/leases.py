@@ -1,8 +1,7 @@
-"""Leases: who does a costly piece of work, so that two processes do not pay for it twice.
+"""Leases: one process at a time does a costly piece of work, so that two do not pay for it.
 
-A lease runs out by itself, so a process that died holds up nobody for long; one that died on this machine holds up
-nobody at all. Each taking of a lease has a higher
-*fence*: who lost it to another can tell, and can neither prolong nor give back what is no longer theirs. A lease
+A lease runs out by itself, so a dead process holds up nobody for long; one that died on this machine holds up nobody at
+all. Each taking of a lease has a higher *fence*, so a process that lost it can neither prolong nor release it. A lease
 decides nothing about what is stored; compare-and-swap does that.
 """
 
@@ -28,12 +27,12 @@ class Lease(NamedTuple):
 
 
 def owner_name() -> str:
-    """A name for this process and this attempt that no other has."""
+    """Return a name for this process and this attempt that no other has."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
 
 
 def take(database: Database, key: str, seconds: float) -> Lease | None:
-    """Take a lease that is free, has run out or was a dead process's; None where another has it."""
+    """Take a lease that is free, has run out or was a dead process's; return None if another has it."""
     owner = owner_name()
     statement = database.sql(
         "INSERT INTO lease (key, owner, fence, expires) VALUES (?,?,1,?) ON CONFLICT (key) DO UPDATE SET"
@@ -56,7 +55,7 @@ def take(database: Database, key: str, seconds: float) -> Lease | None:
 
 
 def _is_dead(owner: str) -> bool:
-    """Whether the process that took a lease ran on this machine and runs no more."""
+    """Return whether the process that took a lease ran on this machine and runs no more."""
     host, _, rest = owner.partition(":")
     pid = rest.partition(":")[0]
     # Elsewhere than on POSIX, asking whether a process is there may end it.
@@ -72,7 +71,7 @@ def _is_dead(owner: str) -> bool:
 
 
 def prolong(database: Database, held: Lease, seconds: float) -> bool:
-    """Keep a lease for longer; False where it has gone to another."""
+    """Keep a lease for longer; return False if another has taken it."""
 
     def work(connection: Connection) -> bool:
         until = database.backend.now(connection) + seconds
@@ -82,7 +81,7 @@ def prolong(database: Database, held: Lease, seconds: float) -> bool:
 
 
 def release(database: Database, held: Lease) -> bool:
-    """Give a lease back; False where it has gone to another, whose it stays."""
+    """Give a lease back; return False if another has taken it, who keeps it."""
 
     def work(connection: Connection) -> bool:
         # The row stays, so that the next fence is higher.

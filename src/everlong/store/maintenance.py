@@ -1,7 +1,7 @@
-"""Keeping a store in order: branches that nobody needs, retention by age and size, backup, vacuum, figures.
+"""The maintenance of a store: garbage collection, retention by age and size, backup, vacuum, figures.
 
-Garbage is what no session leads to; nothing is removed that a session's branch still passes through, and nothing that
-is younger than a day unless told. Retention is off until it is asked for. This module never changes a message.
+Garbage is everything that no session leads to. Nothing is removed that a session's branch still passes through, or
+that is younger than a day, unless asked. Retention is off by default. This module never changes a message.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, delete, exists, func, select, 
 
 from everlong.errors import StoreError, StoreUnavailable
 from everlong.store import leases
+from everlong.store.database import in_batches
 from everlong.store.paths import segments_to
 from everlong.store.schema import (
     addition,
@@ -46,11 +47,11 @@ if TYPE_CHECKING:
 
 DAY = 86_400.0
 _LOCAL = "local"
-"""Whose conversations are those of no key."""
+"""The tenant of conversations without a gateway key."""
 
 
-class Collected(NamedTuple):
-    """What a collection removed."""
+class CollectedGarbage(NamedTuple):
+    """The number of branches, messages and contents that a collection removed."""
 
     branches: int
     messages: int
@@ -65,10 +66,10 @@ def tenants(database: Database) -> list[str]:
     return [_LOCAL, *sorted(found - {_LOCAL})]
 
 
-def collect_garbage(core: StoreCore, min_age: float = DAY) -> Collected:
+def collect_garbage(core: StoreCore, min_age: float = DAY) -> CollectedGarbage:
     """Remove branches, or the ends of branches, that no session leads to and that were begun long enough ago."""
 
-    def work(connection: Connection) -> Collected:
+    def work(connection: Connection) -> CollectedGarbage:
         now = time.time()
         needed = _needed_depths(core, connection, now - min_age)
         branches = messages = 0
@@ -79,19 +80,19 @@ def collect_garbage(core: StoreCore, min_age: float = DAY) -> Collected:
             keep = needed.get(row.id)
             if keep is not None and keep >= row.head_depth:
                 continue
-            messages += _cut(core, connection, row, keep)
+            messages += _cut_branch(core, connection, row, keep)
             branches += keep is None
         if messages:
-            _after_cuts(core, connection)
-        contents = _unused_contents(core, connection)
+            _clean_up_after_cuts(core, connection)
+        contents = _delete_unused_contents(core, connection)
         leases.sweep(connection, now - DAY)
-        return Collected(branches, messages, contents)
+        return CollectedGarbage(branches, messages, contents)
 
     return core.database.write(work)
 
 
 def _needed_depths(core: StoreCore, connection: Connection, before: float) -> dict[int, int]:
-    """How deep each branch is needed by sessions, by their turns, by young branches, and by the forks of those."""
+    """Return the depth to which sessions, their turns, young branches and the forks of those need each branch."""
     held = select(branch.c.id, branch.c.head_depth).where(branch.c.tenant == core.tenant)
     with_session = held.where(branch.c.id.in_(select(session.c.branch).where(session.c.tenant == core.tenant)))
     # What was asked and answered in a session stays with it: also what was taken back, and replies that broke off.
@@ -111,7 +112,7 @@ def _needed_depths(core: StoreCore, connection: Connection, before: float) -> di
 
 
 def _need_origins(core: StoreCore, connection: Connection, needed: dict[int, int]) -> None:
-    """What a view saw is needed as long as a needed branch has a view that repeats it, so that it can be forgotten."""
+    """Add the depths that a view saw, as long as a needed branch repeats the view: they may have to be forgotten."""
     source = view.alias()
     repeated = select(view.c.branch, source.c.branch.label("source"), source.c.saw_depth).join(
         source, source.c.id == view.c.origin
@@ -124,14 +125,14 @@ def _need_origins(core: StoreCore, connection: Connection, needed: dict[int, int
                 needed[part.branch] = max(part.high, needed.get(part.branch, 0))
 
 
-def _cut(core: StoreCore, connection: Connection, row: Any, keep: int | None) -> int:
+def _cut_branch(core: StoreCore, connection: Connection, row: Any, keep: int | None) -> int:
     """Remove a branch's nodes below a depth, or all of it."""
     low = row.fork_depth if keep is None else keep
     doomed = select(node.c.seq).where(node.c.branch == row.id, node.c.depth > low)
     seqs = list(connection.execute(doomed).scalars())
     gone_views = select(view.c.id).where(view.c.branch == row.id, view.c.saw_depth > low)
     items = select(view_item.c.seq).where(view_item.c.view.in_(gone_views), view_item.c.digest.is_not(None))
-    out_of_search(core, connection, [*seqs, *(-seq for seq in connection.execute(items).scalars())], purge=False)
+    remove_from_search(core, connection, [*seqs, *(-seq for seq in connection.execute(items).scalars())], purge=False)
     for table in (pin, output, alias):
         connection.execute(delete(table).where(table.c.node.in_(select(node.c.id).where(node.c.seq.in_(doomed)))))
     connection.execute(delete(node).where(node.c.branch == row.id, node.c.depth > low))
@@ -161,8 +162,8 @@ def _cut_turns(connection: Connection, *which: ColumnElement[bool]) -> None:
     connection.execute(delete(turn).where(*which))
 
 
-def _after_cuts(core: StoreCore, connection: Connection) -> None:
-    """Let go of what pointed at removed messages, and leave no trace of them in the index."""
+def _clean_up_after_cuts(core: StoreCore, connection: Connection) -> None:
+    """Delete everything that pointed at removed messages, and purge them from the index."""
     gone = turn.c.echo_node.is_not(None), ~exists().where(node.c.id == turn.c.echo_node)
     connection.execute(update(turn).where(turn.c.tenant == core.tenant, *gone).values(echo_node=None))
     drop_additions(core, connection)
@@ -170,7 +171,7 @@ def _after_cuts(core: StoreCore, connection: Connection) -> None:
 
 
 def drop_additions(core: StoreCore, connection: Connection) -> None:
-    """Take out what clients are known to add to their messages where no stored message has it any more."""
+    """Delete known additions of clients that no stored message has any more."""
     query = select(addition.c.digest, addition.c.text).where(
         addition.c.tenant == core.tenant, addition.c.text.is_not(None)
     )
@@ -181,9 +182,9 @@ def drop_additions(core: StoreCore, connection: Connection) -> None:
     learnt = select(node.c.digest).join(alias, alias.c.node == node.c.id).where(node.c.tenant == core.tenant)
     kept = select(annex.c.digest).where(annex.c.tenant == core.tenant, annex.c.kind == "addition")
     digests = [bytes(digest) for digest in connection.execute(union(learnt, kept)).scalars()]
-    for start in range(0, len(digests), 500):
-        for message in core.reader.values(connection, digests[start : start + 500]).values():
-            words = "\n".join(map(str, _texts(message)))
+    for some in in_batches(digests):
+        for message in core.reader.values(connection, some).values():
+            words = "\n".join(_texts(message))
             left = {digest: text for digest, text in left.items() if text not in words}
             if not left:
                 return
@@ -203,7 +204,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _unused_contents(core: StoreCore, connection: Connection) -> int:
+def _delete_unused_contents(core: StoreCore, connection: Connection) -> int:
     used = union_all(
         select(node.c.digest),
         select(annex.c.digest),
@@ -220,15 +221,15 @@ def _unused_contents(core: StoreCore, connection: Connection) -> int:
     return connection.execute(unused).rowcount
 
 
-def out_of_search(core: StoreCore, connection: Connection, seqs: list[int], *, purge: bool = True) -> None:
-    """Take documents out of the index, and off the list of those that wait for it; their contents are still there.
+def remove_from_search(core: StoreCore, connection: Connection, seqs: list[int], *, purge: bool = True) -> None:
+    """Take documents out of the index, and off the list of those that wait for it, while their contents still exist.
 
     With ``purge`` their terms go from the index's own pages too, which takes a pass over the whole index.
     """
     upkeep = IndexUpkeep(core.database, index_for(core.database), Corpus(core.database))
     upkeep.forget(connection, seqs, purge=purge)
-    for start in range(0, len(seqs), 500):
-        connection.execute(delete(pending).where(pending.c.seq.in_(seqs[start : start + 500])))
+    for some in in_batches(seqs):
+        connection.execute(delete(pending).where(pending.c.seq.in_(some)))
 
 
 def purge_search(core: StoreCore, connection: Connection) -> None:
@@ -242,40 +243,40 @@ def retain(core: StoreCore, *, days: float | None = None, max_bytes: int | None 
     """Delete conversations that ended long ago, then the oldest ones until the store is small enough.
 
     Returns:
-        The ids of the sessions that went, which are the parts of those conversations.
+        The ids of the deleted sessions, which are the parts of those conversations.
     """
     gone: list[str] = []
     if days is not None:
         limit = time.time() - days * DAY
-        for parts in _ended(core):
+        for parts in _ended_conversations(core):
             if all(one.ended is not None and one.ended < limit for one in parts):
-                gone += _deleted(core, parts)
+                gone += _delete_conversation(core, parts)
         if gone:
             vacuum(core)
     if max_bytes is not None:
-        ended = _ended(core)
+        ended = _ended_conversations(core)
         while ended and size_of(core) > max_bytes:
-            gone += _deleted(core, ended.pop(0))
+            gone += _delete_conversation(core, ended.pop(0))
             vacuum(core)
     return gone
 
 
-def _ended(core: StoreCore) -> list[list[Session]]:
-    """The parts of each conversation that has ended, the oldest conversation first."""
+def _ended_conversations(core: StoreCore) -> list[list[Session]]:
+    """Return the parts of each conversation that has ended, the oldest conversation first."""
     found: dict[str, list[Session]] = {}
     for one in reversed(Sessions(core).newest()):
         found.setdefault(one.conversation, []).append(one)
     return [parts for parts in found.values() if all(one.ended is not None for one in parts)]
 
 
-def _deleted(core: StoreCore, parts: list[Session]) -> list[str]:
-    """Delete the parts of a conversation; their ids."""
+def _delete_conversation(core: StoreCore, parts: list[Session]) -> list[str]:
+    """Delete the parts of a conversation; return their ids."""
     for one in parts:
         Sessions(core).delete(one.id)
     return [one.id for one in parts]
 
 
-def vacuum(core: StoreCore, min_age: float = DAY) -> Collected:
+def vacuum(core: StoreCore, min_age: float = DAY) -> CollectedGarbage:
     """Remove garbage and give the room back to the disk."""
     collected = collect_garbage(core, min_age)
     with core.database.translating(), core.database.engine.connect() as connection:
@@ -302,7 +303,7 @@ def backup(core: StoreCore, path: Path) -> None:
 
 
 def size_of(core: StoreCore) -> int:
-    """How many bytes the database takes on the disk."""
+    """Return how many bytes the database takes on the disk."""
     with core.database.read() as connection:
         if core.database.backend.name == "sqlite":
             pages = int(connection.exec_driver_sql("PRAGMA page_count").scalar_one())
@@ -311,7 +312,7 @@ def size_of(core: StoreCore) -> int:
 
 
 def stats(core: StoreCore) -> dict[str, int]:
-    """Figures for people: how many of everything, and how large it is."""
+    """Return figures for people: how many of everything, and how large it is."""
     tables = {"messages": node, "contents": content, "branches": branch, "views": view, "sessions": session}
     with core.database.read() as connection:
         found = {

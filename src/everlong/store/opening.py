@@ -1,4 +1,4 @@
-"""Opening the store that the settings name, with what they say about secrets and retention."""
+"""The opening of the store that the settings name, with their rules for secrets and retention."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE_NAME = "store.db"
 
 
 def default_path() -> Path:
-    """Where the store is if nothing says otherwise."""
+    """Return the path of the store if no setting names another."""
     return data_home() / FILE_NAME
 
 
@@ -40,7 +40,7 @@ def open_store(settings: StoreSettings | None = None, tenant: str = "local", *, 
 
 
 def apply_retention(store: Store, settings: StoreSettings) -> list[str]:
-    """Delete what the settings say is too old or too much; the ids of the sessions that went."""
+    """Delete what the settings say is too old or too much; return the ids of the deleted sessions."""
     size = settings.retention_megabytes
     if settings.retention_days is None and size is None:
         return []
@@ -48,7 +48,7 @@ def apply_retention(store: Store, settings: StoreSettings) -> list[str]:
 
 
 def redacted_message(message: Message) -> Message:
-    """A copy of a message with every secret in it replaced by a mark."""
+    """Return a copy of a message with every secret in it replaced by a mark."""
     result: Message = _mapped(message, redacted)
     return result
 

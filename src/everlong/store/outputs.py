@@ -1,4 +1,4 @@
-"""Whole outputs of tools: what a message shows only the beginning and end of, kept beside it and read in pages.
+"""Whole outputs of tools: kept beside messages that show only their beginning and end, and read in pages.
 
 An output belongs to a message and goes with it: when the message is forgotten or collected as garbage. It is no part of
 the conversation, so it is neither sent nor searched. Its id follows from its words and is known before it is kept.
@@ -32,7 +32,7 @@ class ReadPage(NamedTuple):
 
 
 def readable_text(message: Message) -> str:
-    """All that a message says: its words, its calls with their arguments, the results that it carries."""
+    """Return all that a message says: its words, its calls with their arguments, the results that it carries."""
     said = [text_of(message)]
     said += [f"{call.name}({call.arguments})" for call in calls_of(message)]
     for part in parts_of(message):
@@ -48,13 +48,13 @@ def readable_text(message: Message) -> str:
 
 
 def page_of(message: Message, page: int, chars: int) -> ReadPage:
-    """One page of a message, counted from 0; past the last one the text is empty."""
+    """Return one page of a message, counted from 0; past the last one the text is empty."""
     text, size = readable_text(message), max(1, chars)
     return ReadPage(text[page * size : (page + 1) * size], page, -(-len(text) // size), len(text))
 
 
 def page_ends(text: str, chars: int) -> list[int]:
-    """Where the pages of a text end: at most so many characters each, cut behind a line or a word where one ends."""
+    """Return where the pages of a text end: at most so many characters each, after a line or a word if possible."""
     size, ends, start = max(1, chars), [], 0
     while start < len(text):
         end = start + size
@@ -68,7 +68,7 @@ def page_ends(text: str, chars: int) -> list[int]:
 
 
 def page_of_text(text: str, page: int, chars: int) -> ReadPage:
-    """One page of a text, counted from 0; past the last one the text is empty."""
+    """Return one page of a text, counted from 0; past the last one the text is empty."""
     ends = [0, *page_ends(text, chars)]
     inside = 0 <= page < len(ends) - 1
     return ReadPage(text[ends[page] : ends[page + 1]] if inside else "", page, len(ends) - 1, len(text))
@@ -85,16 +85,16 @@ class Outputs:
         self._core = core
 
     def cleaned(self, text: str) -> str:
-        """A text as it may be stored: without secrets, where the store is told to keep none."""
+        """Return a text as it may be stored: without secrets, if the store redacts them."""
         return str(self._core.cleaned({"role": "tool", "content": text})["content"])
 
     def ident(self, text: str) -> str:
-        """The id under which an output can be read once it is kept."""
+        """Return the id under which an output can be read once it is kept."""
         made = blob(self._core.tenant, encoded(self.cleaned(text)))
         return made.digest[:IDENT_BYTES].hex()
 
     def keep(self, node: bytes, text: str) -> None:
-        """Keep the whole output of which a message has a part; keeping it again adds nothing.
+        """Store the whole output of which a message has a part; storing it again adds nothing.
 
         The output of a message that is forgotten is not kept.
         """
@@ -115,12 +115,12 @@ class Outputs:
         core.database.write(work)
 
     def read(self, ident: str, page: int = 0, chars: int = 8_000) -> ReadPage:
-        """One page of an output, counted from 0; pages end at line ends where they can."""
+        """Return one page of an output, counted from 0; pages end at line ends if possible."""
         with self._core.database.read() as connection:
             row = connection.execute(
                 select(content.c.bytes, content.c.codec)
                 .join(output, output.c.digest == content.c.digest)
-                .where(*self._named(ident), content.c.state == "live")
+                .where(*self._find(ident), content.c.state == "live")
                 .order_by(output.c.seq.desc())
                 .limit(1)
             ).first()
@@ -129,14 +129,14 @@ class Outputs:
         return page_of_text(value_of(row.bytes, row.codec), page, chars)
 
     def of(self, node: bytes) -> list[str]:
-        """The ids of the outputs that are kept with a message."""
+        """Return the ids of the outputs that are kept with a message."""
         mine = select(output.c.digest).where(output.c.node == node, output.c.tenant == self._core.tenant)
         with self._core.database.read() as connection:
             rows = connection.execute(mine.order_by(output.c.seq)).scalars()
             return [bytes(digest)[:IDENT_BYTES].hex() for digest in rows]
 
     def holding(self, text: str) -> list[bytes]:
-        """The messages whose whole output holds a text, in whatever case; for forgetting, which must miss none."""
+        """Return all messages whose whole output holds a text, in whatever case; forgetting must miss none."""
         from everlong.store.search.query import normal  # noqa: PLC0415 - loaded only where it is used
 
         needle = normal(text)
@@ -151,7 +151,7 @@ class Outputs:
                     found[bytes(row.node)] = None
         return list(found)
 
-    def _named(self, ident: str) -> tuple[Any, ...]:
+    def _find(self, ident: str) -> tuple[Any, ...]:
         if len(ident) != 2 * IDENT_BYTES or not set(ident) <= set(string.hexdigits):
             raise NotStored(
                 f"{ident!r} is no id of a stored output; one has {2 * IDENT_BYTES} hexadecimal digits, "

@@ -1,4 +1,4 @@
-"""Reading a conversation: the stretches of branches that lead to a place, and the messages on them.
+"""Paths: the stretches of branches that lead to a place, and the messages on them.
 
 Knows the tables of the tree and how a row becomes a message; knows no view.
 """
@@ -12,7 +12,7 @@ from sqlalchemy import BindParameter, Connection, Row, Select, bindparam, or_, s
 
 from everlong.model import Message
 from everlong.store.content import value_of
-from everlong.store.database import Database
+from everlong.store.database import Database, in_batches
 from everlong.store.schema import branch, content, session
 from everlong.store.tombstones import PLACEHOLDER, read_stub
 
@@ -52,12 +52,12 @@ _VALUES = select(content).where(content.c.digest.in_(bindparam("wanted", expandi
 
 
 def segments_to(connection: Connection, number: int, depth: int) -> list[Segment]:
-    """The stretches from the first message to a depth on a branch, in order."""
+    """Return the stretches from the first message to a depth on a branch, in order."""
     return segments_of(connection.execute(_UPWARDS, {"number": number}).all(), depth)
 
 
 def segments_of(rows: Sequence[Sequence[Any]], depth: int) -> list[Segment]:
-    """The stretches on branches, of which the rows are given as `UPWARDS` finds them."""
+    """Return the stretches up to a depth on the branches that `UPWARDS` has found."""
     found: list[Segment] = []
     high = depth
     for ident, parent, fork_depth in rows:
@@ -68,7 +68,7 @@ def segments_of(rows: Sequence[Sequence[Any]], depth: int) -> list[Segment]:
 
 
 class Reader:
-    """Reads messages along paths with statements that are prepared once."""
+    """The reader of messages along paths, with statements that are prepared once."""
 
     def __init__(self, database: Database) -> None:
         held = "c.digest, c.bytes, c.codec, c.state, c.stub"
@@ -82,7 +82,7 @@ class Reader:
         )
 
     def entries(self, connection: Connection, path: list[Segment], low: int, high: int) -> list[Entry]:
-        """The messages at depths in ``(low, high]``, in order; a ``low`` of -1 asks for what precedes the first."""
+        """Return the messages at depths in ``(low, high]``, in order; a ``low`` of -1 adds what precedes the first."""
         found: list[Entry] = []
         for segment in path:
             if segment.low >= high and segment.low > 0:
@@ -104,17 +104,16 @@ class Reader:
         return map(entry_of, sorted([*nodes, *asides], key=lambda row: (row[0], row[1] is None)))
 
     def values(self, connection: Connection, digests: Iterable[bytes]) -> dict[bytes, Any]:
-        """Contents by digest."""
-        wanted = sorted(set(digests))
+        """Return contents by digest."""
         found: dict[bytes, Any] = {}
-        for start in range(0, len(wanted), 500):
-            for row in connection.execute(_VALUES, {"wanted": wanted[start : start + 500]}):
+        for some in in_batches(sorted(set(digests))):
+            for row in connection.execute(_VALUES, {"wanted": some}):
                 found[bytes(row.digest)] = message_of(row.bytes, row.codec, row.state, row.stub)
         return found
 
 
 def entry_of(row: Sequence[Any]) -> Entry:
-    """A row of one of the reader's statements as an entry."""
+    """Return a row of one of the reader's statements as an entry."""
     depth, ident, seq, ts, tokens, digest, data, codec, state, stub = row
     message = message_of(data, codec, state, stub)
     ident = None if ident is None else bytes(ident)
@@ -122,21 +121,21 @@ def entry_of(row: Sequence[Any]) -> Entry:
 
 
 def message_of(data: bytes | None, codec: int, state: str, stub: bytes | None) -> Any:
-    """What a content holds; of a forgotten one, its shape."""
+    """Return the value of a content; of a forgotten one, its shape."""
     if state == "live" and data is not None:
         return value_of(data, codec)
     return read_stub(stub)[0] if stub else {"role": "user", "content": PLACEHOLDER}
 
 
 def branches_of_tree(root: int | BindParameter[int], forked_from: int | BindParameter[int] = 0) -> Select[tuple[int]]:
-    """The numbers of a branch and of all that were forked from it at a depth or beyond, directly or not."""
+    """Return the select for a branch and all that were forked from it at a depth or beyond, directly or not."""
     tree = select(branch.c.id).where(branch.c.id == root).cte("tree", recursive=True)
     forks = select(branch.c.id).where(branch.c.parent == tree.c.id, branch.c.fork_depth >= forked_from)
     return select(tree.union_all(forks).c.id)
 
 
 def sessions_along(connection: Connection, tenant: str, path: Sequence[Segment]) -> list[Row[Any]]:
-    """The sessions on the branches of a path and on the forks of its last one, newest first."""
+    """Return the sessions on the branches of a path and on the forks of its last one, newest first."""
     on_it = session.c.branch.in_([part.branch for part in path])
     beyond = session.c.branch.in_(branches_of_tree(path[-1].branch))
     query = select(session).where(session.c.tenant == tenant, or_(on_it, beyond))
@@ -144,7 +143,7 @@ def sessions_along(connection: Connection, tenant: str, path: Sequence[Segment])
 
 
 def stretch_of(connection: Connection, row: Row[Any]) -> list[Segment]:
-    """The stretches of branches that a session shows."""
+    """Return the stretches of branches that a session shows."""
     end = row.to_depth
     if end is None:
         end = connection.execute(select(branch.c.head_depth).where(branch.c.id == row.branch)).scalar() or 0

@@ -1,4 +1,4 @@
-"""What is particular to PostgreSQL: a server that several machines write to at once (psycopg 3).
+"""The PostgreSQL backend: a server that several machines write to at once (psycopg 3).
 
 Needs ``everlong[postgres]``. Writers lock the branch that they extend; what loses by a deadlock or a broken connection
 is run again, which is safe because everything that the store writes is idempotent or decided by compare-and-swap.
@@ -39,7 +39,7 @@ class PostgreSQL:
         self.where = self.url.set(drivername="postgresql").render_as_string(hide_password=True)
 
     def engine(self) -> Engine:
-        """Connections that notice a restarted server, and wait for locks as long as told."""
+        """Return an engine whose connections notice a restarted server and wait for locks as long as ``wait``."""
         try:
             import psycopg  # noqa: F401, PLC0415 - an extra that may be absent
         except ImportError as error:
@@ -61,7 +61,7 @@ class PostgreSQL:
         cursor.close()
 
     def prepare(self, connection: Connection) -> None:
-        """One process at a time makes or changes the schema."""
+        """Lock the schema, which one process at a time may create or change."""
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": SCHEMA_LOCK})
 
     def keep_copy(self, engine: Engine, label: str) -> None:
@@ -72,7 +72,7 @@ class PostgreSQL:
         """Count nothing: a server takes care that it loses none of its end."""
         del connection
 
-    def committed(self, counts: Counts | None) -> None:
+    def note_committed(self, counts: Counts | None) -> None:
         """Note nothing."""
         del counts
 
@@ -87,13 +87,13 @@ class PostgreSQL:
         return iter(())
 
     def is_empty(self, connection: Connection) -> bool:
-        """Whether none of our tables is there; others' tables beside ours do no harm."""
+        """Return whether none of our tables is there; others' tables beside ours do no harm."""
         from everlong.store.schema import metadata  # noqa: PLC0415 - only when a schema is made
 
         return not any(connection.dialect.has_table(connection, name) for name in metadata.tables)
 
     def translated(self, error: DBAPIError) -> StoreError:
-        """SQLSTATE codes in our words."""
+        """Return an SQLSTATE code as one of our errors."""
         state = getattr(error.orig, "sqlstate", None) or ""
         said = str(error.orig).strip().partition("\n")[0]
         if state in {"55P03", "40P01", "40001"}:
@@ -112,12 +112,12 @@ class PostgreSQL:
         return StoreError(f"{self.where}: {said}")
 
     def is_passing(self, error: DBAPIError) -> bool:
-        """Deadlocks, serialization failures, and connections that broke while they were in use."""
+        """Return whether it is a deadlock, a serialization failure, or a connection that broke while it was in use."""
         state = getattr(error.orig, "sqlstate", None)
         return state in _PASSING or (error.connection_invalidated and state is None)
 
     def locked(self, statement: Select[Any]) -> Select[Any]:
-        """With ``FOR UPDATE``."""
+        """Return the select with ``FOR UPDATE``."""
         return statement.with_for_update()
 
     def run(self, connection: Connection, statement: str, parameters: Any = ()) -> Any:
@@ -142,5 +142,5 @@ class PostgreSQL:
         connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (key,))
 
     def now(self, connection: Connection) -> float:
-        """The server's clock, which all replicas share."""
+        """Return the server's time, which all replicas share."""
         return float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())

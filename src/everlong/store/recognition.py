@@ -1,4 +1,4 @@
-"""Recognition: which stored conversation a list of messages goes on from, known by what it says.
+"""Recognition of lists of messages: the stored messages that they go on from, found by what they say.
 
 Only lists that come without a name are recognised: requests of stateless clients, and imports. The deepest message that
 the list leads to is found by its hash chain. Where a client has rewritten what it sent before (an addition taken off
@@ -19,31 +19,31 @@ from sqlalchemy import Connection, select
 from everlong.model import HashChain, Message, blocks_of, calls_of, parts_of, text_of, with_content
 from everlong.store.paths import Entry, Segment, segments_to
 from everlong.store.schema import addition
-from everlong.store.tree import Match, RecordRequest
+from everlong.store.tree import PROBES, Match, RecordRequest
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
     from everlong.store.database import Database
 
-SURE = 2
-"""An addition that came and went this often is taken off later messages before they are stored."""
+TIMES_UNTIL_KNOWN = 2
+"""The number of times after which an addition is taken off later messages before they are stored."""
 
-_MOST = 256
-"""Additions of a tenant that are looked for, the newest ones."""
+_MOST_ADDITIONS = 256
+"""The most additions of a tenant that are looked for, the newest ones."""
 _MOST_MESSAGES = 32
-"""More whole messages than these do not move along with one question."""
-_SHORTEST = 8
-"""Shorter texts at the start or end of a message are too ordinary to be taken off."""
+"""The most whole messages that may move along with one question."""
+_FEWEST = 8
+"""The fewest characters of a start or end that is taken off: shorter ones are too ordinary."""
 
-Where = Literal["start", "end", "block", "message"]
+AdditionPlace = Literal["start", "end", "block", "message"]
 
 
 class Addition(NamedTuple):
-    """One thing that came and went: a text at the start or end of another, a block, or a message of its own."""
+    """A text at the start or end of a message, a block or a whole message that a client adds and takes off later."""
 
-    where: Where
+    where: AdditionPlace
     text: str | None
-    """What a start or an end says; blocks and messages are known by their digest."""
+    """The text of a start or an end; blocks and messages are known by their digest."""
     digest: bytes
 
 
@@ -171,12 +171,12 @@ def _digest(chain: HashChain, where: str, text: str) -> bytes:
     return chain.step(where.encode(), "u", text.encode("utf-8", "surrogatepass"))
 
 
-class Known:
-    """The additions that a tenant's clients are known for."""
+class KnownAdditions:
+    """The additions that a tenant's clients make often enough to be taken off."""
 
-    def __init__(self, chain: HashChain, rows: Sequence[tuple[Where, str | None, bytes]]) -> None:
+    def __init__(self, chain: HashChain, rows: Sequence[tuple[AdditionPlace, str | None, bytes]]) -> None:
         self._chain = chain
-        texts = [(where, text) for where, text, _ in rows if text is not None and len(text.strip()) >= _SHORTEST]
+        texts = [(where, text) for where, text, _ in rows if text is not None and len(text.strip()) >= _FEWEST]
         self._starts = sorted((text for where, text in texts if where == "start"), key=len, reverse=True)
         self._ends = sorted((text for where, text in texts if where == "end"), key=len, reverse=True)
         self._blocks = {digest for where, _, digest in rows if where == "block"}
@@ -191,7 +191,7 @@ class Known:
             return message
         content = message.get("content")
         if isinstance(content, str):
-            left = self._trimmed(content)
+            left = self._trim(content)
             return message if left == content else with_content(message, left)
         if not isinstance(content, list):
             return message
@@ -199,7 +199,7 @@ class Known:
         for place in {0, len(parts) - 1} if parts else ():
             text = parts[place].get("text")
             if parts[place].get("type", "text") == "text" and isinstance(text, str):
-                left = self._trimmed(text)
+                left = self._trim(text)
                 parts[place] = parts[place] if left == text else {**parts[place], "text": left}
         return message if not parts or parts == content else with_content(message, parts)
 
@@ -211,7 +211,7 @@ class Known:
         found = blocks_of({"role": "user", "content": [part]})
         return len(found) == 1 and self._chain.step(b"", "u", found[0].identity) in self._blocks
 
-    def _trimmed(self, text: str) -> str:
+    def _trim(self, text: str) -> str:
         said = text.rstrip()
         for start in self._starts:
             if said.startswith(start) and said[len(start) :].strip():
@@ -225,7 +225,7 @@ class Known:
 
 
 class Additions:
-    """What one store has learnt of the additions of a tenant's clients."""
+    """The additions that the clients of one tenant were seen to make."""
 
     def __init__(self, database: Database, chain: HashChain) -> None:
         self._chain = chain
@@ -236,28 +236,28 @@ class Additions:
         )
 
     def learn(self, connection: Connection, seen: Sequence[Addition]) -> None:
-        """Note that these came and went once more."""
+        """Count additions that came and went once more."""
         now = time.time()
         rows: Mapping[bytes, Addition] = {one.digest: one for one in seen}
         if rows:
             values = [(self._chain.tenant, one.digest, one.where, one.text, 1, now) for one in rows.values()]
             self._run(connection, self._learn, sorted(values, key=lambda row: row[1]))
 
-    def known(self, connection: Connection) -> Known:
-        """Return those that came and went often enough."""
+    def known(self, connection: Connection) -> KnownAdditions:
+        """Return the additions that came and went often enough."""
         query = select(addition.c.place, addition.c.text, addition.c.digest).where(
-            addition.c.tenant == self._chain.tenant, addition.c.times >= SURE
+            addition.c.tenant == self._chain.tenant, addition.c.times >= TIMES_UNTIL_KNOWN
         )
-        rows = connection.execute(query.order_by(addition.c.ts.desc()).limit(_MOST)).all()
-        return Known(self._chain, [(row.place, row.text, bytes(row.digest)) for row in rows])
+        rows = connection.execute(query.order_by(addition.c.ts.desc()).limit(_MOST_ADDITIONS)).all()
+        return KnownAdditions(self._chain, [(row.place, row.text, bytes(row.digest)) for row in rows])
 
 
-TELLING = 16
-"""A text of fewer characters that another begins with says nothing about where that comes from."""
+FEWEST_COMMON = 16
+"""The fewest characters by which a common beginning of two texts tells that one is made from the other."""
 
 
 def is_echo(chain: HashChain, reply: Message, said: Message) -> bool:
-    """Whether ``said`` is what a client made of ``reply``: by identity, by a call's id, or by its text."""
+    """Return whether ``said`` is what a client made of ``reply``: by identity, by a call's id, or by its text."""
     if said.get("role") != "assistant":
         return False
     ours, theirs = chain.trace([reply]).ids, chain.trace([said]).ids
@@ -268,7 +268,7 @@ def is_echo(chain: HashChain, reply: Message, said: Message) -> bool:
         return True
     words, other = _words(reply), _words(said)
     shorter, longer = sorted((words, other), key=len)
-    return bool(shorter) and (shorter == longer or (len(shorter) >= TELLING and longer.startswith(shorter)))
+    return bool(shorter) and (shorter == longer or (len(shorter) >= FEWEST_COMMON and longer.startswith(shorter)))
 
 
 def call_ids(message: Message) -> set[str]:
@@ -282,24 +282,21 @@ def _words(message: Message) -> str:
     return "".join(text_of(message).casefold().split())
 
 
-PROBES = (4, 8, 16, 32, 64, 128, 256, 512)
-"""Ids that are asked for at once, from the end of a list backwards."""
-
-_TRIED = 8
-"""Turns whose reply a list may repeat that are compared with it."""
+_MOST_TURNS = 8
+"""The most turns that are compared with a list which may repeat their reply."""
 MOST_ALIKE = 32
-"""Conversations that begin alike of which one may be meant, the newest ones."""
+"""The most conversations that begin alike and are considered, the newest ones."""
 _MOST_BETWEEN = 200
-"""Blocks between two replies that are compared."""
+"""The most blocks between two replies that are compared."""
 _MOST_REPLIES = 12
-"""Assistant messages that are tried as the repeated reply: examples that a client sends stand before it."""
+"""The most assistant messages that are tried as the repeated reply; a client's examples stand before it."""
 
 
 class KnownMessage(NamedTuple):
     """A stored message that the first blocks of a list lead to."""
 
     blocks: int
-    """How many blocks of the list that is."""
+    """The number of the list's blocks that lead to it."""
     id: bytes
     branch: int
     depth: int
@@ -322,7 +319,7 @@ class _Turn(NamedTuple):
 
 
 class Recognizer:
-    """Finds lists in one store."""
+    """The finder of lists in one store."""
 
     def __init__(self, core: StoreCore, additions: Additions) -> None:
         self._core = core
@@ -336,15 +333,15 @@ class Recognizer:
             " WHERE t.tenant = ? AND t.reply IS NOT NULL"
             " AND (b.root IS NULL OR n.mark IS NOT NULL) AND "  # not of one that its host knows
         )
-        end = f" ORDER BY t.id DESC LIMIT {_TRIED}"
-        self._of_name = self._sql(
+        end = f" ORDER BY t.id DESC LIMIT {_MOST_TURNS}"
+        self._by_name = self._sql(
             "SELECT n.id, n.branch, n.depth FROM session s JOIN node n ON n.branch = s.branch"  # noqa: S608 - ours
             " WHERE s.tenant = ? AND s.client_session = ? AND (n.id = ? OR n.mark = ?)"
-            f" ORDER BY n.seq DESC LIMIT {_TRIED}"
+            f" ORDER BY n.seq DESC LIMIT {_MOST_TURNS}"
         )
-        self._of_prompt = self._sql(
+        self._by_prompt = self._sql(
             "SELECT n.id, n.branch, n.depth FROM node n JOIN branch b ON b.id = n.branch"  # noqa: S608 - ours
-            f" WHERE n.tenant = ? AND n.mark = ? AND b.preamble = ? ORDER BY n.seq DESC LIMIT {_TRIED}"
+            f" WHERE n.tenant = ? AND n.mark = ? AND b.preamble = ? ORDER BY n.seq DESC LIMIT {_MOST_TURNS}"
         )
         self._role = self._sql("SELECT role FROM node WHERE branch = ? AND depth = ?")
         self._on_part = self._sql(
@@ -359,15 +356,15 @@ class Recognizer:
             " WHERE t.branch = ? AND t.depth >= ? AND t.depth <= ?"
         )
         self._by_place = self._sql(f"{turn}t.node = ? AND t.branch = ?{end}")
-        self._after = self._sql(f"{turn}t.branch = ? AND t.depth > ? ORDER BY t.depth LIMIT {_TRIED}")
+        self._after = self._sql(f"{turn}t.branch = ? AND t.depth > ? ORDER BY t.depth LIMIT {_MOST_TURNS}")
 
     def find(self, connection: Connection, request: RecordRequest) -> list[KnownMessage]:
         """Return the newest stored messages that a list leads to, all at the greatest depth; none where it is new."""
-        return self._probed(connection, request.trace.ids, 0)
+        return self._probe(connection, request.trace.ids, 0)
 
     def count_known(self, connection: Connection, ids: Sequence[bytes]) -> int:
         """Return how many of a list's first blocks lead to a stored message."""
-        return max((one.blocks for one in self._probed(connection, ids, 0)), default=0)
+        return max((one.blocks for one in self._probe(connection, ids, 0)), default=0)
 
     def known(self, connection: Connection, ids: list[bytes]) -> list[KnownMessage]:
         """Return the newest stored messages that these ids lead to."""
@@ -375,12 +372,12 @@ class Recognizer:
 
     def find_named(self, connection: Connection, ident: bytes, name: str, count: int) -> list[KnownMessage]:
         """Return the messages that an id leads to in conversations that their client calls by a name."""
-        rows = self._run(connection, self._of_name, (self._core.tenant, name, ident, ident)).fetchall()
+        rows = self._run(connection, self._by_name, (self._core.tenant, name, ident, ident)).fetchall()
         return [KnownMessage(count, bytes(own), branch, depth) for own, branch, depth in rows]
 
     def find_prompted(self, connection: Connection, ident: bytes, preamble: bytes, count: int) -> list[KnownMessage]:
         """Return the messages that an id leads to in conversations that are sent with a system prompt and tools."""
-        rows = self._run(connection, self._of_prompt, (self._core.tenant, ident, preamble)).fetchall()
+        rows = self._run(connection, self._by_prompt, (self._core.tenant, ident, preamble)).fetchall()
         return [KnownMessage(count, bytes(own), branch, depth) for own, branch, depth in rows]
 
     def find_between(self, connection: Connection, request: RecordRequest, low: int, high: int) -> list[KnownMessage]:
@@ -397,9 +394,9 @@ class Recognizer:
         With ``is_own`` only turns count that were sent with the list's system prompt and tools, under its name.
         """
         best = found
-        while (more := self._aligned(connection, request, best, is_own=is_own)) is not None:
+        while (more := self._align(connection, request, best, is_own=is_own)) is not None:
             rest = request.rebased(more.blocks, more.match)
-            deeper = self._probed(connection, rest.trace.ids, more.blocks)
+            deeper = self._probe(connection, rest.trace.ids, more.blocks)
             best = max(deeper, key=lambda one: one.blocks, default=more)
         return best if best is not found else None
 
@@ -418,7 +415,7 @@ class Recognizer:
 
     # -- known ids -----------------------------------------------------------------------------------------------------
 
-    def _probed(self, connection: Connection, ids: Sequence[bytes], low: int) -> list[KnownMessage]:
+    def _probe(self, connection: Connection, ids: Sequence[bytes], low: int) -> list[KnownMessage]:
         end, bite = len(ids), 0
         while end > low:
             start = max(low, end - PROBES[min(bite, len(PROBES) - 1)])
@@ -452,7 +449,7 @@ class Recognizer:
 
     # -- changed words -------------------------------------------------------------------------------------------------
 
-    def _aligned(
+    def _align(
         self, connection: Connection, request: RecordRequest, found: KnownMessage | None, *, is_own: bool
     ) -> KnownMessage | None:
         """Return the reply that a list repeats after words that were longer before, or in another shape."""
@@ -466,12 +463,12 @@ class Recognizer:
         for number in islice(replies, _MOST_REPLIES):
             at = said[number]
             for turn in self._candidates(connection, request, found, ends[at - 1] if at else 0, is_own=is_own):
-                gone = self._compared(connection, request, turn, found, at)
+                gone = self._compare(connection, request, turn, found, at)
                 if gone is None:
                     continue
                 self._additions.learn(connection, gone)
-                self._name(connection, request, said[number - 1] if number else None, turn.node)
-                self._name(connection, request, at, turn.echo)
+                self._add_alias(connection, request, said[number - 1] if number else None, turn.node)
+                self._add_alias(connection, request, at, turn.echo)
                 return KnownMessage(ends[at], turn.echo, turn.branch, turn.echo_depth)
         return None
 
@@ -503,7 +500,7 @@ class Recognizer:
                     seen.add(turn)
                     yield turn
 
-    def _compared(
+    def _compare(
         self, connection: Connection, request: RecordRequest, turn: _Turn, found: KnownMessage | None, at: int
     ) -> list[Addition] | None:
         """Return what is gone of a turn's request where a message repeats its reply; None for another request."""
@@ -558,7 +555,7 @@ class Recognizer:
                     return end, int(row[0])
         return (0, 0) if found.blocks < _MOST_BETWEEN else None
 
-    def _name(self, connection: Connection, request: RecordRequest, at: int | None, node: bytes) -> None:
+    def _add_alias(self, connection: Connection, request: RecordRequest, at: int | None, node: bytes) -> None:
         """Let the id that a list has at the end of a message lead to a stored one."""
         if at is None:
             return

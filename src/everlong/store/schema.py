@@ -1,9 +1,8 @@
-"""The one schema of the store, for SQLite and PostgreSQL alike.
+"""The schema of the store, for SQLite and PostgreSQL alike; the search keeps its own index tables.
 
-A conversation is a path through a tree of nodes. What identifies a message (`node`) and what was stored of it
-(`content`) are apart; a compaction is a `view` over a stretch of nodes and never changes one. Depths count blocks; a
-range of depths is open below and closed above: ``(from_depth, to_depth]``. This module says which tables there are; it
-knows no connection, and what only one database has (its search index) is kept with the search.
+A conversation is a path through a tree of nodes. The identity of a message (`node`) and its bytes (`content`) are
+separate; a compaction is a `view` over a stretch of nodes and never changes one. Depths count blocks; a range of depths
+is open below and closed above: ``(from_depth, to_depth]``.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def session_log(core: StoreCore, ident: str) -> dict[str, Any]:
-    """What the log of a session says."""
+    """Return the contents of a session's log."""
     found = Sessions(core).get(ident)
     return {
         "session_id": found.id,
@@ -38,25 +38,19 @@ def write_session_log(core: StoreCore, ident: str, folder: Path) -> Path:
     """Write ``session_<id>.json`` into a folder, as a whole or not at all; readable by its owner only."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = _log_path(folder, ident)
-    log = session_log(core, ident)
-    text = json.dumps(log, ensure_ascii=False, indent=2)
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:  # halves of surrogate pairs can only be written escaped
-        text = json.dumps(log, indent=2)
-    write_whole(path, text + "\n")
+    write_whole(path, json_text(session_log(core, ident), indent=2) + "\n")
     return path
 
 
 def forget_in_logs(
     core: StoreCore, gone: Collection[str] = (), changed: Collection[str] = (), folder: Path | None = None
 ) -> None:
-    """Take forgotten words out of the logs; one that cannot be written anew is removed.
+    """Take forgotten words out of the logs; delete a log that cannot be rewritten.
 
     Args:
         core: what has forgotten them.
         gone: sessions whose logs are removed.
-        changed: sessions whose logs are written anew; those of others are where they repeat forgotten messages.
+        changed: sessions whose logs are rewritten, besides all logs that repeat forgotten messages.
         folder: where the logs are; where agents write them, if not given.
     """
     folder = data_home() / "logs" if folder is None else folder
@@ -70,6 +64,16 @@ def forget_in_logs(
             write_session_log(core, path.stem.removeprefix("session_"), folder)
         except (OSError, StoreError):
             path.unlink(missing_ok=True)
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Return readable JSON; everything beyond ASCII is escaped if half a surrogate pair could not be written."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=indent, default=str)
+    return text
 
 
 def _log_path(folder: Path, ident: str) -> Path:

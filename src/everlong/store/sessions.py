@@ -52,26 +52,26 @@ class Session:
     from_depth: int
     to_depth: int | None
     kind: Literal["main", "side", "agent"]
-    """What people talk in; a title or a probe of a client's; what works for another conversation."""
+    """``main`` for people, ``side`` for a client's titles and probes, ``agent`` for work for another conversation."""
     title: str | None
     source: str
     platform: str | None
     user: str | None
     model: str | None
     system_prompt: bytes | None
-    """Names the system prompt; `Sessions.system_prompt` gives its text."""
+    """The digest of the system prompt; `Sessions.system_prompt` returns its text."""
     origin: dict[str, Any] | None
     client: str | None
     folder: str | None
     client_session: str | None
-    """What its client calls it."""
+    """The client's name for it."""
     works_for: str | None
-    """The conversation that had it begun, or that it was forked from."""
+    """The conversation that started it, or that it was forked from."""
     opened: int | None
-    """How deep its first request reached, where it is recognised by its words; None where its host knows it."""
+    """The depth of its first request, if it is recognised by its words; None if its host knows it by name."""
     started: float
     active: float
-    """When something was last said in it."""
+    """The time at which something was last said in it."""
     ended: float | None
     end_reason: str | None
     input_tokens: int
@@ -84,7 +84,7 @@ class Session:
 
     @classmethod
     def of(cls, row: Row[Any]) -> Session:
-        """A session as its row tells it."""
+        """Return the session of a row."""
         values = dict(row._mapping)  # noqa: SLF001 - the documented way to a row's names
         for name in ("tenant", "preamble"):
             values.pop(name)
@@ -93,13 +93,13 @@ class Session:
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
-        """The session as JSON-ready data."""
+        """Return the session as JSON-ready data."""
         prompt = self.system_prompt
         return {**asdict(self), "system_prompt": prompt.hex() if prompt is not None else None}
 
 
 def usage_totals(usage: Mapping[str, Any]) -> dict[str, int]:
-    """What a call's usage adds to the totals; input that a cache served is counted as such only."""
+    """Return what a call's usage adds to the totals; input that a cache served is counted only there."""
 
     def number(name: str) -> int | None:
         value = usage.get(name)
@@ -120,28 +120,28 @@ def usage_totals(usage: Mapping[str, Any]) -> dict[str, int]:
 TITLE_LENGTH = 200
 
 _NUMBERED = re.compile(r"(.*\S)\s+#(\d+)", re.DOTALL)
-_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff\ud800-\udfff]+")
+_INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff\ud800-\udfff]+")
 
 
 def new_session_id(when: float) -> str:
-    """``YYYYMMDD_HHMMSS_xxxxxx``: local time and six hex digits by chance."""
+    """Return a new id ``YYYYMMDD_HHMMSS_xxxxxx``: local time and six random hex digits."""
     return f"{datetime.fromtimestamp(when).astimezone():%Y%m%d_%H%M%S}_{secrets.token_hex(3)}"
 
 
 def session_source(platform: str | None) -> str:
-    """Where a session comes from: its platform, else ``EVERLONG_SESSION_SOURCE``, else ``cli``."""
+    """Return the source of a session: its platform, else ``EVERLONG_SESSION_SOURCE``, else ``cli``."""
     return platform or os.environ.get("EVERLONG_SESSION_SOURCE", "").strip() or "cli"
 
 
 def clean_title(title: str | None) -> str | None:
-    """A title in one line without what does not show; None where nothing is left."""
+    """Return a title on one line without invisible characters; None if nothing is left."""
     if title is None:
         return None
-    return " ".join(_UNSEEN.sub(" ", title).split())[:TITLE_LENGTH].strip() or None
+    return " ".join(_INVISIBLE.sub(" ", title).split())[:TITLE_LENGTH].strip() or None
 
 
 def title_base(title: str) -> str:
-    """A title without its number in the lineage."""
+    """Return a title without its number in the lineage."""
     found = _NUMBERED.fullmatch(title)
     return found[1] if found else title
 
@@ -161,19 +161,19 @@ _CARRIED = (
     *("conversation", "kind", "source", "platform", "user", "model", "system_prompt", "origin"),
     *("client", "folder", "client_session", "works_for", "opened", "preamble"),
 )
-_ATTEMPTS = 20
+_ID_ATTEMPTS = 20
 _COLUMNS = (
     *("id", "tenant", "parent", "conversation", "branch", "from_depth", "to_depth", "kind", "title", "source"),
     *("platform", "user", "model", "system_prompt", "origin", "client", "folder", "client_session", "works_for"),
     *("opened", "preamble", "started", "active"),
 )
-"""What a session has when it begins, besides totals of 0."""
+"""The columns of a new session, besides totals of 0."""
 _MOST_NAMED = 5
-"""Of conversations that have one name, so many are told."""
+"""The most conversations of one name that an error lists."""
 
 
-class About(TypedDict, total=False):
-    """What may be said about a session when it begins."""
+class SessionFacts(TypedDict, total=False):
+    """The facts about a new session that a caller may give."""
 
     ident: str | None
     title: str | None
@@ -190,14 +190,14 @@ class About(TypedDict, total=False):
 
 
 def prompt_blob(core: StoreCore, text: str | None) -> Blob | None:
-    """A session's system prompt as it may be stored; None where there is none."""
+    """Return a session's system prompt as it may be stored; None if there is none."""
     if text is None:
         return None
     return blob(core.tenant, encoded(core.cleaned({"role": "system", "content": text})["content"]))
 
 
 def write_prompt(core: StoreCore, connection: Connection, prompt: Blob | None) -> None:
-    """Store a system prompt, unless it is there."""
+    """Store a system prompt, unless it is stored already."""
     if prompt is not None:
         statement = "INSERT INTO content (tenant, digest, bytes, codec, state) VALUES (?,?,?,?,'live')"
         connection.exec_driver_sql(core.database.sql(f"{statement} ON CONFLICT DO NOTHING"), (core.tenant, *prompt))
@@ -212,22 +212,17 @@ class Sessions:
         # In plain SQL, because a gateway begins one with every other request.
         columns = (*_COLUMNS, *TOTALS, "cost")
         names, marks = ", ".join(f'"{name}"' for name in columns), ",".join("?" * len(columns))
-        self._inserted = core.database.sql(f"INSERT INTO session ({names}) VALUES ({marks})")  # noqa: S608 - our own
+        self._insert_sql = core.database.sql(f"INSERT INTO session ({names}) VALUES ({marks})")  # noqa: S608 - our own
 
     # -- beginning and ending ------------------------------------------------------------------------------------------
 
-    def start(self, at: Branch | None = None, **about: Unpack[About]) -> Session:
-        """Begin a session, at a place in the tree or before the first message; its source follows from the platform.
+    def start(self, at: Branch | None = None, **about: Unpack[SessionFacts]) -> Session:
+        """Begin a session at a place in the tree, or before the first message; its source follows from the platform.
 
-        What may be said about it: ``ident`` (one of `new_session_id`, where it was chosen before), ``title``,
-        ``platform``, ``user``, ``model``, ``system_prompt``, ``origin`` (what the platform wants to know again), the
-        ``client`` that it comes from, the ``folder`` that it is about, the conversation that it ``works_for`` or was
-        forked from, ``started``, and ``from_depth`` where it begins before the place.
+        The facts are those of `SessionFacts`: among others ``ident`` (an id that `new_session_id` gave before),
+        ``origin`` (data that the platform wants back), the conversation that it ``works_for`` or was forked from, and
+        ``from_depth`` if it begins before the place.
         """
-        return self.get(self.started(at, **about))
-
-    def started(self, at: Branch | None = None, **about: Unpack[About]) -> str:
-        """Begin a session as `start` does; its id, without reading it back."""
         began = about.get("started", time.time())
         origin = about.get("origin")
         prompt = prompt_blob(self._core, about.get("system_prompt"))
@@ -251,7 +246,7 @@ class Sessions:
             write_prompt(self._core, connection, prompt)
             self._insert(connection, ident, began, values)
 
-        return self.with_new_id(began, work, about.get("ident"))
+        return self.get(self.with_new_id(began, work, about.get("ident")))
 
     def open_in(
         self, connection: Connection, at: Branch, *, ident: str | None = None, opened: int | None, **about: Any
@@ -268,12 +263,8 @@ class Sessions:
         self, connection: Connection, ident: str, at: Branch, from_depth: int, *, child: str | None = None
     ) -> str:
         """Open the next part of a conversation whose last part has ended, in a transaction that is under way."""
-        old = self._row(connection, ident)
         child = child or self.free_id(connection)
-        title = None if old.title is None else next_title(connection, old.conversation, old.title)
-        carried = {name: getattr(old, name) for name in _CARRIED}
-        place = {"parent": ident, "branch": at.id, "from_depth": from_depth, "title": title}
-        self._insert(connection, child, time.time(), {**carried, **place})
+        self._insert_child(connection, self._row(connection, ident), child, at.id, from_depth)
         return child
 
     def end_in(self, connection: Connection, ident: str, reason: str, depth: int) -> None:
@@ -291,12 +282,11 @@ class Sessions:
         self, ident: str, at: Branch | None = None, *, reason: str = "compression", compaction_id: int | None = None
     ) -> Session:
         """End a session and open its child at the same place, in one transaction; the child takes over everything."""
-        now = time.time()
-        return self.get(
-            self.with_new_id(
-                now, lambda connection, child: self.go_on(connection, ident, child, at, reason, compaction_id)
-            )
-        )
+
+        def work(connection: Connection, child: str) -> None:
+            self.go_on(connection, ident, child, at, reason, compaction_id)
+
+        return self.get(self.with_new_id(time.time(), work))
 
     def go_on(
         self,
@@ -308,18 +298,14 @@ class Sessions:
         compaction_id: int | None = None,
     ) -> None:
         """End a session and open its child in a transaction that is under way."""
-        now = time.time()
         old = self._row(connection, ident, lock=True)
         if old.ended is not None:
             raise StoreError(f"session {ident} has ended already ({old.end_reason}); resume its newest one instead")
         number = at.id if at is not None else old.branch
         depth = at.depth if at is not None else self._head_depth(connection, number)
-        self._end(connection, ident, reason, now, depth)
-        title = None if old.title is None else next_title(connection, old.conversation, old.title)
-        carried = {name: getattr(old, name) for name in _CARRIED}
-        values = {**carried, "parent": ident, "branch": number, "from_depth": depth, "title": title}
-        values["to_depth"] = None if old.to_depth is None else depth  # one that was rewound stays so
-        self._insert(connection, child, now, values)
+        self._end(connection, ident, reason, time.time(), depth)
+        rewound_to = None if old.to_depth is None else depth  # one that was rewound stays so
+        self._insert_child(connection, old, child, number, depth, rewound_to)
         if compaction_id is not None:
             connection.execute(
                 update(compaction).where(compaction.c.id == compaction_id).values(session=ident, child=child)
@@ -338,7 +324,7 @@ class Sessions:
         return self.get(ident)
 
     def reopen(self, ident: str) -> Session:
-        """Go on with a session that has ended, where it ended; one that a compaction ended goes on in its child."""
+        """Reopen a session that has ended, where it ended; raise an error if it goes on in a child."""
 
         def work(connection: Connection) -> None:
             row = self._row(connection, ident, lock=True)
@@ -390,7 +376,7 @@ class Sessions:
         return self.get(ident)
 
     def attach(self, ident: str, at: Branch) -> Session:
-        """Say where in the tree a session is; one that was begun before its first message covers it from the start."""
+        """Attach a session to a place in the tree; one without a branch covers its messages from the start."""
 
         def work(connection: Connection) -> None:
             row = self._row(connection, ident)
@@ -406,7 +392,7 @@ class Sessions:
     # -- looking up ----------------------------------------------------------------------------------------------------
 
     def get(self, ident: str) -> Session:
-        """A session by its id."""
+        """Return a session by its id."""
         with self._database.read() as connection:
             return Session.of(self._row(connection, ident))
 
@@ -429,7 +415,7 @@ class Sessions:
                 if len(first) == 1:
                     return Session.of(rows[0] if len(rows) == 1 else first.popitem()[1])
                 if first:
-                    raise AmbiguousName(_several(name, list(first.values())[::-1]))
+                    raise AmbiguousName(_ambiguous_text(name, list(first.values())[::-1]))
         raise NotStored(f"there is no conversation with the id or title {name!r}; `everlong sessions list` shows all")
 
     def newest(
@@ -441,7 +427,7 @@ class Sessions:
         since: float | None = None,
         before: float | None = None,
     ) -> list[Session]:
-        """Sessions, the newest first."""
+        """Return sessions, the newest first."""
         query = select(session).where(session.c.tenant == self._core.tenant)
         conditions = {
             "source": session.c.source == source,
@@ -464,7 +450,7 @@ class Sessions:
         return [Session.of(row) for row in rows]
 
     def resume(self, ident: str) -> Session:
-        """The newest end of a session's lineage that has a conversation; the session itself where none has."""
+        """Return the newest session of a lineage that has messages; the session itself if none has."""
         line = self.lineage(ident)
         with self._database.read() as connection:
             full = [one for one in line if one.branch is not None and self._head_depth(connection, one.branch) > 0]
@@ -473,7 +459,7 @@ class Sessions:
         return ends[-1] if ends else self.get(ident)
 
     def entries(self, ident: str) -> list[Entry]:
-        """The stored messages of a session's own stretch, in order."""
+        """Return the stored messages of a session's own stretch, in order."""
         found = self.get(ident)
         if found.branch is None:
             return []
@@ -522,7 +508,7 @@ class Sessions:
         self._database.write(work)
 
     def system_prompt(self, ident: str) -> str | None:
-        """The system prompt that a session began with; None where there is none, or it was forgotten."""
+        """Return the system prompt that a session began with; None if there is none, or it was forgotten."""
         digest = self.get(ident).system_prompt
         if digest is None:
             return None
@@ -543,7 +529,21 @@ class Sessions:
         row = {"id": ident, "tenant": self._core.tenant, "started": started, "active": started, "kind": "main"}
         row |= {"conversation": ident, **values}
         totals = (0,) * len(TOTALS)
-        self._database.backend.run(connection, self._inserted, (*(row.get(name) for name in _COLUMNS), *totals, 0.0))
+        self._database.backend.run(connection, self._insert_sql, (*(row.get(name) for name in _COLUMNS), *totals, 0.0))
+
+    def _insert_child(
+        self,
+        connection: Connection,
+        old: Row[Any],
+        child: str,
+        number: int | None,
+        from_depth: int,
+        to_depth: int | None = None,
+    ) -> None:
+        """Insert the session in which a conversation goes on, with everything carried over from its last part."""
+        title = None if old.title is None else next_title(connection, old.conversation, old.title)
+        place = {"parent": old.id, "branch": number, "from_depth": from_depth, "to_depth": to_depth, "title": title}
+        self._insert(connection, child, time.time(), {**{name: getattr(old, name) for name in _CARRIED}, **place})
 
     def _end(self, connection: Connection, ident: str, reason: str, now: float, depth: int) -> None:
         connection.execute(
@@ -554,8 +554,8 @@ class Sessions:
         return connection.execute(select(branch.c.head_depth).where(branch.c.id == number)).scalar() or 0
 
     def with_new_id(self, when: float, work: Callable[[Connection, str], None], wanted: str | None = None) -> str:
-        """Run work with an id until one is free; the one that is wanted is tried first."""
-        for attempt in range(_ATTEMPTS):
+        """Run work with new ids until one is free; return it. A wanted id is tried first."""
+        for attempt in range(_ID_ATTEMPTS):
             ident = wanted if wanted is not None and attempt == 0 else new_session_id(when)
             try:
                 self._database.write(lambda connection, ident=ident: work(connection, ident))  # type: ignore[misc]
@@ -567,8 +567,8 @@ class Sessions:
         raise StoreError("no free session id was found; try again")
 
 
-def _several(name: str, rows: Sequence[Row[Any]]) -> str:
-    """Say which conversations have a name."""
+def _ambiguous_text(name: str, rows: Sequence[Row[Any]]) -> str:
+    """Return an error text that lists the conversations of a name."""
     told = [f"{row.conversation} ({row.folder or row.source})" for row in rows[:_MOST_NAMED]]
     more = f" and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else ""
     return f"several conversations are called {name!r}; name one by its id: {', '.join(told)}{more}"

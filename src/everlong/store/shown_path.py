@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sqlalchemy import Connection, Row, func, select
 
 from everlong.errors import NotStored
+from everlong.store.database import in_batches
 from everlong.store.paths import Entry, Segment, message_of, segments_to
 from everlong.store.schema import alias, branch, content, node, session, turn
 from everlong.store.sessions import Sessions, title_base
@@ -28,14 +29,12 @@ if TYPE_CHECKING:
     from everlong.store.sessions import Session
 
 CLEARED = "cleared"
-"""Why a part ends whose client goes on without old tool results, on another branch."""
+"""The end reason of a part whose client goes on without old tool results, on another branch."""
 
-_AT_ONCE = 400
-"""Values of one statement."""
-_CONVERSATIONS = 50
-"""Conversations whose paths are looked at together."""
+_CONVERSATIONS_AT_ONCE = 50
+"""The number of conversations whose paths are read together."""
 _MOST_CONVERSATIONS = 1_000
-"""Of so many conversations that share a beginning, the oldest, one is found to show a message; else none is named."""
+"""The most conversations with a common beginning, the oldest, that are searched for the one that shows a message."""
 
 
 class ShownRun(NamedTuple):
@@ -78,14 +77,14 @@ class BrokenReply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShownPath:
-    """What a conversation shows: its runs, oldest first, and the broken replies beside them, in their order."""
+    """The messages that a conversation shows: its runs, oldest first, and the broken replies beside them, in order."""
 
     conversation: str
     runs: tuple[ShownRun, ...]
     broken: tuple[BrokenReply, ...]
 
     def turn_of(self, number: int, depth: int) -> int | None:
-        """Return the turn of a node, by its own branch and its depth; None where the conversation does not show it."""
+        """Return the turn of a node, by its own branch and its depth; None if the conversation does not show it."""
         for run in self.runs:
             if run.holds(number, depth):
                 return run.before + depth - run.low
@@ -110,7 +109,7 @@ class ShownPath:
 def parts_of(connection: Connection, tenant: str, conversations: Iterable[str]) -> dict[str, list[Row[Any]]]:
     """Return the parts of conversations, as rows, oldest first."""
     found: dict[str, list[Row[Any]]] = {}
-    for some in in_bites(list(conversations)):
+    for some in in_batches(list(conversations)):
         query = select(session).where(session.c.tenant == tenant, session.c.conversation.in_(some))
         for row in connection.execute(query.order_by(session.c.started, session.c.id)):
             found.setdefault(row.conversation, []).append(row)
@@ -118,7 +117,7 @@ def parts_of(connection: Connection, tenant: str, conversations: Iterable[str]) 
 
 
 def shown_paths(connection: Connection, tenant: str, parts: dict[str, list[Row[Any]]]) -> dict[str, ShownPath]:
-    """Return what conversations show, of which the parts are given."""
+    """Return the shown paths of conversations, whose parts are given."""
     broken: dict[str, list[BrokenReply]] = {}
     conversation_of = {row.id: name for name, rows in parts.items() for row in rows}
     for one in _broken_in(connection, tenant, list(conversation_of)):
@@ -154,7 +153,7 @@ def _runs(connection: Connection, parts: Sequence[Row[Any]]) -> Iterator[ShownRu
 
 def _broken_in(connection: Connection, tenant: str, sessions: Sequence[str]) -> Iterator[BrokenReply]:
     """Yield the replies of sessions that were cancelled or failed, in the order of their turns."""
-    for some in in_bites(sessions):
+    for some in in_batches(sessions):
         yield from _broken(connection, tenant, turn.c.session.in_(some))
 
 
@@ -183,11 +182,11 @@ def _broken(connection: Connection, tenant: str, condition: Any) -> list[BrokenR
     return list(found.values())
 
 
-# -- the other way round ---------------------------------------------------------------------------------------------
+# -- the other way round -----------------------------------------------------------------------------------------------
 
 
 class ShownPlace(NamedTuple):
-    """A node or a summary that was found somewhere: its own branch and depth, and its id where it is a message."""
+    """The place of a message or a summary: its own branch and depth, and the id if it is a message."""
 
     branch: int
     depth: int
@@ -195,7 +194,7 @@ class ShownPlace(NamedTuple):
 
 
 class Located(NamedTuple):
-    """The conversation that shows something, and at which turn; ``status`` is that of a reply that broke off."""
+    """The conversation and the turn that show something; ``status`` is that of a reply that broke off."""
 
     conversation: str
     title: str | None
@@ -204,7 +203,7 @@ class Located(NamedTuple):
 
 
 def locate(connection: Connection, tenant: str, places: Iterable[ShownPlace]) -> dict[ShownPlace, Located]:
-    """Return for places which conversation shows them, the oldest where several do; those that none shows are left out.
+    """Return the conversation that shows each place, the oldest if several do; places that none shows are left out.
 
     What was taken back is shown by none.
     """
@@ -212,7 +211,7 @@ def locate(connection: Connection, tenant: str, places: Iterable[ShownPlace]) ->
     found: dict[ShownPlace, Located] = _beside(connection, tenant, waiting)
     waiting -= found.keys()
     names = _conversations_around(connection, tenant, {place.branch for place in waiting})
-    for some in in_bites(names[:_MOST_CONVERSATIONS], _CONVERSATIONS):
+    for some in in_batches(names[:_MOST_CONVERSATIONS], _CONVERSATIONS_AT_ONCE):
         if not waiting:
             break
         parts = parts_of(connection, tenant, some)
@@ -228,10 +227,10 @@ def locate(connection: Connection, tenant: str, places: Iterable[ShownPlace]) ->
 
 
 def _beside(connection: Connection, tenant: str, places: Iterable[ShownPlace]) -> dict[ShownPlace, Located]:
-    """Return those places that are replies which broke off."""
+    """Return those places that are broken replies, with the conversations that show them."""
     by_node = {place.node: place for place in places if place.node is not None}
     found: dict[ShownPlace, Located] = {}
-    for some in in_bites(sorted(by_node)):
+    for some in in_batches(sorted(by_node)):
         broken = _broken(connection, tenant, turn.c.echo_node.in_(some))
         names = select(session.c.conversation).where(session.c.id.in_([one.session for one in broken])).distinct()
         parts = parts_of(connection, tenant, connection.execute(names).scalars().all()) if broken else {}
@@ -246,7 +245,7 @@ def _beside(connection: Connection, tenant: str, places: Iterable[ShownPlace]) -
 def _conversations_around(connection: Connection, tenant: str, branches: set[int]) -> list[str]:
     """Return the conversations with a part on one of some branches, or on one that was forked from them."""
     began: dict[str, float] = {}
-    for some in in_bites(sorted(branches)):
+    for some in in_batches(sorted(branches)):
         tree = select(branch.c.id).where(branch.c.id.in_(some)).cte("tree", recursive=True)
         forks = select(branch.c.id).where(branch.c.parent == tree.c.id)
         numbers = select(tree.union(forks).c.id)
@@ -267,18 +266,12 @@ def title_of(parts: Sequence[Row[Any]]) -> str | None:
     return first if title_base(first) == title_base(last) or title_base(last) == first else last
 
 
-def in_bites(values: Sequence[Any], size: int = _AT_ONCE) -> Iterator[Sequence[Any]]:
-    """Yield values so many at a time."""
-    for start in range(0, len(values), size):
-        yield values[start : start + size]
-
-
 SHORTEST = 8
 """The fewest digits by which a message can be named."""
 
 
 class FoundMessage(NamedTuple):
-    """A stored message: its id, who said it, when, in which conversation and at which turn of it."""
+    """A stored message: id, role, time, conversation and turn."""
 
     node: bytes
     role: str
@@ -288,7 +281,7 @@ class FoundMessage(NamedTuple):
 
 
 def find_message(core: StoreCore, ident: str) -> FoundMessage:
-    """The message whose id begins with some hexadecimal digits; `NotStored` where there is none, or several."""
+    """Return the message whose id begins with some hex digits; raise `NotStored` if there is none, or several."""
     digits = ident.strip().lower()
     if not SHORTEST <= len(digits) <= 32 or not set(digits) <= set(string.hexdigits):
         raise NotStored(f"{ident!r} is no id of a message; one has {SHORTEST} to 32 hexadecimal digits")
@@ -307,7 +300,7 @@ def find_message(core: StoreCore, ident: str) -> FoundMessage:
 
 
 def _matching(connection: Connection, tenant: str, low: bytes, high: bytes) -> Sequence[Row[Any]]:
-    """Return the messages with an id between two; where there is none, those that are known by such a one as well."""
+    """Return the messages with an id between two; if there is none, those with such a mark or alias."""
     mine = select(node).where(node.c.tenant == tenant).order_by(node.c.seq)
     rows = connection.execute(mine.where(node.c.id.between(low, high)).limit(2)).all()
     if rows:
@@ -324,7 +317,7 @@ def _matching(connection: Connection, tenant: str, low: bytes, high: bytes) -> S
 
 
 def latest_request(core: StoreCore, session: str) -> bytes | None:
-    """The newest message of the user on a session's branch; None where there is none."""
+    """Return the newest message of the user on a session's branch, or None."""
     number = Sessions(core).get(session).branch
     if number is None:
         return None
@@ -335,7 +328,7 @@ def latest_request(core: StoreCore, session: str) -> bytes | None:
 
 
 def message_after(core: StoreCore, ident: bytes) -> bytes | None:
-    """The message that follows another one, on the same branch if it goes on there."""
+    """Return the message that follows another one, on the same branch if it goes on there."""
     above = node.alias()
     query = (
         select(node.c.id)
@@ -369,7 +362,7 @@ class Newest(NamedTuple):
 
 
 def entries_of(core: StoreCore, found: Session, low: int | None = None, high: int | None = None) -> Iterator[Entry]:
-    """The messages of a session in order, some at a time; between two turns, the first one not included, if given."""
+    """Yield the messages of a session in order; if given, only those after turn ``low`` and up to turn ``high``."""
     if found.branch is None:
         return
     at = core.branch(found.branch)
@@ -385,7 +378,7 @@ def entries_of(core: StoreCore, found: Session, low: int | None = None, high: in
 
 
 def message_counts(core: StoreCore, sessions: Sequence[Session]) -> dict[str, int]:
-    """How many messages each session has."""
+    """Return how many messages each session has."""
     with core.database.read() as connection:
         return {one.id: _count(connection, one) for one in sessions}
 
@@ -406,7 +399,7 @@ def _count(connection: Connection, one: Session) -> int:
 
 
 def newest_messages(core: StoreCore, limit: int, *, after: int | None = None) -> list[Newest]:
-    """The messages that were recorded last, oldest of them first; with ``after``, the first ones after that number."""
+    """Return the messages that were recorded last, oldest first; with ``after``, the first ones after that number."""
     held = (content.c.bytes, content.c.codec, content.c.state, content.c.stub)
     query = select(node, *held).join(content, content.c.digest == node.c.digest).where(node.c.tenant == core.tenant)
     if after is None:

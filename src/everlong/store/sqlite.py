@@ -1,4 +1,4 @@
-"""What is particular to SQLite: one file, write-ahead log, one writer at a time.
+"""The SQLite backend: one file, write-ahead log, one writer at a time.
 
 Every commit is on the disk when it returns (``synchronous=FULL``). A writer takes the lock when its transaction
 begins, so it never finds out half-way that it came too late.
@@ -33,8 +33,8 @@ CHECKPOINT_PAGES = 1_000
 class WriteQueue:
     """The threads of this process that want to write to one file, in the order in which they came.
 
-    SQLite lets waiting writers look again and again, whoever comes by chance first; where many threads write, one of
-    them may find the file locked each time. Only other processes are left to that.
+    SQLite lets waiting writers poll for the lock, so with many threads one of them may find the file locked each time.
+    Only other processes have to wait that way.
     """
 
     def __init__(self) -> None:
@@ -46,11 +46,11 @@ class WriteQueue:
 
     @property
     def length(self) -> int:
-        """How many threads wait."""
+        """The number of threads that wait."""
         return len(self._waiting)
 
     def enter(self, seconds: float) -> bool:
-        """Wait until it is this thread's turn to write; False where that takes longer."""
+        """Wait until it is this thread's turn to write; return False if that takes longer."""
         me = threading.get_ident()
         with self._lock:
             if not self._is_taken or self._writer == me:
@@ -107,7 +107,7 @@ class SQLite:
         self._checkpoint_pages = CHECKPOINT_PAGES if waits_for_disk else 20 * CHECKPOINT_PAGES
         self._cache_kib = CACHE_KIB if waits_for_disk else CACHE_KIB // 4  # who serves many has several connections
         self.where = str(self.path)
-        self.tally = WriteCounter(self.path)
+        self.counter = WriteCounter(self.path)
         self.queue = WriteQueue()
 
     def engine(self) -> Engine:
@@ -115,7 +115,7 @@ class SQLite:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self.path.exists():
-                self.tally.begin_anew()
+                self.counter.reset()
                 os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
             if self.path.is_dir():
                 raise StoreUnavailable(f"{self.where} is a folder; a store is a file: name another in store.path")
@@ -156,11 +156,11 @@ class SQLite:
                 return
 
     def prepare(self, connection: Connection) -> None:
-        """Nothing: a writing transaction has the lock already."""
+        """Do nothing: a writing transaction has the lock already."""
         del connection
 
     def keep_copy(self, engine: Engine, label: str) -> str:
-        """Copy the file beside itself before its schema changes, for its owner only; where the copy is.
+        """Copy the file beside itself before its schema changes, for its owner only; return the copy's path.
 
         An earlier copy is never written over; one with the same content is as good as a new one.
 
@@ -194,35 +194,35 @@ class SQLite:
         found = dict(rows)
         return Counts(int(found.get("node", 0)), int(found.get("turn", 0)))
 
-    def committed(self, counts: Counts | None) -> None:
-        """Note how much is written now."""
+    def note_committed(self, counts: Counts | None) -> None:
+        """Note how much is committed now."""
         if counts is not None:
-            self.tally.note(counts)
+            self.counter.note(counts)
 
     def check_end(self, engine: Engine) -> str:
-        """Return what is missing at the end of the file, in words; nothing where nothing is."""
-        before = self.tally.noted()
+        """Return what is missing at the end of the file, in words; empty if nothing is."""
+        before = self.counter.read()
         with engine.connect() as connection:
             connection.execution_options(everlong_read=True)
             with connection.begin():
                 found = self.counts(connection) or Counts(0, 0)
-        loss = self.tally.check(before, found)
-        return "" if loss is None else loss.told(self.where, self.tally.path)
+        loss = self.counter.check(before, found)
+        return "" if loss is None else loss.describe(self.where, self.counter.path)
 
     def problems(self, connection: Connection) -> Iterator[str]:
-        """Yield what SQLite itself finds wrong with the file, and what was ever missing at its end."""
+        """Yield the problems that SQLite itself finds in the file, and everything ever found missing at its end."""
         for (said,) in _run(connection, "PRAGMA integrity_check(1000)"):
             if said != "ok":
                 yield from (f"SQLite's own check: {line}" for line in str(said).splitlines())
-        for loss in self.tally.losses():
-            yield loss.told(self.where, self.tally.path)
+        for loss in self.counter.losses():
+            yield loss.describe(self.where, self.counter.path)
 
     def is_empty(self, connection: Connection) -> bool:
-        """Whether the file has no table at all."""
+        """Return whether the file has no table at all."""
         return connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1").first() is None
 
     def translated(self, error: DBAPIError) -> StoreError:
-        """SQLite's result codes in our words."""
+        """Return SQLite's result code as one of our errors."""
         code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
         said = str(error.orig)
         if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
@@ -255,12 +255,12 @@ class SQLite:
         return room.f_bavail * room.f_frsize < 1 << 20
 
     def is_passing(self, error: DBAPIError) -> bool:
-        """Nothing: SQLite itself has waited for the lock."""
+        """Return False: SQLite itself has waited for the lock."""
         del error
         return False
 
     def locked(self, statement: Select[Any]) -> Select[Any]:
-        """The same select: a writing transaction is alone."""
+        """Return the select as it is: a writing transaction is alone."""
         return statement
 
     def run(self, connection: Connection, statement: str, parameters: Any = ()) -> Any:
@@ -268,7 +268,7 @@ class SQLite:
         return _run(connection, statement, parameters)
 
     def begin_writing(self, wait: float | None = None) -> float:
-        """Wait until no other thread of this process writes; the seconds that are left for other processes."""
+        """Wait until no other thread of this process writes; return the seconds that are left for other processes."""
         seconds = self.wait if wait is None else wait
         until = time.monotonic() + seconds
         if not self.queue.enter(seconds):
@@ -281,7 +281,7 @@ class SQLite:
 
     @contextmanager
     def waiting(self, connection: Connection, wait: float | None) -> Iterator[None]:
-        """Wait only so many seconds for other writers."""
+        """Limit the seconds to wait for other writers."""
         if wait is None:
             yield
             return
@@ -295,7 +295,7 @@ class SQLite:
         """Do nothing: a writing transaction is alone."""
 
     def now(self, connection: Connection) -> float:
-        """This machine's clock: a SQLite file is shared on one machine."""
+        """Return this machine's time: a SQLite file is shared on one machine."""
         del connection
         return time.time()
 
@@ -323,7 +323,7 @@ def _on_begin(connection: Connection) -> None:
 
 
 def _run(connection: Connection, statement: str, parameters: Any = ()) -> sqlite3.Cursor:
-    """What SQLAlchemy would do, in a tenth of the time: what is written with every message goes this way."""
+    """Run a statement as SQLAlchemy would, in a tenth of the time; used for everything written with every message."""
     raw = connection.connection.driver_connection
     assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - this is the driver of this backend
     try:

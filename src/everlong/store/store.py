@@ -36,13 +36,13 @@ from everlong.store.recognition import Additions, Recognizer
 from everlong.store.recording import Recording
 from everlong.store.schema import branch as branches, content as contents, node as nodes, pin as pins
 from everlong.store.sessions import Sessions
-from everlong.store.stateless import Stateless
+from everlong.store.stateless import StatelessRequests
 from everlong.store.tombstones import title_of_opening
 from everlong.store.tree import Branch
 from everlong.store.turns import Replies, Turns
 from everlong.store.upgrade import open_database
 from everlong.store.verify import Verified, verify
-from everlong.store.views import Item, items_of, pinned_in
+from everlong.store.views import ViewItem, items_of, pinned_in
 
 if TYPE_CHECKING:
     from everlong.store.search import Page, Searcher
@@ -60,7 +60,7 @@ class Store(StoreCore):
         self.recording = Recording(self, self.recognizer)
         self.sessions = Sessions(self)
         self.conversations = Conversations(self, self.sessions)
-        self.stateless = Stateless(self, self.sessions, self.recognizer, self.additions)
+        self.stateless = StatelessRequests(self, self.sessions, self.recognizer, self.additions)
         self.replies = Replies(self, self.stateless, self.recognizer)
         self.turns = Turns(self, self.replies, self.stateless)
         self.receipts = Receipts(self)
@@ -68,11 +68,11 @@ class Store(StoreCore):
 
     @classmethod
     def open(cls, url_or_path: str | Path, tenant: str = "local", *, wait: float = 10.0) -> Store:
-        """Open a store by the path of a SQLite file or by a url; what is not there is created."""
+        """Open a store by the path of a SQLite file or by a url; create it if it is not there."""
         return cls(open_database(url_or_path, wait), tenant)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self.database.close()
 
     def __enter__(self) -> Store:
@@ -113,7 +113,7 @@ class Store(StoreCore):
         return self.recording.whole(checked_messages(messages), tools, times, tokens, ext_id, known, conversation)
 
     def batch(self) -> AbstractContextManager[None]:
-        """Make what this thread stores in a ``with`` block durable together at its end, rather than one by one.
+        """Commit what this thread stores in a ``with`` block together at its end, rather than one by one.
 
         For many small conversations, which would each wait for the disk. One that fails does not take the others with
         it; others who write wait for at most half a second. Nothing that takes long (a model's answer) belongs in it.
@@ -128,7 +128,7 @@ class Store(StoreCore):
         times: Sequence[float] | None = None,
         tokens: Sequence[int | None] | None = None,
     ) -> Branch:
-        """Store what follows a place in the tree; the same as recording the whole list, without reading it again."""
+        """Store messages after a place in the tree; the same as recording the whole list, without reading it again."""
         return self.recording.after(to, checked_messages(messages), times, tokens)
 
     def use_system(self, at: Branch, text: str) -> None:
@@ -147,7 +147,7 @@ class Store(StoreCore):
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def context(self, at: Branch, *, profile: str | None = None) -> list[Message]:
-        """What to send: system messages, the view in force applied to its stretch, and all messages after it.
+        """Return the messages to send: system messages, the view in force, and all messages that it does not cover.
 
         With a ``profile`` only a view that was made for it counts.
         """
@@ -159,38 +159,38 @@ class Store(StoreCore):
         """Have an engine compact a branch and put the result in force; ``options`` go to it if it takes them."""
         return compact(self, at, engine, occasion, **options)
 
-    def view_items(self, at: Branch) -> tuple[list[Item], int]:
-        """The items of the view in force at a place, and the depth up to which it covers; none and 0 without one."""
+    def view_items(self, at: Branch) -> tuple[list[ViewItem], int]:
+        """Return the items of the view in force at a place, and the depth that it covers; none and 0 without a view."""
         with self.database.read() as connection:
             view_id = connection.execute(select(branches.c.view_id).where(branches.c.id == at.id)).scalar()
             shown = view_for(connection, view_id, at.depth, None)
             return ([], 0) if shown is None else (items_of(connection, self.reader, shown.id), shown.cover_depth)
 
     def undo(self, at: Branch) -> bool:
-        """Take back the latest compaction of a branch; False where there is none. Other branches stay as they are."""
+        """Take back the latest compaction of a branch, of no other; return False if there is none."""
         return undo(self, at)
 
     def pin(self, node: bytes) -> None:
-        """Have a message told in its own words after every compaction."""
+        """Pin a message: every compaction keeps its own words."""
         self._known_node(node)
         statement = self.database.sql("INSERT INTO pin (node, tenant, ts) VALUES (?,?,?) ON CONFLICT DO NOTHING")
         values = (node, self.tenant, time.time())
         self.database.write(lambda connection: connection.exec_driver_sql(statement, values))
 
     def unpin(self, node: bytes) -> bool:
-        """Take a pin away; False where there was none."""
+        """Remove a pin; return False if there was none."""
         gone = delete(pins).where(pins.c.node == node, pins.c.tenant == self.tenant)
         return self.database.write(lambda connection: connection.execute(gone).rowcount == 1)
 
     def pinned(self, at: Branch) -> list[Entry]:
-        """The pinned messages on the way to a place, oldest first."""
+        """Return the pinned messages on the way to a place, oldest first."""
         with self.database.read() as connection:
             path = segments_to(connection, at.id, at.depth)
             depths = sorted(depth for _, depth in pinned_in(connection, self.tenant, path))
             return [e for d in depths for e in self.reader.entries(connection, path, d - 1, d) if e.id is not None]
 
     def compactions(self, *, session: str | None = None, branch: int | None = None) -> list[Compaction]:
-        """The compaction history of a session, of a branch, or of all, oldest first."""
+        """Return the compaction history of a session, of a branch, or of all, oldest first."""
         return history(self, session=session, branch=branch)
 
     def _known_node(self, node: bytes) -> None:
@@ -202,7 +202,7 @@ class Store(StoreCore):
     # -- finding, forgetting, checking ---------------------------------------------------------------------------------
 
     def search(self, text: str, **options: Any) -> Page:
-        """One page of what was said about something; see `everlong.store.search.Searcher.search`."""
+        """Return one page of what was said about something; see `everlong.store.search.Searcher.search`."""
         return self.searcher.search(text, **options)
 
     @cached_property
@@ -213,7 +213,7 @@ class Store(StoreCore):
         return Searcher(self.database, self.tenant)
 
     def read(self, node: bytes, page: int = 0, chars: int = 8_000) -> ReadPage:
-        """A message's words, one page of so many characters at a time, however large it is."""
+        """Return one page of a message's words, of so many characters."""
         with self.database.read() as connection:
             row = connection.execute(
                 select(contents.c.bytes, contents.c.codec, contents.c.state, contents.c.stub)
@@ -229,22 +229,22 @@ class Store(StoreCore):
         return forget(self, nodes)
 
     def forget_titles(self, words: str) -> int:
-        """Take away titles that hold some words, in whatever case; how many conversations had one."""
+        """Delete titles that hold some words, in whatever case; return how many conversations had one."""
         return forget_titles(self, words)
 
     def forget_prompts(self, words: str) -> int:
-        """Take system prompts and tools away that hold some words, in whatever case; how many there were."""
+        """Forget system prompts and tools that hold some words, in whatever case; return how many there were."""
         return forget_prompts(self, words)
 
     def title_for(self, messages: Sequence[Message]) -> str | None:
-        """Return the title that the first messages of a conversation give it; None where its words are forgotten."""
+        """Return the title that the first messages of a conversation give it; None if its words are forgotten."""
         with self.database.read() as connection:
             return title_of_opening(connection, self.tenant, [self.cleaned(message) for message in messages])
 
     def forget_session(self, ident: str) -> Forgotten:
-        """Forget the conversation that a session is part of, except what others show; words that others use stay."""
+        """Forget the conversation that a session is part of, except what other conversations show or use."""
         return forget_conversation(self, ident)
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> Verified:
-        """Derive every hash anew and follow every reference; problems are told, nothing is changed."""
+        """Check every hash and every reference; report problems, change nothing."""
         return verify(self, progress)

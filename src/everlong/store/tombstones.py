@@ -1,4 +1,4 @@
-"""Tombstones: what a forgotten message leaves behind, and how its words are kept from coming back.
+"""Tombstones: the traces of forgotten messages, which keep their words from coming back.
 
 A forgotten message keeps its shape (role, ids and names of calls), so that the conversation stays valid, and the hashes
 of its blocks, so that the chain still verifies. A message that carries a forgotten block is stored as a tombstone too,
@@ -14,16 +14,17 @@ from sqlalchemy import Connection, select
 
 from everlong.model import HashChain, Message, blocks_of, calls_of, parts_of, title_from
 from everlong.store.content import PLAIN, Blob, decoded, encoded, unpacked
+from everlong.store.database import in_batches
 from everlong.store.schema import tombstone
 
 PLACEHOLDER = "[This message was forgotten]"
-"""What stands where the words of a forgotten message were."""
+"""The text in place of the words of a forgotten message."""
 
 Row = tuple[str, bytes, bytes | None, int, str, bytes | None]
 
 
 def stub_of(tenant: str, message: Message) -> bytes:
-    """What is kept of a message that is forgotten."""
+    """Return what is kept of a forgotten message."""
     chain = HashChain(tenant)
     trace = chain.trace([message])
     sides = [block.side for block in blocks_of(message)]
@@ -32,13 +33,13 @@ def stub_of(tenant: str, message: Message) -> bytes:
 
 
 def stub_of_prompt(value: Any) -> bytes:
-    """What is kept of a system prompt that is forgotten, with the tools that stood beside it or by itself."""
+    """Return what is kept of a forgotten system prompt, whether it was stored with tools or by itself."""
     shape = {"system": [{"role": "system", "content": PLACEHOLDER}], "tools": None}
     return encoded({"message": PLACEHOLDER if isinstance(value, str) else shape, "blocks": []})
 
 
 def read_stub(stub: bytes) -> tuple[Message, list[str]]:
-    """The shape of a forgotten message, and side and hash of each of its blocks."""
+    """Return the shape of a forgotten message, and side and hash of each of its blocks."""
     value = decoded(stub)
     return value["message"], value["blocks"]
 
@@ -67,16 +68,14 @@ def forgotten_among(connection: Connection, tenant: str, blocks: Iterable[bytes]
     """Return those of some blocks that a tenant has forgotten."""
     asked = sorted(set(blocks))
     gone: set[bytes] = set()
-    for start in range(0, len(asked), 500):
-        found = select(tombstone.c.block).where(
-            tombstone.c.tenant == tenant, tombstone.c.block.in_(asked[start : start + 500])
-        )
+    for some in in_batches(asked):
+        found = select(tombstone.c.block).where(tombstone.c.tenant == tenant, tombstone.c.block.in_(some))
         gone.update(bytes(block) for block in connection.execute(found).scalars())
     return gone
 
 
 def title_of_opening(connection: Connection, tenant: str, messages: Sequence[Message]) -> str | None:
-    """Return the title that the first messages of a conversation give it; None where its words are forgotten."""
+    """Return the title that the first messages of a conversation give it; None if its words are forgotten."""
     for message in reversed(messages):
         if (title := title_from([message])) is not None:
             gone = forgotten_among(connection, tenant, HashChain(tenant).trace([message]).blocks)
@@ -85,7 +84,7 @@ def title_of_opening(connection: Connection, tenant: str, messages: Sequence[Mes
 
 
 def forgotten_rows(connection: Connection, tenant: str, blobs: list[tuple[Blob, list[bytes]]]) -> list[Row]:
-    """Rows for contents where some of a tenant's words are forgotten."""
+    """Return the rows of contents; those with forgotten blocks become tombstones."""
     gone = forgotten_among(connection, tenant, {block for _, blocks in blobs for block in blocks})
     rows: list[Row] = []
     for made, blocks in blobs:

@@ -1,8 +1,8 @@
-"""Recording: which messages of a list are known, and the transaction that adds the others.
+"""The tree of messages: which messages of a list are known, and the transaction that adds the others.
 
-A list is matched by its hash chain to the deepest node that the store knows. What comes after is appended to that
-node's branch, or becomes a fork where the branch has gone on differently. The same list recorded again, from wherever,
-adds nothing. This module writes nodes, contents and branches; it knows no view beyond which one a fork inherits.
+A list is matched by its hash chain to the deepest node that the store knows. The rest is appended to that node's
+branch, or becomes a fork if the branch has gone on differently. Recording the same list again adds nothing. This module
+writes nodes, contents and branches; it knows no view beyond which one a fork inherits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from everlong.store.tombstones import forgotten_rows
 
 
 def rest_of(message: Message, known: int) -> Message:
-    """The message without its first ``known`` blocks; parts that identify nothing go with what they follow."""
+    """Return the message without its first ``known`` blocks; parts that identify nothing go with what they follow."""
     if known <= 0:
         return message
     role = message.get("role")
@@ -47,7 +47,7 @@ def rest_of(message: Message, known: int) -> Message:
 
 
 def kind_of_annex(message: Message) -> str:
-    """Why a message has no identity: ``system``, ``thinking``, ``reminder`` or ``empty``."""
+    """Return why a message has no identity: ``system``, ``thinking``, ``reminder`` or ``empty``."""
     if is_system(message):
         return "system"
     if any(is_reasoning(part) for part in parts_of(message)):
@@ -56,16 +56,17 @@ def kind_of_annex(message: Message) -> str:
 
 
 BATCH = 4_096
-"""Messages of one list that are committed together."""
+"""The number of messages of one list that are committed together."""
 
-_PROBES = (4, 8, 16, 32, 64, 128, 256, 512)
+PROBES = (4, 8, 16, 32, 64, 128, 256, 512)
+"""The numbers of ids that are asked for at once, from the end of a list backwards."""
 
 _VIEW = select(view.c.saw_depth, view.c.prev, view.c.state).where(view.c.id == bindparam("ident"))
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A place in the tree: a branch, and the node on it up to which a conversation goes."""
+    """A place in the tree: a branch, and the node on it at which a conversation ends."""
 
     id: int
     head: bytes
@@ -96,7 +97,7 @@ class NewMessage(NamedTuple):
     tokens: int | None
     ts: float
     mark: bytes | None = None
-    """The id by which stateless requests find it, where that is another one."""
+    """The id by which stateless requests find it, if that is another one."""
 
 
 class Aside(NamedTuple):
@@ -107,10 +108,10 @@ class Aside(NamedTuple):
     kind: str
     blob: Blob
     shown: bool = True
-    """False for what is kept beside the conversation and is no part of it."""
+    """False for a message beside the conversation, which is no part of it."""
 
 
-class Locked(NamedTuple):
+class LockedBranch(NamedTuple):
     """A branch that nobody else can change before the transaction ends."""
 
     head: bytes
@@ -133,31 +134,31 @@ class RecordRequest:
     preamble: Blob | None = None
     ext_id: str | None = None
     clean: Callable[[Message], Message] = field(default=lambda message: message)
-    """What makes of a given message the one that may be stored."""
+    """Returns a given message as it may be stored."""
     known: Trace | None = None
-    """The chain over the cleaned messages, where it is known already."""
+    """The chain over the cleaned messages, if it is known already."""
     root: bytes | None = None
-    """The node before the first message, where the conversation has one of its own."""
+    """The node before the first message, if the conversation has one of its own."""
     marks: Sequence[bytes] | None = None
-    """The ids after each block by which stateless requests find them, where those are others."""
+    """The ids after each block by which stateless requests find them, if those are others."""
     base: tuple[int, Match] | None = None
-    """How many of its first blocks lead to which stored message, where they do so by other ids."""
+    """The number of first blocks that lead to a stored message, and that message, if they do so by other ids."""
     beside: Mapping[int, tuple[Message, ...]] = field(default_factory=dict)
-    """By the number of a message what its client said with it and takes off later; kept, and not shown."""
+    """The additions of the client to each message, by its number; kept, and not shown."""
     packed: Mapping[int, Blob] = field(default_factory=dict)
-    """Messages as they are stored, by the ids of their objects, as far as that was done ahead."""
+    """The messages that were compressed ahead, as they are stored, by the ids of their objects."""
     trace: Trace = field(init=False)
 
     def __post_init__(self) -> None:
         self.trace = self.known or self.chain.trace(map(self.clean, self.messages), self.start)
 
     def end(self, number: int) -> Branch:
-        """Where the list comes to its end on a branch."""
+        """Return the end of the list on a branch."""
         ids = self.trace.ids
         return Branch(number, ids[-1] if ids else self.start.id, self.start.depth + len(ids))
 
     def rebased(self, count: int, at: Match) -> RecordRequest:
-        """Return the request as what goes on from a stored node, up to which its first blocks lead by other ids."""
+        """Return the request as the continuation of a stored node, to which its first blocks lead by other ids."""
         rest = self.chain.rechain(self.messages, self.trace, at.id) if not count else self._rechained(count, at.id)
         trace = Trace([*self.trace.ids[:count], *rest], self.trace.blocks, self.trace.ends)
         start = Node(self.start.id if count else at.id, at.depth - count)
@@ -178,7 +179,7 @@ class RecordRequest:
         return self.chain.rechain(self.messages[first:], rest, start)
 
     def asides_at(self, depth: int) -> list[Aside]:
-        """The messages without identity directly after a depth."""
+        """Return the messages without identity directly after a depth."""
         ends, place = self.trace.ends, depth - self.start.depth
         first = bisect_right(ends, place - 1)  # the first message that ends at or after the place
         asides: list[Aside] = []
@@ -195,7 +196,7 @@ class RecordRequest:
         return asides
 
     def additions(self, after: int) -> Iterator[tuple[NewMessage, list[Aside]]]:
-        """What has to be stored beyond a depth, each message with those without identity that follow it."""
+        """Yield the messages to store beyond a depth, each with those without identity that follow it."""
         ends, ids = self.trace.ends, self.trace.ids
         known = after - self.start.depth
         before = known
@@ -224,12 +225,12 @@ class RecordRequest:
 
 
 def find_deepest(connection: Connection, database: Database, request: RecordRequest) -> Match:
-    """The deepest node of a list that the store knows: asked from the end, in ever larger bites."""
+    """Return the deepest node of a list that the store knows, asking from the end for ever more ids at once."""
     ids = request.trace.ids
     low = 0 if request.base is None else request.base[0]
     end, bite = len(ids), 0
     while end > low:
-        size = _PROBES[min(bite, len(_PROBES) - 1)]
+        size = PROBES[min(bite, len(PROBES) - 1)]
         asked = ids[max(low, end - size) : end]
         marks = ",".join([database.mark] * len(asked))
         row = connection.exec_driver_sql(
@@ -253,7 +254,7 @@ def find_deepest(connection: Connection, database: Database, request: RecordRequ
 
 
 class Recorder:
-    """Writes requests into one database, inside transactions that others open."""
+    """The writer of requests into one database, inside transactions that others open."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -295,12 +296,12 @@ class Recorder:
         now: float,
         connection: Connection,
     ) -> Branch:
-        """Store additions after a match; `TryAgain` where another process was there first."""
-        return self.add_at(self.locked(connection, match), request, match, additions, now, connection)
+        """Store additions after a match; raise `TryAgain` if another process was there first."""
+        return self.add_at(self.lock(connection, match), request, match, additions, now, connection)
 
     def add_at(
         self,
-        at: Locked | None,
+        at: LockedBranch | None,
         request: RecordRequest,
         match: Match,
         additions: Sequence[tuple[NewMessage, list[Aside]]],
@@ -315,11 +316,11 @@ class Recorder:
             return Branch(match.branch, match.id, match.depth)
         if is_head and match.branch is not None:
             number = match.branch
-            first = self._not_there_yet(connection, number, match.depth, first)
+            first = self._missing_asides(connection, number, match.depth, first)
         else:
             number = self._fork(connection, request, match, at, now)
             if match.branch is not None and match.depth == request.start.depth:
-                first = self._taken_along(connection, match, number, first)
+                first = self._copy_asides(connection, match, number, first)
         asides = [*first, *(aside for _, following in additions for aside in following)]
         blobs = [*((made.blob, made.blocks) for made, _ in additions), *((aside.blob, []) for aside in asides), *also]
         if request.preamble is not None and (at is None or not is_head or at.preamble != request.preamble.digest):
@@ -353,8 +354,8 @@ class Recorder:
         self._run(connection, self._pending, (number, match.depth, last.depth))
         return Branch(number, last.id, last.depth)
 
-    def locked(self, connection: Connection, match: Match) -> Locked | None:
-        """The branch of a match, of which nobody else gets hold now; None before the first message."""
+    def lock(self, connection: Connection, match: Match) -> LockedBranch | None:
+        """Lock the branch of a match until the transaction ends; return None before the first message."""
         if match.branch is None:
             return None
         row = self._run(connection, self._locked, (match.branch,)).fetchone()
@@ -362,9 +363,11 @@ class Recorder:
             raise TryAgain(f"branch {match.branch} was removed at the same moment")
         head, view_id, preamble, fork_depth, root = row
         known = None if preamble is None else bytes(preamble)
-        return Locked(bytes(head), view_id, known, fork_depth, None if root is None else bytes(root))
+        return LockedBranch(bytes(head), view_id, known, fork_depth, None if root is None else bytes(root))
 
-    def _fork(self, connection: Connection, request: RecordRequest, match: Match, at: Locked | None, now: float) -> int:
+    def _fork(
+        self, connection: Connection, request: RecordRequest, match: Match, at: LockedBranch | None, now: float
+    ) -> int:
         shown, preamble = (None, None) if at is None else (at.view_id, at.preamble)
         parent = match.branch
         if parent is not None and match.depth:  # a place may be named by any branch that leads through it
@@ -378,7 +381,7 @@ class Recorder:
         return int(self._run(connection, self._branch, values).fetchone()[0])
 
     def has(self, connection: Connection, request: RecordRequest, number: int) -> bool:
-        """Whether a branch has all of a request, which has to be nothing but messages with identity."""
+        """Return whether a branch holds all of a request; False if one of its messages has no identity."""
         ends = request.trace.ends
         if any(before == end for before, end in pairwise((0, *ends))):
             return False
@@ -402,13 +405,13 @@ class Recorder:
         if rows:
             self._run(connection, self._annex, rows)
 
-    def _taken_along(self, connection: Connection, match: Match, number: int, asides: list[Aside]) -> list[Aside]:
-        """What follows a place belongs to whatever is appended to that place, on a fork too."""
+    def _copy_asides(self, connection: Connection, match: Match, number: int, asides: list[Aside]) -> list[Aside]:
+        """Copy the messages without identity after a place to a fork; return those to add, numbered behind them."""
         copied = self._run(connection, self._copy_annex, (number, match.branch, match.depth)).rowcount
         return [aside._replace(ord=copied + place) for place, aside in enumerate(asides)]
 
-    def _not_there_yet(self, connection: Connection, number: int, depth: int, asides: list[Aside]) -> list[Aside]:
-        """Those that the branch does not have after its head, numbered behind those that it has."""
+    def _missing_asides(self, connection: Connection, number: int, depth: int, asides: list[Aside]) -> list[Aside]:
+        """Return the messages that the branch lacks after its head, numbered behind those that it has."""
         if not asides:
             return []
         there = select(annex.c.digest, annex.c.kind).where(annex.c.branch == number, annex.c.depth == depth)
@@ -426,7 +429,7 @@ class Recorder:
 
 
 def inherited_view(connection: Connection, view_id: int | None, depth: int) -> int | None:
-    """The newest usable view of a chain that was made with no knowledge beyond a depth."""
+    """Return the newest usable view of a chain that was made with no knowledge beyond a depth."""
     while view_id is not None:
         row = connection.execute(_VIEW, {"ident": view_id}).first()
         if row is None:

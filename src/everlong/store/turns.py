@@ -1,294 +1,43 @@
-"""Turns: each request to a model with the view it was sent under, what became of it, and the reply.
+"""Turns: each request to a model, with the view it was sent under, its end and its reply.
 
-A turn is begun before the request goes out and finished when the reply is there; the reply is a message of the
-conversation at once. One that was begun and never finished stays visible. A reply that broke off stands beside the
-conversation; where the client sends it back all the same, the two are linked, by `everlong.store.turns`. Knows no
-provider.
+A turn is begun before the request goes out and finished when the reply is there (`Turns.begin`, `Turns.finish`), or
+stored as a whole once it is over (`Past`). The reply becomes a message of the conversation at once. One that broke off
+stands beside the conversation; if the client sends it back all the same, the two are linked.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from sqlalchemy import Connection, Row, select
 
-from everlong.errors import NotStored, StoreBusy, StoreError
+from everlong.errors import NotStored, StoreError
 from everlong.model import Message, Node, Trace, checked_messages
 from everlong.store.compaction import view_for
 from everlong.store.content import Blob, blob, encoded
-from everlong.store.database import ATTEMPTS, TryAgain, pause
+from everlong.store.database import TryAgain
 from everlong.store.paths import UPWARDS, Segment, segments_of, segments_to
 from everlong.store.recognition import Recognizer, is_echo
 from everlong.store.schema import turn
 from everlong.store.sessions import TOTALS, usage_totals
-from everlong.store.stateless import Stateless
+from everlong.store.stateless import StatelessRequests
 from everlong.store.tree import Branch, Match, RecordRequest
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
     from everlong.store.database import Database
 
-LINKED_AT_ONCE = 8
-"""Of turns whose reply never came back, so many of the newest are looked at again with each request."""
-
-LOOKED_THROUGH = 64
-"""Only so many of the newest turns of a branch are looked through for them, however many there have been."""
-
-
-class _Waiting(NamedTuple):
-    """A turn whose reply has not come back yet."""
-
-    id: int
-    node: bytes
-    depth: int
-    reply: bytes
-
-
-class Linker:
-    """Links the turns of one store."""
-
-    def __init__(self, core: StoreCore) -> None:
-        self._core = core
-        self._run = core.database.backend.run
-        sql = core.database.sql
-        self._newest = sql(
-            "SELECT id, node, depth, reply FROM (SELECT id, node, depth, reply, echo_node, status FROM turn"  # noqa: S608
-            f" WHERE branch = ? AND depth <= ? ORDER BY depth DESC LIMIT {LOOKED_THROUGH}) AS newest"
-            " WHERE reply IS NOT NULL AND (echo_node IS NULL OR status <> 'done') ORDER BY id DESC LIMIT ?"
-        )
-        self._upwards = sql(UPWARDS)
-        self._here = sql(
-            "SELECT id, reply FROM turn WHERE branch = ? AND depth = ? AND node = ? AND reply IS NOT NULL"
-            " AND (echo_node IS NULL OR status <> 'done')"
-        )
-        self._digest = sql("SELECT digest FROM node WHERE id = ?")
-        self._linked = sql("UPDATE turn SET echo_node = ? WHERE id = ?")
-        self._next = sql("SELECT id, parent, digest FROM node WHERE branch = ? AND depth > ? ORDER BY depth LIMIT 1")
-
-    def link(self, connection: Connection, at: Branch) -> int:
-        """Link replies with the messages on the way to a place that repeat them; how many were found."""
-        path = segments_of(self._run(connection, self._upwards, (at.id,)).fetchall(), at.depth)
-        count = 0
-        for waiting in self._waiting(connection, path, at.depth):
-            echo = self._echo_of(connection, waiting, path)
-            if echo is not None:
-                self._run(connection, self._linked, (echo, waiting.id))
-                count += 1
-        return count
-
-    def link_next(self, connection: Connection, at: Branch, ident: bytes, digest: bytes | None = None) -> None:
-        """Link the replies to requests that end at a place with a message that follows it, where it repeats them.
-
-        The same as `link`, without a look at what came before the place. The digest is looked up if it is not given.
-        """
-        waiting = self._run(connection, self._here, (at.id, at.depth, at.head)).fetchall()
-        if not waiting:
-            return
-        if digest is None:
-            row = self._run(connection, self._digest, (ident,)).fetchone()
-            if row is None:
-                return
-            digest = bytes(row[0])
-        for number, reply in waiting:
-            if self._repeats(connection, digest, bytes(reply)):
-                self._run(connection, self._linked, (ident, number))
-
-    def _waiting(self, connection: Connection, path: list[Segment], below: int) -> list[_Waiting]:
-        found: list[_Waiting] = []
-        for part in reversed(path):
-            asked = (part.branch, min(below - 1, part.high), LINKED_AT_ONCE - len(found))
-            rows = self._run(connection, self._newest, asked).fetchall()
-            found += [_Waiting(ident, bytes(node), depth, bytes(reply)) for ident, node, depth, reply in rows]
-            if len(found) >= LINKED_AT_ONCE:
-                break
-        return found
-
-    def _echo_of(self, connection: Connection, turn: _Waiting, path: list[Segment]) -> bytes | None:
-        """The message that follows a turn's request on a path, if it repeats the turn's reply."""
-        after = next((part for part in path if part.high > turn.depth), None)
-        if after is None:
-            return None
-        found = self._run(connection, self._next, (after.branch, max(after.low, turn.depth))).fetchone()
-        if found is None:
-            return None
-        ident, parent, digest = bytes(found[0]), found[1], bytes(found[2])
-        is_after = turn.depth == 0 if parent is None else bytes(parent) == turn.node
-        if not is_after:  # the turn was on a stretch that this path does not take
-            return None
-        return ident if self._repeats(connection, digest, turn.reply) else None
-
-    def _repeats(self, connection: Connection, message: bytes, reply: bytes) -> bool:
-        """Whether a stored message repeats a stored reply."""
-        if message == reply:
-            return True
-        values = self._core.reader.values(connection, [message, reply])
-        return is_echo(self._core.chain, values[reply], values[message])
-
-
-class StoredReply(NamedTuple):
-    """Where a reply came to stand: its request, itself, and the session that both are in."""
-
-    at: Branch
-    """The last message of the request."""
-    node: bytes | None
-    """The reply as a message; None where it says nothing."""
-    session: str | None
-
-
-class Replies:
-    """Puts the replies of one store into their conversations."""
-
-    def __init__(self, core: StoreCore, stateless: Stateless, recognizer: Recognizer) -> None:
-        self._core = core
-        self._stateless = stateless
-        self._recognizer = recognizer
-        self._run = core.database.backend.run
-        sql = core.database.sql
-        self._place = sql("SELECT branch, mark FROM node WHERE id = ?")
-        self._parent = sql("SELECT p.id, p.branch, p.depth FROM node n JOIN node p ON p.id = n.parent WHERE n.id = ?")
-
-    def content(self, reply: Message | None) -> list[tuple[Blob, list[bytes]]]:
-        """Return a reply as it is stored, with the hashes of its blocks; nothing where there is none."""
-        if reply is None:
-            return []
-        said = self._core.cleaned(reply)
-        return [(blob(self._core.tenant, encoded(said)), self._core.chain.trace([said]).blocks)]
-
-    def add(self, connection: Connection, at: Branch, session: str | None, reply: Message) -> StoredReply:
-        """Put a whole reply after a request, on a conversation of its own where another one stands there."""
-        core = self._core
-        place, mark = self._placed(connection, at)
-        request = self._request(place, mark, reply)
-        if not request.trace.ids:
-            return StoredReply(at, None, session)
-        match = Match(place.id, place.head, place.depth)
-        locked = core.recorder.locked(connection, match)
-        known = self._known(connection, request, session)  # asked under the lock: the client may send it back just now
-        if known is not None:
-            return known
-        # A host that knows its conversation decides itself where it goes on; others are told apart by their replies.
-        is_told_apart = session is not None and self._stateless.is_recognised(connection, session)
-        if is_told_apart and session is not None and locked is not None:
-            has_left = self._stateless.has_left(connection, session, place.id)
-            if has_left or locked.head != place.head:
-                before = place.id
-                place, session = self._stateless.split(connection, place, session)
-                request = self._request(place, mark, reply)
-                match = Match(place.id, place.head, place.depth)
-                locked = core.recorder.locked(connection, match)
-                if has_left and place.id == before and locked is not None:
-                    locked = locked._replace(head=b"")  # what stands here is not where the conversation ends
-        additions = list(request.additions(place.depth))
-        done = core.recorder.add_at(locked, request, match, additions, time.time(), connection)
-        if is_told_apart and session is not None and done.id != place.id:
-            session = self._stateless.begin_fork(connection, session, done, place.depth)
-            place = Branch(done.id, place.head, place.depth)
-        return StoredReply(place, done.head, session)
-
-    def add_broken(self, connection: Connection, at: Branch, reply: Message) -> bytes | None:
-        """Keep what came of a reply beside the conversation, which does not go on with it; its id."""
-        place, mark = self._placed(connection, at)
-        request = self._request(place, mark, reply)
-        if not request.trace.ids:
-            return None
-        last = request.trace.ids[-1]
-        if self._run(connection, self._place, (last,)).fetchone() is not None:
-            return last
-        match = Match(place.id, place.head, place.depth)
-        locked = self._core.recorder.locked(connection, match)
-        apart = None if locked is None else locked._replace(head=b"")  # on a branch of its own, wherever it stands
-        additions = list(request.additions(place.depth))
-        return self._core.recorder.add_at(apart, request, match, additions, time.time(), connection).head
-
-    def _placed(self, connection: Connection, at: Branch) -> tuple[Branch, bytes]:
-        """Return a place by the branch that its node is on, and the id by which stateless requests find it."""
-        row = self._run(connection, self._place, (at.head,)).fetchone() if at.depth else None
-        if row is None:
-            return at, at.head
-        return Branch(row[0], at.head, at.depth), at.head if row[1] is None else bytes(row[1])
-
-    def _request(self, at: Branch, mark: bytes, reply: Message) -> RecordRequest:
-        core, now = self._core, time.time()
-        said = core.cleaned(reply)
-        trace = core.chain.trace([said], at.node)
-        marks = None if mark == at.head else core.chain.rechain([said], trace, mark)
-        return RecordRequest(core.chain, at.node, [said], [now], [None], at.id, known=Trace(*trace), marks=marks)
-
-    def _known(self, connection: Connection, request: RecordRequest, session: str | None) -> StoredReply | None:
-        """Return where the same reply stands already, after the same words of the same client."""
-        ids = {request.trace.ids[-1]} | ({request.marks[-1]} if request.marks is not None else set())
-        found = self._recognizer.known(connection, sorted(ids))
-        own = next((one for one in found if one.id == request.trace.ids[-1]), None)
-        for one in [own] if own is not None else found:
-            row = self._run(connection, self._parent, (one.id,)).fetchone()
-            above = Branch(one.branch, request.start.id, 0) if row is None else Branch(row[1], bytes(row[0]), row[2])
-            if session is None:
-                if own is not None:
-                    return StoredReply(above, one.id, None)
-                continue
-            its = self._stateless.session_at(connection, one.branch, one.depth)
-            if its is not None and (own is not None or self._stateless.are_alike(connection, its, session)):
-                return StoredReply(above, one.id, its)
-            if own is not None:  # it broke off before, and is whole now
-                self._stateless.adopt(connection, session, one.branch)
-                return StoredReply(above, one.id, session)
-        return None
-
-
-LONGEST = 200
-"""Letters of a name; what is longer is no name."""
-
-_NEWEST = (
-    "SELECT turn.id FROM reply_name JOIN turn ON turn.id = reply_name.turn"
-    " WHERE reply_name.tenant = ? AND reply_name.name = ?"
-)
-
-
-class Names:
-    """The names of replies in one database."""
-
-    def __init__(self, database: Database) -> None:
-        self._run = database.backend.run
-        self._added = database.sql("INSERT INTO reply_name (tenant, name, turn) VALUES (?,?,?) ON CONFLICT DO NOTHING")
-        order = " ORDER BY reply_name.turn DESC LIMIT 1"
-        self._newest = database.sql(_NEWEST + order)
-        self._newest_before = database.sql(f"{_NEWEST} AND turn.ts < ?{order}")
-
-    def add(self, connection: Connection, tenant: str, turn: int, names: Iterable[str]) -> None:
-        """Give the reply of a turn names."""
-        rows = [(tenant, name, turn) for name in sorted(set(names)) if is_name(name)]
-        if rows:
-            self._run(connection, self._added, rows)
-
-    def newest(self, connection: Connection, tenant: str, name: str, before: float | None) -> int | None:
-        """The newest turn whose reply has a name, of all or of those that were begun before a moment."""
-        if not is_name(name):
-            return None
-        if before is None:
-            row = self._run(connection, self._newest, (tenant, name)).fetchone()
-        else:
-            row = self._run(connection, self._newest_before, (tenant, name, before)).fetchone()
-        return None if row is None else int(row[0])
-
-
-def is_name(text: str) -> bool:
-    """Whether a text can be a name: neither empty nor long, and nothing in it that a database refuses."""
-    return 0 < len(text) <= LONGEST and text.isprintable()
-
-
-T = TypeVar("T")
-
 End = Literal["done", "failed", "cancelled"]
-"""How a turn may end."""
+"""The end of a turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A turn that is over: what it was asked of, and what became of it."""
+    """A finished turn as it is handed to the store: the only type for it. What is stored is read as a `Turn`."""
 
     reply: Message | None = None
     model: str | None = None
@@ -300,74 +49,193 @@ class Past:
     began: float | None = None
     """Seconds since 1970; now, if not given."""
     names: Sequence[str] = ()
-    """What later requests may call the reply."""
+    """The names by which later requests may refer to the reply."""
 
 
 class New(NamedTuple):
-    """What a conversation has gone on by."""
+    """The new messages of a conversation, sent after its last known place."""
 
     messages: list[Message]
     trace: Trace | None = None
-    """The chain over the messages, where it is known."""
+    """The chain over the messages, if it is known."""
     mark: bytes | None = None
-    """The id by which stateless requests find the place that they follow, where that is another one."""
+    """The id by which stateless requests find the place that the messages follow, if that is another one."""
     beside: Mapping[int, tuple[Message, ...]] = {}
-    """By the number of a message what its client said with it and takes off later."""
+    """The additions of the client to each message, by its number."""
 
 
-class PastTurns:
-    """Stores turns of one tenant that are over."""
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A stored turn: one request and its result; ``status`` is ``open`` until it is finished."""
 
-    def __init__(self, core: StoreCore, replies: Replies, stateless: Stateless) -> None:
+    id: int
+    session: str | None
+    branch: int
+    node: bytes
+    depth: int
+    view_id: int | None
+    """The view under which it was sent; None if everything was sent raw."""
+    model: str | None
+    began: float
+    status: Literal["open", "done", "failed", "cancelled"] = "open"
+    error: str | None = None
+    usage: dict[str, Any] | None = None
+    cost: float = 0.0
+    has_reply: bool = False
+    echo_node: bytes | None = None
+    """The reply as a message of the conversation."""
+    ended: float | None = None
+
+
+class Turns:
+    """The turns of one tenant."""
+
+    def __init__(self, core: StoreCore, replies: Replies, stateless: StatelessRequests) -> None:
         self._core = core
         self._replies = replies
         self._stateless = stateless
         self._database = core.database
         self._run = core.database.backend.run
-        self._linker = Linker(core)
-        self._names = Names(core.database)
+        self._linker = ReplyLinker(core)
+        self._names = ReplyNames(core.database)
         # In plain SQL, because these are run with every request to a model.
         sql = core.database.sql
         self._branch = sql("SELECT view_id, preamble FROM branch WHERE id = ? AND tenant = ?")
-        self._over = sql(
+        self._insert_sql = sql(
             "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, error, usage,"
             " cost, reply, reply_key, echo_node, ts, ended) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
         )
         grown = ", ".join(f"{name} = {name} + ?" for name in (*TOTALS, "cost"))
-        self._grown = sql(f"UPDATE session SET {grown}, active = ? WHERE id = ? AND tenant = ?")  # noqa: S608 - ours
+        self._totals_sql = sql(f"UPDATE session SET {grown}, active = ? WHERE id = ? AND tenant = ?")  # noqa: S608 - ours
+        one = f"SELECT {', '.join(_Row._fields)} FROM turn WHERE id = ? AND tenant = ?"  # noqa: S608 - our own names
+        self._one, self._locked = sql(one), sql(one) + core.database.backend.lock
+        self._begin_sql = sql(
+            "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, cost, ts)"
+            " VALUES (?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
+        )
+        self._finish_sql = sql(
+            "UPDATE turn SET session = ?, branch = ?, node = ?, depth = ?, status = ?, error = ?, usage = ?, cost = ?,"
+            " reply = ?, reply_key = ?, echo_node = ?, ended = ? WHERE id = ?"
+        )
+
+    def begin(
+        self, at: Branch, *, model: str | None = None, session: str | None = None, began: float | None = None
+    ) -> Turn:
+        """Begin a turn: a request is sent from a place in the tree; durable when this returns.
+
+        Replies that earlier turns got and that lead to this place are linked with their turns.
+        """
+
+        def work(connection: Connection) -> Turn:
+            tenant = self._core.tenant
+            row = self._run(connection, self._branch, (at.id, tenant)).fetchone()
+            if row is None:
+                raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
+            self._linker.link(connection, at)
+            view_id, preamble = row
+            shown = None if view_id is None else view_for(connection, view_id, at.depth, None)
+            sent_under = None if shown is None else shown.id
+            moment, named = time.time() if began is None else began, storable(model)
+            values = (tenant, session, at.id, at.head, at.depth, sent_under, preamble, named, "open", 0.0, moment)
+            ident = int(self._run(connection, self._begin_sql, values).fetchone()[0])
+            return Turn(ident, session, at.id, at.head, at.depth, sent_under, named, moment)
+
+        return self._database.write(work)
+
+    def finish(  # noqa: PLR0913 - each is one thing that may be said about an end
+        self,
+        ident: int,
+        reply: Message | None = None,
+        *,
+        usage: Mapping[str, Any] | None = None,
+        cost: float = 0.0,
+        status: End = "done",
+        error: str | None = None,
+        names: Sequence[str] = (),
+        echo_node: bytes | None = None,
+    ) -> Turn:
+        """Finish a turn: store its reply, usage and end, and add them to the totals of its session.
+
+        The reply becomes a message of the conversation. A host that has stored it there itself gives its id as
+        ``echo_node``. If another reply stands there already, the turn begins a conversation of its own. `named` finds
+        the turn by one of its ``names``.
+
+        Finishing a turn again in the same way changes nothing and counts nothing twice; in another way is an error.
+        """
+        if status not in get_args(End):
+            raise StoreError(f"a turn cannot end as {status!r}; allowed are {', '.join(get_args(End))}")
+        checked = None if reply is None else checked_messages([reply])[0]
+        digest, key = self._digest_and_key(checked)
+
+        def work(connection: Connection) -> Turn:
+            row = self._row(connection, ident, lock=True)
+            if row.status != "open":
+                _check_same_end(row, digest, status)
+                return _turn(row)
+            contents = self._replies.content(checked)
+            self._core.recorder.add_contents(connection, self._core.tenant, contents)
+            at = Branch(row.branch, bytes(row.node), row.depth)
+            past = Past(checked, session=row.session, status=status)
+            answered = StoredReply(at, echo_node, row.session)
+            if echo_node is None:
+                answered = self._add_reply(connection, at, past)
+            told = None if usage is None else json.dumps(dict(usage), default=str)
+            (number, node, depth), session = (answered.at.id, answered.at.head, answered.at.depth), answered.session
+            ended = replace(
+                _turn(row),
+                session=session,
+                branch=number,
+                node=node,
+                depth=depth,
+                status=status,
+                error=storable(error),
+                usage=json.loads(told) if told else None,
+                cost=cost,
+                has_reply=digest is not None,
+                echo_node=answered.node,
+                ended=time.time(),
+            )
+            values = (*(session, number, node, depth, status, ended.error, told, cost), digest, key, answered.node)
+            self._run(connection, self._finish_sql, (*values, ended.ended, ident))
+            self._names.add(connection, self._core.tenant, ident, names)
+            self._add_totals(connection, session, usage, cost)
+            self._drop_if_left(connection, row.session, session)
+            return ended
+
+        return self._database.retry(lambda _: self._database.write(work))
 
     def whole(self, at: Branch, past: Past) -> int:
-        """Store a turn that is over already, as `begin` and `finish` would; its number."""
+        """Store a finished turn, as `begin` and `finish` would; return its number."""
 
         def work(connection: Connection) -> int:
             row = self._run(connection, self._branch, (at.id, self._core.tenant)).fetchone()
             if row is None:
                 raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
             self._linker.link(connection, at)
-            return self._insert(connection, at, past, *row)
+            return self._insert_turn(connection, at, past, *row)
 
-        return self._written(work)
+        return self._database.retry(lambda _: self._database.write(work))
 
     def follow(self, at: Branch, new: New, past: Past, *, view: int | None) -> tuple[Branch, int] | None:
         """Store messages at the end of a branch and the turn in which they were sent, in one step.
 
         Args:
-            at: where the conversation stood, or the message before the reply that it has got since.
-            new: what was said since.
-            past: the turn, which ends with them.
-            view: the view that the conversation is known under.
+            at: The last known place of the conversation, or the message before the reply that it has got since.
+            new: The messages since then.
+            past: The turn in which they were sent.
+            view: The view that the caller believes to be in force.
 
         Returns:
-            Where the request stands, and the number of the turn. None, and nothing stored, where the branch has gone
-            on differently or has another view: `Stateless.place` and `whole` find out what to do then.
+            The place of the request, and the number of the turn. None, with nothing stored, if the branch has gone on
+            differently or has another view: then `StatelessRequests.place` and `whole` decide what to do.
         """
         core, now = self._core, time.time()
         reply = past.reply if past.status == "done" else None
-        request, count = self._followed(at, new, reply)
+        request, count = self._request_after(at, new, reply)
         match = Match(at.id, at.head, at.depth)
 
         def work(connection: Connection) -> tuple[Branch, int] | None:
-            branch = core.recorder.locked(connection, match)
+            branch = core.recorder.lock(connection, match)
             if branch is None or branch.view_id != view or branch.fork_depth >= at.depth:
                 return None
             place = _end_in(request, count, branch.head, match)
@@ -382,15 +250,65 @@ class PastTurns:
             asked = Branch(end.id, request.trace.ids[depth - 1] if depth else at.head, at.depth + depth)
             node = end.head if reply is not None and end.depth > asked.depth else None
             answered = StoredReply(asked, node, past.session)
-            return asked, self._row_of(connection, answered, past, branch.view_id, branch.preamble)
+            return asked, self._insert_row(connection, answered, past, branch.view_id, branch.preamble)
 
         try:
             return self._database.write(work)
         except TryAgain:
             return None
 
-    def _followed(self, at: Branch, new: New, reply: Message | None) -> tuple[RecordRequest, int]:
-        """Return what follows a place with the reply to it, and how many messages were said before the reply."""
+    def get(self, ident: int) -> Turn:
+        """Return a turn by its number."""
+        with self._database.read() as connection:
+            return _turn(self._row(connection, ident))
+
+    def reply(self, ident: int) -> Message | None:
+        """Return the model's answer, in its own words; None if there is none."""
+        with self._database.read() as connection:
+            digest = self._row(connection, ident).reply
+            if digest is None:
+                return None
+            found: Message = self._core.reader.values(connection, [bytes(digest)])[bytes(digest)]
+            return found
+
+    def named(self, name: str, *, before: float | None = None) -> Turn | None:
+        """Return the newest turn whose reply has a name, of all or of those begun before a moment; None if none has."""
+        with self._database.read() as connection:
+            ident = self._names.newest(connection, self._core.tenant, name, before)
+            return None if ident is None else _turn(self._row(connection, ident))
+
+    def of_session(self, ident: str) -> list[Turn]:
+        """Return the turns of a session, oldest first."""
+        return self._select(turn.c.session == ident)
+
+    def of_branch(self, at: Branch) -> list[Turn]:
+        """Return the turns on the way to a place, oldest first."""
+        with self._database.read() as connection:
+            path = segments_to(connection, at.id, at.depth)
+        return self._select(turn.c.branch.in_([part.branch for part in path]), on=path)
+
+    def unfinished(self) -> list[Turn]:
+        """Return the turns that were begun and not finished, oldest first: under way, or left behind by a crash."""
+        return self._select(turn.c.status == "open")
+
+    def since(self, at: float = 0.0) -> Iterator[Turn]:
+        """Yield all turns that were begun from a moment on (seconds since 1970), oldest first."""
+        query = select(turn).where(turn.c.tenant == self._core.tenant, turn.c.ts >= at).order_by(turn.c.id)
+        with self._database.read() as connection:
+            for row in connection.execution_options(yield_per=500).execute(query):
+                yield _turn(row)
+
+    def link(self, at: Branch) -> int:
+        """Link replies with the messages on the way to a place that repeat them; return how many were found.
+
+        `begin` does this by itself.
+        """
+        return self._database.write(lambda connection: self._linker.link(connection, at))
+
+    # -- inside a transaction ------------------------------------------------------------------------------------------
+
+    def _request_after(self, at: Branch, new: New, reply: Message | None) -> tuple[RecordRequest, int]:
+        """Return new messages and the reply to them as a request, and the number of messages before the reply."""
         core, now = self._core, time.time()
         said = checked_messages(new.messages)
         count = len(said)
@@ -416,26 +334,15 @@ class PastTurns:
             count,
         )
 
-    def _written(self, work: Callable[[Connection], T]) -> T:
-        """Run work in a transaction, and again where another process has stored the same at the same moment."""
-        for attempt in range(ATTEMPTS):
-            try:
-                return self._database.write(work)
-            except TryAgain:
-                pause(attempt)
-        raise StoreBusy(f"{self._database.backend.where}: gave way to other writers {ATTEMPTS} times; try again")
-
-    # -- inside a transaction ------------------------------------------------------------------------------------------
-
-    def _insert(
+    def _insert_turn(
         self, connection: Connection, at: Branch, past: Past, view_id: int | None, preamble: bytes | None
     ) -> int:
         """Store a turn that is over, with its reply as a message."""
         self._core.recorder.add_contents(connection, self._core.tenant, self._replies.content(past.reply))
-        return self._row_of(connection, self._answered(connection, at, past), past, view_id, preamble)
+        return self._insert_row(connection, self._add_reply(connection, at, past), past, view_id, preamble)
 
-    def _answered(self, connection: Connection, at: Branch, past: Past) -> StoredReply:
-        """Put a reply into its conversation; beside it where it broke off."""
+    def _add_reply(self, connection: Connection, at: Branch, past: Past) -> StoredReply:
+        """Store a reply in its conversation; beside it if it broke off."""
         replies = self._replies
         if past.reply is None:
             return StoredReply(at, None, past.session)
@@ -443,61 +350,61 @@ class PastTurns:
             return replies.add(connection, at, past.session, past.reply)
         return StoredReply(at, replies.add_broken(connection, at, past.reply), past.session)
 
-    def _row_of(
+    def _insert_row(
         self, connection: Connection, answered: StoredReply, past: Past, view_id: int | None, preamble: bytes | None
     ) -> int:
         now, (at, node, session) = time.time(), answered
         shown = None if view_id is None else view_for(connection, view_id, at.depth, None)
         told = None if past.usage is None else encoded(dict(past.usage)).decode()
-        digest, key = self._held(past.reply)
+        digest, key = self._digest_and_key(past.reply)
         values = (
             *(self._core.tenant, session, at.id, at.head, at.depth, None if shown is None else shown.id),
             *(preamble, storable(past.model), past.status, storable(past.error), told, past.cost),
             *(digest, key, node, now if past.began is None else past.began, now),
         )
-        ident = int(self._run(connection, self._over, values).fetchone()[0])
+        ident = int(self._run(connection, self._insert_sql, values).fetchone()[0])
         if past.names:
             self._names.add(connection, self._core.tenant, ident, past.names)
-        self._grow(connection, session, past.usage, past.cost)
-        self._left(connection, past.session, session)
+        self._add_totals(connection, session, past.usage, past.cost)
+        self._drop_if_left(connection, past.session, session)
         return ident
 
-    def _left(self, connection: Connection, before: str | None, session: str | None) -> None:
+    def _drop_if_left(self, connection: Connection, before: str | None, session: str | None) -> None:
         """Clear up after a turn whose reply showed that it belongs to another session."""
         if before is not None and session != before:
             self._stateless.drop_if_empty(connection, before)
 
-    def _held(self, reply: Message | None) -> tuple[bytes | None, bytes | None]:
+    def _digest_and_key(self, reply: Message | None) -> tuple[bytes | None, bytes | None]:
         """Return the name of a reply's content, and the hash of its first block."""
         for made, blocks in self._replies.content(reply):
             return made.digest, blocks[0] if blocks else None
         return None, None
 
-    def _grow(self, connection: Connection, session: str | None, usage: Mapping[str, Any] | None, cost: float) -> None:
+    def _add_totals(
+        self, connection: Connection, session: str | None, usage: Mapping[str, Any] | None, cost: float
+    ) -> None:
         if session is not None:
             added = usage_totals(usage or {}) | {"api_calls": 1}
             totals = [added[name] for name in TOTALS]
-            self._run(connection, self._grown, (*totals, cost, time.time(), session, self._core.tenant))
+            self._run(connection, self._totals_sql, (*totals, cost, time.time(), session, self._core.tenant))
 
+    def _row(self, connection: Connection, ident: int, *, lock: bool = False) -> _Row:
+        values = (ident, self._core.tenant)
+        row = self._run(connection, self._locked if lock else self._one, values).fetchone()
+        if row is None:
+            raise NotStored(f"there is no turn {ident} in {self._database.backend.where}")
+        return _Row(*row)
 
-def _end_in(request: RecordRequest, count: int, head: bytes, match: Match) -> Match | None:
-    """Return where a branch ends in a request's own messages; None where it has gone on differently."""
-    if head == match.id:
-        return match
-    last = request.trace.ends[count - 1] if count else 0
-    for place, ident in enumerate(request.trace.ids[:last], 1):
-        if ident == head:
-            return Match(match.branch, head, match.depth + place)
-    return None
-
-
-def storable(text: str | None) -> str | None:
-    """A text without what a database refuses."""
-    return None if text is None else text.encode("utf-8", "replace").decode().replace("\0", "")
+    def _select(self, condition: Any, on: list[Segment] | None = None) -> list[Turn]:
+        query = select(turn).where(turn.c.tenant == self._core.tenant, condition).order_by(turn.c.id)
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        tops = None if on is None else {part.branch: part.high for part in on}
+        return [_turn(row) for row in rows if tops is None or row.depth <= tops[row.branch]]
 
 
 class _Row(NamedTuple):
-    """A turn's row, as it is needed here."""
+    """The columns of a turn that are read."""
 
     id: int
     session: str | None
@@ -516,196 +423,20 @@ class _Row(NamedTuple):
     ended: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One request and what became of it; ``status`` is ``open`` until it is finished."""
-
-    id: int
-    session: str | None
-    branch: int
-    node: bytes
-    depth: int
-    view_id: int | None
-    """The view under which it was sent; None where everything was sent raw."""
-    model: str | None
-    began: float
-    status: Literal["open", "done", "failed", "cancelled"] = "open"
-    error: str | None = None
-    usage: dict[str, Any] | None = None
-    cost: float = 0.0
-    has_reply: bool = False
-    echo_node: bytes | None = None
-    """The reply as a message of the conversation."""
-    ended: float | None = None
+def _end_in(request: RecordRequest, count: int, head: bytes, match: Match) -> Match | None:
+    """Return where a branch ends in a request's own messages; None if it has gone on differently."""
+    if head == match.id:
+        return match
+    last = request.trace.ends[count - 1] if count else 0
+    for place, ident in enumerate(request.trace.ids[:last], 1):
+        if ident == head:
+            return Match(match.branch, head, match.depth + place)
+    return None
 
 
-class Turns(PastTurns):
-    """The turns of one tenant."""
-
-    def __init__(self, core: StoreCore, replies: Replies, stateless: Stateless) -> None:
-        super().__init__(core, replies, stateless)
-        # In plain SQL, because these are run with every request to a model.
-        sql = core.database.sql
-        one = f"SELECT {', '.join(_Row._fields)} FROM turn WHERE id = ? AND tenant = ?"  # noqa: S608 - our own names
-        self._one, self._locked = sql(one), sql(one) + core.database.backend.lock
-        self._begun = sql(
-            "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, cost, ts)"
-            " VALUES (?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
-        )
-        self._ended = sql(
-            "UPDATE turn SET session = ?, branch = ?, node = ?, depth = ?, status = ?, error = ?, usage = ?, cost = ?,"
-            " reply = ?, reply_key = ?, echo_node = ?, ended = ? WHERE id = ?"
-        )
-
-    def begin(
-        self, at: Branch, *, model: str | None = None, session: str | None = None, began: float | None = None
-    ) -> Turn:
-        """Say that a request is sent from a place in the tree, now or at another moment; durable when this returns.
-
-        Replies that earlier turns got and that lead to this place are linked with their turns.
-        """
-
-        def work(connection: Connection) -> Turn:
-            tenant = self._core.tenant
-            row = self._run(connection, self._branch, (at.id, tenant)).fetchone()
-            if row is None:
-                raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
-            self._linker.link(connection, at)
-            view_id, preamble = row
-            shown = None if view_id is None else view_for(connection, view_id, at.depth, None)
-            sent_under = None if shown is None else shown.id
-            moment, named = time.time() if began is None else began, storable(model)
-            values = (tenant, session, at.id, at.head, at.depth, sent_under, preamble, named, "open", 0.0, moment)
-            ident = int(self._run(connection, self._begun, values).fetchone()[0])
-            return Turn(ident, session, at.id, at.head, at.depth, sent_under, named, moment)
-
-        return self._database.write(work)
-
-    def finish(  # noqa: PLR0913 - each is one thing that may be said about an end
-        self,
-        ident: int,
-        reply: Message | None = None,
-        *,
-        usage: Mapping[str, Any] | None = None,
-        cost: float = 0.0,
-        status: End = "done",
-        error: str | None = None,
-        names: Sequence[str] = (),
-        echo_node: bytes | None = None,
-    ) -> Turn:
-        """Store what became of a turn: its reply, what it used, how it ended; the totals of its session grow by it.
-
-        The reply is a message of the conversation from now on. A host that has put it there itself says under which id
-        (``echo_node``). Where another reply stands there already, the turn begins a conversation of its own. By one of
-        its ``names`` the turn is found later (`named`).
-
-        Finishing a turn again in the same way changes nothing and counts nothing twice; in another way is an error.
-        """
-        if status not in get_args(End):
-            raise StoreError(f"a turn cannot end as {status!r}; allowed are {', '.join(get_args(End))}")
-        checked = None if reply is None else checked_messages([reply])[0]
-        digest, key = self._held(checked)
-
-        def work(connection: Connection) -> Turn:
-            row = self._row(connection, ident, lock=True)
-            if row.status != "open":
-                _check_same_end(row, digest, status)
-                return _turn(row)
-            contents = self._replies.content(checked)
-            self._core.recorder.add_contents(connection, self._core.tenant, contents)
-            at = Branch(row.branch, bytes(row.node), row.depth)
-            past = Past(checked, session=row.session, status=status)
-            answered = StoredReply(at, echo_node, row.session)
-            if echo_node is None:
-                answered = self._answered(connection, at, past)
-            told = None if usage is None else json.dumps(dict(usage), default=str)
-            (number, node, depth), session = (answered.at.id, answered.at.head, answered.at.depth), answered.session
-            ended = replace(
-                _turn(row),
-                session=session,
-                branch=number,
-                node=node,
-                depth=depth,
-                status=status,
-                error=storable(error),
-                usage=json.loads(told) if told else None,
-                cost=cost,
-                has_reply=digest is not None,
-                echo_node=answered.node,
-                ended=time.time(),
-            )
-            values = (*(session, number, node, depth, status, ended.error, told, cost), digest, key, answered.node)
-            self._run(connection, self._ended, (*values, ended.ended, ident))
-            self._names.add(connection, self._core.tenant, ident, names)
-            self._grow(connection, session, usage, cost)
-            self._left(connection, row.session, session)
-            return ended
-
-        return self._written(work)
-
-    def get(self, ident: int) -> Turn:
-        """A turn by its number."""
-        with self._database.read() as connection:
-            return _turn(self._row(connection, ident))
-
-    def reply(self, ident: int) -> Message | None:
-        """What the model answered, in its own words; None where there is no answer."""
-        with self._database.read() as connection:
-            digest = self._row(connection, ident).reply
-            if digest is None:
-                return None
-            found: Message = self._core.reader.values(connection, [bytes(digest)])[bytes(digest)]
-            return found
-
-    def named(self, name: str, *, before: float | None = None) -> Turn | None:
-        """The newest turn whose reply has a name, of all or of those begun before a moment; None where none has."""
-        with self._database.read() as connection:
-            ident = self._names.newest(connection, self._core.tenant, name, before)
-            return None if ident is None else _turn(self._row(connection, ident))
-
-    def of_session(self, ident: str) -> list[Turn]:
-        """The turns of a session, oldest first."""
-        return self._select(turn.c.session == ident)
-
-    def of_branch(self, at: Branch) -> list[Turn]:
-        """The turns that were sent on the way to a place, oldest first."""
-        with self._database.read() as connection:
-            path = segments_to(connection, at.id, at.depth)
-        return self._select(turn.c.branch.in_([part.branch for part in path]), on=path)
-
-    def unfinished(self) -> list[Turn]:
-        """Turns that were begun and not finished, oldest first: under way, or left behind by a crash."""
-        return self._select(turn.c.status == "open")
-
-    def since(self, at: float = 0.0) -> Iterator[Turn]:
-        """All turns that were begun from a moment on (seconds since 1970), oldest first, read bit by bit."""
-        query = select(turn).where(turn.c.tenant == self._core.tenant, turn.c.ts >= at).order_by(turn.c.id)
-        with self._database.read() as connection:
-            for row in connection.execution_options(yield_per=500).execute(query):
-                yield _turn(row)
-
-    def link(self, at: Branch) -> int:
-        """Link replies with the messages on the way to a place that repeat them; how many were found.
-
-        `begin` does this by itself.
-        """
-        return self._database.write(lambda connection: self._linker.link(connection, at))
-
-    # -- inside a transaction ------------------------------------------------------------------------------------------
-
-    def _row(self, connection: Connection, ident: int, *, lock: bool = False) -> _Row:
-        values = (ident, self._core.tenant)
-        row = self._run(connection, self._locked if lock else self._one, values).fetchone()
-        if row is None:
-            raise NotStored(f"there is no turn {ident} in {self._database.backend.where}")
-        return _Row(*row)
-
-    def _select(self, condition: Any, on: list[Segment] | None = None) -> list[Turn]:
-        query = select(turn).where(turn.c.tenant == self._core.tenant, condition).order_by(turn.c.id)
-        with self._database.read() as connection:
-            rows = connection.execute(query).all()
-        tops = None if on is None else {part.branch: part.high for part in on}
-        return [_turn(row) for row in rows if tops is None or row.depth <= tops[row.branch]]
+def storable(text: str | None) -> str | None:
+    """Return a text without characters that a database refuses."""
+    return None if text is None else text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
 def _check_same_end(row: _Row, reply: bytes | None, status: str) -> None:
@@ -732,3 +463,252 @@ def _turn(row: _Row | Row[Any]) -> Turn:
         began=row.ts,
         ended=row.ended,
     )
+
+
+_MOST_LINKED = 8
+"""The number of newest turns whose reply never came back that are compared with each request."""
+
+_NEWEST_OF_BRANCH = 64
+"""The number of a branch's newest turns that are searched for them."""
+
+
+class _Waiting(NamedTuple):
+    """A turn whose reply its client has not sent back yet."""
+
+    id: int
+    node: bytes
+    depth: int
+    reply: bytes
+
+
+class ReplyLinker:
+    """The linker of replies with the messages in which clients send them back."""
+
+    def __init__(self, core: StoreCore) -> None:
+        self._core = core
+        self._run = core.database.backend.run
+        sql = core.database.sql
+        self._newest = sql(
+            "SELECT id, node, depth, reply FROM (SELECT id, node, depth, reply, echo_node, status FROM turn"  # noqa: S608
+            f" WHERE branch = ? AND depth <= ? ORDER BY depth DESC LIMIT {_NEWEST_OF_BRANCH}) AS newest"
+            " WHERE reply IS NOT NULL AND (echo_node IS NULL OR status <> 'done') ORDER BY id DESC LIMIT ?"
+        )
+        self._upwards = sql(UPWARDS)
+        self._here = sql(
+            "SELECT id, reply FROM turn WHERE branch = ? AND depth = ? AND node = ? AND reply IS NOT NULL"
+            " AND (echo_node IS NULL OR status <> 'done')"
+        )
+        self._digest = sql("SELECT digest FROM node WHERE id = ?")
+        self._linked = sql("UPDATE turn SET echo_node = ? WHERE id = ?")
+        self._next = sql("SELECT id, parent, digest FROM node WHERE branch = ? AND depth > ? ORDER BY depth LIMIT 1")
+
+    def link(self, connection: Connection, at: Branch) -> int:
+        """Link replies with the messages on the way to a place that repeat them; return how many were found."""
+        path = segments_of(self._run(connection, self._upwards, (at.id,)).fetchall(), at.depth)
+        count = 0
+        for waiting in self._waiting(connection, path, at.depth):
+            echo = self._echo_of(connection, waiting, path)
+            if echo is not None:
+                self._run(connection, self._linked, (echo, waiting.id))
+                count += 1
+        return count
+
+    def link_next(self, connection: Connection, at: Branch, ident: bytes, digest: bytes | None = None) -> None:
+        """Link replies to requests that end at a place with the message after it, if that repeats them.
+
+        The same as `link` for one place. The digest is read if it is not given.
+        """
+        waiting = self._run(connection, self._here, (at.id, at.depth, at.head)).fetchall()
+        if not waiting:
+            return
+        if digest is None:
+            row = self._run(connection, self._digest, (ident,)).fetchone()
+            if row is None:
+                return
+            digest = bytes(row[0])
+        for number, reply in waiting:
+            if self._repeats(connection, digest, bytes(reply)):
+                self._run(connection, self._linked, (ident, number))
+
+    def _waiting(self, connection: Connection, path: list[Segment], below: int) -> list[_Waiting]:
+        found: list[_Waiting] = []
+        for part in reversed(path):
+            asked = (part.branch, min(below - 1, part.high), _MOST_LINKED - len(found))
+            rows = self._run(connection, self._newest, asked).fetchall()
+            found += [_Waiting(ident, bytes(node), depth, bytes(reply)) for ident, node, depth, reply in rows]
+            if len(found) >= _MOST_LINKED:
+                break
+        return found
+
+    def _echo_of(self, connection: Connection, turn: _Waiting, path: list[Segment]) -> bytes | None:
+        """Return the message that follows a turn's request on a path, if it repeats the turn's reply."""
+        after = next((part for part in path if part.high > turn.depth), None)
+        if after is None:
+            return None
+        found = self._run(connection, self._next, (after.branch, max(after.low, turn.depth))).fetchone()
+        if found is None:
+            return None
+        ident, parent, digest = bytes(found[0]), found[1], bytes(found[2])
+        is_after = turn.depth == 0 if parent is None else bytes(parent) == turn.node
+        if not is_after:  # the turn was on a stretch that this path does not take
+            return None
+        return ident if self._repeats(connection, digest, turn.reply) else None
+
+    def _repeats(self, connection: Connection, message: bytes, reply: bytes) -> bool:
+        """Return whether a stored message repeats a stored reply."""
+        if message == reply:
+            return True
+        values = self._core.reader.values(connection, [message, reply])
+        return is_echo(self._core.chain, values[reply], values[message])
+
+
+class StoredReply(NamedTuple):
+    """The place of a reply: its request, the message it became, and the session of both."""
+
+    at: Branch
+    """The last message of the request."""
+    node: bytes | None
+    """The reply as a message; None if it says nothing."""
+    session: str | None
+
+
+class Replies:
+    """The writer of replies into their conversations."""
+
+    def __init__(self, core: StoreCore, stateless: StatelessRequests, recognizer: Recognizer) -> None:
+        self._core = core
+        self._stateless = stateless
+        self._recognizer = recognizer
+        self._run = core.database.backend.run
+        sql = core.database.sql
+        self._place = sql("SELECT branch, mark FROM node WHERE id = ?")
+        self._parent = sql("SELECT p.id, p.branch, p.depth FROM node n JOIN node p ON p.id = n.parent WHERE n.id = ?")
+
+    def content(self, reply: Message | None) -> list[tuple[Blob, list[bytes]]]:
+        """Return a reply as it is stored, with the hashes of its blocks; empty if there is none."""
+        if reply is None:
+            return []
+        said = self._core.cleaned(reply)
+        return [(blob(self._core.tenant, encoded(said)), self._core.chain.trace([said]).blocks)]
+
+    def add(self, connection: Connection, at: Branch, session: str | None, reply: Message) -> StoredReply:
+        """Store a whole reply after a request, in a conversation of its own if another reply stands there."""
+        core = self._core
+        place, mark = self._resolve(connection, at)
+        request = self._request(place, mark, reply)
+        if not request.trace.ids:
+            return StoredReply(at, None, session)
+        match = Match(place.id, place.head, place.depth)
+        locked = core.recorder.lock(connection, match)
+        # Asked under the lock: the client may send the reply back at this moment.
+        known = self._find_known(connection, request, session)
+        if known is not None:
+            return known
+        # A host that knows its conversation decides itself where it goes on; others are told apart by their replies.
+        is_told_apart = session is not None and self._stateless.is_recognised(connection, session)
+        if is_told_apart and session is not None and locked is not None:
+            has_left = self._stateless.has_left(connection, session, place.id)
+            if has_left or locked.head != place.head:
+                before = place.id
+                place, session = self._stateless.split(connection, place, session)
+                request = self._request(place, mark, reply)
+                match = Match(place.id, place.head, place.depth)
+                locked = core.recorder.lock(connection, match)
+                if has_left and place.id == before and locked is not None:
+                    locked = locked._replace(head=b"")  # what stands here is not where the conversation ends
+        additions = list(request.additions(place.depth))
+        done = core.recorder.add_at(locked, request, match, additions, time.time(), connection)
+        if is_told_apart and session is not None and done.id != place.id:
+            session = self._stateless.begin_fork(connection, session, done, place.depth)
+            place = Branch(done.id, place.head, place.depth)
+        return StoredReply(place, done.head, session)
+
+    def add_broken(self, connection: Connection, at: Branch, reply: Message) -> bytes | None:
+        """Store a reply that broke off beside the conversation, which does not go on with it; return its id."""
+        place, mark = self._resolve(connection, at)
+        request = self._request(place, mark, reply)
+        if not request.trace.ids:
+            return None
+        last = request.trace.ids[-1]
+        if self._run(connection, self._place, (last,)).fetchone() is not None:
+            return last
+        match = Match(place.id, place.head, place.depth)
+        locked = self._core.recorder.lock(connection, match)
+        apart = None if locked is None else locked._replace(head=b"")  # on a branch of its own, wherever it stands
+        additions = list(request.additions(place.depth))
+        return self._core.recorder.add_at(apart, request, match, additions, time.time(), connection).head
+
+    def _resolve(self, connection: Connection, at: Branch) -> tuple[Branch, bytes]:
+        """Return a place on the branch that holds its node, and the id by which stateless requests find it."""
+        row = self._run(connection, self._place, (at.head,)).fetchone() if at.depth else None
+        if row is None:
+            return at, at.head
+        return Branch(row[0], at.head, at.depth), at.head if row[1] is None else bytes(row[1])
+
+    def _request(self, at: Branch, mark: bytes, reply: Message) -> RecordRequest:
+        core, now = self._core, time.time()
+        said = core.cleaned(reply)
+        trace = core.chain.trace([said], at.node)
+        marks = None if mark == at.head else core.chain.rechain([said], trace, mark)
+        return RecordRequest(core.chain, at.node, [said], [now], [None], at.id, known=Trace(*trace), marks=marks)
+
+    def _find_known(self, connection: Connection, request: RecordRequest, session: str | None) -> StoredReply | None:
+        """Return the place of the same reply after the same words of the same client, if it is stored."""
+        ids = {request.trace.ids[-1]} | ({request.marks[-1]} if request.marks is not None else set())
+        found = self._recognizer.known(connection, sorted(ids))
+        own = next((one for one in found if one.id == request.trace.ids[-1]), None)
+        for one in [own] if own is not None else found:
+            row = self._run(connection, self._parent, (one.id,)).fetchone()
+            above = Branch(one.branch, request.start.id, 0) if row is None else Branch(row[1], bytes(row[0]), row[2])
+            if session is None:
+                if own is not None:
+                    return StoredReply(above, one.id, None)
+                continue
+            its = self._stateless.session_at(connection, one.branch, one.depth)
+            if its is not None and (own is not None or self._stateless.are_alike(connection, its, session)):
+                return StoredReply(above, one.id, its)
+            if own is not None:  # it broke off before, and is whole now
+                self._stateless.adopt(connection, session, one.branch)
+                return StoredReply(above, one.id, session)
+        return None
+
+
+_LONGEST_NAME = 200
+"""The most characters of a name."""
+
+_NEWEST_NAMED = (
+    "SELECT turn.id FROM reply_name JOIN turn ON turn.id = reply_name.turn"
+    " WHERE reply_name.tenant = ? AND reply_name.name = ?"
+)
+
+
+class ReplyNames:
+    """The names of replies in one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._run = database.backend.run
+        self._added = database.sql("INSERT INTO reply_name (tenant, name, turn) VALUES (?,?,?) ON CONFLICT DO NOTHING")
+        order = " ORDER BY reply_name.turn DESC LIMIT 1"
+        self._newest = database.sql(_NEWEST_NAMED + order)
+        self._newest_before = database.sql(f"{_NEWEST_NAMED} AND turn.ts < ?{order}")
+
+    def add(self, connection: Connection, tenant: str, turn: int, names: Iterable[str]) -> None:
+        """Add names to the reply of a turn."""
+        rows = [(tenant, name, turn) for name in sorted(set(names)) if is_name(name)]
+        if rows:
+            self._run(connection, self._added, rows)
+
+    def newest(self, connection: Connection, tenant: str, name: str, before: float | None) -> int | None:
+        """Return the newest turn whose reply has a name, of all or of those begun before a moment."""
+        if not is_name(name):
+            return None
+        if before is None:
+            row = self._run(connection, self._newest, (tenant, name)).fetchone()
+        else:
+            row = self._run(connection, self._newest_before, (tenant, name, before)).fetchone()
+        return None if row is None else int(row[0])
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text can be a name: 1 to 200 printable characters."""
+    return 0 < len(text) <= _LONGEST_NAME and text.isprintable()

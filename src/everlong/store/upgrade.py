@@ -1,7 +1,7 @@
-"""Opening a database: its backend is chosen, and its schema made or brought up to date.
+"""The opening of a database: choice of the backend, and creation or upgrade of the schema.
 
-Alembic runs the revisions in ``migrations/versions``. It is loaded only then, because loading it takes longer than
-opening a store. `everlong.store.conversion` rewrites what older versions have stored.
+A new database gets the schema of `everlong.store.schema`. One from before 0.1 takes the steps of
+`everlong.store.migrations.earlier`; Alembic runs the revisions since then. Both are loaded only when needed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from everlong.store.database import Backend, Database
 from everlong.store.schema import metadata
 
 __all__ = [
+    "BASELINE",
+    "EARLIER_VERSIONS",
     "HEAD",
     "MIGRATIONS",
     "REVISIONS",
@@ -24,7 +26,7 @@ __all__ = [
     "backend_for",
     "is_known",
     "open_database",
-    "upgrade",
+    "stamp",
     "version_of",
 ]
 
@@ -32,110 +34,30 @@ _log = logging.getLogger("everlong.store")
 
 VERSION_TABLE = "everlong_version"
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
-"""All revisions, oldest first; a test compares them with the files."""
+EARLIER_VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
+"""The versions before 0.1, oldest first; `everlong.store.migrations.earlier` has the step to each."""
+
+BASELINE = "0100"
+"""The version of 0.1, and the first revision of Alembic's."""
+
+REVISIONS = (*EARLIER_VERSIONS, BASELINE)
+"""All versions that this code can open, oldest first. They sort as strings; revisions after the baseline are 0101, …"""
 
 HEAD = REVISIONS[-1]
 
-_OPENINGS = 12
-"""How often an opening waits for the lock, which a process that upgrades a large store holds for minutes."""
+_CONVERSATIONS = "0007"
+"""The first version that kept apart conversations which began alike."""
 
-CONVERSATIONS = "0007"
-"""Before this revision, conversations that began alike were joined."""
+_OPENING_ATTEMPTS = 12
+"""Attempts to get the lock while opening: a process that upgrades a large store holds it for minutes."""
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-
-
-def is_known(version: str) -> bool:
-    """Whether a version is one that this code can bring up to date."""
-    return version in REVISIONS
-
-
-def upgrade(connection: Connection, to: str = "head") -> None:
-    """Run all revisions that the database has not seen, in the connection's own transaction."""
-    from alembic import command  # noqa: PLC0415 - see above
-    from alembic.config import Config  # noqa: PLC0415 - see above
-
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-    config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = connection
-    command.upgrade(config, to)
-
-
-def _bring_up_to_date(database: Database) -> None:
-    """Create or upgrade the schema; while another process does that, wait longer than for any other write."""
-    for attempt in range(1, _OPENINGS + 1):
-        with database.read() as connection:
-            if version_of(connection) == HEAD:
-                return
-        try:
-            database.write(partial(_make_or_upgrade, database))
-        except StoreBusy:
-            if attempt == _OPENINGS:
-                raise
-        else:
-            return
-
-
-def _make_or_upgrade(database: Database, connection: Connection) -> None:
-    database.backend.prepare(connection)
-    version = version_of(connection)  # again: another process may have been quicker
-    if version == HEAD:
-        return
-    if version is None:
-        if not database.backend.is_empty(connection):
-            raise SchemaMismatch(
-                f"{database.backend.where} holds tables that are not Everlong's; "
-                "name another file or database in store.path or store.url"
-            )
-        create_all(connection)
-    elif is_known(version):
-        _upgrade(database, connection, version)
-    else:
-        raise SchemaMismatch(
-            f"{database.backend.where} was written by a newer version of Everlong (its schema is {version!r}, "
-            f"this version knows up to {HEAD!r}); update Everlong to open it"
-        )
-
-
-def _upgrade(database: Database, connection: Connection, version: str) -> None:
-    """Bring an older database up to date, all in the transaction that is under way: as a whole or not at all."""
-    from everlong.store.conversion import has_words, separate  # noqa: PLC0415 - seldom needed
-
-    is_joined = version < CONVERSATIONS and has_words(connection)
-    if is_joined:
-        copy = database.backend.keep_copy(database.engine, f"before-{CONVERSATIONS}")
-        kept = f"a copy from before is {copy}" if copy else "its own tools make a copy, such as pg_dump"
-        _log.warning("%s is brought up to date; %s", database.backend.where, kept)
-    upgrade(connection)
-    if is_joined:
-        separate(database, connection)
-
-
-def create_all(connection: Connection) -> None:
-    """Make the newest schema in an empty database; the same as all migrations in order, but quicker."""
-    metadata.create_all(connection, checkfirst=False)
-    connection.execute(
-        text(
-            f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL, "
-            f"CONSTRAINT {VERSION_TABLE}_pkc PRIMARY KEY (version_num))"
-        )
-    )
-    connection.execute(text(f"INSERT INTO {VERSION_TABLE} (version_num) VALUES (:head)"), {"head": HEAD})  # noqa: S608
-
-
-def version_of(connection: Connection) -> str | None:
-    """The schema's version; None where the tables are not there or not ours."""
-    if not connection.dialect.has_table(connection, VERSION_TABLE):
-        return None
-    return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
 
 
 def open_database(url_or_path: str | Path, wait: float = 10.0, *, waits_for_disk: bool = True) -> Database:
     """Open a SQLite file by its path, or a database by its url (``sqlite:///…``, ``postgresql://…``).
 
-    A file is written to without waiting for the disk where whoever writes can say everything again.
+    ``waits_for_disk=False`` is for callers that can write everything again after a crash.
     """
     backend = backend_for(url_or_path, wait, waits_for_disk=waits_for_disk)
     database = Database(backend)
@@ -145,14 +67,14 @@ def open_database(url_or_path: str | Path, wait: float = 10.0, *, waits_for_disk
             missing = backend.check_end(database.engine)
         if missing:
             _log.warning("%s", missing)
-    except BaseException:  # whatever it was goes on its way, without an open file left behind
+    except BaseException:  # also Ctrl-C must not leave an open file behind
         database.close()
         raise
     return database
 
 
 def backend_for(url_or_path: str | Path, wait: float = 10.0, *, waits_for_disk: bool = True) -> Backend:
-    """The backend that a path or a url means; nothing is opened yet."""
+    """Return the backend that a path or a url means, without opening it."""
     text_form = str(url_or_path)
     scheme, found, rest = text_form.partition("://")
     if not found:
@@ -172,3 +94,99 @@ def backend_for(url_or_path: str | Path, wait: float = 10.0, *, waits_for_disk: 
         f"store.url: a database of the kind {kind!r} is not known; "
         "allowed are sqlite:///path/to/file and postgresql://user@host/database"
     )
+
+
+def is_known(version: str) -> bool:
+    """Return whether this code can bring a store of that version up to date."""
+    return version in REVISIONS
+
+
+def version_of(connection: Connection) -> str | None:
+    """Return the version of the schema, or None if the database has no tables of Everlong."""
+    if not connection.dialect.has_table(connection, VERSION_TABLE):
+        return None
+    return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
+
+
+def _bring_up_to_date(database: Database) -> None:
+    """Create or upgrade the schema; wait for another process that does so longer than for any other write."""
+    for attempt in range(1, _OPENING_ATTEMPTS + 1):
+        with database.read() as connection:
+            if version_of(connection) == HEAD:
+                return
+        try:
+            database.write(partial(_create_or_upgrade, database))
+        except StoreBusy:
+            if attempt == _OPENING_ATTEMPTS:
+                raise
+        else:
+            return
+
+
+def _create_or_upgrade(database: Database, connection: Connection) -> None:
+    database.backend.prepare(connection)
+    version = version_of(connection)  # again: another process may have been quicker
+    if version == HEAD:
+        return
+    if version is None:
+        if not database.backend.is_empty(connection):
+            raise SchemaMismatch(
+                f"{database.backend.where} holds tables that are not Everlong's; "
+                "name another file or database in store.path or store.url"
+            )
+        _create_all(connection)
+    elif is_known(version):
+        _upgrade(database, connection, version)
+    else:
+        raise SchemaMismatch(
+            f"{database.backend.where} was written by a newer version of Everlong (its schema is {version!r}, "
+            f"this version knows up to {HEAD!r}); update Everlong to open it"
+        )
+
+
+def _upgrade(database: Database, connection: Connection, version: str) -> None:
+    """Bring an older database up to date within the transaction under way: as a whole or not at all."""
+    from everlong.store.migrations.earlier import run_steps  # noqa: PLC0415 - seldom needed
+    from everlong.store.migrations.separation import has_messages, separate  # noqa: PLC0415 - as above
+
+    is_joined = version < _CONVERSATIONS and has_messages(connection)
+    if is_joined:
+        copy = database.backend.keep_copy(database.engine, f"before-{_CONVERSATIONS}")
+        kept = f"a copy from before is {copy}" if copy else "its own tools make a copy, such as pg_dump"
+        _log.warning("%s is brought up to date; %s", database.backend.where, kept)
+    if version in EARLIER_VERSIONS:
+        run_steps(connection, after=version)
+        stamp(connection, BASELINE)
+    _run_revisions(connection)
+    if is_joined:
+        separate(database, connection)
+
+
+def _run_revisions(connection: Connection) -> None:
+    """Run Alembic's revisions after the one that the database is stamped with, in the connection's transaction."""
+    from alembic import command  # noqa: PLC0415 - takes longer to load than opening a store
+    from alembic.config import Config  # noqa: PLC0415 - as above
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _create_all(connection: Connection) -> None:
+    """Create the newest schema in an empty database."""
+    metadata.create_all(connection, checkfirst=False)
+    stamp(connection, HEAD)
+
+
+def stamp(connection: Connection, version: str) -> None:
+    """Write the version of the schema."""
+    connection.execute(
+        text(
+            f"CREATE TABLE IF NOT EXISTS {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL, "
+            f"CONSTRAINT {VERSION_TABLE}_pkc PRIMARY KEY (version_num))"
+        )
+    )
+    connection.execute(text(f"DELETE FROM {VERSION_TABLE}"))  # noqa: S608 - a constant
+    connection.execute(text(f"INSERT INTO {VERSION_TABLE} (version_num) VALUES (:version)"), {"version": version})  # noqa: S608

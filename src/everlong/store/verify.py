@@ -1,8 +1,7 @@
-"""Checking a store: every hash is derived anew, every reference followed, and each problem told in a sentence.
+"""The check of a store: every hash is derived again, every reference followed, each problem told in a sentence.
 
-The database's own check comes first, and so does whether the end of the file is still there.
-
-Reads only. Works through the tables in order of their keys, so that it takes little memory however large the store is.
+The database's own check comes first, with the check for a lost end of the file. Reads only, and goes through the tables
+in the order of their keys, so it takes little memory however large the store is.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ from everlong.store.schema import (
     view_item,
 )
 from everlong.store.tombstones import read_stub
-from everlong.store.views import Item, problems_of
+from everlong.store.views import ViewItem, problems_of
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
 _MOST_NAMED = 5
 
-MOST = 1_000
-"""How many problems are listed at most; a store with more than that needs its backup, not a longer list."""
+MOST_PROBLEMS = 1_000
+"""The most problems that are listed; a store with more needs its backup, not a longer list."""
 
 
 class Verified(NamedTuple):
-    """What a check found: how much was looked at, and what is wrong."""
+    """The result of a check: how much was read, and what is wrong."""
 
     messages: int
     contents: int
@@ -54,17 +53,17 @@ class Verified(NamedTuple):
     views: int
     problems: list[str]
     remarks: list[str]
-    """What is worth knowing and is not wrong."""
+    """Notes that are worth knowing and are no problems."""
 
 
 def verify(core: StoreCore, progress: Callable[[int, int], None] | None = None) -> Verified:
-    """Check all that a tenant has; ``progress`` is told how many messages of how many are done."""
+    """Check everything of a tenant; ``progress`` is called with the number of messages done and of all."""
     problems: list[str] = []
     remarks: list[str] = []
 
     def note(found: Iterator[str], into: list[str] = problems) -> None:
         try:
-            for one in islice(found, MOST - len(into)):
+            for one in islice(found, MOST_PROBLEMS - len(into)):
                 into.append(one)  # noqa: PERF402 - what was found before the reading breaks off counts
         except Exception as error:
             if isinstance(error, DBAPIError) and not isinstance(core.database.backend.translated(error), StoreDamaged):
@@ -73,19 +72,19 @@ def verify(core: StoreCore, progress: Callable[[int, int], None] | None = None) 
 
     with core.database.read() as connection:
         tenant = core.tenant
-        sizes = [_size(connection, table, tenant) for table in (node, content, branch, view)]
+        sizes = [_count_rows(connection, table, tenant) for table in (node, content, branch, view)]
         note(core.database.backend.problems(connection))
-        note(_contents(connection, tenant))
-        note(_nodes(connection, tenant, sizes[0], progress))
-        note(_branches(connection, tenant))
-        note(_views(connection, tenant))
-        note(_references(connection, tenant))
-        note(_conversations(connection, tenant))
-        note(_joined(connection, tenant), remarks)
+        note(_check_contents(connection, tenant))
+        note(_check_nodes(connection, tenant, sizes[0], progress))
+        note(_check_branches(connection, tenant))
+        note(_check_views(connection, tenant))
+        note(_check_references(connection, tenant))
+        note(_check_conversations(connection, tenant))
+        note(_find_joined(connection, tenant), remarks)
     return Verified(sizes[0], sizes[1], sizes[2], sizes[3], problems, remarks)
 
 
-def _size(connection: Connection, table: Table, tenant: str) -> int:
+def _count_rows(connection: Connection, table: Table, tenant: str) -> int:
     try:
         counted = select(func.count()).select_from(table).where(table.c.tenant == tenant)
         return connection.execute(counted).scalar_one()
@@ -93,8 +92,8 @@ def _size(connection: Connection, table: Table, tenant: str) -> int:
         return 0
 
 
-def _contents(connection: Connection, tenant: str) -> Iterator[str]:
-    for row in _each(connection, select(content).where(content.c.tenant == tenant)):
+def _check_contents(connection: Connection, tenant: str) -> Iterator[str]:
+    for row in _stream(connection, select(content).where(content.c.tenant == tenant)):
         name = f"content {bytes(row.digest).hex()}"
         if row.state == "forgotten":
             if row.bytes is not None:
@@ -111,7 +110,7 @@ def _contents(connection: Connection, tenant: str) -> Iterator[str]:
                 yield f"{name}: {error}"
 
 
-def _nodes(
+def _check_nodes(
     connection: Connection, tenant: str, total: int, progress: Callable[[int, int], None] | None
 ) -> Iterator[str]:
     chain = HashChain(tenant)
@@ -133,15 +132,15 @@ def _nodes(
         .outerjoin(above, above.c.id == node.c.parent)
         .where(node.c.tenant == tenant)
     )
-    for done, row in enumerate(_each(connection, joined), 1):
-        yield from _node(chain, row)
+    for done, row in enumerate(_stream(connection, joined), 1):
+        yield from _check_node(chain, row)
         if row.mark is not None and row.parent is None and row.held is not None:
-            yield from _mark(chain, row)
+            yield from _check_mark(chain, row)
         if progress is not None and (done % 1_000 == 0 or done == total):
             progress(done, total)
 
 
-def _node(chain: HashChain, row: Row[Any]) -> Iterator[str]:
+def _check_node(chain: HashChain, row: Row[Any]) -> Iterator[str]:
     name = f"message {bytes(row.id).hex()}"
     if row.held is None:
         yield f"{name} has no content"
@@ -165,8 +164,8 @@ def _node(chain: HashChain, row: Row[Any]) -> Iterator[str]:
         yield f"{name} is at depth {row.depth} and should be at {depth}"
 
 
-def _mark(chain: HashChain, row: Row[Any]) -> Iterator[str]:
-    """The id by which stateless requests find the first message of a conversation follows from its words alone."""
+def _check_mark(chain: HashChain, row: Row[Any]) -> Iterator[str]:
+    """Check that the id by which stateless requests find a first message follows from its words alone."""
     found = chain.root().id
     try:
         for side, block in _blocks(chain, row):
@@ -185,7 +184,7 @@ def _blocks(chain: HashChain, row: Row[Any]) -> list[tuple[str, bytes]]:
     return [(side, block) for block in chain.trace([message]).blocks]
 
 
-def _branches(connection: Connection, tenant: str) -> Iterator[str]:
+def _check_branches(connection: Connection, tenant: str) -> Iterator[str]:
     head, parent = node.alias(), branch.alias()
     deepest = select(func.max(node.c.depth)).where(node.c.branch == branch.c.id).scalar_subquery()
     query = (
@@ -213,11 +212,11 @@ def _branches(connection: Connection, tenant: str) -> Iterator[str]:
             yield f"{name} forks at depth {row.fork_depth}, where branch {row.parent} has already ended"
         elif row.parent is not None and row.root != row.parent_root:
             yield f"{name} has another root than branch {row.parent}, from which it forks"
-    yield from _gaps(connection, tenant)
+    yield from _check_parents(connection, tenant)
 
 
-def _gaps(connection: Connection, tenant: str) -> Iterator[str]:
-    """Messages whose parent is on a branch from which theirs does not come."""
+def _check_parents(connection: Connection, tenant: str) -> Iterator[str]:
+    """Yield messages whose parent is on a branch from which theirs does not come."""
     above = node.alias()
     own = branch.c.parent.is_not(None)
     wrong = (
@@ -238,7 +237,7 @@ def _gaps(connection: Connection, tenant: str) -> Iterator[str]:
         yield f"message {bytes(row.id).hex()} is on branch {row.branch}, which does not lead to it"
 
 
-def _views(connection: Connection, tenant: str) -> Iterator[str]:
+def _check_views(connection: Connection, tenant: str) -> Iterator[str]:
     for row in connection.execute(select(view).where(view.c.tenant == tenant)).all():
         name = f"view {row.id}"
         if row.state not in {"good", "degraded", "void"}:
@@ -247,99 +246,100 @@ def _views(connection: Connection, tenant: str) -> Iterator[str]:
             yield f"{name} covers depth {row.cover_depth}, though it was made with depth {row.saw_depth} in sight"
         items = connection.execute(select(view_item).where(view_item.c.view == row.id).order_by(view_item.c.ord)).all()
         shaped = [
-            Item(item.kind, item.from_depth, item.to_depth, {} if item.digest is not None else None) for item in items
+            ViewItem(item.kind, item.from_depth, item.to_depth, {} if item.digest is not None else None)
+            for item in items
         ]
         for problem in problems_of(shaped, row.cover_depth):
             yield f"{name}: {problem}"
 
 
-def _references(connection: Connection, tenant: str) -> Iterator[str]:
-    """Everything that names a content, node, view or branch names one that is there."""
+def _check_references(connection: Connection, tenant: str) -> Iterator[str]:
+    """Check that everything that names a content, node, view or branch names one that exists."""
     items = view_item.join(view, view.c.id == view_item.c.view)
     chained, other = view.alias(), session.alias()
     lost: list[tuple[str, Select[Any]]] = [
         (
             "an item of view {0} has no content",
-            _dangling(view_item.c.view, view_item.c.digest, content.c.digest)
+            _select_dangling(view_item.c.view, view_item.c.digest, content.c.digest)
             .select_from(items)
             .where(view.c.tenant == tenant),
         ),
         (
             "a message beside branch {0} has no content",
-            _dangling(annex.c.branch, annex.c.digest, content.c.digest).where(annex.c.tenant == tenant),
+            _select_dangling(annex.c.branch, annex.c.digest, content.c.digest).where(annex.c.tenant == tenant),
         ),
         (
             "the system messages of branch {0} are not there",
-            _dangling(branch.c.id, branch.c.preamble, content.c.digest).where(branch.c.tenant == tenant),
+            _select_dangling(branch.c.id, branch.c.preamble, content.c.digest).where(branch.c.tenant == tenant),
         ),
         (
             "branch {0} shows a view that is not there",
-            _dangling(branch.c.id, branch.c.view_id, view.c.id).where(branch.c.tenant == tenant),
+            _select_dangling(branch.c.id, branch.c.view_id, view.c.id).where(branch.c.tenant == tenant),
         ),
         (
             "view {0} covers up to a message that is not there",
-            _dangling(view.c.id, view.c.cover, node.c.id).where(view.c.tenant == tenant, view.c.cover_depth > 0),
+            _select_dangling(view.c.id, view.c.cover, node.c.id).where(view.c.tenant == tenant, view.c.cover_depth > 0),
         ),
         (
             "view {0} follows a view that is not there",
-            _dangling(view.c.id, view.c.prev, chained.c.id).where(view.c.tenant == tenant),
+            _select_dangling(view.c.id, view.c.prev, chained.c.id).where(view.c.tenant == tenant),
         ),
         (
             "session {0} is on a branch that is not there",
-            _dangling(session.c.id, session.c.branch, branch.c.id).where(session.c.tenant == tenant),
+            _select_dangling(session.c.id, session.c.branch, branch.c.id).where(session.c.tenant == tenant),
         ),
         (
             "session {0} goes on from a session that is not there",
-            _dangling(session.c.id, session.c.parent, other.c.id).where(session.c.tenant == tenant),
+            _select_dangling(session.c.id, session.c.parent, other.c.id).where(session.c.tenant == tenant),
         ),
         (
             "turn {0} is in a session that is not there",
-            _dangling(turn.c.id, turn.c.session, session.c.id).where(turn.c.tenant == tenant),
+            _select_dangling(turn.c.id, turn.c.session, session.c.id).where(turn.c.tenant == tenant),
         ),
         (
             "the first system prompt and tools of session {0} are not there",
-            _dangling(session.c.id, session.c.preamble, content.c.digest).where(session.c.tenant == tenant),
+            _select_dangling(session.c.id, session.c.preamble, content.c.digest).where(session.c.tenant == tenant),
         ),
         (
             "a further name is that of message {0}, which is not there",
-            _dangling(alias.c.node, alias.c.node, node.c.id).where(alias.c.tenant == tenant),
+            _select_dangling(alias.c.node, alias.c.node, node.c.id).where(alias.c.tenant == tenant),
         ),
         (
             "the system prompt of session {0} is not there",
-            _dangling(session.c.id, session.c.system_prompt, content.c.digest).where(session.c.tenant == tenant),
+            _select_dangling(session.c.id, session.c.system_prompt, content.c.digest).where(session.c.tenant == tenant),
         ),
         (
             "a name is that of the reply of turn {0}, which is not there",
-            _dangling(reply_name.c.turn, reply_name.c.turn, turn.c.id).where(reply_name.c.tenant == tenant),
+            _select_dangling(reply_name.c.turn, reply_name.c.turn, turn.c.id).where(reply_name.c.tenant == tenant),
         ),
         (
             "a receipt is of session {0}, which is not there",
-            _dangling(receipt.c.session, receipt.c.session, session.c.id).where(receipt.c.tenant == tenant),
+            _select_dangling(receipt.c.session, receipt.c.session, session.c.id).where(receipt.c.tenant == tenant),
         ),
         (
             "a pin names message {0}, which is not there",
-            _dangling(pin.c.node, pin.c.node, node.c.id).where(pin.c.tenant == tenant),
+            _select_dangling(pin.c.node, pin.c.node, node.c.id).where(pin.c.tenant == tenant),
         ),
         (
             "an output is kept with message {0}, which is not there",
-            _dangling(output.c.node, output.c.node, node.c.id).where(output.c.tenant == tenant),
+            _select_dangling(output.c.node, output.c.node, node.c.id).where(output.c.tenant == tenant),
         ),
         (
             "the whole output of message {0} is not there",
-            _dangling(output.c.node, output.c.digest, content.c.digest).where(output.c.tenant == tenant),
+            _select_dangling(output.c.node, output.c.digest, content.c.digest).where(output.c.tenant == tenant),
         ),
         (
             "view {0} repeats a view that is not there",
-            _dangling(view.c.id, view.c.origin, chained.c.id).where(view.c.tenant == tenant),
+            _select_dangling(view.c.id, view.c.origin, chained.c.id).where(view.c.tenant == tenant),
         ),
         (
             "turn {0} was sent after a message that is not there",
-            _dangling(turn.c.id, turn.c.node, node.c.id).where(turn.c.tenant == tenant, turn.c.depth > 0),
+            _select_dangling(turn.c.id, turn.c.node, node.c.id).where(turn.c.tenant == tenant, turn.c.depth > 0),
         ),
         *(
             (
                 f"the {name} of turn {{0}} is not there",
-                _dangling(turn.c.id, column, target).where(turn.c.tenant == tenant),
+                _select_dangling(turn.c.id, column, target).where(turn.c.tenant == tenant),
             )
             for name, column, target in (
                 ("system prompt", turn.c.preamble, content.c.digest),
@@ -353,8 +353,8 @@ def _references(connection: Connection, tenant: str) -> Iterator[str]:
             yield sentence.format(bytes(name).hex() if isinstance(name, bytes | memoryview) else name)
 
 
-def _conversations(connection: Connection, tenant: str) -> Iterator[str]:
-    """The parts of a conversation are one chain: each goes on from another one, and only the first from none."""
+def _check_conversations(connection: Connection, tenant: str) -> Iterator[str]:
+    """Check that the parts of a conversation are one chain: each continues another one, only the first none."""
     parent = session.alias()
     query = (
         select(session.c.id, session.c.conversation, session.c.parent, parent.c.conversation.label("of_parent"))
@@ -386,8 +386,8 @@ def _conversations(connection: Connection, tenant: str) -> Iterator[str]:
             yield f"session {row.id} is a part of conversation {row.conversation}, which has no beginning"
 
 
-def _joined(connection: Connection, tenant: str) -> Iterator[str]:
-    """Remarks on conversations without roots of their own, which show the same messages."""
+def _find_joined(connection: Connection, tenant: str) -> Iterator[str]:
+    """Yield remarks on conversations without roots of their own, which show the same messages."""
     tree = Tree(connection, tenant)
     columns = (session.c.conversation, session.c.branch, session.c.from_depth, session.c.to_depth, session.c.works_for)
     query = select(*columns)
@@ -409,13 +409,13 @@ def _joined(connection: Connection, tenant: str) -> Iterator[str]:
                 passing.setdefault(number, []).append((depth, name))
     for number, some in passing.items():
         if tree.branches[number].root is None:  # a root of one's own is shared by forks alone
-            yield from _shared(connection, tree.branches[number], some, forked_from)
+            yield from _find_shared(connection, tree.branches[number], some, forked_from)
 
 
-def _shared(
+def _find_shared(
     connection: Connection, there: KnownBranch, passing: list[tuple[int, str]], forked_from: dict[str, str]
 ) -> Iterator[str]:
-    """Remarks on one branch that several conversations lead through, each down to a depth."""
+    """Yield remarks on one branch that several conversations lead through, each down to a depth."""
     deepest: dict[str, int] = {}
     for depth, name in passing:
         family = _family(name, forked_from)
@@ -466,9 +466,9 @@ def _listed(names: list[str]) -> str:
     return f"{', '.join(told[:-1])} and {told[-1]}"
 
 
-def _dangling(name: Any, reference: Any, target: Any) -> Select[Any]:
+def _select_dangling(name: Any, reference: Any, target: Any) -> Select[Any]:
     return select(name).where(reference.is_not(None), ~exists().where(target == reference).correlate(reference.table))
 
 
-def _each(connection: Connection, query: Select[Any]) -> Iterator[Row[Any]]:
+def _stream(connection: Connection, query: Select[Any]) -> Iterator[Row[Any]]:
     yield from connection.execution_options(yield_per=500).execute(query)

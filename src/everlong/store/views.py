@@ -1,9 +1,9 @@
-"""Views as pure values: how an engine's output becomes items, and how items become messages again.
+"""Views: how an engine's output becomes items, how items become messages again, and how they are stored.
 
-What an engine is given is a list of *pieces*: raw messages, and literals of the view that is in force already. Each
-carries a tag. What comes back tagged and equal is kept, tagged and changed is an edit, untagged is new; where an engine
-drops tags, equal messages are recognised. Items partition the depths up to the cover, and what follows the cover is
-raw, so that assembling gives exactly the engine's output. This module knows no database.
+An engine gets a list of *pieces*: raw messages, and literals of the view already in force. Each carries a tag. A
+message that comes back tagged and equal is kept, tagged and changed is an edit, untagged is new; if an engine drops
+tags, equal messages are recognised. Items partition the depths up to the cover, and what follows the cover is raw, so
+that assembling gives exactly the engine's output.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Kind = Literal["keep", "edit", "new"]
 
 
 class ViewPiece(NamedTuple):
-    """One message of the context, and the stretch of depths that it stands for; silent where there is no message."""
+    """One message of the context, or None for a silent gap, and the stretch of depths that it stands for."""
 
     kind: Kind
     from_depth: int
@@ -36,12 +36,12 @@ class ViewPiece(NamedTuple):
     message: Message | None
     tag: str = ""
     is_raw: bool = False
-    """Whether it is a stored message as it was said, rather than a literal of a view."""
+    """True for a stored message as it was said, False for a literal of a view."""
     ts: float = 0.0
-    """Of a stored message, when it was said."""
+    """The time of a stored message."""
 
 
-class Item(NamedTuple):
+class ViewItem(NamedTuple):
     """One item of a view: depths ``(from_depth, to_depth]`` are sent as they are, as this message, or as nothing."""
 
     kind: Kind
@@ -50,25 +50,25 @@ class Item(NamedTuple):
     message: Message | None = None
 
 
-class Derived(NamedTuple):
-    """What an engine's output amounts to."""
+class DerivedView(NamedTuple):
+    """The items that an engine's output amounts to, and the depth that they cover."""
 
-    items: list[Item]
+    items: list[ViewItem]
     cover_depth: int
 
 
 def tagged(pieces: Sequence[ViewPiece]) -> list[Message]:
-    """Deep copies of the messages for an engine, each with its tag."""
+    """Return deep copies of the messages for an engine, each with its tag."""
     return [{**copy.deepcopy(piece.message), TAG: piece.tag} for piece in pieces if piece.message is not None]
 
 
 def untagged(message: Message) -> Message:
-    """The message without its tag."""
+    """Return the message without its tag."""
     return {key: value for key, value in message.items() if key != TAG} if TAG in message else message
 
 
-def derive(pieces: Sequence[ViewPiece], output: Sequence[Message]) -> Derived:
-    """The items that turn the pieces into an engine's output, with as little covered as can be."""
+def derive(pieces: Sequence[ViewPiece], output: Sequence[Message]) -> DerivedView:
+    """Return the items that turn the pieces into an engine's output, with as little covered as possible."""
     said = [piece for piece in pieces if piece.message is not None]
     plain = [untagged(message) for message in output]
     tags = [message.get(TAG) for message in output]
@@ -81,16 +81,16 @@ def derive(pieces: Sequence[ViewPiece], output: Sequence[Message]) -> Derived:
     tail = 0
     while tail < min(len(said), len(plain)) and same(-1 - tail, -1 - tail):
         tail += 1
-    tail = _raw_tail(pieces, said, tail)
+    tail = _count_raw_tail(pieces, said, tail)
     end_in, end_out = len(said) - tail, len(plain) - tail
-    matched = _matches(said[:end_in], tags[:end_out], made[:end_out], given[:end_in])
+    matched = _match_pieces(said[:end_in], tags[:end_out], made[:end_out], given[:end_in])
     cover = said[end_in].from_depth if tail else (pieces[-1].to_depth if pieces else 0)
-    items = _items(said, plain[:end_out], matched, made, given, cover)
-    return Derived(_merged(_whole_units(items, said)), cover)
+    items = _build_items(said, plain[:end_out], matched, made, given, cover)
+    return DerivedView(_merge_kept(_keep_whole_units(items, said)), cover)
 
 
 def _bytes(message: Message | None) -> bytes:
-    """Equal for messages that are equal, whatever the order of their keys."""
+    """Return bytes that are equal for equal messages, whatever the order of their keys."""
     return encoded(_sorted(message))
 
 
@@ -102,8 +102,8 @@ def _sorted(value: object) -> object:
     return value
 
 
-def _raw_tail(pieces: Sequence[ViewPiece], said: Sequence[ViewPiece], tail: int) -> int:
-    """The longest end of at most ``tail`` messages that is raw without a gap and begins with a message of its own."""
+def _count_raw_tail(pieces: Sequence[ViewPiece], said: Sequence[ViewPiece], tail: int) -> int:
+    """Return the longest raw end of at most ``tail`` messages that has no gap and begins with a numbered message."""
     depth = pieces[-1].to_depth if pieces else 0
     best = 0
     for count in range(1, tail + 1):
@@ -116,10 +116,10 @@ def _raw_tail(pieces: Sequence[ViewPiece], said: Sequence[ViewPiece], tail: int)
     return best
 
 
-def _matches(
+def _match_pieces(
     said: Sequence[ViewPiece], tags: Sequence[object], made: Sequence[bytes], given: Sequence[bytes]
 ) -> list[int | None]:
-    """For each message of the output the piece that it came from, in increasing order; None for what is new."""
+    """Return for each message of the output the piece that it came from, in increasing order; None for new ones."""
     by_tag = {piece.tag: index for index, piece in enumerate(said)}
     claimed = {by_tag[tag] for tag in tags if isinstance(tag, str) and tag in by_tag}
     by_bytes: dict[bytes, list[int]] = {}
@@ -137,11 +137,11 @@ def _matches(
         guesses.append(index)
         if index is not None:
             last = index
-    return _increasing(guesses)
+    return _longest_increasing(guesses)
 
 
-def _increasing(guesses: Sequence[int | None]) -> list[int | None]:
-    """The longest strictly increasing choice of the guesses; the others become None."""
+def _longest_increasing(guesses: Sequence[int | None]) -> list[int | None]:
+    """Return the longest strictly increasing choice of the guesses; the others become None."""
     ends: list[int] = []  # the smallest last value of a run of each length
     places: list[int] = []
     before = [-1] * len(guesses)
@@ -160,27 +160,27 @@ def _increasing(guesses: Sequence[int | None]) -> list[int | None]:
     return chosen
 
 
-def _items(
+def _build_items(
     said: Sequence[ViewPiece],
     plain: Sequence[Message],
     matched: Sequence[int | None],
     made: Sequence[bytes],
     given: Sequence[bytes],
     cover: int,
-) -> list[tuple[Item, int | None]]:
-    """One item per message of the output and one per silent gap, each with the piece that it keeps as it is."""
-    items: list[tuple[Item, int | None]] = []
+) -> list[tuple[ViewItem, int | None]]:
+    """Return one item per message of the output and one per silent gap, each with the piece that it keeps as it is."""
+    items: list[tuple[ViewItem, int | None]] = []
     new: list[Message] = []
     depth = 0
 
     def close(gap_end: int) -> None:
         nonlocal depth
         for message in new:  # the first stands for what is missing, the others beside it
-            items.append((Item("new", depth, gap_end, message), None))
+            items.append((ViewItem("new", depth, gap_end, message), None))
             depth = gap_end
         new.clear()
         if depth < gap_end:
-            items.append((Item("new", depth, gap_end), None))
+            items.append((ViewItem("new", depth, gap_end), None))
             depth = gap_end
 
     for place, index in enumerate(matched):
@@ -192,15 +192,15 @@ def _items(
         equal = made[place] == given[index]
         kind: Kind = "edit" if piece.is_raw and not equal else piece.kind
         message = None if kind == "keep" else plain[place]
-        items.append((Item(kind, piece.from_depth, piece.to_depth, message), index if equal else None))
+        items.append((ViewItem(kind, piece.from_depth, piece.to_depth, message), index if equal else None))
         depth = piece.to_depth
     close(cover)
     return items
 
 
-def _whole_units(items: Sequence[tuple[Item, int | None]], said: Sequence[ViewPiece]) -> list[Item]:
-    """A node is kept only together with all that follows it unnumbered; what is kept in part becomes literal."""
-    result: list[Item] = []
+def _keep_whole_units(items: Sequence[tuple[ViewItem, int | None]], said: Sequence[ViewPiece]) -> list[ViewItem]:
+    """Return the items; a node is kept only with all that follows it unnumbered, else it becomes a literal."""
+    result: list[ViewItem] = []
     place = 0
     while place < len(items):
         item, index = items[place]
@@ -218,7 +218,7 @@ def _whole_units(items: Sequence[tuple[Item, int | None]], said: Sequence[ViewPi
             place += unit
         else:
             kind: Kind = "edit" if begins else "new"
-            result.append(Item(kind, item.from_depth, item.to_depth, said[index].message))
+            result.append(ViewItem(kind, item.from_depth, item.to_depth, said[index].message))
             place += 1
     return result
 
@@ -227,20 +227,20 @@ def _follows(piece: ViewPiece, depth: int) -> bool:
     return piece.is_raw and piece.from_depth == piece.to_depth == depth
 
 
-def _merged(items: Sequence[Item]) -> list[Item]:
-    """Neighbouring kept stretches as one; empty silent items left out."""
-    result: list[Item] = []
+def _merge_kept(items: Sequence[ViewItem]) -> list[ViewItem]:
+    """Return the items with neighbouring kept stretches merged and empty silent ones left out."""
+    result: list[ViewItem] = []
     for item in items:
         last = result[-1] if result else None
         if last and item.kind == last.kind == "keep" and last.to_depth == item.from_depth:
-            result[-1] = Item("keep", last.from_depth, item.to_depth)
+            result[-1] = ViewItem("keep", last.from_depth, item.to_depth)
         elif item.kind == "keep" or item.message is not None or item.from_depth < item.to_depth:
             result.append(item)
     return result
 
 
-def problems_of(items: Sequence[Item], cover: int) -> list[str]:
-    """What is wrong with a view's items as a partition of the depths up to the cover."""
+def problems_of(items: Sequence[ViewItem], cover: int) -> list[str]:
+    """Return what is wrong with a view's items as a partition of the depths up to the cover."""
     depth = 0
     for item in items:
         if item.from_depth != depth or item.to_depth < item.from_depth:
@@ -252,10 +252,10 @@ def problems_of(items: Sequence[Item], cover: int) -> list[str]:
 
 
 PINNED = "[Pinned: kept word for word from earlier in this conversation]"
-"""The line before a pinned message that is told again."""
+"""The line before a pinned message that is repeated."""
 
 
-class System(NamedTuple):
+class SystemMessages(NamedTuple):
     """The system messages of a request, and what a view does to them."""
 
     given: list[Message]
@@ -263,7 +263,7 @@ class System(NamedTuple):
     replaced: list[Message] | None = None
 
     def messages(self) -> list[Message]:
-        """What is sent."""
+        """Return the system messages to send."""
         if self.replaced is not None:
             return self.replaced
         if self.suffix is None or not self.given:
@@ -274,8 +274,8 @@ class System(NamedTuple):
 class NewView(NamedTuple):
     """A view to be written."""
 
-    derived: Derived
-    system: System
+    derived: DerivedView
+    system: SystemMessages
     saw_depth: int
     profile: str
     tokens: int | None
@@ -287,7 +287,7 @@ class NewView(NamedTuple):
 def pieces_of(
     connection: Connection, reader: Reader, path: list[Segment], shown: Row[Any] | None, depth: int
 ) -> list[ViewPiece]:
-    """The context up to a depth as pieces: the view's items, then what is raw."""
+    """Return the context up to a depth as pieces: the view's items, then the raw messages."""
     if shown is None:
         return raw_pieces(reader.entries(connection, path, -1, depth), 0)
     pieces: list[ViewPiece] = []
@@ -301,18 +301,18 @@ def pieces_of(
     return [*pieces, *raw_pieces(after, shown.cover_depth)]
 
 
-def items_of(connection: Connection, reader: Reader, view_id: int) -> list[Item]:
-    """The items of a view, in order."""
+def items_of(connection: Connection, reader: Reader, view_id: int) -> list[ViewItem]:
+    """Return the items of a view, in order."""
     rows = connection.execute(select(view_item).where(view_item.c.view == view_id).order_by(view_item.c.ord)).all()
     literals = reader.values(connection, [bytes(row.digest) for row in rows if row.digest is not None])
     return [
-        Item(row.kind, row.from_depth, row.to_depth, None if row.digest is None else literals[bytes(row.digest)])
+        ViewItem(row.kind, row.from_depth, row.to_depth, None if row.digest is None else literals[bytes(row.digest)])
         for row in rows
     ]
 
 
 def raw_pieces(entries: Sequence[Entry], low: int) -> list[ViewPiece]:
-    """Stored messages as pieces; the tag of a message is its node, and of one that follows it the node and a number."""
+    """Return stored messages as pieces, tagged with their node; those without identity with a number behind it."""
     pieces: list[ViewPiece] = []
     tag, beside = "start", 0
     for entry in entries:
@@ -329,20 +329,20 @@ def raw_pieces(entries: Sequence[Entry], low: int) -> list[ViewPiece]:
     return pieces
 
 
-def system_of(connection: Connection, reader: Reader, number: int, shown: Row[Any] | None) -> System:
-    """The system messages that a branch was last sent with, as a view shows them."""
+def system_of(connection: Connection, reader: Reader, number: int, shown: Row[Any] | None) -> SystemMessages:
+    """Return the system messages that a branch was last sent with, as a view shows them."""
     digest = connection.execute(select(branch.c.preamble).where(branch.c.id == number)).scalar()
     wanted = [bytes(one) for one in (digest, shown.preamble if shown is not None else None) if one is not None]
     values = reader.values(connection, wanted)
     given = values.get(bytes(digest), {}).get("system", []) if digest is not None else []
     if shown is None:
-        return System(given)
+        return SystemMessages(given)
     replaced = values[bytes(shown.preamble)]["system"] if shown.preamble is not None else None
-    return System(given, shown.system_suffix, replaced)
+    return SystemMessages(given, shown.system_suffix, replaced)
 
 
-def system_from(before: System, output: Sequence[Message]) -> tuple[System, int]:
-    """What an engine did to the system messages, and how many of its output they are."""
+def system_from(before: SystemMessages, output: Sequence[Message]) -> tuple[SystemMessages, int]:
+    """Return what an engine did to the system messages, and how many of its output they are."""
     sent = before.messages()
     count = len(sent)
     made = list(output[:count])
@@ -351,15 +351,15 @@ def system_from(before: System, output: Sequence[Message]) -> tuple[System, int]
     if before.given and before.replaced is None and made[:-1] == before.given[:-1] and len(made) == count:
         parts, base = parts_of(made[-1]), parts_of(before.given[-1])
         added = parts[-1] if len(parts) == len(base) + 1 else {}
-        candidate = System(before.given, str(added.get("text", "")))
+        candidate = SystemMessages(before.given, str(added.get("text", "")))
         if added and candidate.messages() == made:
             return candidate, count
     count = min(count, leading_system_count(list(output)))
-    return System(before.given, None, list(output[:count])), count
+    return SystemMessages(before.given, None, list(output[:count])), count
 
 
 def with_pins(pieces: Sequence[ViewPiece], pinned: Sequence[Entry]) -> list[Message]:
-    """The messages of pieces, where what is pinned stands in its own words: in its place, or after the summary."""
+    """Return the messages of pieces, with pinned ones in their own words: in their place, or after the summary."""
     messages: list[Message] = []
     covered = {entry.depth: entry for entry in pinned}
     for piece in pieces:
@@ -377,7 +377,7 @@ def with_pins(pieces: Sequence[ViewPiece], pinned: Sequence[Entry]) -> list[Mess
 
 
 def pinned_in(connection: Connection, tenant: str, path: Sequence[Segment]) -> list[tuple[bytes, int]]:
-    """The pinned nodes of a path, each with its depth."""
+    """Return the pinned nodes of a path, each with its depth."""
     rows = connection.execute(
         select(node.c.id, node.c.depth, node.c.branch).join(pin, pin.c.node == node.c.id).where(pin.c.tenant == tenant)
     ).all()
@@ -392,7 +392,7 @@ def pinned_in(connection: Connection, tenant: str, path: Sequence[Segment]) -> l
 def write_view(
     connection: Connection, database: Database, tenant: str, number: int, made: NewView, prev: int | None, now: float
 ) -> int:
-    """Store a view with its items; putting it in force is another step."""
+    """Store a view with its items, without putting it in force; return its number."""
     cover_id = _node_at(connection, database, number, made.derived.cover_depth)
     items = [
         (item, blob(tenant, encoded(item.message)) if item.message is not None else None) for item in made.derived.items
@@ -446,7 +446,7 @@ def write_view(
 
 
 def put_in_force(connection: Connection, number: int, view_id: int | None, epoch: int) -> bool:
-    """Point a branch at a view, unless another was put in force since the epoch was read."""
+    """Point a branch at a view; return False if another was put in force since the epoch was read."""
     moved = connection.execute(
         update(branch)
         .where(branch.c.id == number, branch.c.epoch == epoch)

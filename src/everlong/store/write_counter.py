@@ -1,8 +1,8 @@
-"""How much was ever written to a store in a file, kept beside it: so that a lost end is noticed.
+"""The write counter: how much was ever written to a store's file, kept beside it so that a lost end is noticed.
 
-What SQLite has committed lies in its write-ahead log until a later moment. Where that file is deleted, or its copy is
-left behind, the database is whole and older than it was, and nothing in it says so. The numbers here only grow. They
-are written after each commit without waiting for the disk, so they never say more than was committed.
+Commits of SQLite stay in its write-ahead log for a while. If that file is deleted or not copied along, the database is
+intact but older than it was, and nothing in it says so. The numbers here only grow. They are written after each commit
+without waiting for the disk, so they never exceed what was committed.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Loss:
     """A store that was found to hold less than had been written to it."""
 
     at: float
-    """When it was noticed, in seconds since 1970."""
+    """The time at which it was noticed, in seconds since 1970."""
     messages: int
-    """Messages that are missing."""
+    """The number of missing messages."""
     turns: int
 
-    def told(self, where: str, path: Path) -> str:
+    def describe(self, where: str, path: Path) -> str:
         """Return the loss in words."""
         day = datetime.fromtimestamp(self.at, tz=UTC).isoformat(timespec="seconds")
         return (
@@ -60,7 +60,7 @@ class WriteCounter:
         self._known = Counts(0, 0)
 
     def note(self, counts: Counts) -> None:
-        """Say that so much is committed; a number that is known to be higher stays."""
+        """Note how much is committed; a higher number that is known stays."""
         with self._lock:
             if counts.messages <= self._known.messages and counts.turns <= self._known.turns:
                 return
@@ -74,14 +74,14 @@ class WriteCounter:
                 finally:
                     os.close(handle)
 
-    def noted(self) -> Counts:
+    def read(self) -> Counts:
         """Return how much was committed, as far as it is known."""
         with suppress(OSError):
             return _counts_in(self.path.read_bytes()) or Counts(0, 0)
         return Counts(0, 0)
 
     def losses(self) -> list[Loss]:
-        """Return what was noticed to be missing, oldest first."""
+        """Return the losses that were noticed, oldest first."""
         found: list[Loss] = []
         with suppress(OSError):
             for line in self.path.read_bytes().splitlines()[1:]:
@@ -90,7 +90,7 @@ class WriteCounter:
         return found
 
     def check(self, before: Counts, found: Counts) -> Loss | None:
-        """Compare what had been noted with what a store holds; note and return what is missing, once."""
+        """Compare what was noted with what a store holds; note and return a loss, once."""
         missing = Counts(max(0, before.messages - found.messages), max(0, before.turns - found.turns))
         if not any(missing):
             return None
@@ -98,7 +98,7 @@ class WriteCounter:
         with self._lock, suppress(OSError):
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
             try:
-                os.write(handle, _head(found))  # from here on it is counted anew
+                os.write(handle, _head(found))  # counting starts over from here
                 os.lseek(handle, 0, os.SEEK_END)
                 os.write(handle, json.dumps(asdict(loss)).encode() + b"\n")
             finally:
@@ -106,7 +106,7 @@ class WriteCounter:
             self._known = found
         return loss
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Forget everything: there is a new store."""
         with suppress(OSError):
             self.path.unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""The revisions of the schema, in order; run by `everlong.store.upgrade`."""
+"""Upgrades of stores that older versions wrote; run by `everlong.store.upgrade`."""

@@ -1,4 +1,4 @@
-"""What Alembic asks for before it runs revisions: the connection, which is already in a transaction."""
+"""The environment in which Alembic runs revisions: a connection that is already in a transaction."""
 
 from __future__ import annotations
 

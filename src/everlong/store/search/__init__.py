@@ -1,4 +1,4 @@
-"""Finding what was said: any words, ranked; phrases, paths and parts of words; patterns; scripts without spaces."""
+"""The search: any words, ranked; phrases, paths and parts of words; patterns; scripts without spaces."""
 
 from everlong.store.search.query import Mode
 from everlong.store.search.searcher import Filters, Hit, Order, Page, Searcher

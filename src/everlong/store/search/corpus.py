@@ -1,4 +1,4 @@
-"""Reading what the index points at: messages and summaries by their number, and their neighbours.
+"""The corpus of the search: messages and summaries by their number, and their neighbours.
 
 Knows the store's tables and no search. A document's number is a node's ``seq``, or minus the ``seq`` of a view's item.
 """
@@ -27,12 +27,12 @@ _SPEAKER = re.compile(
     r"\s*(?:[\[(][^\])\n]{0,60}[\])]\s*)?\[?([^\W\d_][\w.'’-]{0,30}(?: [^\W\d_][\w.'’-]{0,30})?)\]?(?:: | said[,:] )"
 )
 _LABEL = re.compile(r"[A-Z][A-Z_]{2,}|(?i:note|update|thought|summary|error|warning|todo|plan|edit|ps)")
-"""What stands before a colon and is no person: THOUGHT, ERROR, Note."""
+"""Words before a colon that name no person: THOUGHT, ERROR, Note."""
 _MAX_DEPTH = 40
 
 
 def searchable_text(message: Message) -> str:
-    """All that can be found of a message, in its order; a participant's name stands before, as in a transcript."""
+    """Return the searchable text of a message, in its order, after the participant's name, as in a transcript."""
     content = message.get("content")
     name = message.get("name")
     if isinstance(content, str) and not name and "tool_calls" not in message:
@@ -45,7 +45,7 @@ def searchable_text(message: Message) -> str:
 
 
 def own_text(message: Message) -> str:
-    """What can be found of a message without what a client wrapped around the user's words; empty if that is all."""
+    """Return a message's searchable text without what a client wrapped around the user's words."""
     if message.get("role") == "user" and not any(part.get("type") == "tool_result" for part in parts_of(message)):
         read = read_message(message)
         if read.added:
@@ -68,7 +68,7 @@ def _texts(parts: list[dict[str, Any]], depth: int) -> list[str]:
 
 
 def _argument_text(arguments: object) -> str:
-    """The values of a call's arguments, with their keys; a text that is no JSON as it stands."""
+    """Return the values of a call's arguments, with their keys; a text that is no JSON as it stands."""
     if isinstance(arguments, str):
         try:
             arguments = orjson.loads(arguments)
@@ -89,7 +89,7 @@ def _argument_text(arguments: object) -> str:
 
 
 def speaker_of(message: Message, text: str) -> str:
-    """Who said it: the name that the message carries, or the one that its text begins with; else nothing."""
+    """Return who said a message: the name that it carries, or the one that its text begins with; else nothing."""
     name = message.get("name")
     if isinstance(name, str) and name:
         return name if message.get("role") != "tool" else ""
@@ -98,7 +98,7 @@ def speaker_of(message: Message, text: str) -> str:
 
 
 def tools_of(message: Message) -> list[str]:
-    """Names of the tools that a message calls, or that it says it is the answer of."""
+    """Return the names of the tools that a message calls or answers for."""
     names = [call.name for call in calls_of(message)]
     names += [str(part.get("name")) for part in parts_of(message) if part.get("type") == "tool_use"]
     if message.get("role") == "tool" and message.get("name"):
@@ -107,14 +107,14 @@ def tools_of(message: Message) -> list[str]:
 
 
 def answered_calls(message: Message) -> list[str]:
-    """Ids of the calls that a message answers."""
+    """Return the ids of the calls that a message answers."""
     ids = [message.get("tool_call_id")] if message.get("role") == "tool" else []
     ids += [part.get("tool_use_id") for part in parts_of(message) if part.get("type") == "tool_result"]
     return [ident for ident in ids if isinstance(ident, str)]
 
 
 def called_tools(message: Message) -> dict[str, str]:
-    """Ids of the calls that a message makes, each with the tool's name."""
+    """Return the ids of the calls that a message makes, each with the tool's name."""
     named = {call.id: call.name for call in calls_of(message)}
     for part in parts_of(message):
         if part.get("type") == "tool_use":
@@ -150,12 +150,12 @@ class Loaded:
 
     @cached_property
     def text(self) -> str:
-        """All that can be found of it."""
+        """The searchable text."""
         return searchable_text(self.message)
 
     @cached_property
     def own_text(self) -> str:
-        """The text without what a client wrapped around a person's words: what it is ranked by and shown with."""
+        """The text without what a client wrapped around a person's words: it is ranked and shown by this."""
         return own_text(self.message)
 
     @cached_property
@@ -165,18 +165,18 @@ class Loaded:
 
     @cached_property
     def speaker(self) -> str:
-        """Who said it, where that is known."""
+        """The speaker, if known."""
         return speaker_of(self.message, self.text)
 
 
 class Corpus:
-    """Reads documents of a database."""
+    """The documents of a database."""
 
     def __init__(self, database: Database) -> None:
         self._sql = database.sql
 
     def load(self, connection: Connection, seqs: Iterable[int], tenant: str | None = None) -> dict[int, Loaded]:
-        """Documents by number, without those that are gone, forgotten, damaged or another tenant's."""
+        """Return documents by number, without those that are gone, forgotten, damaged or another tenant's."""
         found: dict[int, Loaded] = {}
         for chunk in _chunks(seqs):
             messages = [seq for seq in chunk if seq > 0]
@@ -207,7 +207,7 @@ class Corpus:
             found[document.seq] = document
 
     def neighbours(self, connection: Connection, seqs: Iterable[int]) -> dict[int, tuple[int | None, int | None]]:
-        """For messages, the one before and the one after in the same conversation."""
+        """Return for each message the one before and the one after it in the same conversation."""
         found: dict[int, tuple[int | None, int | None]] = {}
         for chunk in _chunks(seq for seq in seqs if seq > 0):
             statement = (
@@ -220,16 +220,16 @@ class Corpus:
         return found
 
     def pending_numbers(self, connection: Connection, limit: int) -> list[int]:
-        """Documents that are not indexed yet, oldest first."""
+        """Return the numbers of documents that are not indexed yet, oldest first."""
         sql = self._sql("SELECT seq FROM pending ORDER BY abs(seq), seq LIMIT ?")
         return [row[0] for row in connection.exec_driver_sql(sql, (limit,))]
 
     def has_pending(self, connection: Connection) -> bool:
-        """Whether anything is stored that is not indexed yet."""
+        """Return whether anything is stored that is not indexed yet."""
         return connection.exec_driver_sql("SELECT 1 FROM pending LIMIT 1").first() is not None
 
     def pending(self, connection: Connection, scope: SearchScope) -> Iterator[Loaded]:
-        """The documents of a scope that are not indexed yet."""
+        """Yield the documents of a scope that are not indexed yet."""
         if scope.has_messages:
             where, values = scope_of_messages(scope)
             rows = "pending q JOIN node n ON n.seq = q.seq"
@@ -242,12 +242,12 @@ class Corpus:
             yield from _whole(connection.exec_driver_sql(sql, tuple(values)))
 
     def newest(self, connection: Connection) -> int:
-        """The number of the newest message."""
+        """Return the number of the newest message."""
         return int(connection.exec_driver_sql("SELECT coalesce(max(seq), 0) FROM node").scalar_one())
 
 
 def in_scope(document: Loaded, scope: SearchScope) -> bool:
-    """Whether a document that was read for another reason is one that was asked for."""
+    """Return whether a document that was read for another reason is in the scope of the search."""
     if scope.role is not None and document.role != scope.role:
         return False
     if scope.since is not None and document.ts < scope.since:
@@ -263,7 +263,7 @@ def in_scope(document: Loaded, scope: SearchScope) -> bool:
 
 
 def _whole(rows: Iterable[Sequence[Any]]) -> Iterator[Loaded]:
-    """The documents of rows; a damaged one is left to `everlong sessions verify` and hides no other."""
+    """Yield the documents of rows; a damaged one is left to `everlong sessions verify` and hides no other."""
     for seq, ident, branch, depth, role, ts, data, codec in rows:
         try:
             message = value_of(data, codec)

@@ -1,4 +1,4 @@
-"""What a search index can do, whichever database keeps it, and what is passed to it.
+"""The interface of a search index, whichever database keeps it, and the values passed to it.
 
 An index is keyed by a document's number: the ``seq`` of a node, or minus the ``seq`` of a view's item for a summary.
 It holds terms and trigrams, never the text. What it returns may be more than was asked for, never less; the caller
@@ -28,7 +28,7 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SearchScope:
-    """Which documents count: those of a tenant, and only some of them where a filter is set."""
+    """The documents that count: those of a tenant, and only some of them if a filter is set."""
 
     tenant: str
     stretches: tuple[Stretch, ...] | None = None
@@ -41,17 +41,17 @@ class SearchScope:
 
     @property
     def has_messages(self) -> bool:
-        """Whether messages can be in it."""
+        """True if messages can be in it."""
         return self.role != "summary"
 
     @property
     def has_summaries(self) -> bool:
-        """Whether summaries can be in it."""
+        """True if summaries can be in it."""
         return self.role in {None, "summary"} and not self.is_messages_only
 
 
 class SearchPlace(NamedTuple):
-    """Where a page ended: the time and number of its last document."""
+    """The end of a page: time and number of its last document."""
 
     ts: float
     seq: int
@@ -59,7 +59,7 @@ class SearchPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SearchTerms:
-    """What is looked up: any of the terms, terms that begin so, terms in a row."""
+    """The terms to look up: any of these, those that begin so, those in a row."""
 
     terms: tuple[str, ...]
     starts: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ NAMED = 40
 
 
 def with_named(found: list[tuple[int, float]], named: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Best texts of all words and best texts that name what is asked about, in turn and once each.
+    """Return the best texts of all words and the best that name what is asked about, in turn and once each.
 
     A long text that names it counts for little by its words, however well one of its lines answers.
     """
@@ -80,15 +80,15 @@ def with_named(found: list[tuple[int, float]], named: list[tuple[int, float]]) -
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What texts must contain: runs of characters, and terms that stand close together (at most so many apart)."""
+class RequiredContents:
+    """The required contents of texts: runs of characters, and terms that stand close together."""
 
     needles: tuple[str, ...]
     near: tuple[tuple[tuple[str, ...], int], ...] = ()
 
 
 class IndexSize(NamedTuple):
-    """How many documents an index holds, of how many terms, and how many of them are summaries."""
+    """The size of an index: its documents, their terms, and how many documents are summaries."""
 
     documents: int
     terms: int
@@ -100,7 +100,7 @@ class IndexSize(NamedTuple):
         return max(1.0, self.terms / max(1, self.documents))
 
 
-class Ranked(NamedTuple):
+class RankedDocuments(NamedTuple):
     """The best documents with a first score, whether these are all there are, and how many hold each term."""
 
     found: list[tuple[int, float]]
@@ -112,15 +112,15 @@ class Index(Protocol):
     """A search index in one kind of database."""
 
     def version(self, connection: Connection) -> int | None:
-        """The version of the terms in it; None where there is no index yet."""
+        """Return the version of the terms in it; None if there is no index yet."""
         ...
 
     def create(self, connection: Connection) -> None:
-        """Make an empty index in place of any that is there."""
+        """Create an empty index in place of any that is there."""
         ...
 
     def claim(self, connection: Connection, seqs: Sequence[int], *, wait: bool) -> set[int]:
-        """Take documents off the pending ones; those that nobody else has taken are returned, and ours.
+        """Take documents off the pending ones; return those that nobody else has taken.
 
         With ``wait``, until others who are at them are done with them.
         """
@@ -139,11 +139,11 @@ class Index(Protocol):
         ...
 
     def size(self, connection: Connection) -> IndexSize:
-        """What is in it."""
+        """Return the size of the index."""
         ...
 
-    def ranked(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> Ranked:
-        """The documents that answer best, best first."""
+    def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> RankedDocuments:
+        """Return the documents that answer best, best first."""
         ...
 
     def matching(
@@ -156,25 +156,25 @@ class Index(Protocol):
         *,
         by_time: bool,
     ) -> list[SearchPlace]:
-        """Documents with any of what is asked, newest first (by their time or by their number), after a place."""
+        """Return documents with any of what is asked, newest first (by time or by number), after a place."""
         ...
 
     def containing(
         self,
         connection: Connection,
-        wanted: Wanted,
+        wanted: RequiredContents,
         scope: SearchScope,
         after: SearchPlace | None,
         limit: int,
         *,
         by_time: bool,
     ) -> list[SearchPlace]:
-        """Documents that may contain all that is wanted, in the same order; all of them if there is no way to tell."""
+        """Return documents that may contain all that is wanted, in the same order; all of them if that is unknown."""
         ...
 
 
 def scope_of_messages(scope: SearchScope) -> tuple[str, list[Any]]:
-    """Conditions on a row ``n`` of table `node`, with question marks, and their values."""
+    """Return conditions on a row ``n`` of table `node`, with question marks, and their values."""
     sql = ["n.tenant = ?"]
     values: list[Any] = [scope.tenant]
     if scope.role is not None:
@@ -188,7 +188,7 @@ def scope_of_messages(scope: SearchScope) -> tuple[str, list[Any]]:
 
 
 def scope_of_summaries(scope: SearchScope) -> tuple[str, list[Any]]:
-    """Conditions on rows ``i`` of `view_item` and ``v`` of `view`."""
+    """Return conditions on rows ``i`` of `view_item` and ``v`` of `view`."""
     sql = ["v.tenant = ? AND v.state <> 'void' AND i.kind = 'new'"]
     values: list[Any] = [scope.tenant]
     _add_common(sql, values, scope, "v.branch", "i.to_depth", "v.ts")
@@ -223,7 +223,7 @@ class IndexLookup(NamedTuple):
 
 
 def lookups(needles: Sequence[str]) -> list[IndexLookup]:
-    """The pieces that a text has if it contains every needle; needles are folded and have single spaces."""
+    """Return the trigrams that a text has if it contains every needle; needles are folded and have single spaces."""
     found: dict[IndexLookup, None] = {}
     for needle in needles:
         grams = [piece for run in _RUN.findall(needle) for piece in _pieces(run)]

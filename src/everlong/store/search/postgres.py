@@ -18,11 +18,11 @@ from sqlalchemy import Connection, CursorResult
 from everlong.store.search.index import (
     NAMED,
     IndexSize,
-    Ranked,
+    RankedDocuments,
+    RequiredContents,
     SearchPlace,
     SearchScope,
     SearchTerms,
-    Wanted,
     lookups,
     scope_of_messages,
     scope_of_summaries,
@@ -33,7 +33,7 @@ from everlong.store.search.text import INDEX_VERSION, IndexText
 MANY = 20_000
 SCORED_ROWS = 20_000
 PAIRED = 6
-"""As for SQLite: how far words are counted, how many rows are scored, of how many frequent words two must meet."""
+"""The limits as for SQLite: words counted, rows scored, frequent words of which two must meet."""
 
 MAX_BYTES = 900_000
 """A `tsvector` holds a megabyte; of texts with more different words, the rest is looked for in the text itself."""
@@ -55,14 +55,14 @@ class PostgresIndex:
     """See `everlong.store.search.index.Index`."""
 
     def version(self, connection: Connection) -> int | None:
-        """The version of the terms in it; None where there is no index yet."""
+        """Return the version of the terms in it; None if there is no index yet."""
         if _run(connection, "SELECT to_regclass('search_state')").scalar() is None:
             return None
         row = _run(connection, "SELECT version FROM search_state").first()
         return None if row is None else int(row[0])
 
     def create(self, connection: Connection) -> None:
-        """Make an empty index in place of any that is there."""
+        """Create an empty index in place of any that is there."""
         _run(connection, "DROP TABLE IF EXISTS search_document, search_state")
         for table in _TABLES:
             _run(connection, table)
@@ -115,39 +115,39 @@ class PostgresIndex:
         )
 
     def size(self, connection: Connection) -> IndexSize:
-        """What is in it."""
+        """Return the size of the index."""
         return IndexSize(*_run(connection, "SELECT documents, terms, summaries FROM search_state").one())
 
-    def ranked(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> Ranked:
-        """The documents that answer best: the sum of what their words tell, less for long ones."""
+    def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> RankedDocuments:
+        """Return the documents that answer best: by the weights of their words, with less for long ones."""
         size = self.size(connection)
         if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
-            exact = self._scored(connection, " | ".join(map(_in_a_row, asked.rows)), {}, size, scope, limit)
+            exact = self._score(connection, " | ".join(map(_in_a_row, asked.rows)), {}, size, scope, limit)
             if exact:
-                return Ranked(exact, False, {})
+                return RankedDocuments(exact, False, {})
         frequencies = self._frequencies(connection, asked.terms)
         expression, is_all = _promising(asked, frequencies)
         weights = {
             term: math.log(1 + (size.documents - min(count, size.documents) + 0.5) / (count + 0.5))
             for term, count in frequencies.items()
         }
-        found = self._scored(connection, expression, weights, size, scope, limit) if expression else []
+        found = self._score(connection, expression, weights, size, scope, limit) if expression else []
         is_all = is_all and len(found) < limit and not self._has_cut(connection)
         if asked.rows and not is_all:
             words = " | ".join(map(_quoted, frequencies))
             named = f"({' | '.join(map(_in_a_row, asked.rows))}) & ({words})"
-            found = with_named(found, self._scored(connection, named, weights, size, scope, NAMED) if words else [])
+            found = with_named(found, self._score(connection, named, weights, size, scope, NAMED) if words else [])
         if not found and not is_all:
             newest = self.matching(connection, asked, scope, None, limit, by_time=False)
             found = [(place.seq, 0.0) for place in newest]
             is_all = len(found) < limit
-        return Ranked(found, is_all, frequencies)
+        return RankedDocuments(found, is_all, frequencies)
 
     def _has_cut(self, connection: Connection) -> bool:
         return _run(connection, "SELECT 1 FROM search_document WHERE is_cut LIMIT 1").first() is not None
 
     def _frequencies(self, connection: Connection, terms: Sequence[str]) -> dict[str, int]:
-        """In how many documents each term stands, as far as it matters; terms that stand in none are left out."""
+        """Return in how many documents each term stands, counted as far as it matters; terms in none are left out."""
         statement = (
             "SELECT count(*) FROM (SELECT 1 FROM search_document WHERE words @@ CAST(? AS tsquery) LIMIT ?) AS counted"
         )
@@ -157,7 +157,7 @@ class PostgresIndex:
                 found[term] = count
         return found
 
-    def _scored(
+    def _score(
         self,
         connection: Connection,
         expression: str,
@@ -189,7 +189,7 @@ class PostgresIndex:
         *,
         by_time: bool,
     ) -> list[SearchPlace]:
-        """Documents with any of what is asked, newest first, after a place."""
+        """Return documents with any of what is asked, newest first, after a place."""
         expression = " | ".join([*map(_quoted, asked.terms), *map(_begins, asked.starts)])
         if not expression:
             return []
@@ -199,14 +199,14 @@ class PostgresIndex:
     def containing(
         self,
         connection: Connection,
-        wanted: Wanted,
+        wanted: RequiredContents,
         scope: SearchScope,
         after: SearchPlace | None,
         limit: int,
         *,
         by_time: bool,
     ) -> list[SearchPlace]:
-        """Documents that may contain all that is wanted, newest first, after a place."""
+        """Return documents that may contain all that is wanted, newest first, after a place."""
         words = [_quoted(term) for terms, _ in wanted.near for term in terms]
         grams: list[int] = []
         for lookup in lookups(wanted.needles):
@@ -260,7 +260,7 @@ def _key(is_message: bool) -> str:
 
 
 def _sources(scope: SearchScope) -> list[tuple[str, tuple[str, list[Any]]]]:
-    """The tables that documents are joined with, each with the conditions of a scope."""
+    """Return the tables that documents are joined with, each with the conditions of a scope."""
     sources = []
     if scope.has_messages:
         sources.append((f"node n{_key(is_message=True)}", scope_of_messages(scope)))
@@ -271,7 +271,7 @@ def _sources(scope: SearchScope) -> list[tuple[str, tuple[str, list[Any]]]]:
 
 
 def _promising(asked: SearchTerms, frequencies: dict[str, int]) -> tuple[str, bool]:
-    """The expression to score, and whether it finds all that is asked."""
+    """Return the expression to score, and whether it finds all that is asked."""
     known = sorted(frequencies, key=lambda term: (frequencies[term], term))
     rare: list[str] = []
     room = SCORED_ROWS

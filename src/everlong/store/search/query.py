@@ -1,4 +1,4 @@
-"""What a person typed, as something that can be looked up: no text is refused but a broken pattern.
+"""Queries: a text that a person typed becomes terms to look up; only a broken pattern is refused.
 
 Plain words are ranked, any of them counts and none must be there. What stands between double quotes must be there.
 Paths and identifiers are words in a row. Operators of search languages are only words here. Knows no database.
@@ -28,14 +28,14 @@ from everlong.store.search.text import (
     words_of,
 )
 
-LEAST = 3
-"""Shorter literals are of no use to an index of trigrams."""
+FEWEST = 3
+"""The fewest characters of a literal that are of use to an index of trigrams."""
 
 _Parser: Any = getattr(re, "_parser")  # noqa: B009 - private, yet the one parser that knows the language
 
 
 def required_literals(pattern: str) -> tuple[str, ...]:
-    """Literals of at least three plain characters that stand in every match; none if that cannot be told."""
+    """Return literals of at least three plain characters that stand in every match; none if that is unknown."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -46,7 +46,7 @@ def required_literals(pattern: str) -> tuple[str, ...]:
         return ()
     found: list[str] = []
     _collect(parsed, found)
-    return tuple(dict.fromkeys(text for run in found for text in run.split() if len(text) >= LEAST))
+    return tuple(dict.fromkeys(text for run in found for text in run.split() if len(text) >= FEWEST))
 
 
 def _collect(parsed: Any, found: list[str]) -> None:
@@ -68,10 +68,10 @@ def _collect(parsed: Any, found: list[str]) -> None:
 
 
 Mode = Literal["auto", "phrase", "substring", "regex"]
-"""How a query is read: ``auto`` as words and quoted phrases, ``phrase`` or ``substring`` as it stands, or a pattern."""
+"""The reading of a query: ``auto`` as words and quoted phrases, ``phrase`` or ``substring`` verbatim, or a pattern."""
 
 MAX_TERMS = 64
-"""Of longer queries (a pasted page), the first so many terms count."""
+"""The most terms of a query that count; of a pasted page, the first ones."""
 
 MAX_CHARS = 20_000
 WEAK_WEIGHT = 0.5
@@ -81,7 +81,7 @@ MAX_REQUIRED = 16
 _QUOTED = re.compile('["“”„«»]([^"“”„«»]+)["“”„«»]')
 _DENSE_RUN = re.compile(f"[{DENSE}]+")
 MAX_COMPOUND = 200
-"""Of a longer path or identifier (encoded data, mostly) the beginning counts."""
+"""The most characters of a path or identifier that count; longer ones are mostly encoded data."""
 
 _UNSPACED = re.compile(r"[\w./\\:@#-]+")
 _COMPOUND = re.compile(r"\w+(?:[-_./\\:@#]+\w+)+|\w*[a-z0-9][A-Z]\w*")
@@ -123,34 +123,34 @@ class Query:
     literals: tuple[str, ...] = ()
     """Paths, identifiers and runs of dense script as they were typed, folded; a text that has one is preferred."""
     required: tuple[str, ...] = ()
-    """What must stand in the text, be it within words; folded and with single spaces."""
+    """Texts that must occur, be it within words; folded and with single spaces."""
     phrases: tuple[str, ...] = ()
-    """What must stand in the text as whole words; folded and with single spaces."""
+    """Texts that must occur as whole words; folded and with single spaces."""
     pattern: Any = None
     hints: tuple[str, ...] = ()
-    """Of a pattern: literals that every match contains."""
+    """Literals that every match of a pattern contains."""
     is_question: bool = False
     asks_when: bool = False
     asks_number: bool = False
 
     @property
     def is_ranked(self) -> bool:
-        """Whether there is something to rank by."""
+        """True if there is something to rank by."""
         return bool(self.terms or self.starts)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is asked for."""
+        """True if nothing is asked for."""
         return not (self.is_ranked or self.is_literal)
 
     @property
     def is_literal(self) -> bool:
-        """Whether a text itself has to be looked at to know if it matches."""
+        """True if a text must be read to know whether it matches."""
         return bool(self.required or self.phrases or self.pattern)
 
 
 def normal(text: str) -> str:
-    """A text as literal matches see it: folded, white space as single spaces."""
+    """Return a text as literal matches see it: folded, white space as single spaces."""
     return " ".join(folded(text).split())
 
 
@@ -209,7 +209,7 @@ def _compounds(text: str) -> list[str]:
 
 
 def _row_of(name: str) -> tuple[str, ...]:
-    """The terms of a path or identifier as they stand in a row in the index."""
+    """Return the terms of a path or identifier as they stand in a row in the index."""
     return tuple(terms_of(name))
 
 
@@ -235,7 +235,7 @@ def _weighted_terms(text: str) -> tuple[dict[str, float], tuple[str, ...]]:
 
 
 def widened(terms: dict[str, float]) -> dict[str, float]:
-    """The terms of a question and, for less, words that mean much the same."""
+    """Return the terms of a question with weights and, with lower ones, words that mean much the same."""
     more = dict(terms)
     for term, weight in terms.items():
         for other in _SYNONYM_TERMS.get(term, ()):
@@ -244,7 +244,7 @@ def widened(terms: dict[str, float]) -> dict[str, float]:
 
 
 PATTERN_SECONDS = 0.25
-"""How long a pattern may work on one text; what takes longer does not match."""
+"""The seconds that a pattern may work on one text; what takes longer does not match."""
 
 _KEPT = 3
 """Characters at the end of a term that stemming may have changed."""
@@ -260,19 +260,19 @@ class Matcher:
         self._phrases = [whole_words(phrase) for phrase in query.phrases]
 
     def has_words(self, text: str, plain: str) -> bool:
-        """Whether any term of the query stands in a text, which is given folded too."""
+        """Return whether any term of the query stands in a text, which is given folded too."""
         if any(start in plain for start in self._query.starts):
             return True
         return self.may_have_words(plain) and any(term in self._weights for term in terms_of(text))
 
     def may_have_words(self, plain: str) -> bool:
-        """False if no term can stand in a folded text; quick."""
+        """Return False if no term can stand in a folded text; quick."""
         return (self._hint is not None and self._hint.search(plain) is not None) or any(
             start in plain for start in self._query.starts
         )
 
     def has_required(self, text: str) -> bool:
-        """Whether what must stand in a text does; raises `TimeoutError` if a pattern takes too long to tell."""
+        """Return whether a text has what it must have; raise `TimeoutError` if a pattern takes too long."""
         query = self._query
         if query.pattern is not None:
             return query.pattern.search(text, timeout=PATTERN_SECONDS) is not None
@@ -285,14 +285,14 @@ class Matcher:
 
 
 def whole_words(phrase: str) -> re.Pattern[str]:
-    """A pattern for a folded phrase that begins and ends where words do; dense script has no such places."""
+    """Return a pattern for a folded phrase that begins and ends where words do; dense script has no such places."""
     before = "" if is_dense(phrase[0]) or not phrase[0].isalnum() else r"(?<![^\W_])"
     after = "" if is_dense(phrase[-1]) or not phrase[-1].isalnum() else r"(?![^\W_])"
     return re.compile(before + re.escape(phrase) + after)
 
 
 def _hint(weights: Mapping[str, float]) -> re.Pattern[str] | None:
-    """A pattern that stands in every text with one of the terms: cutting a text into terms is dear."""
+    """Return a pattern that matches every text with one of the terms: cutting a text into terms is expensive."""
     beginnings: set[str] = set()
     for term in weights:
         beginnings.add(term[: max(1, len(term) - _KEPT)] if term.isascii() and term.isalpha() else term)

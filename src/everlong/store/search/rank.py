@@ -1,4 +1,4 @@
-"""The order of what was found: BM25 over the words, and what a conversation tells beyond them.
+"""The ranking of hits: BM25 over the words, and what a conversation tells beyond them.
 
 A turn answers the one before it, so neighbours lend each other weight for what they do not say themselves. A question
 that names a speaker means what that speaker said. "When" wants a time, "how many" a number. Texts with more of what was
@@ -21,7 +21,7 @@ from everlong.store.search.query import Query
 from everlong.store.search.snippets import pieces_of
 from everlong.store.search.text import counted, folded, is_dense, terms_of
 
-__all__ = ["Unindexed", "weighed"]
+__all__ = ["Unindexed", "weigh_unindexed"]
 
 K1, B = 1.2, 0.5
 """BM25's saturation, and how much a text's length counts against it."""
@@ -30,13 +30,13 @@ PREVIOUS, NEXT, BEFORE_PREVIOUS = 0.35, 0.2, 0.1
 """Shares of its score that a turn lends to the one after it, to the one before it, and to the one after the next."""
 
 ANSWERS = 0.1
-"""What is lent besides to a turn that follows a question."""
+"""The additional share that is lent to a turn after a question."""
 
 LONG = 120
-"""Terms of a text that may tell in one place what is asked for, and other things everywhere else."""
+"""The number of terms above which a text counts by its best passage."""
 
 PASSAGE, PASSAGE_CHARS = 0.9, 240
-"""A long text counts as much as its best passage of about so many characters, or nearly."""
+"""The share of its best passage that a long text counts for at least, and the characters of a passage."""
 
 COVERAGE = 0.6
 SPEAKER = 1.25
@@ -74,80 +74,80 @@ class SearchCandidate:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the index knows of all documents: how many, how long, and in how many each term stands."""
+    """The statistics of all documents: how many, how long, and in how many each term stands."""
 
     documents: int
     average_length: float
     frequencies: Mapping[str, int]
 
     def idf(self, term: str) -> float:
-        """How much a term tells: the more, the fewer texts it stands in."""
+        """Return the weight of a term: the fewer texts it stands in, the more."""
         return self.rarity(self.frequencies.get(term, 0))
 
     def rarity(self, holding: int) -> float:
-        """How much it tells that a text is one of so few."""
+        """Return the weight of something that stands in so many texts."""
         among = max(self.documents, 1)
         holding = min(holding, among)
         return math.log(1 + (among - holding + 0.5) / (holding + 0.5))
 
 
-class _Own(NamedTuple):
-    """What a text counts by itself, and the terms that it has."""
+class _OwnScore(NamedTuple):
+    """The score of a text by itself, and the terms that it has."""
 
     score: float
     terms: frozenset[str]
 
 
-_NOTHING = _Own(0.0, frozenset())
+_NOTHING = _OwnScore(0.0, frozenset())
 
 
-def ranked(
+def rank(
     query: Query,
     weights: Mapping[str, float],
     candidates: Mapping[int, SearchCandidate],
     figures: Figures,
     may_match: Callable[[str], bool],
 ) -> list[tuple[int, float, bool]]:
-    """Candidates with a score, best first, and whether each matches itself rather than stand beside one that does."""
+    """Return candidates with a score, best first, and whether each matches itself rather than stands beside a match."""
     named = _named_speakers(query, candidates)
     silent = {term for name in named for term in terms_of(name)}
     idfs = {term: weight * figures.idf(term) for term, weight in weights.items() if term not in silent}
     if not idfs and silent:  # nothing but a name was asked for
         idfs = {term: figures.idf(term) for term in silent}
-    literals = [(literal, _worth(literal, idfs, candidates, figures)) for literal in query.literals]
+    literals = [(literal, _weigh_literal(literal, idfs, candidates, figures)) for literal in query.literals]
     pairs = [term for term in idfs if is_dense(term)]
     own = {
-        seq: _own_score(query, candidate, idfs, pairs, literals, figures) if may_match(candidate.plain) else _NOTHING
+        seq: _score_alone(query, candidate, idfs, pairs, literals, figures) if may_match(candidate.plain) else _NOTHING
         for seq, candidate in candidates.items()
     }
     found: list[tuple[int, float, bool]] = []
     for seq, candidate in candidates.items():
-        score = own[seq].score + _lent(candidate, candidates, own, idfs)
+        score = own[seq].score + _score_of_neighbours(candidate, candidates, own, idfs)
         if score > 0:
             found.append((seq, score * _bonus(query, candidate, named), own[seq].score > 0))
     return sorted(found, key=lambda item: (-round(item[1], 9), -candidates[item[0]].ts, -item[0]))
 
 
-def _worth(
+def _weigh_literal(
     literal: str, idfs: Mapping[str, float], candidates: Mapping[int, SearchCandidate], figures: Figures
 ) -> float:
-    """What a path or an identifier tells: all its words together, or more where few texts have them in a row."""
+    """Return the weight of a path or identifier: of all its words, or more if few texts have them in a row."""
     words = sum(idfs.get(term, 0.0) for term in set(terms_of(literal)))
     holding = sum(literal in candidate.plain for candidate in candidates.values())
     return max(words, figures.rarity(holding))
 
 
-def _own_score(
+def _score_alone(
     query: Query,
     candidate: SearchCandidate,
     idfs: Mapping[str, float],
     pairs: list[str],
     literals: list[tuple[str, float]],
     figures: Figures,
-) -> _Own:
+) -> _OwnScore:
     counts, length = counted(candidate.text, candidate.plain, idfs, pairs)
     damping = K1 * (1 - B + B * length / figures.average_length)
-    score = _weighed(counts, length, idfs, figures)
+    score = _score(counts, length, idfs, figures)
     if length > LONG and len(counts) > 1:
         score = max(score, PASSAGE * _best_passage(candidate.text, idfs, pairs, figures))
     if query.starts:
@@ -159,11 +159,11 @@ def _own_score(
     if literals:
         plain = " ".join(candidate.plain.split())
         score += sum(LITERAL * worth for literal, worth in literals if literal in plain)
-    return _Own(score, frozenset(counts))
+    return _OwnScore(score, frozenset(counts))
 
 
-def _weighed(counts: Mapping[str, int], length: int, idfs: Mapping[str, float], figures: Figures) -> float:
-    """BM25, and more for a text that has more of what was asked."""
+def _score(counts: Mapping[str, int], length: int, idfs: Mapping[str, float], figures: Figures) -> float:
+    """Return the BM25 score, with more for a text that has more of what was asked."""
     damping = K1 * (1 - B + B * length / figures.average_length)
     score = sum(idfs[term] * count * (K1 + 1) / (count + damping) for term, count in counts.items())
     whole = sum(idfs.values())
@@ -171,14 +171,14 @@ def _weighed(counts: Mapping[str, int], length: int, idfs: Mapping[str, float], 
 
 
 def _best_passage(text: str, idfs: Mapping[str, float], pairs: list[str], figures: Figures) -> float:
-    """What the best of some lines in a row would count as a text of its own."""
+    """Return the score that the best lines in a row would have as a text of their own."""
     passage: list[str] = []
     best, size = 0.0, 0
     for line in [*pieces_of(text), None]:
         if passage and (line is None or size + len(line) > PASSAGE_CHARS):
             said = "\n".join(passage)
             counts, length = counted(said, folded(said) if pairs else "", idfs, pairs)
-            best = max(best, _weighed(counts, length, idfs, figures))
+            best = max(best, _score(counts, length, idfs, figures))
             passage, size = [], 0
         if line is not None:
             passage.append(line)
@@ -186,15 +186,15 @@ def _best_passage(text: str, idfs: Mapping[str, float], pairs: list[str], figure
     return best
 
 
-def _lent(
+def _score_of_neighbours(
     candidate: SearchCandidate,
     candidates: Mapping[int, SearchCandidate],
-    own: Mapping[int, _Own],
+    own: Mapping[int, _OwnScore],
     idfs: Mapping[str, float],
 ) -> float:
     def lent_by(seq: int | None) -> float:
         there = own.get(seq, _NOTHING) if seq is not None else _NOTHING
-        return there.score * _fresh(there.terms, own[candidate.seq].terms, idfs)
+        return there.score * _share_lacking(there.terms, own[candidate.seq].terms, idfs)
 
     lent = NEXT * lent_by(candidate.next)
     before = candidates.get(candidate.previous) if candidate.previous is not None else None
@@ -205,8 +205,8 @@ def _lent(
     return lent + BEFORE_PREVIOUS * lent_by(before.previous)
 
 
-def _fresh(there: frozenset[str], here: frozenset[str], idfs: Mapping[str, float]) -> float:
-    """Which share of what a neighbour tells is not said here too; what two say is not worth more than what one says."""
+def _share_lacking(there: frozenset[str], here: frozenset[str], idfs: Mapping[str, float]) -> float:
+    """Return the share of a neighbour's weight that this text lacks: what both say counts once."""
     if there.isdisjoint(here):
         return 1.0
     whole = sum(idfs[term] for term in there)
@@ -225,26 +225,26 @@ def _bonus(query: Query, candidate: SearchCandidate, named: set[str]) -> float:
 
 
 def _named_speakers(query: Query, candidates: Mapping[int, SearchCandidate]) -> set[str]:
-    """Those who speak and whose name stands in the query."""
+    """Return the speakers whose names stand in the query."""
     speakers = {candidate.speaker for candidate in candidates.values() if candidate.speaker}
     return {name for name in speakers if (terms := terms_of(name)) and all(term in query.terms for term in terms)}
 
 
 class Unindexed(NamedTuple):
-    """Texts with any word that is asked for, best first, and what there is to know of all texts, indexed or not."""
+    """Unindexed texts with any word that is asked for, best first, and the statistics of all texts."""
 
     documents: list[Loaded]
     figures: Figures
 
 
-def weighed(
+def weigh_unindexed(
     pending: Iterable[Loaded],
     weights: Mapping[str, float],
     size: IndexSize,
     frequencies: Mapping[str, int],
     matches: Callable[[Loaded], bool],
 ) -> Unindexed:
-    """Read what is pending; ``frequencies`` are the index's own."""
+    """Return the pending texts that match, best first; ``frequencies`` are the index's own."""
     pairs = [term for term in weights if is_dense(term)]
     found: list[tuple[Loaded, dict[str, int]]] = []
     holding = Counter(frequencies)

@@ -1,4 +1,4 @@
-"""Searching: a query and filters in, pages of hits out.
+"""The search: a query and filters in, pages of hits out.
 
 What is stored but not indexed yet is looked through directly, so nothing is missed. The order is that of
 `everlong.store.search.rank`, or by time. Pages follow each other by a cursor and do not shift when messages come in.
@@ -23,13 +23,570 @@ from everlong.store.database import Database
 from everlong.store.paths import segments_to
 from everlong.store.schema import branch, session
 from everlong.store.search.corpus import Corpus, Loaded, answered_calls, called_tools, in_scope, tools_of
-from everlong.store.search.index import Index, IndexSize, SearchPlace, SearchScope, SearchTerms, Stretch, Wanted
+from everlong.store.search.index import (
+    Index,
+    IndexSize,
+    RequiredContents,
+    SearchPlace,
+    SearchScope,
+    SearchTerms,
+    Stretch,
+)
 from everlong.store.search.query import Matcher, Mode, Query, normal, read_query, widened
-from everlong.store.search.rank import Figures, SearchCandidate, ranked, weighed
+from everlong.store.search.rank import Figures, SearchCandidate, rank, weigh_unindexed
 from everlong.store.search.snippets import Snippet, snippet
 from everlong.store.search.text import folded, is_dense, terms_of_word, words_of
 from everlong.store.search.upkeep import IndexUpkeep, index_for
 from everlong.store.shown_path import ShownPlace, locate, parts_of, shown_paths
+
+Order = Literal["relevance", "time"]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The documents that count; a filter of None does not matter.
+
+    ``session`` takes what a conversation shows, by the id of any of its parts. ``role`` is a message's role, or
+    ``summary``. ``tool`` takes calls of a tool and its answers. Times are seconds since 1970.
+    ``path`` takes what leads to a depth of a branch, with what its client has left out of it since.
+    """
+
+    session: str | None = None
+    path: tuple[int, int] | None = None
+    role: str | None = None
+    tool: str | None = None
+    since: float | None = None
+    before: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One message or summary that was found."""
+
+    seq: int
+    """Its number; negative for a summary."""
+    node: bytes | None
+    """The message's id; None for a summary."""
+    session: str | None
+    """The conversation that shows it, by its id; None where none does, as for what was taken back."""
+    title: str | None
+    branch: int
+    turn: int
+    """Its place in the conversation, in blocks from its first word; in its branch where no conversation shows it."""
+    role: str
+    speaker: str
+    at: float
+    """The time at which it was said, in seconds since 1970."""
+    snippet: Snippet
+    is_match: bool
+    """False where it was found for what stands right before or after it."""
+    status: Literal["cancelled", "failed"] | None = None
+    """The end of a reply that broke off; its turn is that of its request."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {
+            "session": self.session,
+            "title": self.title,
+            "turn": self.turn,
+            "role": self.role,
+            "speaker": self.speaker,
+            "at": self.at,
+            "node": self.node.hex() if self.node else None,
+            "snippet": self.snippet.text,
+            "marks": [list(mark) for mark in self.snippet.marks],
+            "is_match": self.is_match,
+            "status": self.status,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some hits in order, the cursor of the next page (None after the last), and whether time ran out on the way."""
+
+    hits: tuple[Hit, ...]
+    cursor: str | None
+    is_partial: bool
+
+
+CANDIDATES = 300
+"""The documents that are carried from page to page in their ranking; the rest comes newest first."""
+
+READ_BYTES = 40_000
+"""Bytes of texts that are read to rank what a question finds, and as many again of their neighbours; else half."""
+
+MAX_LIMIT = 1_000
+SECONDS = 2.0
+_NO_FILTERS = Filters()
+
+
+class Searcher:
+    """The search over the documents of one tenant; it also keeps the index of the database."""
+
+    def __init__(self, database: Database, tenant: str = "local") -> None:
+        self.database = database
+        self.tenant = tenant
+        self.corpus = Corpus(database)
+        self.index = index_for(database)
+        self.upkeep = IndexUpkeep(database, self.index, self.corpus)
+
+    def search(  # noqa: PLR0913 - each is one thing a caller may want otherwise
+        self,
+        text: str,
+        *,
+        mode: Mode = "auto",
+        order: Order = "relevance",
+        filters: Filters = _NO_FILTERS,
+        limit: int = 10,
+        cursor: str | None = None,
+        seconds: float = SECONDS,
+        leave_out: Callable[[Loaded], bool] = lambda _: False,
+    ) -> Page:
+        """Return one page of what was said about something.
+
+        Args:
+            text: What to look for; in mode ``auto`` any words, with what must be there in double quotes.
+            mode: ``auto``, ``phrase`` or ``substring`` (as it stands, whatever the case), or ``regex``.
+            order: ``relevance``, or ``time`` for the newest first.
+            filters: Conversation, role, tool, times.
+            limit: Hits on a page, up to 1,000.
+            cursor: The cursor of the page before.
+            seconds: After this long a search through texts stops, and the page says that it is partial.
+            leave_out: Documents for which this is true are not found, and lend no weight to those beside them.
+        """
+        if order not in get_args(Order):
+            raise QueryError(f"the order {order!r} is not known; allowed are {', '.join(get_args(Order))}")
+        if not 1 <= limit <= MAX_LIMIT:
+            raise QueryError(f"a page of {limit} hits is not possible; ask for 1 to {MAX_LIMIT}")
+        query = read_query(text, mode)
+        identity = repr((self.tenant, text, mode, order, filters))
+        state = read_cursor(cursor, identity) if cursor else None
+        if query.is_empty:
+            return Page((), None, is_partial=False)
+        self.upkeep.ensure()
+        with self.database.read() as connection:
+            upto = state.upto if state else self.corpus.newest(connection)
+            walk = self._walk(connection, query, filters, order, upto, seconds, leave_out)
+            if state is None:
+                state = self._begin(walk, upto)
+            elif state.is_fragment:
+                _look_for_fragment(walk)
+            shown, state = _take_page(walk, state, limit)
+            hits = hits_of(connection, self.tenant, shown, walk.query, walk.weights)
+        more = bool(state.waiting or state.has_tail)
+        return Page(tuple(hits), state.pack(identity) if more else None, is_partial=walk.is_partial)
+
+    def index_pending(self, limit: int = 256, *, gives_way: bool = False) -> int:
+        """Index up to so many documents that are stored but not indexed; return how many were taken off the list.
+
+        With ``gives_way`` it is slower, and others who write hardly notice.
+        """
+        return self.upkeep.index_pending(limit, gives_way=gives_way)
+
+    def _walk(
+        self,
+        connection: Connection,
+        query: Query,
+        filters: Filters,
+        order: Order,
+        upto: int,
+        seconds: float,
+        leave_out: Callable[[Loaded], bool],
+    ) -> SearchWalk:
+        scope = scope_for(connection, self.tenant, filters, upto)
+        size = self.index.size(connection)
+        has_pending = self.corpus.has_pending(connection)
+        if not size.summaries and not has_pending and filters.role is None:
+            scope = replace(scope, is_messages_only=True)  # there is no summary to look for
+        weights = widened(query.terms) if query.is_question else dict(query.terms)
+        return SearchWalk(
+            connection,
+            self.corpus,
+            self.index,
+            query,
+            weights,
+            scope,
+            filters.tool,
+            size,
+            order,
+            Matcher(query, weights),
+            time.monotonic() + seconds,
+            has_pending,
+            leave_out,
+        )
+
+    def _begin(self, walk: SearchWalk, upto: int) -> Cursor:
+        """Return the state before the first page: what is ranked, and whether anything comes after it."""
+        if walk.order == "time" or not walk.query.is_ranked:
+            return Cursor(upto, has_tail=True)
+        if walk.query.is_literal:
+            return _begin_with_literals(walk, upto)
+        found = self.index.rank(walk.connection, walk.asked, walk.scope, CANDIDATES)
+        waiting, figures = weigh_unindexed(
+            walk.pending(),
+            walk.weights,
+            walk.size,
+            found.frequencies,
+            lambda document: walk.has_words(document) and not walk.leave_out(document),
+        )
+        walk.loaded |= {document.seq: document for document in waiting}
+        first = [document.seq for document in waiting[:CANDIDATES]] + [seq for seq, _ in found.found]
+        if not first and not walk.query.is_question:
+            _look_for_fragment(walk)
+            return Cursor(upto, has_tail=True, is_fragment=True)
+        is_all = found.is_all and len(waiting) <= CANDIDATES
+        return Cursor(upto, waiting=tuple(_rank_by_texts(walk, first, figures)), has_tail=not is_all)
+
+
+def _look_for_fragment(walk: SearchWalk) -> None:
+    """Look for the query within words from now on, since none of its words is known."""
+    walk.query = Query(walk.query.text, walk.query.mode, required=(normal(walk.query.text),))
+    walk.weights = {}
+    walk.matcher = Matcher(walk.query, {})
+
+
+def _begin_with_literals(walk: SearchWalk, upto: int) -> Cursor:
+    """Return the first state: the newest texts with all required contents, ranked by all words."""
+    documents = list(islice((one for one in walk.find_required(None) if not walk.leave_out(one)), CANDIDATES))
+    frequencies = walk.index.rank(walk.connection, walk.asked, walk.scope, 1).frequencies
+    candidates = {document.seq: _candidate(document) for document in documents}
+    figures = Figures(walk.size.documents, walk.size.average_length, frequencies)
+    best = [seq for seq, _, _ in rank(walk.query, walk.weights, candidates, figures, walk.matcher.may_have_words)]
+    ranking = dict.fromkeys([*best, *candidates])
+    last = SearchPlace(documents[-1].ts, documents[-1].seq) if documents else None
+    has_tail = len(documents) >= CANDIDATES or walk.is_partial
+    return Cursor(upto, waiting=tuple(ranking), tail=last, has_tail=has_tail)
+
+
+def _rank_by_texts(walk: SearchWalk, seqs: list[int], figures: Figures) -> list[int]:
+    """Return documents ranked by their texts, as far as there is room to read them; the others follow as they came."""
+    wide = walk.query.is_question
+    room = READ_BYTES if wide else READ_BYTES // 2
+    walk.load_some(seqs, room)
+    inside = [seq for seq in seqs if walk.counts(seq)]
+    beside: dict[int, tuple[int | None, int | None]] = {}
+    around: dict[int, None] = {}
+    if wide or len(walk.query.text.split()) > 1:  # a single word is not met by others next door
+        beside = walk.corpus.neighbours(walk.connection, inside)
+        around = dict.fromkeys(
+            seq for pair in beside.values() for seq in pair if seq is not None and seq not in walk.loaded
+        )
+        walk.load_some(list(around), room)
+    if wide:
+        beside |= walk.corpus.neighbours(walk.connection, [seq for seq in around if walk.counts(seq)])
+    candidates = {
+        seq: _candidate(walk.loaded[seq], beside.get(seq, (None, None)))
+        for seq in (*inside, *around)
+        if walk.counts(seq)
+    }
+    found = [
+        seq
+        for seq, _, matches in rank(walk.query, walk.weights, candidates, figures, walk.matcher.may_have_words)
+        if (matches or wide) and in_scope(walk.loaded[seq], walk.scope)
+    ]
+    return list(dict.fromkeys([*found, *seqs]))
+
+
+def _candidate(document: Loaded, beside: tuple[int | None, int | None] = (None, None)) -> SearchCandidate:
+    own = document.own_text
+    plain = document.plain if own == document.text else folded(own)
+    return SearchCandidate(document.seq, own, plain, document.role, document.speaker, document.ts, *beside)
+
+
+def _take_page(walk: SearchWalk, state: Cursor, limit: int) -> tuple[list[ShownDocument], Cursor]:
+    """Return the documents of one page, and the state after it."""
+    shown: list[ShownDocument] = []
+    taken = 0
+    for start in range(0, len(state.waiting), BATCH):
+        part = state.waiting[start : start + BATCH]
+        walk.load(part)
+        for seq in part:
+            taken += 1
+            document = walk.loaded.get(seq)
+            if document is not None and not walk.leave_out(document) and walk.has_tool(document):
+                shown.append(ShownDocument(document, is_match=walk.query.is_literal or walk.has_words(document)))
+            if len(shown) == limit:
+                break
+        if len(shown) == limit:
+            break
+    passed = (*state.shown, *state.waiting[:taken])
+    state = replace(state, shown=passed, waiting=state.waiting[taken:])
+    if state.waiting or not state.has_tail or len(shown) == limit:
+        return shown, state
+    return _fill_from_tail(walk, state, shown, limit)
+
+
+def _fill_from_tail(
+    walk: SearchWalk, state: Cursor, shown: list[ShownDocument], limit: int
+) -> tuple[list[ShownDocument], Cursor]:
+    known = set(state.shown)
+    last = state.tail
+    for document in walk.matches(state.tail):
+        if len(shown) == limit:  # there is one more, so there is another page
+            return shown, replace(state, tail=last)
+        last = SearchPlace(document.ts, document.seq)
+        if document.seq not in known and not walk.leave_out(document) and walk.has_tool(document):
+            shown.append(ShownDocument(document, is_match=True))
+    return shown, replace(state, tail=last, has_tail=walk.is_partial)
+
+
+# -- reading documents -------------------------------------------------------------------------------------------------
+
+BATCH = 64
+"""The number of documents that are read together."""
+
+_MOST_AT_ONCE = 1_024
+_READ_AT_ONCE = 24
+_NEAR = 8
+_CALL_WITHIN = 64
+
+
+@dataclass(slots=True)
+class SearchWalk:
+    """A query with its weights and scope, on one connection; remembers what it has read."""
+
+    connection: Connection
+    corpus: Corpus
+    index: Index
+    query: Query
+    weights: dict[str, float]
+    scope: SearchScope
+    tool: str | None
+    size: IndexSize
+    order: Order
+    matcher: Matcher
+    deadline: float
+    has_pending: bool
+    leave_out: Callable[[Loaded], bool]
+    loaded: dict[int, Loaded] = field(default_factory=dict)
+    is_partial: bool = False
+
+    @property
+    def asked(self) -> SearchTerms:
+        """The terms that the index is asked for."""
+        return SearchTerms(tuple(self.weights), self.query.starts, self.query.rows)
+
+    def has_words(self, document: Loaded) -> bool:
+        """Return whether a document has any word of the query."""
+        return self.matcher.has_words(document.text, document.plain)
+
+    def pending(self) -> Iterable[Loaded]:
+        """Return the documents of the scope that are not indexed yet."""
+        return self.corpus.pending(self.connection, self.scope) if self.has_pending else ()
+
+    def load(self, seqs: Iterable[int]) -> None:
+        """Read documents that are not read yet."""
+        missing = [seq for seq in seqs if seq not in self.loaded]
+        self.loaded |= self.corpus.load(self.connection, missing, self.scope.tenant)
+
+    def load_some(self, seqs: Sequence[int], room: int) -> None:
+        """Read documents in order until so many bytes of text are read."""
+        for start in range(0, len(seqs), _READ_AT_ONCE):
+            part = [seq for seq in seqs[start : start + _READ_AT_ONCE] if seq not in self.loaded]
+            self.load(part)
+            read = [self.loaded[seq] for seq in part if seq in self.loaded]
+            room -= sum(_weight(document.text) for document in read if not self.leave_out(document))
+            if room <= 0:
+                return
+
+    def counts(self, seq: int) -> bool:
+        """Return whether a document is read and not to be left out."""
+        return seq in self.loaded and not self.leave_out(self.loaded[seq])
+
+    def matches(self, after: SearchPlace | None) -> Iterator[Loaded]:
+        """Yield all documents that match, newest first, after a place."""
+        if self.query.is_literal:
+            return self.find_required(after)
+        return (document for document in self._find_offered(after) if self.has_words(document))
+
+    def find_required(self, after: SearchPlace | None) -> Iterator[Loaded]:
+        """Yield the documents with all required contents; end early when the time is over."""
+        for document in self._find_offered(after):
+            if time.monotonic() > self.deadline:
+                self.is_partial = True
+                return
+            try:
+                if self.matcher.has_required(document.text):
+                    self.loaded[document.seq] = document
+                    yield document
+            except TimeoutError:  # the pattern cannot cope with this text
+                continue
+
+    def _find_offered(self, after: SearchPlace | None) -> Iterator[Loaded]:
+        """Yield the documents that the index offers and those that it does not hold yet, in one order."""
+        waiting = sorted(
+            (document for document in self.pending() if after is None or self._key(document) < self._key(after)),
+            key=self._key,
+        )
+        size = BATCH
+        while True:
+            places = self._places(after, size)
+            missing = [place.seq for place in places if place.seq not in self.loaded]
+            found = self.loaded | self.corpus.load(self.connection, missing, self.scope.tenant)
+            for place in places:
+                while waiting and self._key(waiting[-1]) > self._key(place):
+                    yield waiting.pop()
+                if waiting and waiting[-1].seq == place.seq:  # where the index has no say, it offers everything
+                    waiting.pop()
+                if place.seq in found:
+                    yield found[place.seq]
+            if len(places) < size:
+                yield from reversed(waiting)
+                return
+            after = places[-1]
+            size = min(2 * size, _MOST_AT_ONCE)
+
+    def _key(self, of: Loaded | SearchPlace) -> tuple[float, int]:
+        return (of.ts, of.seq) if self.order == "time" else (0.0, of.seq)
+
+    def _places(self, after: SearchPlace | None, size: int) -> list[SearchPlace]:
+        by_time = self.order == "time"
+        if self.query.is_literal:
+            wanted = _required_of_index(self.query)
+            return self.index.containing(self.connection, wanted, self.scope, after, size, by_time=by_time)
+        return self.index.matching(self.connection, self.asked, self.scope, after, size, by_time=by_time)
+
+    def has_tool(self, document: Loaded) -> bool:
+        """Return whether a document is a call of the wanted tool, or its answer; True if no tool is wanted."""
+        if self.tool is None or self.tool in tools_of(document.message):
+            return True
+        wanted = set(answered_calls(document.message))
+        seq: int | None = document.seq
+        for _ in range(_CALL_WITHIN):  # the call stands shortly before its answer
+            if not wanted or seq is None:
+                return False
+            seq = self.corpus.neighbours(self.connection, [seq]).get(seq, (None, None))[0]
+            before = self.corpus.load(self.connection, [seq], self.scope.tenant).get(seq) if seq is not None else None
+            if before is None:
+                return False
+            named = called_tools(before.message)
+            if any(named.get(ident) == self.tool for ident in wanted):
+                return True
+            wanted -= named.keys()
+        return False
+
+
+def _required_of_index(query: Query) -> RequiredContents:
+    """Return the part of the required contents that the index can check."""
+    if query.pattern is not None:
+        return RequiredContents(tuple(map(normal, query.hints)))
+    near, needles = [], list(query.required)
+    for phrase in query.phrases:
+        # Of each word the whole; its parts, where it has any, stand in between, and they are fewer than its letters.
+        terms = [terms[0] for word in words_of(phrase) if (terms := terms_of_word(word)) and not is_dense(terms[0])]
+        if len(terms) > 1:
+            near.append((tuple(terms[:_NEAR]), len(phrase)))
+        else:
+            needles.append(phrase)
+    return RequiredContents(tuple(needles), tuple(near))
+
+
+def _weight(text: str) -> int:
+    """Return about how many bytes a text has."""
+    return len(text) if text.isascii() else 3 * len(text)
+
+
+# -- hits --------------------------------------------------------------------------------------------------------------
+
+
+class ShownDocument(NamedTuple):
+    """A document of a page, and whether it matches itself or stands beside something that does."""
+
+    document: Loaded
+    is_match: bool
+
+
+def hits_of(
+    connection: Connection, tenant: str, shown: Sequence[ShownDocument], query: Query, weights: dict[str, float]
+) -> list[Hit]:
+    """Return hits for the documents of a page."""
+    places = [ShownPlace(item.document.branch, item.document.depth, item.document.id) for item in shown]
+    located = locate(connection, tenant, places)
+    hits: list[Hit] = []
+    for (document, is_match), place in zip(shown, places, strict=True):
+        where = located.get(place)
+        hits.append(
+            Hit(
+                seq=document.seq,
+                node=document.id,
+                session=where.conversation if where else None,
+                title=where.title if where else None,
+                branch=document.branch,
+                turn=where.turn if where else document.depth,
+                role=document.role,
+                speaker=document.speaker,
+                at=document.ts,
+                snippet=_snippet(document, query, weights),
+                is_match=is_match,
+                status=where.status if where else None,
+            )
+        )
+    return hits
+
+
+def _snippet(document: Loaded, query: Query, weights: dict[str, float]) -> Snippet:
+    """Return words around a match that a person, a model or a tool said; a client's only where nothing else matches."""
+    own = snippet(document.own_text, query, weights)
+    return own if own.marks or document.own_text == document.text else snippet(document.text, query, weights)
+
+
+# -- the scope ---------------------------------------------------------------------------------------------------------
+
+
+def scope_for(connection: Connection, tenant: str, filters: Filters, upto: int) -> SearchScope:
+    """Return the scope of a search; raise `NotStored` for a session that does not exist."""
+    if filters.session is not None and filters.path is not None:
+        raise QueryError("a search takes a session or a path, not both; leave one of them out")
+    stretches: tuple[Stretch, ...] | None = None
+    if filters.session is not None:
+        stretches = tuple(dict.fromkeys(_stretches_of_conversation(connection, tenant, filters.session)))
+    elif filters.path is not None:
+        stretches = tuple(dict.fromkeys(_stretches_to(connection, tenant, *filters.path)))
+    return SearchScope(tenant, stretches, filters.role, filters.since, filters.before, upto=upto)
+
+
+def _stretches_of_conversation(connection: Connection, tenant: str, name: str) -> Iterator[Stretch]:
+    """Yield what a conversation shows, by the id of any of its parts."""
+    mine = select(session.c.conversation).where(session.c.tenant == tenant)
+    conversation = connection.execute(mine.where(or_(session.c.id == name, session.c.conversation == name))).scalar()
+    if conversation is None:
+        raise NotStored(f"there is no conversation {name!r}; `everlong sessions list` shows those that there are")
+    parts = parts_of(connection, tenant, [conversation])
+    for part in shown_paths(connection, tenant, parts)[conversation].stretches():
+        yield Stretch(part.branch, part.low, part.high)
+
+
+def _stretches_to(connection: Connection, tenant: str, number: int, depth: int) -> Iterator[Stretch]:
+    """Yield what leads to a place, and the earlier parts of its conversation that its client has thinned out."""
+    yield from (Stretch(part.branch, part.low, part.high) for part in segments_to(connection, number, depth))
+    here = select(session.c.conversation).where(session.c.tenant == tenant, session.c.branch == number)
+    thinned = select(session.c.id).where(session.c.conversation.in_(here), session.c.end_reason == "cleared")
+    for name in connection.execute(thinned).scalars().all():
+        yield from _stretches_of_session(connection, tenant, name)
+
+
+def _stretches_of_session(connection: Connection, tenant: str, name: str) -> list[Stretch]:
+    row = connection.execute(
+        select(session.c.branch, session.c.from_depth, session.c.to_depth).where(
+            session.c.tenant == tenant, session.c.id == name
+        )
+    ).first()
+    if row is None:
+        raise NotStored(f"there is no session {name!r}; `everlong sessions list` shows those that there are")
+    if row.branch is None:
+        return []
+    end = row.to_depth
+    if end is None:
+        end = connection.execute(select(branch.c.head_depth).where(branch.c.id == row.branch)).scalar_one()
+    low = row.from_depth
+    return [
+        Stretch(part.branch, max(part.low, low), part.high)
+        for part in segments_to(connection, row.branch, end)
+        if part.high > low
+    ]
+
+
+# -- the cursor --------------------------------------------------------------------------------------------------------
 
 _VERSION = 1
 _MASK = (1 << 64) - 1
@@ -41,17 +598,17 @@ class Cursor:
 
     upto: int
     shown: tuple[int, ...] = ()
-    """Of the ranking, what the pages so far have shown or passed over."""
+    """The documents of the ranking that earlier pages have shown or passed over."""
     waiting: tuple[int, ...] = ()
-    """Of the ranking, what comes next."""
+    """The documents of the ranking that come next."""
     tail: SearchPlace | None = None
-    """Where the newest-first rest goes on; None before it has begun."""
+    """The place where the newest-first rest goes on; None before it has begun."""
     has_tail: bool = False
     is_fragment: bool = False
-    """Whether the query, whose words were not known, is being looked for within words."""
+    """True if no word of the query was known, and it is looked for within words."""
 
-    def packed(self, search: str) -> str:
-        """The cursor as a text that goes with one search."""
+    def pack(self, search: str) -> str:
+        """Return the cursor as a text that is valid for one search."""
         flags = self.has_tail + 2 * (self.tail is not None) + 4 * self.is_fragment
         numbers = [_VERSION, self.upto, len(self.shown), len(self.waiting), flags]
         numbers += _deltas((*self.shown, *self.waiting))
@@ -123,539 +680,3 @@ def _numbers(data: bytes, count: int) -> tuple[list[int], bytes]:
                 raise ValueError("number too long")
         found.append(number)
     return found, data[at:]
-
-
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """Which documents count; what is None does not matter.
-
-    ``session`` takes what a conversation shows, by the id of any of its parts. ``role`` is a message's role, or
-    ``summary``. ``tool`` takes calls of a tool and its answers. Times are seconds since 1970.
-    ``path`` takes what leads to a depth of a branch, with what its client has left out of it since.
-    """
-
-    session: str | None = None
-    path: tuple[int, int] | None = None
-    role: str | None = None
-    tool: str | None = None
-    since: float | None = None
-    before: float | None = None
-
-
-def scope_for(connection: Connection, tenant: str, filters: Filters, upto: int) -> SearchScope:
-    """The scope of a search; raises `NotStored` for a session that is not there."""
-    if filters.session is not None and filters.path is not None:
-        raise QueryError("a search takes a session or a path, not both; leave one of them out")
-    stretches: tuple[Stretch, ...] | None = None
-    if filters.session is not None:
-        stretches = tuple(dict.fromkeys(_shown(connection, tenant, filters.session)))
-    elif filters.path is not None:
-        stretches = tuple(dict.fromkeys(_leading(connection, tenant, *filters.path)))
-    return SearchScope(tenant, stretches, filters.role, filters.since, filters.before, upto=upto)
-
-
-def _shown(connection: Connection, tenant: str, name: str) -> Iterator[Stretch]:
-    """Yield what a conversation shows, by the id of any of its parts."""
-    mine = select(session.c.conversation).where(session.c.tenant == tenant)
-    conversation = connection.execute(mine.where(or_(session.c.id == name, session.c.conversation == name))).scalar()
-    if conversation is None:
-        raise NotStored(f"there is no conversation {name!r}; `everlong sessions list` shows those that there are")
-    parts = parts_of(connection, tenant, [conversation])
-    for part in shown_paths(connection, tenant, parts)[conversation].stretches():
-        yield Stretch(part.branch, part.low, part.high)
-
-
-def _leading(connection: Connection, tenant: str, number: int, depth: int) -> Iterator[Stretch]:
-    """Yield what leads to a place, and the earlier parts of its conversation that its client has thinned out."""
-    yield from (Stretch(part.branch, part.low, part.high) for part in segments_to(connection, number, depth))
-    here = select(session.c.conversation).where(session.c.tenant == tenant, session.c.branch == number)
-    thinned = select(session.c.id).where(session.c.conversation.in_(here), session.c.end_reason == "cleared")
-    for name in connection.execute(thinned).scalars().all():
-        yield from _stretches(connection, tenant, name)
-
-
-def _stretches(connection: Connection, tenant: str, name: str) -> list[Stretch]:
-    row = connection.execute(
-        select(session.c.branch, session.c.from_depth, session.c.to_depth).where(
-            session.c.tenant == tenant, session.c.id == name
-        )
-    ).first()
-    if row is None:
-        raise NotStored(f"there is no session {name!r}; `everlong sessions list` shows those that there are")
-    if row.branch is None:
-        return []
-    end = row.to_depth
-    if end is None:
-        end = connection.execute(select(branch.c.head_depth).where(branch.c.id == row.branch)).scalar_one()
-    low = row.from_depth
-    return [
-        Stretch(part.branch, max(part.low, low), part.high)
-        for part in segments_to(connection, row.branch, end)
-        if part.high > low
-    ]
-
-
-class Shown(NamedTuple):
-    """A document of a page, and whether it matches itself or stands beside something that does."""
-
-    document: Loaded
-    is_match: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """One message or summary that was found."""
-
-    seq: int
-    """Its number; negative for a summary."""
-    node: bytes | None
-    """The message's id; None for a summary."""
-    session: str | None
-    """The conversation that shows it, by its id; None where none does, as for what was taken back."""
-    title: str | None
-    branch: int
-    turn: int
-    """Its place in the conversation, in blocks from its first word; in its branch where no conversation shows it."""
-    role: str
-    speaker: str
-    at: float
-    """When it was said, in seconds since 1970."""
-    snippet: Snippet
-    is_match: bool
-    """False where it was found for what stands right before or after it."""
-    status: Literal["cancelled", "failed"] | None = None
-    """How a reply ended that broke off; its turn is that of its request."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "session": self.session,
-            "title": self.title,
-            "turn": self.turn,
-            "role": self.role,
-            "speaker": self.speaker,
-            "at": self.at,
-            "node": self.node.hex() if self.node else None,
-            "snippet": self.snippet.text,
-            "marks": [list(mark) for mark in self.snippet.marks],
-            "is_match": self.is_match,
-            "status": self.status,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Some hits in order, the cursor of the next page (None after the last), and whether time ran out on the way."""
-
-    hits: tuple[Hit, ...]
-    cursor: str | None
-    is_partial: bool
-
-
-def hits_of(
-    connection: Connection, tenant: str, shown: Sequence[Shown], query: Query, weights: dict[str, float]
-) -> list[Hit]:
-    """Return hits for the documents of a page."""
-    places = [ShownPlace(item.document.branch, item.document.depth, item.document.id) for item in shown]
-    located = locate(connection, tenant, places)
-    hits: list[Hit] = []
-    for (document, is_match), place in zip(shown, places, strict=True):
-        where = located.get(place)
-        hits.append(
-            Hit(
-                seq=document.seq,
-                node=document.id,
-                session=where.conversation if where else None,
-                title=where.title if where else None,
-                branch=document.branch,
-                turn=where.turn if where else document.depth,
-                role=document.role,
-                speaker=document.speaker,
-                at=document.ts,
-                snippet=_snippet(document, query, weights),
-                is_match=is_match,
-                status=where.status if where else None,
-            )
-        )
-    return hits
-
-
-def _snippet(document: Loaded, query: Query, weights: dict[str, float]) -> Snippet:
-    """Return words around a match that a person, a model or a tool said; a client's only where nothing else matches."""
-    own = snippet(document.own_text, query, weights)
-    return own if own.marks or document.own_text == document.text else snippet(document.text, query, weights)
-
-
-Order = Literal["relevance", "time"]
-
-BATCH = 64
-"""Documents that are looked at together."""
-
-_MOST_AT_ONCE = 1_024
-_READ_AT_ONCE = 24
-_NEAR = 8
-_CALL_WITHIN = 64
-
-
-@dataclass(slots=True)
-class SearchWalk:
-    """A query with its weights and scope, on one connection; remembers what it has read."""
-
-    connection: Connection
-    corpus: Corpus
-    index: Index
-    query: Query
-    weights: dict[str, float]
-    scope: SearchScope
-    tool: str | None
-    size: IndexSize
-    order: Order
-    matcher: Matcher
-    deadline: float
-    has_pending: bool
-    leave_out: Callable[[Loaded], bool]
-    loaded: dict[int, Loaded] = field(default_factory=dict)
-    is_partial: bool = False
-
-    @property
-    def asked(self) -> SearchTerms:
-        """What the index is asked for."""
-        return SearchTerms(tuple(self.weights), self.query.starts, self.query.rows)
-
-    def has_words(self, document: Loaded) -> bool:
-        """Whether a document has any word of the query."""
-        return self.matcher.has_words(document.text, document.plain)
-
-    def pending(self) -> Iterable[Loaded]:
-        """What is stored in the scope and not indexed yet."""
-        return self.corpus.pending(self.connection, self.scope) if self.has_pending else ()
-
-    def load(self, seqs: Iterable[int]) -> None:
-        """Read documents that are not read yet."""
-        missing = [seq for seq in seqs if seq not in self.loaded]
-        self.loaded |= self.corpus.load(self.connection, missing, self.scope.tenant)
-
-    def load_some(self, seqs: Sequence[int], room: int) -> None:
-        """Read documents in order until so many bytes of text are read."""
-        for start in range(0, len(seqs), _READ_AT_ONCE):
-            part = [seq for seq in seqs[start : start + _READ_AT_ONCE] if seq not in self.loaded]
-            self.load(part)
-            read = [self.loaded[seq] for seq in part if seq in self.loaded]
-            room -= sum(_weight(document.text) for document in read if not self.leave_out(document))
-            if room <= 0:
-                return
-
-    def counts(self, seq: int) -> bool:
-        """Whether a document is read and is not to be left out."""
-        return seq in self.loaded and not self.leave_out(self.loaded[seq])
-
-    def matches(self, after: SearchPlace | None) -> Iterator[Loaded]:
-        """All documents that match, newest first, after a place."""
-        if self.query.is_literal:
-            return self.verified(after)
-        return (document for document in self._offered(after) if self.has_words(document))
-
-    def verified(self, after: SearchPlace | None) -> Iterator[Loaded]:
-        """Documents that have what must be there; ends early when the time is over."""
-        for document in self._offered(after):
-            if time.monotonic() > self.deadline:
-                self.is_partial = True
-                return
-            try:
-                if self.matcher.has_required(document.text):
-                    self.loaded[document.seq] = document
-                    yield document
-            except TimeoutError:  # the pattern cannot cope with this text
-                continue
-
-    def _offered(self, after: SearchPlace | None) -> Iterator[Loaded]:
-        """What the index offers and what it does not hold yet, in one order."""
-        waiting = sorted(
-            (document for document in self.pending() if after is None or self._key(document) < self._key(after)),
-            key=self._key,
-        )
-        size = BATCH
-        while True:
-            places = self._places(after, size)
-            missing = [place.seq for place in places if place.seq not in self.loaded]
-            found = self.loaded | self.corpus.load(self.connection, missing, self.scope.tenant)
-            for place in places:
-                while waiting and self._key(waiting[-1]) > self._key(place):
-                    yield waiting.pop()
-                if waiting and waiting[-1].seq == place.seq:  # where the index has no say, it offers everything
-                    waiting.pop()
-                if place.seq in found:
-                    yield found[place.seq]
-            if len(places) < size:
-                yield from reversed(waiting)
-                return
-            after = places[-1]
-            size = min(2 * size, _MOST_AT_ONCE)
-
-    def _key(self, of: Loaded | SearchPlace) -> tuple[float, int]:
-        return (of.ts, of.seq) if self.order == "time" else (0.0, of.seq)
-
-    def _places(self, after: SearchPlace | None, size: int) -> list[SearchPlace]:
-        by_time = self.order == "time"
-        if self.query.is_literal:
-            wanted = _wanted(self.query)
-            return self.index.containing(self.connection, wanted, self.scope, after, size, by_time=by_time)
-        return self.index.matching(self.connection, self.asked, self.scope, after, size, by_time=by_time)
-
-    def has_tool(self, document: Loaded) -> bool:
-        """Whether a document is a call of the wanted tool, or its answer; True where no tool is wanted."""
-        if self.tool is None or self.tool in tools_of(document.message):
-            return True
-        wanted = set(answered_calls(document.message))
-        seq: int | None = document.seq
-        for _ in range(_CALL_WITHIN):  # the call stands shortly before its answer
-            if not wanted or seq is None:
-                return False
-            seq = self.corpus.neighbours(self.connection, [seq]).get(seq, (None, None))[0]
-            before = self.corpus.load(self.connection, [seq], self.scope.tenant).get(seq) if seq is not None else None
-            if before is None:
-                return False
-            named = called_tools(before.message)
-            if any(named.get(ident) == self.tool for ident in wanted):
-                return True
-            wanted -= named.keys()
-        return False
-
-
-def _wanted(query: Query) -> Wanted:
-    """What the index can say about what must be there."""
-    if query.pattern is not None:
-        return Wanted(tuple(map(normal, query.hints)))
-    near, needles = [], list(query.required)
-    for phrase in query.phrases:
-        # Of each word the whole; its parts, where it has any, stand in between, and they are fewer than its letters.
-        terms = [terms[0] for word in words_of(phrase) if (terms := terms_of_word(word)) and not is_dense(terms[0])]
-        if len(terms) > 1:
-            near.append((tuple(terms[:_NEAR]), len(phrase)))
-        else:
-            needles.append(phrase)
-    return Wanted(tuple(needles), tuple(near))
-
-
-def _weight(text: str) -> int:
-    """About how many bytes a text has."""
-    return len(text) if text.isascii() else 3 * len(text)
-
-
-CANDIDATES = 300
-"""How many of the best by words are carried from page to page in their ranking; what follows comes newest first."""
-
-READ_BYTES = 40_000
-"""Bytes of texts that are read to rank what a question finds, and as many again of their neighbours; else half."""
-
-MAX_LIMIT = 1_000
-SECONDS = 2.0
-_NO_FILTERS = Filters()
-
-
-class Searcher:
-    """Searches the documents of one tenant and keeps the index of the database."""
-
-    def __init__(self, database: Database, tenant: str = "local") -> None:
-        self.database = database
-        self.tenant = tenant
-        self.corpus = Corpus(database)
-        self.index = index_for(database)
-        self.upkeep = IndexUpkeep(database, self.index, self.corpus)
-
-    def search(  # noqa: PLR0913 - each is one thing a caller may want otherwise
-        self,
-        text: str,
-        *,
-        mode: Mode = "auto",
-        order: Order = "relevance",
-        filters: Filters = _NO_FILTERS,
-        limit: int = 10,
-        cursor: str | None = None,
-        seconds: float = SECONDS,
-        leave_out: Callable[[Loaded], bool] = lambda _: False,
-    ) -> Page:
-        """One page of what was said about something.
-
-        Args:
-            text: What to look for; in mode ``auto`` any words, with what must be there in double quotes.
-            mode: ``auto``, ``phrase`` or ``substring`` (as it stands, whatever the case), or ``regex``.
-            order: ``relevance``, or ``time`` for the newest first.
-            filters: Conversation, role, tool, times.
-            limit: Hits on a page, up to 1,000.
-            cursor: The cursor of the page before.
-            seconds: After this long a search through texts stops, and the page says that it is partial.
-            leave_out: Documents for which this is true are not found, and lend no weight to those beside them.
-        """
-        if order not in get_args(Order):
-            raise QueryError(f"the order {order!r} is not known; allowed are {', '.join(get_args(Order))}")
-        if not 1 <= limit <= MAX_LIMIT:
-            raise QueryError(f"a page of {limit} hits is not possible; ask for 1 to {MAX_LIMIT}")
-        query = read_query(text, mode)
-        identity = repr((self.tenant, text, mode, order, filters))
-        state = read_cursor(cursor, identity) if cursor else None
-        if query.is_empty:
-            return Page((), None, is_partial=False)
-        self.upkeep.ensure()
-        with self.database.read() as connection:
-            upto = state.upto if state else self.corpus.newest(connection)
-            walk = self._walk(connection, query, filters, order, upto, seconds, leave_out)
-            if state is None:
-                state = self._begun(walk, upto)
-            elif state.is_fragment:
-                _look_for_fragment(walk)
-            shown, state = _taken(walk, state, limit)
-            hits = hits_of(connection, self.tenant, shown, walk.query, walk.weights)
-        more = bool(state.waiting or state.has_tail)
-        return Page(tuple(hits), state.packed(identity) if more else None, is_partial=walk.is_partial)
-
-    def index_pending(self, limit: int = 256, *, gives_way: bool = False) -> int:
-        """Index up to so many documents that are stored but not indexed; the number that were taken off the list.
-
-        With ``gives_way`` it is slower, and others who write hardly notice.
-        """
-        return self.upkeep.index_pending(limit, gives_way=gives_way)
-
-    def _walk(
-        self,
-        connection: Connection,
-        query: Query,
-        filters: Filters,
-        order: Order,
-        upto: int,
-        seconds: float,
-        leave_out: Callable[[Loaded], bool],
-    ) -> SearchWalk:
-        scope = scope_for(connection, self.tenant, filters, upto)
-        size = self.index.size(connection)
-        has_pending = self.corpus.has_pending(connection)
-        if not size.summaries and not has_pending and filters.role is None:
-            scope = replace(scope, is_messages_only=True)  # there is no summary to look for
-        weights = widened(query.terms) if query.is_question else dict(query.terms)
-        return SearchWalk(
-            connection,
-            self.corpus,
-            self.index,
-            query,
-            weights,
-            scope,
-            filters.tool,
-            size,
-            order,
-            Matcher(query, weights),
-            time.monotonic() + seconds,
-            has_pending,
-            leave_out,
-        )
-
-    def _begun(self, walk: SearchWalk, upto: int) -> Cursor:
-        """The state before the first page: what is ranked, and whether anything comes after it."""
-        if walk.order == "time" or not walk.query.is_ranked:
-            return Cursor(upto, has_tail=True)
-        if walk.query.is_literal:
-            return _begun_with_literals(walk, upto)
-        found = self.index.ranked(walk.connection, walk.asked, walk.scope, CANDIDATES)
-        waiting, figures = weighed(
-            walk.pending(),
-            walk.weights,
-            walk.size,
-            found.frequencies,
-            lambda document: walk.has_words(document) and not walk.leave_out(document),
-        )
-        walk.loaded |= {document.seq: document for document in waiting}
-        first = [document.seq for document in waiting[:CANDIDATES]] + [seq for seq, _ in found.found]
-        if not first and not walk.query.is_question:
-            _look_for_fragment(walk)
-            return Cursor(upto, has_tail=True, is_fragment=True)
-        is_all = found.is_all and len(waiting) <= CANDIDATES
-        return Cursor(upto, waiting=tuple(_ranked(walk, first, figures)), has_tail=not is_all)
-
-
-def _look_for_fragment(walk: SearchWalk) -> None:
-    """No word of the query is known: maybe it is a part of one."""
-    walk.query = Query(walk.query.text, walk.query.mode, required=(normal(walk.query.text),))
-    walk.weights = {}
-    walk.matcher = Matcher(walk.query, {})
-
-
-def _begun_with_literals(walk: SearchWalk, upto: int) -> Cursor:
-    """Texts that have what must be there, ranked by all the words; the newest ones, if they are very many."""
-    documents = list(islice((one for one in walk.verified(None) if not walk.leave_out(one)), CANDIDATES))
-    frequencies = walk.index.ranked(walk.connection, walk.asked, walk.scope, 1).frequencies
-    candidates = {document.seq: _candidate(document) for document in documents}
-    figures = Figures(walk.size.documents, walk.size.average_length, frequencies)
-    best = [seq for seq, _, _ in ranked(walk.query, walk.weights, candidates, figures, walk.matcher.may_have_words)]
-    ranking = dict.fromkeys([*best, *candidates])
-    last = SearchPlace(documents[-1].ts, documents[-1].seq) if documents else None
-    has_tail = len(documents) >= CANDIDATES or walk.is_partial
-    return Cursor(upto, waiting=tuple(ranking), tail=last, has_tail=has_tail)
-
-
-def _ranked(walk: SearchWalk, seqs: list[int], figures: Figures) -> list[int]:
-    """Ranked by the texts as far as there is room to read them, the others after them as they came."""
-    wide = walk.query.is_question
-    room = READ_BYTES if wide else READ_BYTES // 2
-    walk.load_some(seqs, room)
-    inside = [seq for seq in seqs if walk.counts(seq)]
-    beside: dict[int, tuple[int | None, int | None]] = {}
-    around: dict[int, None] = {}
-    if wide or len(walk.query.text.split()) > 1:  # a single word is not met by others next door
-        beside = walk.corpus.neighbours(walk.connection, inside)
-        around = dict.fromkeys(
-            seq for pair in beside.values() for seq in pair if seq is not None and seq not in walk.loaded
-        )
-        walk.load_some(list(around), room)
-    if wide:
-        beside |= walk.corpus.neighbours(walk.connection, [seq for seq in around if walk.counts(seq)])
-    candidates = {
-        seq: _candidate(walk.loaded[seq], beside.get(seq, (None, None)))
-        for seq in (*inside, *around)
-        if walk.counts(seq)
-    }
-    found = [
-        seq
-        for seq, _, matches in ranked(walk.query, walk.weights, candidates, figures, walk.matcher.may_have_words)
-        if (matches or wide) and in_scope(walk.loaded[seq], walk.scope)
-    ]
-    return list(dict.fromkeys([*found, *seqs]))
-
-
-def _candidate(document: Loaded, beside: tuple[int | None, int | None] = (None, None)) -> SearchCandidate:
-    own = document.own_text
-    plain = document.plain if own == document.text else folded(own)
-    return SearchCandidate(document.seq, own, plain, document.role, document.speaker, document.ts, *beside)
-
-
-def _taken(walk: SearchWalk, state: Cursor, limit: int) -> tuple[list[Shown], Cursor]:
-    """The documents of one page, and the state after it."""
-    shown: list[Shown] = []
-    taken = 0
-    for start in range(0, len(state.waiting), BATCH):
-        part = state.waiting[start : start + BATCH]
-        walk.load(part)
-        for seq in part:
-            taken += 1
-            document = walk.loaded.get(seq)
-            if document is not None and not walk.leave_out(document) and walk.has_tool(document):
-                shown.append(Shown(document, is_match=walk.query.is_literal or walk.has_words(document)))
-            if len(shown) == limit:
-                break
-        if len(shown) == limit:
-            break
-    passed = (*state.shown, *state.waiting[:taken])
-    state = replace(state, shown=passed, waiting=state.waiting[taken:])
-    if state.waiting or not state.has_tail or len(shown) == limit:
-        return shown, state
-    return _taken_from_tail(walk, state, shown, limit)
-
-
-def _taken_from_tail(walk: SearchWalk, state: Cursor, shown: list[Shown], limit: int) -> tuple[list[Shown], Cursor]:
-    known = set(state.shown)
-    last = state.tail
-    for document in walk.matches(state.tail):
-        if len(shown) == limit:  # there is one more, so there is another page
-            return shown, replace(state, tail=last)
-        last = SearchPlace(document.ts, document.seq)
-        if document.seq not in known and not walk.leave_out(document) and walk.has_tool(document):
-            shown.append(Shown(document, is_match=True))
-    return shown, replace(state, tail=last, has_tail=walk.is_partial)

@@ -1,4 +1,4 @@
-"""A few words around a match, cut at word boundaries, with the matches marked.
+"""Snippets: a few words around a match, cut at word boundaries, with the matches marked.
 
 Made for the hits that are shown and no others. Works on the text as it was written; matches are found in its folded
 form and traced back.
@@ -19,7 +19,7 @@ from everlong.store.search.query import Query, normal, read_query, widened
 from everlong.store.search.text import DENSE, folded, terms_of, terms_of_word
 
 ROUND = 160
-"""Characters that a snippet is about as long as."""
+"""The approximate number of characters of a snippet."""
 
 _WORD = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
 _DENSE_RUN = re.compile(f"[{DENSE}]+")
@@ -36,7 +36,7 @@ class Snippet(NamedTuple):
     marks: tuple[tuple[int, int], ...]
 
     def marked(self, before: str = "**", after: str = "**") -> str:
-        """The text with every match between two marks."""
+        """Return the text with every match between two marks."""
         pieces, end = [], 0
         for start, stop in self.marks:
             pieces += [self.text[end:start], before, self.text[start:stop], after]
@@ -45,7 +45,7 @@ class Snippet(NamedTuple):
 
 
 def snippet(text: str, query: Query, weights: dict[str, float], length: int = ROUND) -> Snippet:
-    """The stretch of a text with the most of what was asked."""
+    """Return the stretch of a text with the most of what was asked."""
     text = text[:_SCANNED] if len(text) > 2 * _SCANNED and not query.is_literal else text
     spans = _merged(_spans(text, query, weights))
     if not spans:
@@ -97,7 +97,7 @@ def _dense_spans(word: re.Match[str], query: Query, weights: dict[str, float]) -
 
 
 def _places(plain: str, origin: Sequence[int], needle: str) -> list[tuple[int, int]]:
-    """Where a folded needle stands in a text: any white space for each of its spaces, any form of each character."""
+    """Return where a folded needle stands in a text, with any white space for its spaces and any form of characters."""
     pattern = re.compile(r"\s+".join(re.escape(piece) for piece in needle.split(" ")))
     found = []
     for match, _ in zip(pattern.finditer(plain), range(_MATCHES), strict=False):
@@ -107,7 +107,7 @@ def _places(plain: str, origin: Sequence[int], needle: str) -> list[tuple[int, i
 
 
 def _traced(text: str) -> tuple[str, Sequence[int]]:
-    """The folded text, and for each of its characters (and its end) the place in the text that it comes from."""
+    """Return the folded text, and for each of its characters (and its end) the place in the text that it comes from."""
     plain = folded(text)
     if len(plain) == len(text):  # nothing was joined or spelled out
         return plain, range(len(text) + 1)
@@ -161,7 +161,7 @@ def _one_line(text: str) -> str:
 
 
 def _word_edge(text: str, at: int, step: int, most: int = 24) -> int:
-    """The nearest place outwards that is not inside a word; dense script may be cut anywhere."""
+    """Return the nearest place outwards that is not inside a word; dense script may be cut anywhere."""
     for moved in range(most):
         place = at + step * moved
         if place <= 0 or place >= len(text):
@@ -172,7 +172,7 @@ def _word_edge(text: str, at: int, step: int, most: int = 24) -> int:
 
 
 PIECE = 400
-"""Lines of more characters are taken in pieces of about this many."""
+"""The characters above which a line is taken in pieces of about this size."""
 
 _PASSAGES_SCANNED = 400_000
 _LITERAL_WEIGHT = 3.0
@@ -181,7 +181,7 @@ _SPACE_NEAR_END = re.compile(r"\s\S{0,40}$")
 
 
 def passages(text: str, query: str, room: int) -> str:
-    """The whole text where it fits; else its lines with most of what is asked, each with what stands around it."""
+    """Return the whole text if it fits; else its lines with most of what is asked, each with its surroundings."""
     if len(text) <= room:
         return text
     pieces = pieces_of(text)
@@ -200,7 +200,7 @@ def passages(text: str, query: str, room: int) -> str:
 
 
 def pieces_of(text: str) -> list[str]:
-    """The lines of a text, long ones in pieces; of a very long text, the beginning."""
+    """Return the lines of a text, long ones in pieces; of a very long text, the beginning."""
     pieces: list[str] = []
     for line in text[:_PASSAGES_SCANNED].splitlines():
         while len(line) > PIECE:

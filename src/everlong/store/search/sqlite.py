@@ -7,21 +7,22 @@ FTS5 removes from such a table only if told exactly what was put in, and clears 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
 from sqlalchemy import Connection
 
+from everlong.store.database import in_batches
 from everlong.store.search.index import (
     NAMED,
     IndexLookup,
     IndexSize,
-    Ranked,
+    RankedDocuments,
+    RequiredContents,
     SearchPlace,
     SearchScope,
     SearchTerms,
-    Wanted,
     lookups,
     scope_of_messages,
     scope_of_summaries,
@@ -36,7 +37,7 @@ MANY = 20_000
 """Words are counted up to here; what stands in more texts is frequent, however frequent."""
 
 PAIRED = 6
-"""Of words that are all frequent, the texts with two of so many of the rarest are scored."""
+"""The rarest words of an all-frequent query, of which a text must have two to be scored."""
 
 _TABLES = (
     "CREATE TABLE search_state (version INTEGER NOT NULL, documents INTEGER NOT NULL, "
@@ -48,20 +49,19 @@ _TABLES = (
     "CREATE VIRTUAL TABLE search_gram_vocabulary USING fts5vocab('search_grams', 'row')",
 )
 _NAMES = ("search_gram_vocabulary", "search_vocabulary", "search_grams", "search_words", "search_state")
-_CHUNK = 500
 
 
 class SQLiteIndex:
     """See `everlong.store.search.index.Index`."""
 
     def version(self, connection: Connection) -> int | None:
-        """The version of the terms in it; None where there is no index yet."""
+        """Return the version of the terms in it; None if there is no index yet."""
         if not connection.exec_driver_sql("SELECT 1 FROM sqlite_master WHERE name = 'search_state'").first():
             return None
         return _integer(connection, "SELECT version FROM search_state")
 
     def create(self, connection: Connection) -> None:
-        """Make an empty index in place of any that is there."""
+        """Create an empty index in place of any that is there."""
         for name in _NAMES:
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {name}")
         for table in _TABLES:
@@ -72,7 +72,7 @@ class SQLiteIndex:
         """Take documents off the pending ones; a writing transaction is alone, so what is deleted is ours."""
         del wait
         taken: set[int] = set()
-        for part in _parts(seqs):
+        for part in in_batches(seqs):
             marks = ",".join("?" * len(part))
             gone = connection.exec_driver_sql(f"DELETE FROM pending WHERE seq IN ({marks}) RETURNING seq", tuple(part))  # noqa: S608
             taken.update(row[0] for row in gone)
@@ -91,7 +91,7 @@ class SQLiteIndex:
     def remove(self, connection: Connection, documents: Sequence[tuple[int, IndexText]]) -> None:
         """Take documents out, given exactly what was indexed of them; one that is not in it is passed over."""
         held: set[int] = set()
-        for part in _parts([seq for seq, _ in documents]):
+        for part in in_batches([seq for seq, _ in documents]):
             marks = ",".join("?" * len(part))
             rows = connection.exec_driver_sql(f"SELECT rowid FROM search_words WHERE rowid IN ({marks})", tuple(part))  # noqa: S608
             held.update(row[0] for row in rows)
@@ -121,32 +121,32 @@ class SQLiteIndex:
         )
 
     def size(self, connection: Connection) -> IndexSize:
-        """What is in it."""
+        """Return the size of the index."""
         return IndexSize(*connection.exec_driver_sql("SELECT documents, terms, summaries FROM search_state").one())
 
-    def ranked(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> Ranked:
-        """The documents that answer best, by BM25; where that would score too many, only the most promising."""
+    def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> RankedDocuments:
+        """Return the documents that answer best, by BM25; if that would score too many, only the most promising."""
         if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
             # A path or an identifier and nothing else: first where it stands as it is, its parts elsewhere later.
-            exact = self._scored(connection, " OR ".join(map(_in_a_row, asked.rows)), scope, limit)
+            exact = self._score(connection, " OR ".join(map(_in_a_row, asked.rows)), scope, limit)
             if exact:
-                return Ranked(exact, False, {})
+                return RankedDocuments(exact, False, {})
         frequencies = self._frequencies(connection, asked.terms)
         expression, is_all = _promising(asked, frequencies)
-        found = self._scored(connection, expression, scope, limit) if expression else []
+        found = self._score(connection, expression, scope, limit) if expression else []
         is_all = is_all and len(found) < limit
         if asked.rows and not is_all:
             words = " OR ".join(map(_quoted, frequencies))
             named = f"({' OR '.join(map(_in_a_row, asked.rows))}) AND ({words})"
-            found = with_named(found, self._scored(connection, named, scope, NAMED) if words else [])
+            found = with_named(found, self._score(connection, named, scope, NAMED) if words else [])
         if not found and not is_all:  # the promise was empty: no two frequent words meet
             newest = self.matching(connection, asked, scope, None, limit, by_time=False)
             found = [(place.seq, 0.0) for place in newest]
             is_all = len(found) < limit
-        return Ranked(found, is_all, frequencies)
+        return RankedDocuments(found, is_all, frequencies)
 
     def _frequencies(self, connection: Connection, terms: Sequence[str]) -> dict[str, int]:
-        """In how many documents each term stands, as far as it matters; terms that stand in none are left out."""
+        """Return in how many documents each term stands, counted as far as it matters; terms in none are left out."""
         statement = "SELECT count(*) FROM (SELECT 1 FROM search_words WHERE search_words MATCH ? LIMIT ?)"
         found: dict[str, int] = {}
         for term in terms:
@@ -154,7 +154,7 @@ class SQLiteIndex:
                 found[term] = count
         return found
 
-    def _scored(
+    def _score(
         self, connection: Connection, expression: str, scope: SearchScope, limit: int
     ) -> list[tuple[int, float]]:
         found: list[tuple[int, float]] = []
@@ -187,7 +187,7 @@ class SQLiteIndex:
         *,
         by_time: bool,
     ) -> list[SearchPlace]:
-        """Documents with any of what is asked, newest first, after a place."""
+        """Return documents with any of what is asked, newest first, after a place."""
         expression = _any_of(asked)
         return (
             self._newest(connection, "search_words", [expression], scope, after, limit, by_time) if expression else []
@@ -196,14 +196,14 @@ class SQLiteIndex:
     def containing(
         self,
         connection: Connection,
-        wanted: Wanted,
+        wanted: RequiredContents,
         scope: SearchScope,
         after: SearchPlace | None,
         limit: int,
         *,
         by_time: bool,
     ) -> list[SearchPlace]:
-        """Documents that may contain all that is wanted, newest first, after a place."""
+        """Return documents that may contain all that is wanted, newest first, after a place."""
         expressions = {"search_words": " AND ".join(_near(*near) for near in wanted.near), "search_grams": ""}
         for lookup in lookups(wanted.needles):
             table, expression = self._expression(connection, lookup)
@@ -244,7 +244,7 @@ class SQLiteIndex:
         limit: int,
         by_time: bool,
     ) -> list[SearchPlace]:
-        """Rows of one table that match, also in the other where two expressions are given; all rows without any."""
+        """Return the rows of one table that match, with two expressions also in the other one; all rows without any."""
         found: list[SearchPlace] = []
         for is_message in (True, False):
             if not (scope.has_messages if is_message else scope.has_summaries):
@@ -281,7 +281,7 @@ class SQLiteIndex:
 
 
 def _promising(asked: SearchTerms, frequencies: dict[str, int]) -> tuple[str, bool]:
-    """The expression to score, and whether it finds all that is asked."""
+    """Return the expression to score, and whether it finds all that is asked."""
     rows = [_in_a_row(row) for row in asked.rows if all(term in frequencies for term in row)]
     starts = [f"{_quoted(start)} *" for start in asked.starts]
     known = sorted(frequencies, key=lambda term: (frequencies[term], term))
@@ -324,8 +324,3 @@ def _pairs(connection: Connection, statement: str, values: Sequence[Any]) -> lis
 def _integer(connection: Connection, statement: str) -> int | None:
     row = connection.exec_driver_sql(statement).first()
     return None if row is None else int(row[0])
-
-
-def _parts(items: Sequence[int]) -> Iterator[Sequence[int]]:
-    for start in range(0, len(items), _CHUNK):
-        yield items[start : start + _CHUNK]

@@ -110,14 +110,14 @@ MAX_TERM = 64
 """Longer words (encoded data, mostly) are known by their beginning."""
 
 REPEATS_UNTIL = 200_000
-"""In texts of more characters, each term is indexed once: how often it stands there says nothing any more."""
+"""The characters above which each term of a text is indexed once: its frequency says nothing any more."""
 
 TRIGRAMS_REPEAT_UNTIL = 50_000
-"""In texts of more characters, each trigram is given to the index once."""
+"""The characters above which each trigram of a text is given to the index once."""
 
 _PIECE = 20_000
 _GAPS = ("\n", " ", "\u3002")
-"""Where a long text is cut with nothing lost."""
+"""The places where a long text is cut with nothing lost."""
 
 # Han with its extensions, kana, Hangul, and the scripts of South-East Asia that put no spaces between words.
 DENSE = (
@@ -136,7 +136,7 @@ _MAX_KNOWN = 200_000
 
 
 class IndexText(NamedTuple):
-    """What the index is given of one text: its terms, parted by spaces, and the characters for trigrams."""
+    """The index's input for one text: its terms, separated by spaces, and the characters for trigrams."""
 
     terms: str
     characters: str
@@ -166,7 +166,7 @@ _PLAINABLE = re.compile("[\0\u00ad\u00c0-\u052f\u1e00-\u1fff\u200b-\u200d\u2060\
 
 
 def folded(text: str) -> str:
-    """The text without differences of case, accent and compatibility form."""
+    """Return the text without differences of case, accent and compatibility form."""
     if text.isascii():
         return text.lower().replace("\0", " ")
     composed = unicodedata.normalize("NFKC", text)
@@ -198,7 +198,7 @@ def _terms_of_word(word: str) -> str:
 
 
 def _stem(word: str) -> str:
-    """The term of one folded word; empty if it is a word that the index leaves out."""
+    """Return the term of one folded word; empty if the index leaves the word out."""
     if word in STOP:
         return ""
     if ordinal := _ORDINAL.fullmatch(word):
@@ -219,7 +219,7 @@ _TERMS = _Terms()
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text as they are written; a stretch of a script without spaces is one word."""
+    """Yield the words of a text as they are written; a stretch of a script without spaces is one word."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
         if _REMOVABLE.search(text):
@@ -230,17 +230,17 @@ def words_of(text: str) -> list[str]:
 
 
 def terms_of_word(word: str) -> list[str]:
-    """The index terms of one word: none for function words, several for names such as `readFile`."""
+    """Return the index terms of one word: none for function words, several for names such as `readFile`."""
     return _TERMS[word].split()
 
 
 def terms_of(text: str) -> list[str]:
-    """The index terms of a text, in order and with repetitions."""
+    """Return the index terms of a text, in order and with repetitions."""
     return _joined_terms(text).split()
 
 
 def counted(text: str, plain: str, terms: Collection[str], pairs: Sequence[str]) -> tuple[dict[str, int], int]:
-    """How often some terms stand in a text, and of how many it consists; ``pairs`` are those of dense script."""
+    """Return how often some terms stand in a text, and its number of terms; ``pairs`` are those of dense script."""
     counts = {pair: count for pair in pairs if (count := plain.count(pair))}
     if len(pairs) == len(terms):  # nothing else is asked for, so no word need be looked at
         return counts, len(text)
@@ -263,7 +263,7 @@ def counted(text: str, plain: str, terms: Collection[str], pairs: Sequence[str])
 
 
 def is_dense(term: str) -> bool:
-    """Whether a term is of a script that is cut into pairs."""
+    """Return whether a term is of a script that is cut into pairs."""
     return term > "\u0e00" and _DENSE_RUN.match(term) is not None
 
 
@@ -277,7 +277,7 @@ def pairs_of(run: str) -> list[str]:
 
 
 def index_text(text: str) -> IndexText:
-    """What to index of a text."""
+    """Return the index's input for a text."""
     terms = _joined_terms(text) if len(text) <= REPEATS_UNTIL else _distinct_terms(text)
     return IndexText(terms, characters_of(text) if len(text) <= TRIGRAMS_REPEAT_UNTIL else _distinct_trigrams(text))
 
@@ -323,7 +323,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def characters_of(text: str) -> str:
-    """The characters that substrings are looked up by: folded, white space as one space, dense scripts left out."""
+    """Return the characters for substring lookups: folded, white space as one space, dense scripts left out."""
     plain = folded(text)
     if not plain.isascii():
         plain = _DENSE_RUN.sub(" ", plain)

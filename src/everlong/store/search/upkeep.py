@@ -1,4 +1,4 @@
-"""Keeping the index up with what is stored: making it, draining what is pending, taking out what is forgotten.
+"""The upkeep of the index: create it, add what is pending, take out what is forgotten.
 
 Documents are cut into terms before the write lock is taken. Whoever takes a document off the list of pending ones adds
 it, in the same transaction; so several processes may drain at once, and one that dies has changed nothing.
@@ -24,18 +24,18 @@ _LEAST_PAUSE = 0.03
 
 
 class IndexUpkeep:
-    """Changes the index of one database."""
+    """The upkeep of a database's index: creation, additions and removals."""
 
     def __init__(self, database: Database, index: Index, corpus: Corpus) -> None:
         self._database = database
         self._index = index
         self._corpus = corpus
         self._is_ready = False
-        self._left: set[int] = set()
+        self._left_to_others: set[int] = set()
         """Documents that are left to others, who need not give way."""
 
     def ensure(self) -> None:
-        """Make the index, or make it anew where an older version of the software made it."""
+        """Create the index; replace one that an older version of Everlong made."""
         if self._is_ready:
             return
         with self._database.read() as connection:
@@ -64,21 +64,21 @@ class IndexUpkeep:
         )
 
     def index_pending(self, limit: int, *, gives_way: bool = False) -> int:
-        """Index up to so many pending documents; how many were taken off the list.
+        """Index up to so many pending documents; return how many were taken off the list.
 
         With ``gives_way`` others who write have as much time as is taken from them, and documents for which they would
         have to wait longer than a moment are left on the list, where a search looks through them one by one.
         """
         self.ensure()
         with self._database.read() as connection:
-            left = self._left if gives_way else set()
+            left = self._left_to_others if gives_way else set()
             seqs = [seq for seq in self._corpus.pending_numbers(connection, limit + len(left)) if seq not in left]
             documents = dict(self._documents(connection, seqs, MOST_AT_ONCE if gives_way else None))
         if gives_way:
-            self._left.update(seq for seq, made in documents.items() if made is None)
-            seqs = [seq for seq in seqs if seq not in self._left]
+            self._left_to_others.update(seq for seq, made in documents.items() if made is None)
+            seqs = [seq for seq in seqs if seq not in self._left_to_others]
         taken = 0
-        for part in _parts(seqs, documents):
+        for part in _divide(seqs, documents):
             began = time.monotonic()
             taken += self._database.write(partial(self._add, part, documents))
             if gives_way:
@@ -111,20 +111,20 @@ class IndexUpkeep:
         for seq in sorted(loaded):
             text = loaded.pop(seq).text
             made = index_text(text) if most is None or len(text) <= _MOST_READ else None
-            yield seq, made if most is None or made is None or _weight(made) <= most else None
+            yield seq, made if most is None or made is None or _size(made) <= most else None
 
 
-def _weight(made: IndexText) -> int:
+def _size(made: IndexText) -> int:
     return len(made.terms) + len(made.characters)
 
 
-def _parts(seqs: list[int], documents: Mapping[int, IndexText | None]) -> Iterator[list[int]]:
+def _divide(seqs: list[int], documents: Mapping[int, IndexText | None]) -> Iterator[list[int]]:
     """Divide documents into those that are indexed in one transaction, for which others have to wait."""
     part: list[int] = []
     size = 0
     for seq in seqs:
         made = documents.get(seq)
-        weight = 0 if made is None else _weight(made)
+        weight = 0 if made is None else _size(made)
         if part and size + weight > MOST_AT_ONCE:
             yield part
             part, size = [], 0
@@ -135,7 +135,7 @@ def _parts(seqs: list[int], documents: Mapping[int, IndexText | None]) -> Iterat
 
 
 def index_for(database: Database) -> Index:
-    """The index that goes with a database."""
+    """Return the index that goes with a database."""
     if database.backend.name == "sqlite":
         from everlong.store.search.sqlite import SQLiteIndex  # noqa: PLC0415 - only the one that is used
 

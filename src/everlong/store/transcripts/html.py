@@ -51,7 +51,7 @@ summary { cursor: pointer; font-size: .9rem; } img { max-width: 100%; }
 
 
 def page_head(title: str) -> Iterator[str]:
-    """The beginning of the page."""
+    """Return the beginning of the page."""
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
     yield '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
     yield "style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'\">\n"
@@ -61,7 +61,7 @@ def page_head(title: str) -> Iterator[str]:
 
 
 def page_foot() -> Iterator[str]:
-    """The end of the page."""
+    """Return the end of the page."""
     yield "</body>\n</html>\n"
 
 

@@ -77,7 +77,7 @@ def _quoted(text: str) -> str:
 
 
 def fenced(text: str) -> str:
-    """A text as it stands, in a fence that it cannot close."""
+    """Return a text as it stands, in a fence that it cannot close."""
     body = plain(text)
     longest = max((len(run) for run in _TICKS.findall(body)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -85,5 +85,5 @@ def fenced(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text on one line in which no character is markup."""
+    """Return a text on one line in which no character is markup."""
     return _SPECIAL.sub(r"\\\1", one_line(text))

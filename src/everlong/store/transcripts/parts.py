@@ -1,7 +1,7 @@
-"""Texts of unknown origin made harmless to look at.
+"""The parts of a transcript: facts, messages in pieces, and texts made safe to display.
 
-A message may hold what moves a cursor, hides words or turns them round. Terminals and browsers are given what is left
-when colour codes are taken out and every other such character is replaced by a mark.
+A message may hold characters that move a cursor, hide words or reverse them. Colour codes are taken out, and every
+other such character is replaced by a mark.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _BREAK = re.compile(r"\r\n?|[\v\f\x85\u2028\u2029]")
 # Controls, halves of surrogate pairs, what reverses the order of writing, and tags that do not show.
-_UNSEEN = re.compile(
+_INVISIBLE = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufff9-\ufffb\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _MARK = "\ufffd"
 
 
 def plain(text: str) -> str:
-    """A text in which every character shows what it is; line breaks and tabs stay."""
+    """Return a text in which every character is visible; line breaks and tabs stay."""
     if text.isprintable():
         return text
-    return _UNSEEN.sub(_MARK, _BREAK.sub("\n", _ANSI.sub("", text)))
+    return _INVISIBLE.sub(_MARK, _BREAK.sub("\n", _ANSI.sub("", text)))
 
 
 def one_line(text: str) -> str:
-    """The same on one line."""
+    """Return a text on one line in which every character is visible."""
     return " ".join(plain(text).split())
 
 
 def moment(seconds: float) -> str:
-    """A time on the clock of the reader; a time that no clock knows as the number that it is."""
+    """Return a time on the reader's clock; a time that no clock knows as a number."""
     try:
         return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"
     except (ValueError, OverflowError, OSError):
@@ -49,12 +49,12 @@ def moment(seconds: float) -> str:
 
 
 def name_of(one: Conversation | Session) -> str:
-    """Return the title of a conversation or of a part, or its id where it has none."""
+    """Return the title of a conversation or of a part, or its id if it has none."""
     return one_line(one.title or "") or one.id
 
 
 def facts_of(one: Conversation | Session) -> Iterator[tuple[str, str]]:
-    """Yield what is known about a conversation or a part, as names and values; what is not known is left out."""
+    """Yield the known facts about a conversation or a part, as names and values."""
     yield "session", one.id
     yield "source", one_line(one.source)
     for name, value in (("client", one.client), ("folder", one.folder), ("model", one.model), ("user", one.user)):
@@ -92,7 +92,7 @@ def _facts_of_part(one: Session) -> Iterator[tuple[str, str]]:
 
 
 def compaction_line(mark: CompactionMark) -> str:
-    """Say in a line what a compaction did: when, tokens before and after, which engine."""
+    """Return a line about a compaction: its time, tokens before and after, the engine."""
     done = mark.compaction
     pieces = [f"compacted {moment(mark.at)}"]
     if done is not None:
@@ -105,7 +105,7 @@ def compaction_line(mark: CompactionMark) -> str:
 
 
 def broken_words(line: ConversationLine) -> str:
-    """Say how a reply broke off; nothing for a whole message."""
+    """Return how a reply broke off; empty for a whole message."""
     if line.status is None:
         return ""
     count = len(text_of(line.entry.message).split())
@@ -123,7 +123,7 @@ _NO_TOOLS: Mapping[str, str] = {}
 
 
 class TranscriptPiece(NamedTuple):
-    """One thing that a message says; ``label`` is a tool's name or what kind of thing it is."""
+    """One piece of a message; ``label`` is a tool's name or the kind of the piece."""
 
     kind: Kind
     label: str
@@ -131,7 +131,7 @@ class TranscriptPiece(NamedTuple):
 
 
 def pieces_of(message: Message, tools: Mapping[str, str] = _NO_TOOLS) -> list[TranscriptPiece]:
-    """All that a message says, in order; not one piece if it says nothing.
+    """Return all that a message says, in order; no piece if it says nothing.
 
     With ``tools`` (the tool of each call, by the call's id) a result is labelled with the name of its tool.
     """
@@ -179,7 +179,7 @@ def _of_parts(parts: list[dict[str, Any]], depth: int, tools: Mapping[str, str])
 
 
 def readable_arguments(arguments: object) -> str:
-    """A call's arguments with a line for each, texts as they are; what is no JSON object as it stands."""
+    """Return a call's arguments with a line for each, texts as they are; what is no JSON object as it stands."""
     value = arguments
     if isinstance(arguments, str):
         try:
@@ -196,7 +196,7 @@ def readable_arguments(arguments: object) -> str:
 
 
 def _picture(part: dict[str, Any]) -> str:
-    """A picture's data url if it is one that can be shown without asking anyone for it; else nothing."""
+    """Return a picture's data url if it can be shown without a request to anyone; else nothing."""
     given = part.get("image_url")
     url = given.get("url") if isinstance(given, dict) else given
     source = part.get("source")

@@ -1,20 +1,18 @@
-"""Writing conversations out, message by message, so that a long one takes no more memory than a short one.
+"""The export of conversations, message by message, so that a long one takes no more memory than a short one.
 
-JSONL has an object for each conversation: its facts, its messages as they came, when each was said, and where it was
-compacted; `everlong sessions import` reads it back. `everlong.store.session_log` makes the JSON log. A part alone, a
-session, is written in the same way.
+JSONL has an object for each conversation: its facts, its messages as they came, their times, and its compactions;
+`everlong sessions import` reads it back. A part alone, a session, is written in the same way.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from everlong.store.conversations import CompactionMark, Conversation, ConversationLine
 from everlong.store.search.corpus import called_tools
-from everlong.store.session_log import session_log
+from everlong.store.session_log import json_text, session_log
 from everlong.store.shown_path import entries_of
 from everlong.store.transcripts import html, markdown
 from everlong.store.transcripts.parts import name_of
@@ -23,20 +21,35 @@ if TYPE_CHECKING:
     from everlong.store.sessions import Session
     from everlong.store.store import Store
 
+__all__ = [
+    "ERROR",
+    "FORMATS",
+    "KIND",
+    "PART_KIND",
+    "STATUS",
+    "Format",
+    "exported",
+    "json_text",
+    "lines_of",
+    "prompt_of",
+    "suffix_of",
+    "write_transcript",
+]
+
 Format: TypeAlias = Literal["jsonl", "json", "markdown", "html"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 KIND = "everlong-conversation/1"
-"""Marks an object as a conversation that was exported."""
+"""The kind of an object that is an exported conversation."""
 
 PART_KIND = "everlong-session/1"
-"""Marks an object as a part of a conversation, a session, that was exported."""
+"""The kind of an object that is an exported session, a part of a conversation."""
 
 STATUS = "_status"
-"""Says in an exported message how a reply ended that broke off."""
+"""The key of an exported message for the end of a reply that broke off."""
 
 ERROR = "_error"
-"""Says beside it why."""
+"""The key for the error that ended it."""
 
 _WHOLE_FACTS = (
     *("title", "source", "platform", "client", "client_session", "folder", "user", "model", "works_for", "started"),
@@ -47,7 +60,7 @@ _SUFFIXES: dict[Format, str] = {"jsonl": ".jsonl", "json": ".json", "markdown": 
 
 
 def suffix_of(form: Format) -> str:
-    """How the name of a file of a format ends."""
+    """Return the file name suffix of a format."""
     return _SUFFIXES[form]
 
 
@@ -65,26 +78,26 @@ def write_transcript(
     """
     count = 0
     if form == "html":
-        _all(write, html.page_head(title or (name_of(chosen[0]) if chosen else "conversations")))
+        _write_each(write, html.page_head(title or (name_of(chosen[0]) if chosen else "conversations")))
     for one in chosen:
         if form == "jsonl":
-            count += _jsonl(store, one, write)
+            count += _write_jsonl(store, one, write)
         elif form == "json":
-            count += _log(store, one, write)
+            count += _write_log(store, one, write)
         else:
-            count += _readable(store, one, html if form == "html" else markdown, write)
+            count += _write_readable(store, one, html if form == "html" else markdown, write)
     if form == "html":
-        _all(write, html.page_foot())
+        _write_each(write, html.page_foot())
     return count
 
 
-def _all(write: Callable[[str], Any], texts: Iterator[str]) -> None:
+def _write_each(write: Callable[[str], Any], texts: Iterator[str]) -> None:
     for text in texts:
         write(text)
 
 
 def conversation_log(store: Store, found: Conversation) -> dict[str, Any]:
-    """Return what the log of a whole conversation says."""
+    """Return the log of a whole conversation."""
     lines = [line for line in store.conversations.entries(found.id) if isinstance(line, ConversationLine)]
     return {
         "session_id": found.id,
@@ -96,7 +109,7 @@ def conversation_log(store: Store, found: Conversation) -> dict[str, Any]:
 
 
 def lines_of(store: Store, one: Conversation | Session) -> Iterator[ConversationLine | CompactionMark]:
-    """Yield what a conversation, or a part of one, says; of a part, turns count from its own beginning."""
+    """Yield the lines of a conversation, or of a part, whose turns count from its own beginning."""
     if isinstance(one, Conversation):
         yield from store.conversations.entries(one.id)
         return
@@ -111,22 +124,22 @@ def prompt_of(store: Store, one: Conversation | Session) -> str | None:
     return store.sessions.system_prompt(one.id)
 
 
-def _readable(store: Store, one: Conversation | Session, look: Any, write: Callable[[str], Any]) -> int:
-    _all(write, look.heading(one, prompt_of(store, one)))
+def _write_readable(store: Store, one: Conversation | Session, look: Any, write: Callable[[str], Any]) -> int:
+    _write_each(write, look.heading(one, prompt_of(store, one)))
     count = 0
     tools: dict[str, str] = {}
     for line in lines_of(store, one):
         if isinstance(line, CompactionMark):
-            _all(write, look.compaction(line))
+            _write_each(write, look.compaction(line))
             continue
         tools |= called_tools(line.entry.message)
-        _all(write, look.message(line, tools))
+        _write_each(write, look.message(line, tools))
         count += 1
-    _all(write, look.ending())
+    _write_each(write, look.ending())
     return count
 
 
-def _jsonl(store: Store, one: Conversation | Session, write: Callable[[str], Any]) -> int:
+def _write_jsonl(store: Store, one: Conversation | Session, write: Callable[[str], Any]) -> int:
     is_whole = isinstance(one, Conversation)
     names = _WHOLE_FACTS if is_whole else _FACTS
     facts = {"kind": KIND if is_whole else PART_KIND, "id": one.id, **{name: getattr(one, name) for name in names}}
@@ -158,17 +171,7 @@ def exported(line: ConversationLine) -> dict[str, Any]:
     return {**line.entry.message, STATUS: line.status, **why}
 
 
-def _log(store: Store, one: Conversation | Session, write: Callable[[str], Any]) -> int:
+def _write_log(store: Store, one: Conversation | Session, write: Callable[[str], Any]) -> int:
     log = conversation_log(store, one) if isinstance(one, Conversation) else session_log(store, one.id)
     write(json_text(log, indent=2) + "\n")
     return len(log["messages"])
-
-
-def json_text(value: Any, indent: int | None = None) -> str:
-    """JSON that is readable, and escaped where a lone half of a surrogate pair could not be written otherwise."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return json.dumps(value, indent=indent, default=str)
-    return text

@@ -1,1 +1,1 @@
-"""One file per revision. A revision says what it changed in its own words and imports nothing of the package."""
+"""The Alembic revisions of the schema since 0.1."""

@@ -1,7 +1,8 @@
-"""Replies of a store from before conversations: each becomes a message, and each first request gets a session.
+"""Separation of the conversations that stores before version 0007 joined because they began with the same words.
 
-An earlier version kept a reply only as what became of its request until somebody sent it back, and began the session
-of a gateway's conversation with its second request. Part of `everlong.store.conversion`.
+Those versions kept a reply only as a column of its turn until a client sent it back, and began the session of a
+gateway's conversation with its second request. So first every reply becomes a message and every first request gets a
+session (`FormerReplies`); then each conversation gets its own branch, view and system prompt (`_Conversations`).
 """
 
 from __future__ import annotations
@@ -10,56 +11,54 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, func, select, union, update
 
 from everlong.model import Message, title_from
-from everlong.store.branch_map import BranchPlace, KnownBranch, KnownTurn, Tree, in_parts, turns_of
+from everlong.store.branch_map import BranchPlace, KnownBranch, KnownTurn, Tree, turns_of
 from everlong.store.content import blob, encoded, value_of
 from everlong.store.core import StoreCore
+from everlong.store.database import Database, in_batches
 from everlong.store.paths import segments_to
 from everlong.store.recognition import Additions, Recognizer, is_echo
 from everlong.store.schema import branch, compaction, content, node, session, turn, view
 from everlong.store.sessions import TOTALS, Sessions, clean_title, new_session_id, title_base, usage_totals
-from everlong.store.stateless import Stateless
+from everlong.store.stateless import StatelessRequests
 from everlong.store.tombstones import read_stub
 from everlong.store.tree import Branch
 from everlong.store.turns import Replies
 
-if TYPE_CHECKING:
-    from everlong.store.database import Database
-
 PLATFORM = "gateway"
-"""Where the sessions come from that are made here: only a gateway stored turns without one."""
+"""The platform of the sessions that are opened here: only a gateway stored turns without one."""
 
 _FORKS = 16
-"""Forks at one place that are looked through for a reply in another shape."""
+"""The newest forks at one place that are searched for a reply in another shape."""
 
 
-class _Held(NamedTuple):
-    """A stored reply: side and hash of each of its blocks, and its words unless they were forgotten."""
+class _FormerReply(NamedTuple):
+    """A stored reply: side and hash of each of its blocks, and its message unless it was forgotten."""
 
     blocks: list[tuple[str, bytes]]
     message: Message | None
 
 
 class FormerReplies:
-    """Makes messages of the replies of one tenant, and finds the sessions of requests that have none."""
+    """The replies of one tenant, of which messages are made, and the requests without a session."""
 
     def __init__(self, core: StoreCore, connection: Connection) -> None:
         self.core = core
         additions = Additions(core.database, core.chain)
         recognizer, self.opener = Recognizer(core, additions), Sessions(core)
-        stateless = Stateless(core, self.opener, recognizer, additions)
+        stateless = StatelessRequests(core, self.opener, recognizer, additions)
         self.replies = Replies(core, stateless, recognizer)
         self.connection = connection
         self.run = core.database.backend.run
         sql = core.database.sql
         self._where = sql("SELECT branch, depth FROM node WHERE id = ?")
-        self._said_at = sql("UPDATE node SET ts = ? WHERE id = ?")
-        self._noted = sql("UPDATE turn SET echo_node = ?, session = ?, branch = ? WHERE id = ?")
-        self._moved = sql("UPDATE turn SET session = ? WHERE id = ?")
+        self._set_time = sql("UPDATE node SET ts = ? WHERE id = ?")
+        self._set_reply = sql("UPDATE turn SET echo_node = ?, session = ?, branch = ? WHERE id = ?")
+        self._set_session = sql("UPDATE turn SET session = ? WHERE id = ?")
         self._next = sql(
             "SELECT id, parent, digest, role, depth FROM node WHERE branch = ? AND depth > ? ORDER BY depth LIMIT 1"
         )
@@ -84,25 +83,25 @@ class FormerReplies:
             self.tree.branches[number].preamble in self.with_tools for number in recognised & self.tree.branches.keys()
         )
         self.made: dict[tuple[bytes, bytes], str] = {}
-        """Sessions that were begun here, by request and reply."""
+        """The sessions that were opened here, by request and reply."""
 
     def place(self) -> None:
         """Put every whole reply into its conversation, and every first request into a session."""
-        for some in in_parts([one for one in self.turns if one.reply is not None]):
+        for some in in_batches([one for one in self.turns if one.reply is not None]):
             self._link(some)
         self._join_first_requests()
         self._join_changed()
-        for some in in_parts([one for one in self.turns if one.reply is not None and one.said is None]):
-            held = self._held({one.reply for one in some if one.reply is not None})
+        for some in in_batches([one for one in self.turns if one.reply is not None and one.said is None]):
+            held = self._read_replies({one.reply for one in some if one.reply is not None})
             for one in some:
                 self._add(one, held.get(one.reply or b""))
         self._join_retries()
 
-    # -- replies that are messages already ---------------------------------------------------------------------------
+    # -- replies that are messages already -----------------------------------------------------------------------------
 
     def _link(self, turns: Sequence[KnownTurn]) -> None:
-        """Note by what replies are known, and which messages they are."""
-        held = self._held({one.reply for one in turns if one.reply is not None})
+        """Note the keys by which replies are known, and link them with the messages that they are."""
+        held = self._read_replies({one.reply for one in turns if one.reply is not None})
         ids: dict[int, bytes] = {}
         for one in turns:
             ident = one.node
@@ -124,17 +123,17 @@ class FormerReplies:
         statement = self.core.database.sql("UPDATE turn SET reply_key = ?, echo_node = ? WHERE id = ?")
         self.run(self.connection, statement, keys)
 
-    def _held(self, digests: Iterable[bytes]) -> dict[bytes, _Held]:
+    def _read_replies(self, digests: Iterable[bytes]) -> dict[bytes, _FormerReply]:
         query = select(content).where(content.c.digest.in_(sorted(digests)))
-        found: dict[bytes, _Held] = {}
+        found: dict[bytes, _FormerReply] = {}
         for row in self.connection.execute(query):
             if row.state == "live" and row.bytes is not None:
                 message = value_of(row.bytes, row.codec)
                 blocks = [("a", block) for block in self.core.chain.trace([message]).blocks]
-                found[bytes(row.digest)] = _Held(blocks, message)
+                found[bytes(row.digest)] = _FormerReply(blocks, message)
             elif row.stub is not None:
                 proofs = read_stub(row.stub)[1]
-                found[bytes(row.digest)] = _Held([(one[0], bytes.fromhex(one[1:])) for one in proofs], None)
+                found[bytes(row.digest)] = _FormerReply([(one[0], bytes.fromhex(one[1:])) for one in proofs], None)
         return found
 
     def _link_changed(self, one: KnownTurn, reply: Message) -> None:
@@ -167,7 +166,7 @@ class FormerReplies:
     # -- first requests ------------------------------------------------------------------------------------------------
 
     def _first_answers(self) -> dict[int, BranchPlace]:
-        """Return for each branch where a model speaks first on the way to its end."""
+        """Return for each branch the place where a model speaks first on the way to its end."""
         own = (
             select(node.c.branch, func.min(node.c.depth).label("depth"))
             .where(node.c.tenant == self.core.tenant, node.c.role == "assistant")
@@ -221,7 +220,7 @@ class FormerReplies:
             self._move(one, ident)
 
     def _beginnings(self) -> Iterator[tuple[BranchPlace, str]]:
-        """Yield for each gateway's conversation where a model speaks first, and its first session."""
+        """Yield for each gateway's conversation the place where a model speaks first, and its first session."""
         for row in self.sessions.values():
             answer = self.answers.get(row.branch)
             if answer is not None and row.platform == PLATFORM and row.parent is None and not row.from_depth:
@@ -238,12 +237,12 @@ class FormerReplies:
 
     def _move(self, one: KnownTurn, ident: str) -> None:
         one.session = ident
-        self.run(self.connection, self._moved, (ident, one.id))
+        self.run(self.connection, self._set_session, (ident, one.id))
 
     # -- replies that nobody sent back ---------------------------------------------------------------------------------
 
-    def _add(self, one: KnownTurn, told: _Held | None) -> None:
-        """Make a message of a reply: where the conversation ends with its request, else on a fork."""
+    def _add(self, one: KnownTurn, told: _FormerReply | None) -> None:
+        """Make a message of a reply: behind its request if the conversation ends there, else on a fork."""
         if one.session is None and not self._is_first(one):
             return  # of a session that was deleted
         if one.reply is None or told is None or told.message is None or not told.blocks:
@@ -268,13 +267,13 @@ class FormerReplies:
             self._move(one, self.made[key])
 
     def _note(self, one: KnownTurn, ident: bytes | None, owner: str | None) -> BranchPlace | None:
-        """Note which message a reply has become; where it stands."""
+        """Note which message a reply has become; return its place."""
         if ident is None:
             return None
         number, depth = self.run(self.connection, self._where, (ident,)).fetchone()
-        self.run(self.connection, self._said_at, (one.ts if one.ended is None else one.ended, ident))
+        self.run(self.connection, self._set_time, (one.ts if one.ended is None else one.ended, ident))
         asked_on = number if one.status == "done" else one.place.branch
-        self.run(self.connection, self._noted, (ident, owner, asked_on, one.id))
+        self.run(self.connection, self._set_reply, (ident, owner, asked_on, one.id))
         one.echo, one.said = ident, BranchPlace(number, depth)
         known = self.tree.branches.get(number)
         if known is None:
@@ -308,22 +307,22 @@ class FormerReplies:
         return ident
 
     def _preambles_with_tools(self) -> set[bytes]:
-        """Return what requests were sent with that had tools."""
+        """Return the preambles that have tools."""
         found: set[bytes] = set()
         used = {one.preamble for one in self.turns if one.preamble is not None}
         used |= {one.preamble for one in self.tree.branches.values() if one.preamble is not None}
-        for some in in_parts(sorted(used)):
+        for some in in_batches(sorted(used)):
             told = self.core.reader.values(self.connection, some)
             found |= {digest for digest, value in told.items() if isinstance(value, dict) and value.get("tools")}
         return found
 
 
-def _first_of(held: _Held | None) -> bytes | None:
+def _first_of(held: _FormerReply | None) -> bytes | None:
     return held.blocks[0][1] if held is not None and held.blocks else None
 
 
 def _free_id(connection: Connection, when: float) -> str:
-    """Return an id of a session that began at a moment, which no session has."""
+    """Return a free id for a session that began at a moment."""
     while True:
         ident = new_session_id(when)
         if connection.execute(select(session.c.id).where(session.c.id == ident)).first() is None:
@@ -331,20 +330,20 @@ def _free_id(connection: Connection, when: float) -> str:
 
 
 CONTINUED = "continued"
-"""Why a part of a conversation ended that went on in a session of its own without a compaction."""
+"""The end reason of a part that went on in a session of its own without a compaction."""
 
 _SAME_MOMENT = 5.0
 """Seconds within which one step of an earlier version has written all of its rows."""
 _TITLE_BLOCKS = 64
 
 
-def has_words(connection: Connection) -> bool:
+def has_messages(connection: Connection) -> bool:
     """Return whether a database of any version holds a message."""
     return connection.execute(select(node.c.seq).limit(1)).first() is not None
 
 
 def separate(database: Database, connection: Connection) -> None:
-    """Separate what is joined, for every tenant."""
+    """Separate the joined conversations of every tenant."""
     for tenant in connection.execute(union(select(branch.c.tenant), select(session.c.tenant))).scalars().all():
         core = StoreCore(database, tenant)
         FormerReplies(core, connection).place()
@@ -354,7 +353,7 @@ def separate(database: Database, connection: Connection) -> None:
 
 @dataclass(slots=True)
 class _FormerSession:
-    """A session, as far as it may change here."""
+    """The part of a session's row that may change here."""
 
     id: str
     parent: str | None
@@ -372,12 +371,12 @@ class _FormerSession:
 
     @property
     def is_imported(self) -> bool:
-        """Whether it was taken over from a file."""
+        """True if it was imported from a file."""
         return "import" in json.loads(self.origin or "{}")
 
 
 class _Claims:
-    """How deep conversations are known to reach on each branch; of each branch the two deepest ones."""
+    """The depths that conversations are known to reach on each branch; of each branch the two deepest ones."""
 
     def __init__(self) -> None:
         self._on: dict[int, list[tuple[int, str]]] = {}
@@ -390,7 +389,7 @@ class _Claims:
         self._on[place.branch] = sorted(here, reverse=True)[:2]
 
     def spread(self, tree: Tree) -> None:
-        """Let what is claimed on a fork claim what leads to it."""
+        """Extend the claims on forks to the branches that lead to them."""
         for number in sorted(tree.branches, reverse=True):  # forks come before what they come from
             one = tree.branches[number]
             if one.parent is not None:
@@ -404,7 +403,7 @@ class _Claims:
 
 
 class _Conversations:
-    """Gives each conversation of one tenant its own sessions, branch, view and system prompt."""
+    """The conversations of one tenant, each of which gets its own sessions, branch, view and system prompt."""
 
     def __init__(self, core: StoreCore, connection: Connection) -> None:
         self.core = core
@@ -441,7 +440,7 @@ class _Conversations:
     # -- sessions that only go on where another one left off -----------------------------------------------------------
 
     def _merge_continued(self) -> None:
-        """Make parts of those that began in mid-conversation, because the place was taken by another one."""
+        """Make sessions that began in mid-conversation parts of the conversation that they continue."""
         said: dict[BranchPlace, list[KnownTurn]] = {}
         for told in self.turns:
             if told.session in self.sessions:
@@ -500,7 +499,7 @@ class _Conversations:
         return [] if row is None else said.get(BranchPlace(row.branch, row.depth), [])
 
     def _merge_resumed(self) -> None:
-        """Make parts of those that a client went on with under another name, after all that was said before."""
+        """Make sessions that a client resumed under another name parts of the conversation that they continue."""
         together: dict[int, list[_FormerSession]] = {}
         for one in self.sessions.values():
             if one.opened is not None and one.branch is not None and not one.is_imported:
@@ -540,7 +539,7 @@ class _Conversations:
             self.claims.add(self.tree.place(one.branch, one.to_depth), conversation)
 
     def _end_of(self, conversation: str, parts: Sequence[_FormerSession]) -> tuple[_FormerSession, BranchPlace] | None:
-        """Return the last part of a conversation and where it ends, by its own turns; None where that is open."""
+        """Return the last part of a conversation and the place where it ends by its own turns; None if that is open."""
         parents = {one.parent for one in parts}
         open_ends = [one for one in parts if one.id not in parents and one.branch in self.tree.branches]
         if not open_ends or open_ends[-1].to_depth == 0:
@@ -591,7 +590,7 @@ class _Conversations:
                     self._branch_off(last, end, shown, prompts)
 
     def _branch_off(self, last: _FormerSession, end: BranchPlace, shown: int | None, prompts: _Prompts) -> None:
-        """Put the end of a conversation on a branch of its own, to which nothing was said yet."""
+        """Put the end of a conversation on a branch of its own, which has no messages yet."""
         there = self.tree.branches[end.branch]
         head = self.connection.execute(
             select(node.c.id).where(node.c.branch == end.branch, node.c.depth == end.depth)
@@ -624,7 +623,7 @@ class _Conversations:
             self.connection.execute(update(branch).where(branch.c.id == number).values(values))
 
     def _owners_of_views(self) -> dict[int, str]:
-        """Return which conversation each view was made in."""
+        """Return the conversation in which each view was made."""
         made = select(compaction.c.view_id, compaction.c.session).where(
             compaction.c.tenant == self.core.tenant,
             compaction.c.view_id.is_not(None),
@@ -655,7 +654,7 @@ class _Conversations:
 
 
 class _Prompts:
-    """The system prompts of conversations that were sent with one another's."""
+    """The system prompts of conversations whose branches carry one another's."""
 
     def __init__(self, core: StoreCore, connection: Connection, tree: Tree, sessions: Iterable[_FormerSession]) -> None:
         self._core = core
@@ -667,7 +666,7 @@ class _Prompts:
         self._values: dict[bytes, Any] = {}
         self._load({bytes(one.system_prompt or b"") for one in own})
         self._together: dict[int, set[str]] = {}
-        """Their words, by the branch that they all come from."""
+        """The texts of the system prompts, by the branch that the sessions come from."""
         for one in own:
             words = self._values.get(bytes(one.system_prompt or b""))
             if isinstance(words, str):
@@ -677,7 +676,7 @@ class _Prompts:
         self._values |= self._core.reader.values(self._connection, set(digests) - self._values.keys())
 
     def own(self, one: _FormerSession, preamble: bytes | None) -> bytes | None:
-        """Return what a session's branch is to be sent with, where it has the system prompt of another one."""
+        """Return the preamble of a session's branch, with the session's own system prompt in place of another's."""
         if preamble is None or one.opened is not None or one.system_prompt is None or one.branch is None:
             return preamble
         there = self._together.get(self._tree.root_of(one.branch), set())
