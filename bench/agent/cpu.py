@@ -24,7 +24,7 @@ from everlong.model import Message
 from everlong.providers import Connection
 from everlong.providers.base import CallOptions, Done, Event, Reply, TextDelta, ToolCallMade, Usage, UsageReported
 from everlong.providers.catalogue import Catalogue
-from everlong.providers.names import Endpoint, ModelName
+from everlong.providers.endpoints import Endpoint, ModelName
 from everlong.store import Store
 
 __all__ = ["Answers", "connection_to", "measured"]

@@ -10,7 +10,16 @@ from bench.caching.placement import MODEL, mean
 from bench.measure import verdict
 from everlong.caching import PromptCache
 from everlong.caching.editing import worth_editing
-from everlong.caching.sessions import PROFILES, Shape, cleared, compacted, filler, make_session, message_size, tokens_of
+from everlong.caching.simulated_sessions import (
+    PROFILES,
+    Shape,
+    cleared,
+    compacted,
+    filler,
+    make_session,
+    message_size,
+    tokens_of,
+)
 from everlong.caching.simulation import CacheSimulator
 from everlong.model import Message
 

@@ -9,7 +9,7 @@ from typing import Any
 from bench.measure import verdict
 from everlong.caching import PromptCache
 from everlong.caching.keepalive import keep_alive, ping_request
-from everlong.caching.sessions import PROFILES, MadeUpCall, Shape, make_session
+from everlong.caching.simulated_sessions import PROFILES, MadeUpCall, Shape, make_session
 from everlong.caching.simulation import CacheSimulator, Totals
 
 MODEL = "claude-sonnet-4-5"

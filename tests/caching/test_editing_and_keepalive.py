@@ -7,8 +7,8 @@ import pytest
 from everlong import ContextCompressor
 from everlong.caching.editing import worth_editing
 from everlong.caching.keepalive import keep_alive, ping_request
+from everlong.caching.prompt_cache import SessionPace
 from everlong.caching.rules import model_rules
-from everlong.caching.strategy import SessionPace
 from everlong.config import CachingValues
 from everlong.tokens import Prices, Workload, cheapest_threshold, cost_per_call
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from everlong.caching import Ledger, PromptCache
-from everlong.caching.sessions import PROFILES, make_session
+from everlong.caching.simulated_sessions import PROFILES, make_session
 from everlong.caching.simulation import CacheSimulator
 from everlong.model import EPHEMERAL
 from tests.caching.requests import MODEL, Body, converse, long_text, markers_in, reply, step, system, tool_schemas, user

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from everlong.caching import PromptCache
+from everlong.caching.prompt_cache import PauseLengths, SessionPace
 from everlong.caching.rules import model_rules
-from everlong.caching.sessions import Shape, make_session
+from everlong.caching.simulated_sessions import Shape, make_session
 from everlong.caching.simulation import CacheSimulator
-from everlong.caching.strategy import PauseLengths, SessionPace
 from everlong.config import PromptCachingSettings
-from everlong.gateway.cache_markers import Marking
+from everlong.gateway.cache_markers import CacheMarkers
 from tests.gateway.bodies import draft, line
 
 MODEL = "claude-sonnet-4-5"
@@ -111,7 +111,7 @@ def test_what_is_held_keeps_its_life_until_it_is_written_again() -> None:
 
 def test_the_gateway_learns_from_all_conversations_of_a_tenant() -> None:
     now = 0.0
-    marking = Marking(PromptCachingSettings(prefix_ttl="auto"), clock=lambda: now)
+    marking = CacheMarkers(PromptCachingSettings(prefix_ttl="auto"), clock=lambda: now)
     words = "The tide gauge was read again. " * 400
 
     def asked(at: Any, text: str, tenant: str) -> bool:

@@ -9,8 +9,8 @@ import pytest
 from keyring.backend import KeyringBackend
 from keyring.backends import fail
 
+from everlong.providers.endpoints import ENDPOINTS
 from everlong.providers.keys import find_key
-from everlong.providers.names import ENDPOINTS
 from tests.cli.conftest import Run
 
 SECRET = "key-of-nobody-at-all"  # noqa: S105 - made up

@@ -11,7 +11,7 @@ from everlong.context import CompletionSummarizer
 from everlong.context.literals import is_summary, summary_body
 from everlong.context.summary.digest import turn_pieces
 from everlong.context.summary.document import SummaryDocument
-from everlong.context.summary.judge import judged
+from everlong.context.summary.judge import judge_answer
 from everlong.context.summary.model_summarizers import transcript_prompt
 from everlong.context.verify import Yardstick
 from everlong.model import text_of
@@ -191,7 +191,7 @@ def test_a_model_that_takes_a_reminder_for_the_goal_is_corrected() -> None:
     answer = (
         "## Goal\n- Available agent types: plover, dunlin. Skills: /tidy-nets\n\n## Next Steps\n- Read night_3.log.\n"
     )
-    found = judged(answer, Yardstick(messages[1:40], source=messages), 500, COUNT)
+    found = judge_answer(answer, Yardstick(messages[1:40], source=messages), 500, COUNT)
     assert found.document.items["Goal"] == []
     assert any("client added" in problem for problem in found.problems)
     engine = ContextCompressor(32_000, summarizer=CompletionSummarizer(Model(answer), window=32_000))

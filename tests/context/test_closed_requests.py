@@ -8,7 +8,7 @@ from everlong import CompletionSummarizer, ContextCompressor, ExtractiveSummariz
 from everlong.context import WarmPrefixSummarizer
 from everlong.context.summarize import complete_prose
 from everlong.context.summary.document import SummaryDocument
-from everlong.context.summary.judge import judged
+from everlong.context.summary.judge import judge_answer
 from everlong.context.verify import Yardstick
 from everlong.model import text_of
 from tests.context.builders import assistant, long_session, output, step, summary_text, system, user
@@ -309,7 +309,9 @@ def test_a_models_summary_has_what_the_user_took_back() -> None:
     newest = user("Go on.")
     extract = ExtractiveSummarizer().summarize(SummaryRequest(turns, None, 600, COUNT, latest_user=newest))
     yardstick = Yardstick(turns, latest=newest)
-    draft = judged("## Goal\n- Build the project\n## Key Decisions\n- Sessions stay in memory.", yardstick, 600, COUNT)
+    draft = judge_answer(
+        "## Goal\n- Build the project\n## Key Decisions\n- Sessions stay in memory.", yardstick, 600, COUNT
+    )
     items = SummaryDocument.parse(complete_prose(draft.document, extract, yardstick, 600, COUNT)).items
     assert items["Key Decisions"][0] == "- Sessions stay in memory."
     assert len(closed(items)) == 1

@@ -9,7 +9,7 @@ import pytest
 
 from everlong import ContextCompressor, Message, Quality, SummarizerError, SummaryRequest
 from everlong.context import CompletionSummarizer, Weakness
-from everlong.context.summary.judge import judged
+from everlong.context.summary.judge import judge_answer
 from everlong.context.verify import Yardstick
 from tests.context.builders import assistant, step, summary_text, system, user
 from tests.context.scripted import COUNT, Model
@@ -136,7 +136,7 @@ def test_a_mending_call_that_fails_leaves_the_first_draft() -> None:
 
 def problems_of(answer: str, turns: list[Message] | None = None) -> str:
     try:
-        return " ".join(judged(answer, Yardstick(session() if turns is None else turns), 2_000, COUNT).problems)
+        return " ".join(judge_answer(answer, Yardstick(session() if turns is None else turns), 2_000, COUNT).problems)
     except SummarizerError as error:
         return str(error)
 
@@ -161,7 +161,7 @@ def test_a_name_that_breaks_off_is_told_by_its_own_case() -> None:
 
 def test_what_broke_off_goes_whichever_section_came_last() -> None:
     answer = "## Next Steps\n- Check berth 17.\n## Goal\n- Import the berth tables.\n- Look at src/pars"
-    document = judged(answer, Yardstick(session()), 2_000, COUNT).document
+    document = judge_answer(answer, Yardstick(session()), 2_000, COUNT).document
     assert document.items["Goal"] == ["- Import the berth tables."]
     assert document.items["Next Steps"] == ["- Check berth 17."]
 
@@ -193,7 +193,7 @@ def test_a_target_that_leaves_room_is_used_without_asking_the_model_again() -> N
 
 def test_an_invented_name_takes_only_its_own_line_along() -> None:
     answer = "## Goal\n- Import tables\n  from src/made_up_9.py\n  for berth 17\n- Read src/parser/load_0.py:12 first"
-    document = judged(answer, Yardstick(session()), 2_000, COUNT).document
+    document = judge_answer(answer, Yardstick(session()), 2_000, COUNT).document
     assert document.items["Goal"] == ["- Import tables\n  for berth 17", "- Read src/parser/load_0.py:12 first"]
 
 
@@ -204,8 +204,8 @@ def test_names_of_tools_redaction_marks_and_small_counts_are_not_inventions() ->
 
 def test_a_preamble_a_fence_and_thoughts_are_no_part_of_the_summary() -> None:
     wrapped = f"<think>hm</think>\n```markdown\n{GOOD}```"
-    assert judged(wrapped, Yardstick(session()), 2_000, COUNT).document.render() == GOOD.strip()
-    assert judged(f"Summary:\n{GOOD}", Yardstick(session()), 2_000, COUNT).document.render() == GOOD.strip()
+    assert judge_answer(wrapped, Yardstick(session()), 2_000, COUNT).document.render() == GOOD.strip()
+    assert judge_answer(f"Summary:\n{GOOD}", Yardstick(session()), 2_000, COUNT).document.render() == GOOD.strip()
 
 
 def test_a_summary_in_the_users_language_is_on_the_subject() -> None:

@@ -15,8 +15,8 @@ from everlong.context.policy import (
     Waiting,
     automatic_budgets,
     compute_budgets,
+    compute_pace,
     overflow_target,
-    pace_of,
     room_in,
 )
 from everlong.model import Message
@@ -248,7 +248,7 @@ def test_a_summarizer_that_failed_is_named_with_the_time_that_is_left(chained: b
 
 
 def pace(window: int, settings: dict[str, Any] | None = None, **parts: Any) -> Pace:
-    return pace_of(compute_budgets(compression_values(settings), window), **parts)
+    return compute_pace(compute_budgets(compression_values(settings), window), **parts)
 
 
 @pytest.mark.spec("4.5")

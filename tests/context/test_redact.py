@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everlong.context.summary.redaction import redacted
+from everlong.context.summary.redaction import redact
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ from everlong.context.summary.redaction import redacted
     ],
 )
 def test_a_secret_is_replaced_by_its_kind(text: str, expected: str) -> None:
-    assert redacted(text) == expected
+    assert redact(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -63,4 +63,4 @@ def test_a_secret_is_replaced_by_its_kind(text: str, expected: str) -> None:
     ],
 )
 def test_what_later_work_needs_is_left_alone(text: str) -> None:
-    assert redacted(text) == text
+    assert redact(text) == text

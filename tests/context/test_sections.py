@@ -9,7 +9,7 @@ from everlong.context.summary.clauses import clauses, prose
 from everlong.context.summary.facts import read_facts
 from everlong.context.summary.language import phrases_for, sentences
 from everlong.context.summary.outline import Candidate, Outline
-from everlong.context.summary.retractions import taken_back
+from everlong.context.summary.retractions import find_retractions
 from everlong.context.summary.selection import select
 from everlong.tokens import EstimatingCounter
 from tests.context.builders import assistant, step, user
@@ -106,8 +106,8 @@ def test_other_figures_and_other_things_are_no_variants() -> None:
 
 def test_dropping_something_here_takes_nothing_back() -> None:
     handed, given_up = "Just drop the details here.", "Drop the details."
-    assert taken_back(handed, sentences(handed)) == ()
-    assert taken_back(given_up, sentences(given_up)) != ()
+    assert find_retractions(handed, sentences(handed)) == ()
+    assert find_retractions(given_up, sentences(given_up)) != ()
 
 
 def test_formulas_titles_and_comments_of_a_pasted_text_are_no_clauses() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everlong import ContextCompressor, ExtractiveSummarizer, Message, SummaryRequest
-from everlong.context.summary.judge import judged
+from everlong.context.summary.judge import judge_answer
 from everlong.context.verify import Yardstick
 from everlong.tokens import EstimatingCounter
 from tests.context.builders import long_session, summary_text
@@ -155,7 +155,7 @@ def test_a_models_summary_that_is_too_long_is_cut_to_the_budget_item_by_item() -
     long_answer = "## Goal\n- Build it.\n## Progress\n### Done\n" + "\n".join(
         f"- did {n} things." for n in range(2_000)
     )
-    document = judged(long_answer, Yardstick([]), 400, COUNT).document
+    document = judge_answer(long_answer, Yardstick([]), 400, COUNT).document
     assert 300 < COUNT(document.render()) <= 400
     assert document.items["Goal"] == ["- Build it."]
     assert document.items["Done"][-1] == "- did 1999 things."

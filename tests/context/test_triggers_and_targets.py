@@ -9,7 +9,7 @@ import pytest
 
 from everlong import CompressionSettings, ContextCompressor, TargetUnreachable
 from everlong.context.invariants import check_all
-from everlong.context.report import changes
+from everlong.context.report import compare_lists
 from tests.context.builders import assistant, long_session, output, summaries, system, tokens, user
 
 
@@ -166,7 +166,7 @@ def test_a_summary_that_invents_names_is_found_out_and_mended() -> None:
 def test_changes_tell_what_became_of_each_message() -> None:
     session = long_session(60)
     result = ContextCompressor(8_000).compress(session)
-    listed = changes(session, result)
+    listed = compare_lists(session, result)
     places = [change.source for change in listed if change.fate not in ("added", "repeated")]
     assert sorted(place for place in places if place is not None) == list(range(len(session)))
     fates = Counter(change.fate for change in listed)

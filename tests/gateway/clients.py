@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from everlong.testing.server.responses_rules import sealed
+from everlong.testing.server.responses_rules import seal
 
 __all__ = ["Client", "Item", "Sent", "reply_items", "told"]
 
@@ -183,7 +183,7 @@ class Client:
             speaks = item.kind in {"assistant", "call"} and self.history[number - 1].kind in {"user", "result"}
             if speaks and self.rng.random() < 0.5:  # clients keep reasoning for a while, and leave it out later
                 thought = {"type": "reasoning", "id": f"rs_{number}", "summary": []}
-                items.append({**thought, "encrypted_content": sealed("rs", f"What comes at {number}?")})
+                items.append({**thought, "encrypted_content": seal("rs", f"What comes at {number}?")})
             items.append(self._item(item))
         look = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
         return {"model": "gpt-test", "input": items, "tools": [look], "store": False}

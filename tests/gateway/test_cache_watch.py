@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from everlong.gateway.body import parse_json
-from everlong.gateway.cache_markers import CacheWatch, Sent
+from everlong.gateway.cache_watch import CacheWatch, Sent
 from everlong.providers.base import Reply, Usage
 from everlong.store import Store
 from everlong.testing import ModelServer

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from everlong.gateway.journal import JournalEntry
-from everlong.store.turns import Past
+from everlong.store.turns import FinishedTurn
 from everlong.testing import ModelServer
 from tests.gateway.running import TENANT, Running, run_gateway
 from tests.waiting import until
@@ -36,7 +36,7 @@ def test_forgotten_words_leave_the_journal(
             said += [{"role": "assistant", "content": reply}, {"role": "user", "content": words}]
         store = running.store(tenant)
         (turn, *_) = store.turns.since()
-        aside = JournalEntry(tenant, "openai", Past(model="m", began=1.0), messages=[dict(said[0])])
+        aside = JournalEntry(tenant, "openai", FinishedTurn(model="m", began=1.0), messages=[dict(said[0])])
         running.gateway._journal.put_aside(0, aside, ValueError("made up"))
         assert SECRET in files_of(running)
         found = [entry.id for entry in store.entries(store.branch(turn.branch)) if SECRET in str(entry.message)]

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from everlong.caching import PromptCache
 from everlong.gateway.body import read_body, splice
-from everlong.gateway.cache_markers import Marking, NotAdded, find_additions
+from everlong.gateway.cache_markers import CacheMarkers, NotAdded, find_additions
 from everlong.gateway.conversations import AppliedView, with_view
 from everlong.gateway.formats import ANTHROPIC, OPENAI
 from everlong.gateway.recall import NAMES, answer_lookups, can_offer, offer_tools
@@ -36,7 +36,7 @@ def test_a_marked_body_says_what_the_strategy_says_in_the_clients_own_bytes(
     request: dict[str, Any], rng: random.Random, strategy: str
 ) -> None:
     body = odd(request, rng).encode()
-    sent = Marking(settings(strategy)).marked(line(), draft(body), MODEL, "anthropic")
+    sent = CacheMarkers(settings(strategy)).marked(line(), draft(body), MODEL, "anthropic")
     cache = PromptCache(MODEL, "anthropic", settings=settings(strategy), warn=lambda _: None)
     assert json.loads(sent) == cache.apply(json.loads(body))
     assert unmarked(sent) == body
@@ -51,7 +51,7 @@ def test_a_conversation_that_goes_on_is_marked_as_the_strategy_goes_on_however_m
         line(),
         PromptCache(MODEL, "anthropic", settings=settings("ledger"), clock=lambda: 0, warn=lambda _: None),
     )
-    marking = Marking(settings("ledger"), most_bytes=most)
+    marking = CacheMarkers(settings("ledger"), most_bytes=most)
     messages, other = request["messages"], line()
     for count in range(1, len(messages) + 1):
         body = odd({**request, "messages": messages[:count]}, rng).encode()
@@ -76,7 +76,7 @@ def test_the_gateways_tools_stand_behind_the_clients_and_nothing_else_moves(
     assert {**json.loads(sent.body), "tools": tools[:-2]} == {"tools": [], **json.loads(body)}
     at = next(at for at in range(len(body) + 1) if body[at:] and sent.body[: at + 1] != body[: at + 1])
     assert sent.body.endswith(body[at:])
-    both = Marking(settings("ledger")).marked(line(), sent, MODEL, "anthropic")
+    both = CacheMarkers(settings("ledger")).marked(line(), sent, MODEL, "anthropic")
     assert unmarked(both) == sent.body
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from everlong.gateway.cache_markers import BYTES_PER_TOKEN, Marking, has_words
+from everlong.gateway.cache_markers import BYTES_PER_TOKEN, CacheMarkers, has_words
 from everlong.testing import ModelServer
 from tests.gateway.bodies import draft, line, settings, unmarked
 from tests.gateway.running import Raw, Running
@@ -137,7 +137,7 @@ def test_what_was_marked_is_not_looked_through_again(monkeypatch: pytest.MonkeyP
         return has_words(request, tokens)
 
     monkeypatch.setattr("everlong.gateway.cache_markers.has_words", counted)
-    at, marking = line(), Marking(settings("ledger"), most_bytes=0)
+    at, marking = line(), CacheMarkers(settings("ledger"), most_bytes=0)
     messages: list[Any] = [user(PICTURE)]
     for text in ("q", LONG, "q", "q"):
         messages.append({"role": "user", "content": text})
@@ -150,7 +150,7 @@ def test_what_was_marked_is_not_looked_through_again(monkeypatch: pytest.MonkeyP
 
 
 def test_a_model_that_caches_longer_prompts_only_is_given_no_markers_before() -> None:
-    at, marking = line(), Marking(settings("ledger"))
+    at, marking = line(), CacheMarkers(settings("ledger"))
 
     def is_marked(model: str, words: int) -> bool:
         body = json.dumps({"model": model, "messages": [{"role": "user", "content": "word " * words}]}).encode()
@@ -167,7 +167,7 @@ def test_a_block_that_nobody_knows_gets_no_marker(strategy: str) -> None:
     blocks = [{"type": "text", "text": LONG}, {"type": "text", "text": "q"}, {"type": "future_block", "x": 1}]
     messages = [{"role": "user", "content": LONG}, {"role": "assistant", "content": "a"}, user(*blocks)]
     body = json.dumps({"model": MODEL, "messages": messages}).encode()
-    sent = json.loads(Marking(settings(strategy)).marked(line(), draft(body), MODEL, "anthropic"))
+    sent = json.loads(CacheMarkers(settings(strategy)).marked(line(), draft(body), MODEL, "anthropic"))
     last = sent["messages"][-1]["content"]
     assert last[-1] == blocks[-1]
     assert ("cache_control" in last[1]) is (strategy == "ledger"), "the nearest one before it, or another message"

@@ -15,19 +15,19 @@ from everlong.errors import NotStored, StoreUnavailable
 from everlong.gateway.journal import Journal, JournalEntry
 from everlong.store.stateless import Sender
 from everlong.store.tree import Branch
-from everlong.store.turns import Past
+from everlong.store.turns import FinishedTurn
 
 FOLDER = "journal"
 
 
 def entry(number: int) -> JournalEntry:
-    return JournalEntry("local", "openai", Past(model="m", began=float(number)), f"body {number}")
+    return JournalEntry("local", "openai", FinishedTurn(model="m", began=float(number)), f"body {number}")
 
 
 def test_journals_of_earlier_versions_can_be_read() -> None:
     said, reply = [{"role": "user", "content": "One?"}], {"role": "assistant", "content": "Yes."}
     first = ["ada", "openai", None, [7, "00ff", 3], said, "m", "talk", reply, {"prompt_tokens": 9}, "done", None, 5.0]
-    turn = Past(reply, model="m", usage={"prompt_tokens": 9}, began=5.0)
+    turn = FinishedTurn(reply, model="m", usage={"prompt_tokens": 9}, began=5.0)
     place = Branch(7, b"\x00\xff", 3)
     read = JournalEntry.from_line(json.dumps(first).encode())
     assert read == JournalEntry("ada", "openai", turn, None, place, said, Sender("gateway", "talk"))

@@ -9,7 +9,7 @@ import pytest
 from everlong import ConfigError, ContextCompressor, Message, SummarizerChain
 from everlong.config import Settings
 from everlong.providers import Connection, RetryPolicy, completer, connect, summarizer_for
-from everlong.providers.names import parameters_in
+from everlong.providers.endpoints import parameters_in
 from everlong.testing import Answer, Ask, Fault, ModelServer
 from tests.context.builders import long_session
 from tests.context.scripted import GOOD

@@ -12,7 +12,7 @@ from everlong import AuthenticationFailed, ConfigError, ContextOverflow, Network
 from everlong.config import ModelSettings, ProviderSettings, Settings
 from everlong.providers import Catalogue, ModelName, Usage, connect, parse_model_name
 from everlong.providers.catalogue import DEFAULT_CONTEXT_LENGTH, Rates
-from everlong.providers.names import ENDPOINTS, Endpoint, endpoint_for
+from everlong.providers.endpoints import ENDPOINTS, Endpoint, endpoint_for
 from tests.testing_server.conftest import Serve
 
 OPUS = ModelName("anthropic", "claude-opus-5")

@@ -27,9 +27,9 @@ from everlong.store.compaction import Occasion
 from everlong.store.content import Blob, blob, encoded
 from everlong.store.conversations import CompactionMark
 from everlong.store.schema import branch as branches, session as sessions
-from everlong.store.stateless import Placed, Sender, StatelessRequest
+from everlong.store.stateless import PlacedRequest, Sender, StatelessRequest
 from everlong.store.tree import Branch
-from everlong.store.turns import New, Past
+from everlong.store.turns import FinishedTurn, NewMessages
 from tests.store.engines import ScriptedEngine, summarizing
 
 __all__ = ["Step", "World", "shrunk"]
@@ -281,7 +281,7 @@ class _Server:
     store: Store
     line: _Line | None = None
     turn: int | None = None
-    waiting: tuple[Branch, New, list[Message]] | None = None
+    waiting: tuple[Branch, NewMessages, list[Message]] | None = None
     """What is stored with its turn only."""
     session: str | None = None
     known: dict[str, Opening] = field(default_factory=dict)
@@ -301,20 +301,20 @@ class _Server:
         if how == "begin":
             self.turn = store.turns.begin(placed.at, model="m", session=placed.session).id
 
-    def _new(self, line: _Line, messages: list[Message]) -> New:
+    def _new(self, line: _Line, messages: list[Message]) -> NewMessages:
         store, said, known = self.store, list(messages), self.store.stateless.known_additions
         beside: dict[int, tuple[Message, ...]] = {}
         lasting = known.without(said[-1])
         if lasting != said[-1]:
             beside, said[-1] = {len(said) - 1: (said[-1],)}, lasting
         trace = store.chain.trace(said, line.at.node)
-        return New(said, trace, None if line.mark == line.at.head else line.mark, beside)
+        return NewMessages(said, trace, None if line.mark == line.at.head else line.mark, beside)
 
-    def _put(self, client: Client, messages: list[Message], placed: Placed) -> None:
+    def _put(self, client: Client, messages: list[Message], placed: PlacedRequest) -> None:
         self.line = _Line(messages, placed.at, placed.mark, placed.session, placed.opened, client.session)
         self.session = placed.session
 
-    def end(self, client: Client, past: Past) -> None:
+    def end(self, client: Client, past: FinishedTurn) -> None:
         """Store what became of a request."""
         store, line = self.store, self.line
         assert line is not None
@@ -372,8 +372,8 @@ def _view_at(store: Store, at: Branch) -> int | None:
     return found
 
 
-def _with_session(past: Past, session: str) -> Past:
-    return Past(past.reply, "m", session, past.usage, past.cost, past.status)
+def _with_session(past: FinishedTurn, session: str) -> FinishedTurn:
+    return FinishedTurn(past.reply, "m", session, past.usage, past.cost, past.status)
 
 
 def _follows(line: _Line, messages: list[Message], name: str | None) -> bool:
@@ -556,7 +556,7 @@ class Client:
         cost = price_of(all_told(self.history), None if reply is None else told(reply))
         usage = {"input_tokens": cost % 7, "output_tokens": 1}
         for server in self.servers:
-            server.end(self, Past(reply, usage=usage, cost=cost / 1e6, status=status))
+            server.end(self, FinishedTurn(reply, usage=usage, cost=cost / 1e6, status=status))
         self.is_asking = False
         self._note()
 

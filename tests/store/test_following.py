@@ -10,10 +10,10 @@ from typing import Any
 from everlong.model import Message
 from everlong.store import Branch, Store
 from everlong.store.database import Database
-from everlong.store.turns import New, Past
+from everlong.store.turns import FinishedTurn, NewMessages
 from tests.store.engines import ScriptedEngine, summarizing
 
-Step = Callable[[Store, Branch, list[Message], Past], Branch]
+Step = Callable[[Store, Branch, list[Message], FinishedTurn], Branch]
 REMINDER: Message = {"role": "user", "content": "<system-reminder>The disk is nearly full.</system-reminder>"}
 
 
@@ -25,14 +25,14 @@ def answered(text: str) -> Message:
     return {"role": "assistant", "content": text}
 
 
-def in_steps(store: Store, at: Branch, messages: list[Message], past: Past) -> Branch:
+def in_steps(store: Store, at: Branch, messages: list[Message], past: FinishedTurn) -> Branch:
     end = store.append(at, messages)
     store.turns.whole(end, past)
     return end
 
 
-def at_once(store: Store, at: Branch, messages: list[Message], past: Past) -> Branch:
-    done = store.turns.follow(at, New(messages), past, view=None)
+def at_once(store: Store, at: Branch, messages: list[Message], past: FinishedTurn) -> Branch:
+    done = store.turns.follow(at, NewMessages(messages), past, view=None)
     if done is None:  # it has gone on differently, or is told again
         return in_steps(store, at, messages, past)
     return done[0]
@@ -67,7 +67,7 @@ def play(store: Store, seed: int, step: Step) -> tuple[list[Any], list[Any], Any
             store,
             at,
             said,
-            Past(
+            FinishedTurn(
                 reply,
                 model="m-1",
                 session=session.id,
@@ -93,27 +93,27 @@ def test_it_is_stored_as_it_would_be_in_several_steps(database: Database) -> Non
 def test_a_conversation_that_is_told_again_in_the_same_words_is_left_to_the_steps(store: Store) -> None:
     begin = store.record([asked("Begin")])
     said = [answered("Yes"), asked("and 1?")]
-    first = at_once(store, begin, said, Past(answered("one")))
-    longer = at_once(store, first, [answered("one"), asked("and 2?")], Past(answered("two")))
-    assert store.turns.follow(begin, New(said), Past(answered("another")), view=None) is None
+    first = at_once(store, begin, said, FinishedTurn(answered("one")))
+    longer = at_once(store, first, [answered("one"), asked("and 2?")], FinishedTurn(answered("two")))
+    assert store.turns.follow(begin, NewMessages(said), FinishedTurn(answered("another")), view=None) is None
     assert [entry.message for entry in store.entries(longer)][1:3] == said
 
 
 def test_the_reply_is_the_end_of_the_branch(store: Store) -> None:
     begin = store.record([asked("Begin")])
-    at = at_once(store, begin, [answered("Yes"), asked("and 1?")], Past(answered("one")))
+    at = at_once(store, begin, [answered("Yes"), asked("and 1?")], FinishedTurn(answered("one")))
     assert [entry.message for entry in store.entries(store.branch(at.id))][-1] == answered("one")
-    broken = Past(answered("tw"), status="cancelled")
+    broken = FinishedTurn(answered("tw"), status="cancelled")
     later = at_once(store, at, [answered("one"), asked("and 2?")], broken)
     assert store.branch(at.id) == later
 
 
 def test_what_goes_on_differently_is_left_to_the_steps(store: Store) -> None:
     begin = store.record([asked("Begin")])
-    at_once(store, begin, [answered("Yes"), asked("and 1?")], Past(answered("one")))
+    at_once(store, begin, [answered("Yes"), asked("and 1?")], FinishedTurn(answered("one")))
     before = told(store, store.branch(begin.id))
-    past = Past(answered("no"))
-    assert store.turns.follow(begin, New([answered("Yes"), asked("something else")]), past, view=None) is None
+    past = FinishedTurn(answered("no"))
+    assert store.turns.follow(begin, NewMessages([answered("Yes"), asked("something else")]), past, view=None) is None
     assert told(store, store.branch(begin.id)) == before
 
 
@@ -122,8 +122,8 @@ def test_a_conversation_that_was_compacted_meanwhile_is_left_to_the_steps(store:
     at = store.record(messages)
     done = store.compact(at, ScriptedEngine(summarizing(2, 15)))
     assert done.view_id is not None
-    said, past = [answered("Yes"), asked("and 1?")], Past(answered("one"))
-    assert store.turns.follow(at, New(said), past, view=None) is None
-    followed = store.turns.follow(at, New(said), past, view=done.view_id)
+    said, past = [answered("Yes"), asked("and 1?")], FinishedTurn(answered("one"))
+    assert store.turns.follow(at, NewMessages(said), past, view=None) is None
+    followed = store.turns.follow(at, NewMessages(said), past, view=done.view_id)
     assert followed is not None
     assert store.turns.get(followed[1]).view_id == done.view_id

@@ -11,8 +11,8 @@ import pytest
 
 from everlong.model import Message, Trace
 from everlong.store import Store
-from everlong.store.stateless import Placed, Sender, StatelessRequest
-from everlong.store.turns import Past
+from everlong.store.stateless import PlacedRequest, Sender, StatelessRequest
+from everlong.store.turns import FinishedTurn
 
 ME = Sender("gateway", session="mine")
 REPLY: Message = {"role": "assistant", "content": "Hello."}
@@ -28,12 +28,12 @@ def replicas(postgres_url: str) -> Iterator[tuple[Store, Store]]:
         yield one, other
 
 
-def placed(store: Store, messages: list[Message], sender: Sender = ME) -> Placed:
+def placed(store: Store, messages: list[Message], sender: Sender = ME) -> PlacedRequest:
     return store.stateless.place(StatelessRequest(messages, store.chain.trace(messages), sender))
 
 
-def answered(store: Store, at: Placed) -> str | None:
-    return store.turns.get(store.turns.whole(at.at, Past(REPLY, session=at.session))).session
+def answered(store: Store, at: PlacedRequest) -> str | None:
+    return store.turns.get(store.turns.whole(at.at, FinishedTurn(REPLY, session=at.session))).session
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, work: Callable[[], Any]) -> threading.Thread:

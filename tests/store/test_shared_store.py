@@ -11,8 +11,8 @@ import pytest
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.content import Blob, blob, encoded
-from everlong.store.stateless import Placed, Sender, StatelessRequest
-from everlong.store.turns import Past
+from everlong.store.stateless import PlacedRequest, Sender, StatelessRequest
+from everlong.store.turns import FinishedTurn
 from tests.examples import length
 from tests.store.shared_store import Step, World
 
@@ -223,14 +223,14 @@ def preamble_of(store: Store, prompt: str) -> Blob:
     return blob(store.tenant, encoded({"system": [{"role": "system", "content": prompt}], "tools": None}))
 
 
-def placed(store: Store, messages: list[Message], prompt: str = PROMPT) -> Placed:
+def placed(store: Store, messages: list[Message], prompt: str = PROMPT) -> PlacedRequest:
     trace = store.chain.trace(messages)
     return store.stateless.place(StatelessRequest(messages, trace, Sender("gateway"), preamble_of(store, prompt)))
 
 
-def answered(store: Store, at: Placed, words: str) -> str:
+def answered(store: Store, at: PlacedRequest, words: str) -> str:
     reply: Message = {"role": "assistant", "content": words}
-    turn = store.turns.whole(at.at, Past(reply, session=at.session, cost=0.5))
+    turn = store.turns.whole(at.at, FinishedTurn(reply, session=at.session, cost=0.5))
     found = store.turns.get(turn).session
     assert found is not None
     return found

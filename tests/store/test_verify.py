@@ -13,7 +13,7 @@ from everlong.store import Store
 from everlong.store.content import blob, encoded
 from everlong.store.schema import alias, annex, branch, content, node, reply_name, session, turn, view, view_item
 from everlong.store.stateless import Sender, StatelessRequest
-from everlong.store.turns import Past
+from everlong.store.turns import FinishedTurn
 from tests.store.engines import ScriptedEngine, summarizing
 
 TALK: list[Message] = [
@@ -31,7 +31,7 @@ def filled(store: Store) -> Store:
     begun = store.sessions.start(at, system_prompt="You are an agent.")
     part = store.sessions.roll_over(begun.id, at)
     store.sessions.start(title="another one")
-    store.turns.whole(at, Past({"role": "assistant", "content": "Done."}, session=part.id, names=("resp_1",)))
+    store.turns.whole(at, FinishedTurn({"role": "assistant", "content": "Done."}, session=part.id, names=("resp_1",)))
     question: list[Message] = [{"role": "user", "content": "the same question"}]
     for client in ("one", "two"):  # the second one gets a root of its own
         placed = store.stateless.place(StatelessRequest(question, store.chain.trace(question), Sender(session=client)))

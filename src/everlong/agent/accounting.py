@@ -19,7 +19,7 @@ from everlong.caching.plot import PANEL_HEIGHT, panel, picture
 from everlong.errors import ConfigError
 from everlong.providers.base import Usage
 from everlong.providers.catalogue import Catalogue
-from everlong.providers.names import Endpoint, ModelName, endpoint_for, parse_model_name
+from everlong.providers.endpoints import Endpoint, ModelName, endpoint_for, parse_model_name
 from everlong.store.compaction import repeated_views
 from everlong.store.sessions import usage_totals
 

@@ -129,7 +129,7 @@ def ask_on_terminal(request: ApprovalRequest) -> Decision:
         writer.flush()
         more = ", [v]iew all" if len(lines) > SHOWN_LINES else ""
         session = f", [s] yes to {unmistakable(request.remembered_as)} in this session" if request.remembered_as else ""
-        forget_typed(reader)
+        discard_typed(reader)
         while True:
             writer.write(f"Allow it? [y]es once{session}{more}, [n]o: ")
             writer.flush()
@@ -147,7 +147,7 @@ def ask_on_terminal(request: ApprovalRequest) -> Decision:
                 writer.write("\n".join([*(f"    {line}" for line in lines), ""]))
 
 
-def forget_typed(reader: IO[str]) -> None:
+def discard_typed(reader: IO[str]) -> None:
     """Discard keys typed before the question and in its first moments, when nobody can have read it."""
     time.sleep(SETTLING_SECONDS)
     if sys.platform != "win32":

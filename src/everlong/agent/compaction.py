@@ -1,7 +1,8 @@
 """Compactions of an agent's conversation: when they are due, and all that belongs to one.
 
 Every trigger ends in `Compactor.compress_context`. The engine shortens the messages and the store keeps them; the
-compactor decides when, and tells everybody. It never runs between a call and its results.
+compactor decides when, and tells everybody. It never runs between a call and its results. ``context/compaction.py``
+decides what stays.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from everlong.agent.events import (
 )
 from everlong.caching import estimate_messages_tokens_rough
 from everlong.context import CompactionReport
-from everlong.context.policy import HYGIENE_MESSAGES, HYGIENE_SHARE, OVERFLOW_MARGIN, overflow_target
+from everlong.context.policy import HYGIENE_MESSAGES, HYGIENE_SHARE, NEAR_THRESHOLD, OVERFLOW_MARGIN, overflow_target
 from everlong.errors import ContextOverflow, ProviderError, StoreError, TargetUnreachable
 from everlong.plugins.guard import report_of
 from everlong.providers.base import Done, TextDelta
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
     from everlong.store import Compacted
 
 __all__ = ["CompactionHooks", "Compactor", "SummaryMeter"]
-
-_IDLE_SHARE = 0.7
-"""Share of the threshold from which a conversation is compacted in a pause."""
 
 
 class CompactionHooks:
@@ -131,7 +129,7 @@ class Compactor:
 
     def in_pause(self) -> bool:
         """Compact while the provider still caches the conversation, if it would soon be due; return whether it did."""
-        if not self._is_enabled or self.tokens < _IDLE_SHARE * self.engine.threshold_tokens:
+        if not self._is_enabled or self.tokens < NEAR_THRESHOLD * self.engine.threshold_tokens:
             return False
         if not self.engine.has_content_to_compress(self.conversation.messages):
             return False

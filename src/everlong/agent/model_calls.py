@@ -1,4 +1,6 @@
-"""Calls of models: the conversation's own, and the account of those on its side.
+"""Calls of models: `Asker` asks the conversation's own model and sends cache markers along (`PromptCache.apply`).
+
+`SideCalls` adds up what calls for summaries, memory and plugins cost.
 
 An answer that breaks off is asked for again. Any other failure is raised for the caller to decide.
 """

@@ -18,7 +18,7 @@ from everlong.agent.tools.toolbox import ToolResult, read_arguments
 from everlong.errors import ConfigError, ToolError
 from everlong.model import text_of
 from everlong.plugins.checking import given_list, wanted_arguments
-from everlong.plugins.hooks import Hooks, awaited
+from everlong.plugins.hooks import Hooks, run_awaitable
 
 if TYPE_CHECKING:
     from everlong.agent.loop import Loop, Prompt
@@ -76,7 +76,7 @@ def _handle(handler: Callable[..., Any], session_id: Callable[[], str], name: st
     del name
     facts = {"session_id": session_id(), "task_id": session_id()}
     answer = handler(args, **wanted_arguments(handler, facts))
-    return awaited(answer) if inspect.isawaitable(answer) else answer
+    return run_awaitable(answer) if inspect.isawaitable(answer) else answer
 
 
 # -- hooks -------------------------------------------------------------------------------------------------------------

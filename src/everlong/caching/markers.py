@@ -1,6 +1,8 @@
 """Cache markers on a request: put on and taken off, in each layout; copies only what changes.
 
-A text that must carry a marker becomes a list with that one text. Nothing else about a request changes.
+`everlong.caching.ledger` chooses the blocks and `PromptCache` calls `with_markers`; the simple strategy
+``system_and_3`` is `apply_anthropic_cache_control`. A text that must carry a marker becomes a list with that one text.
+Nothing else about a request changes.
 """
 
 from __future__ import annotations

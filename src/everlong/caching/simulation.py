@@ -26,8 +26,8 @@ from everlong.caching.blocks import (
     system_count,
 )
 from everlong.caching.keepalive import keep_alive, ping_request
+from everlong.caching.prompt_cache import PromptCache
 from everlong.caching.rules import SECONDS, CacheRules, ModelRules, Provider, cache_rules, model_rules, provider_of
-from everlong.caching.strategy import PromptCache
 from everlong.caching.view import extend_chain, link, switches_of
 from everlong.model import Message
 

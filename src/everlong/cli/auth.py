@@ -14,11 +14,11 @@ import click
 
 from everlong import config
 from everlong.cli.output import json_option, say
+from everlong.providers.endpoints import ENDPOINTS, endpoint_for
 from everlong.providers.keys import key_source, remove_key, store_key
-from everlong.providers.names import ENDPOINTS, endpoint_for
 
 if TYPE_CHECKING:
-    from everlong.providers.names import Endpoint
+    from everlong.providers.endpoints import Endpoint
 
 __all__ = ["auth_group"]
 

@@ -55,7 +55,7 @@ def cache_sim_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     """
     from everlong.caching.blocks import rough_count  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.caching.plot import draw  # noqa: PLC0415 - as above
-    from everlong.caching.sessions import PROFILES, make_session  # noqa: PLC0415 - as above
+    from everlong.caching.simulated_sessions import PROFILES, make_session  # noqa: PLC0415 - as above
     from everlong.caching.simulation import replay, requests_of  # noqa: PLC0415 - as above
     from everlong.tokens import MessageCounter, counter_for  # noqa: PLC0415 - as above
 

@@ -22,7 +22,7 @@ from everlong.cli.output import print_values, tracked
 from everlong.cli.picture import fit, print_changes
 from everlong.cli.screen import console
 from everlong.cli.trust import tell_notices
-from everlong.context.report import changes
+from everlong.context.report import compare_lists
 from everlong.errors import ConfigError, TargetUnreachable
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _json_report(
     for account, explanation in zip(accounts, explanations, strict=False):
         account["explanation"] = explanation.to_dict()
     for account, conversation, messages in zip(accounts, transcript.conversations, compacted, strict=False):
-        account["changes"] = _listed_changes(conversation.messages, messages)
+        account["compare_lists"] = _listed_changes(conversation.messages, messages)
     return {
         "format": transcript.kind,
         "tokens_before": sum(report.tokens_before for report in reports),
@@ -193,7 +193,9 @@ def _json_report(
 
 
 def _listed_changes(before: list[Message], after: list[Message]) -> list[dict[str, Any]]:
-    return [{"source": one.source, "fate": one.fate, "role": one.message["role"]} for one in changes(before, after)]
+    return [
+        {"source": one.source, "fate": one.fate, "role": one.message["role"]} for one in compare_lists(before, after)
+    ]
 
 
 def _print_changes(transcript: Transcript, compacted: list[list[Message]]) -> None:

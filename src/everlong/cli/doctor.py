@@ -15,7 +15,7 @@ import click
 
 from everlong.cli.doctor_checks import CHECKS, DoctorSituation, Finding, fail
 from everlong.cli.screen import styled
-from everlong.context.summary.redaction import redacted
+from everlong.context.summary.redaction import redact
 
 if TYPE_CHECKING:
     from everlong.cli.doctor_checks import Check, State
@@ -61,10 +61,10 @@ def _run_check(check: Check, situation: DoctorSituation) -> Iterator[Finding]:
     """Yield the findings of a check, without secrets; a check that breaks is a finding too."""
     try:
         for one in check(situation):
-            yield one._replace(text=_line(redacted(one.text)), advice=_line(redacted(one.advice)))
+            yield one._replace(text=_line(redact(one.text)), advice=_line(redact(one.advice)))
     except Exception as error:  # noqa: BLE001 - a broken package may raise anything, and the other checks go on
         name = check.__name__.removeprefix("check_").replace("_", " ")
-        said = _line(redacted(f"{type(error).__name__}: {error}"))
+        said = _line(redact(f"{type(error).__name__}: {error}"))
         yield fail(name, f"this check failed ({said})", "repair or reinstall what the error names")
 
 

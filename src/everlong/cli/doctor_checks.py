@@ -29,13 +29,13 @@ from everlong import config
 from everlong.cli.output import format_bytes
 from everlong.config.paths import data_home
 from everlong.errors import ConfigError, NotesError, ProviderError, StoreError
+from everlong.providers.endpoints import ENDPOINTS, endpoint_for
 from everlong.providers.keys import key_source
-from everlong.providers.names import ENDPOINTS, endpoint_for
 
 if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.providers.connection import Connection
-    from everlong.providers.names import Endpoint
+    from everlong.providers.endpoints import Endpoint
     from everlong.store.postgres import PostgreSQL
 
 __all__ = ["CHECKS", "EXTRAS", "DoctorSituation", "Finding", "State", "fail"]
@@ -383,9 +383,9 @@ def check_gateway(situation: DoctorSituation) -> Iterator[Finding]:
     """Report who writes the summaries of the gateway's conversations."""
     if find_spec("aiohttp") is None or find_spec("brotli") is None:
         return
-    from everlong.gateway.summaries import told_writer  # noqa: PLC0415 - may be broken
+    from everlong.gateway.summaries import describe_writer  # noqa: PLC0415 - may be broken
 
-    yield ok("gateway summaries", f"by {told_writer(situation.settings)}")
+    yield ok("gateway summaries", f"by {describe_writer(situation.settings)}")
 
 
 def check_local(situation: DoctorSituation) -> Iterator[Finding]:

@@ -12,13 +12,13 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from everlong.cli import screen
-from everlong.context.report import Fate, changes
+from everlong.context.report import MessageFate, compare_lists
 from everlong.model import Message, calls_of, is_image, parts_of, text_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_LOOK: dict[Fate, tuple[str, str]] = {
+_LOOK: dict[MessageFate, tuple[str, str]] = {
     "kept": (" ", "default"),
     "noted": ("~", "cyan"),
     "cleared": ("~", "yellow"),
@@ -39,7 +39,7 @@ def console(*, stderr: bool = False) -> Console:
 def print_changes(before: Sequence[Message], after: Sequence[Message]) -> None:
     """Print every message on a line, with a mark and a colour for its fate."""
     out = console()
-    listed = changes(before, after)
+    listed = compare_lists(before, after)
     for change in listed:
         mark, style = _LOOK[change.fate]
         place = "" if change.source is None else str(change.source)

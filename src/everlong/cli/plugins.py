@@ -394,14 +394,14 @@ def check_plugin(found: FoundPlugin) -> PluginCheckup:
 
 def _check_engine(plugins: Plugins, found: FoundPlugin, looked: PluginCheckup) -> None:
     from everlong.plugins.checkup import engine_problems  # noqa: PLC0415 - only for a plugin that is loaded
-    from everlong.plugins.engines import made_engine  # noqa: PLC0415 - as above
+    from everlong.plugins.engines import make_engine  # noqa: PLC0415 - as above
 
     offer = plugins.registered.engine
     if found.origin == "built-in":
         engine: Any = everlong.context.ContextCompressor(_WINDOW)
         looked.registered = ["a context engine"]
     elif offer is not None:
-        engine = made_engine(offer.offered, _WINDOW, found.name)
+        engine = make_engine(offer.offered, _WINDOW, found.name)
     else:
         return
     looked.engine = named(engine)

@@ -1,7 +1,7 @@
 """``everlong sessions list``, ``show``, ``search``, ``tail`` and ``compactions``: reading the store.
 
-Each command starts with its options. To filter ``list`` by something new, add an option to `list_`; its value reaches
-`Conversations.newest` in ``store/conversations.py`` by its name.
+Each command starts with its options. The filters of ``list`` reach `Conversations.newest` in ``store/conversations.py``
+by their names; `_part_rows` applies them for ``--parts``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from everlong.store import Compaction, Session, Store
     from everlong.store.search import Hit, Page
     from everlong.store.search.snippets import Snippet
-    from everlong.store.shown_path import Newest
+    from everlong.store.shown_path import NewestMessage
 
 __all__ = ["compactions", "hit_lines", "list_", "search", "show", "tail"]
 
@@ -143,8 +143,8 @@ def _short_folder(folder: str) -> str:
 def _part_rows(store: Store, limit: int, given: dict[str, Any], *, as_json: bool) -> tuple[list[list[str]], bool]:
     title, folder = given["title"], given["folder"]
     is_filtered = title is not None or folder is not None
-    times = {name: given[name] for name in ("source", "since", "before")}
-    sessions = store.sessions.newest(limit=None if is_filtered else limit + 1, **times)
+    in_query = {name: given[name] for name in ("source", "since", "before")}
+    sessions = store.sessions.newest(limit=None if is_filtered else limit + 1, **in_query)
     if title is not None:
         sessions = [one for one in sessions if title.lower() in (one.title or "").lower()]
     if folder is not None:
@@ -512,7 +512,7 @@ def tail(limit: int, follow: bool, as_json: bool) -> None:
                 last = one.seq
 
 
-def _print_newest(one: Newest, as_json: bool) -> None:
+def _print_newest(one: NewestMessage, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({**one._asdict(), "node": one.node.hex()}, ensure_ascii=True, default=str))
         return

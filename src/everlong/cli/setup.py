@@ -11,7 +11,7 @@ import click
 
 from everlong.cli.output import say
 from everlong.config.paths import user_config_path
-from everlong.providers.names import Endpoint, ModelName
+from everlong.providers.endpoints import Endpoint, ModelName
 
 if TYPE_CHECKING:
     from everlong.cli.clients import Client, GatewayAddress, Setting

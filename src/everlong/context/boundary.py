@@ -46,7 +46,9 @@ class BoundaryLimits(NamedTuple):
 
     total: int
     tail: int
+    """The tokens of the tail, from `policy.compute_budgets`; ``keep_last`` may lengthen it."""
     keep_last: int
+    """The number of last messages that stay, if they fit."""
     frame: int
     """The tokens that a summary adds besides its own words and an acknowledgement."""
     acknowledgement: int

@@ -28,9 +28,9 @@ from everlong.context.policy import (
     LeftAlone,
     Pace,
     Waiting,
-    adapted_budgets,
+    adapt_budgets,
     compute_budgets,
-    pace_of,
+    compute_pace,
 )
 from everlong.context.report import CompactionReport
 from everlong.context.summarize import Summarizer, SummaryWriter, WrittenSummary
@@ -144,7 +144,7 @@ class ContextCompressor(ContextEngine):
     def pace(self) -> Pace:
         """The current figures of when this conversation is compacted, and how far."""
         fixed, head = self._fixed_and_head
-        return pace_of(
+        return compute_pace(
             self._budgets,
             fixed=fixed,
             head=head,
@@ -190,7 +190,7 @@ class ContextCompressor(ContextEngine):
         """Choose the threshold by the conversation's habits, if it is automatic and they are known."""
         if self.settings.threshold == "auto" and self.habits.growth:
             prefix, prices = self.overhead_tokens, self.prices
-            self._use(adapted_budgets(self.settings, self.context_length, prefix, self.habits, prices))
+            self._use(adapt_budgets(self.settings, self.context_length, prefix, self.habits, prices))
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
         """Return whether the threshold is reached and no reason to wait is known."""

@@ -2,7 +2,8 @@
 
 `ContextCompressor.explain` compacts with a `CompactionRecord` and returns an `Explanation`. Its lines come from
 `explain_lines`: `_ConversationAccount` judges the messages that stay, are cleared or are shortened, `_SummaryAccount`
-the words of the messages that the summary replaces.
+the words of the messages that the summary replaces. The decisions are made in `boundary`, `pruning` and
+`summary.selection`. Only a compaction made for this purpose can be explained; stored ones have their report.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from everlong.context.summary.extractive import ExtractiveSummarizer
 from everlong.context.summary.key_lines import KeyedLine, argument_texts, cut_lines, raw_lines, structured
 from everlong.context.summary.language import sentences
 from everlong.context.summary.outline import Candidate
-from everlong.context.summary.trace import EARLIER, Note, SummaryPlace, TraceRecording
+from everlong.context.summary.trace import EARLIER, SummaryPlace, TraceNote, TraceRecording
 from everlong.context.text import one_line
 from everlong.model import Message, calls_of, is_image, is_reasoning, part_text, parts_of, read_message, text_of
 
@@ -434,12 +435,12 @@ class _SummaryAccount:
             for section, items in SummaryDocument.parse(written.text).items.items()
             for item in items
         ]
-        self._standing: dict[int, list[Note]] = defaultdict(list)
-        self._anywhere: list[Note] = []
-        self._files: dict[str, Note] = {}
-        self._repeated: dict[int, list[Note]] = defaultdict(list)
+        self._standing: dict[int, list[TraceNote]] = defaultdict(list)
+        self._anywhere: list[TraceNote] = []
+        self._files: dict[str, TraceNote] = {}
+        self._repeated: dict[int, list[TraceNote]] = defaultdict(list)
         self._index_candidates()
-        self._quoted_lines: dict[int, list[Note]] = defaultdict(list)
+        self._quoted_lines: dict[int, list[TraceNote]] = defaultdict(list)
         for note in notes.lines():
             if self._stands(note):
                 self._quoted_lines[int(note.item.order) if note.item.order >= 0 else EARLIER].append(note)
@@ -459,7 +460,7 @@ class _SummaryAccount:
             if self._stands(note):
                 self._standing[order].append(note)
 
-    def _stands(self, note: Note) -> bool:
+    def _stands(self, note: TraceNote) -> bool:
         return note.decision == "taken" and self._has(note.text)
 
     def _has(self, text: str) -> bool:
@@ -513,7 +514,7 @@ class _SummaryAccount:
                 return _as_key_line(piece, note, ", cut short where the reading of a long message broke off")
         return None
 
-    def _others(self, turn: int) -> Iterable[Note]:
+    def _others(self, turn: int) -> Iterable[TraceNote]:
         return (*self._repeated[turn], *self._repeated[self._callers.get(turn, turn)])
 
     def _judge_not_offered(self, turn: int, piece: str) -> Verdict:
@@ -536,7 +537,7 @@ class _SummaryAccount:
         reason = f"not weighed: only {most} of this message with the most names for the length"
         return Verdict(piece, "dropped", "not weighed", reason)
 
-    def _judge_passed_over(self, piece: str, note: Note) -> Verdict:
+    def _judge_passed_over(self, piece: str, note: TraceNote) -> Verdict:
         """Return the verdict on a candidate that was not chosen."""
         if note.decision == "said":
             said = self._notes.where(note.source) or self._notes.where(piece)
@@ -605,17 +606,17 @@ class _SummaryAccount:
         reason = "from the earlier summary, and settled or replaced by later turns"
         return Verdict(text, "dropped", "settled", reason)
 
-    def _repeated_anywhere(self) -> Iterable[Note]:
+    def _repeated_anywhere(self) -> Iterable[TraceNote]:
         return (note for order, notes in self._repeated.items() if order < 0 for note in notes)
 
 
-def _as_key_line(piece: str, note: Note, more: str = "") -> Verdict:
+def _as_key_line(piece: str, note: TraceNote, more: str = "") -> Verdict:
     what = f"adds {_list_names(note.added)}" if note.added else "says again what it names, in other company"
     item = without_control_words(note.text)
     return Verdict(piece, "quoted", "key line", f"a key line: {what}{more}", note.section, item, note.added)
 
 
-def _as_item(piece: str, note: Note, role: str, more: str) -> Verdict:
+def _as_item(piece: str, note: TraceNote, role: str, more: str) -> Verdict:
     rule, reason = _RULES.get(note.section) or _DONE.get(role, ("action", "the log of actions"))
     item = without_control_words(note.text)
     return Verdict(piece, "quoted", rule, f"{reason}{more}", note.section, item, note.added)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from everlong.context.plans import PlanItem, checklist, read_plan, render_item
-from everlong.context.steps import CommandRun, FileChange, Step, looks_only, ran_by, read_steps
+from everlong.context.steps import CommandRun, FileChange, Step, only_looks, ran_by, read_steps
 from everlong.context.summary.actions import ActionOutcome, outcome_of
 from everlong.context.summary.document import SECTIONS, SummaryDocument
 from everlong.context.summary.language import CHINESE, Phrases, newest_label
@@ -443,12 +443,12 @@ def _closes(step: Step, subject: _Subject, entry: _LedgerEntry) -> bool:
     name = (named["name"] or named["missing"] or "").lstrip("-") if named else ""
     if name and subject.ran is not None and name.lower() in subject.ran.words:
         return True
-    if _MISSING.search(entry.error.text) and subject.ran is not None and not looks_only(subject.ran):
+    if _MISSING.search(entry.error.text) and subject.ran is not None and not only_looks(subject.ran):
         return True  # another program did the job
     if failed.looks:
         return subject.looks or not is_usage
     if failed.ran is not None:
-        if subject.ran is None or looks_only(subject.ran):
+        if subject.ran is None or only_looks(subject.ran):
             return False
         same = (
             subject.ran.covers(failed.ran)
@@ -494,7 +494,7 @@ def _subject_of_source(source: str) -> _Subject:
     if named is not None and not re.fullmatch(r"python\d*|pytest|node|bash|sh|make|cargo|go|ruby|cat|ls", named[1]):
         return _Subject(named[1], named[2], None, looks=named[1] in ("read", "Read", "view"))
     ran = ran_by(beginning(source, 400).removesuffix(" ..."))
-    return _Subject("", "", ran, looks=ran is not None and looks_only(ran))
+    return _Subject("", "", ran, looks=ran is not None and only_looks(ran))
 
 
 # -- in a summary ------------------------------------------------------------------------------------------------------

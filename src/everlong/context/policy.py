@@ -18,6 +18,7 @@ from everlong.model import Message, is_system, text_of
 from everlong.tokens import Prices, ThresholdSums, Workload, threshold_sums
 
 __all__ = [
+    "CACHE_SECONDS",
     "HYGIENE_MESSAGES",
     "HYGIENE_SHARE",
     "NEAR_THRESHOLD",
@@ -32,11 +33,11 @@ __all__ = [
     "ThresholdGrounds",
     "WaitReason",
     "Waiting",
-    "adapted_budgets",
+    "adapt_budgets",
     "automatic_budgets",
     "compute_budgets",
+    "compute_pace",
     "overflow_target",
-    "pace_of",
     "room_in",
 ]
 
@@ -54,6 +55,7 @@ class Budgets:
     context_length: int
     threshold_tokens: int
     tail_tokens: int
+    """The threshold times ``compression.target_ratio``; a `Pace` may lower it."""
     summary_cap: int
     summary_floor: int
     summary_ratio: float
@@ -146,7 +148,7 @@ _USUAL_COLD_SHARE = 0.04
 _DIGESTED_SHARE = 0.7
 """The share of its budget that a first summary of tool output alone is expected to take.
 A lower guess saves more if it is right, and costs one compaction too many if it is wrong."""
-_CACHE_SECONDS = 300.0
+CACHE_SECONDS = 300.0
 """After a pause of this length the provider's cache of the prompt is usually gone."""
 
 
@@ -196,7 +198,7 @@ class Habits:
 
     def is_cold(self, now: float) -> bool:
         """Return whether the last call is so long ago that the provider's cache of the prompt is gone."""
-        return self._last_call is not None and now - self._last_call > _CACHE_SECONDS
+        return self._last_call is not None and now - self._last_call > CACHE_SECONDS
 
     @property
     def mean_growth(self) -> float:
@@ -261,7 +263,7 @@ class AutomaticThreshold:
         return lines
 
 
-def adapted_budgets(
+def adapt_budgets(
     settings: CompressionValues, context_length: int, prefix_tokens: int, habits: Habits, prices: Prices
 ) -> Budgets:
     """Return the budgets of a conversation with these habits; those of its window before it has grown."""
@@ -377,7 +379,7 @@ def room_in(window: int, answer_tokens: int = 0) -> int:
     return max(room, int(_LEAST_ROOM_SHARE * window), 1)
 
 
-def pace_of(
+def compute_pace(
     budgets: Budgets, *, fixed: int = 0, head: int = 0, answer_tokens: int = 0, dearer_above: int | None = None
 ) -> Pace:
     """Return the pace of a conversation.

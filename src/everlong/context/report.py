@@ -108,18 +108,18 @@ class CompactionReport:
         return {**asdict(self), "tokens_saved": self.tokens_saved, "saved_share": round(self.saved_share, 4)}
 
 
-Fate = Literal["kept", "cleared", "noted", "repeated", "summarized", "added"]
+MessageFate = Literal["kept", "cleared", "noted", "repeated", "summarized", "added"]
 
 
 class MessageChange(NamedTuple):
     """A message and its fate; ``source`` is its index before, None for an added one."""
 
-    fate: Fate
+    fate: MessageFate
     message: Message
     source: int | None
 
 
-def changes(before: Sequence[Message], after: Sequence[Message]) -> list[MessageChange]:
+def compare_lists(before: Sequence[Message], after: Sequence[Message]) -> list[MessageChange]:
     """Return every message of both lists once: the old ones in their order, the new ones at their places."""
     partners = _partners(before, after)
     placed: list[MessageChange] = []
@@ -139,7 +139,7 @@ def changes(before: Sequence[Message], after: Sequence[Message]) -> list[Message
     return [change for change in placed if change.fate != "summarized" or change.source not in kept]
 
 
-def _fate(old: Message, new: Message) -> Fate:
+def _fate(old: Message, new: Message) -> MessageFate:
     if old is new or old == new:
         return "kept"
     return "noted" if text_of(new).endswith(COMPACTION_NOTE) else "cleared"

@@ -23,12 +23,12 @@ __all__ = [
     "CommandRun",
     "FileChange",
     "Step",
-    "dropped_by",
-    "looks_only",
+    "files_removed",
+    "files_written",
+    "only_looks",
     "only_prepares",
     "ran_by",
     "read_steps",
-    "written_by",
 ]
 
 StepVerdict = Literal["failed", "succeeded", "unknown"]
@@ -202,7 +202,7 @@ class Step:
     def only_looks(self) -> bool:
         """True if the call only reads."""
         if self.ran is not None:
-            return looks_only(self.ran)
+            return only_looks(self.ran)
         if any(change.kind != "read" for change in self.changes):
             return False
         return bool(LOOKING_TOOL.search(self.call.name))
@@ -267,7 +267,7 @@ def read_steps(messages: Sequence[Message]) -> list[Step]:
     return steps
 
 
-def looks_only(ran: CommandRun) -> bool:
+def only_looks(ran: CommandRun) -> bool:
     """Return whether a program only shows things."""
     first, _, second = ran.program.partition(" ")
     return first in _LOOKING or (first == "git" and second in _GIT_LOOKING) or ran.program == "sed -n"
@@ -279,14 +279,14 @@ def only_prepares(ran: CommandRun) -> bool:
     return ran.program == "git stash" or (first in _SETTING_UP and first not in ("rm", "mv", "cp"))
 
 
-def written_by(command: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def files_written(command: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the files that a shell command creates, and those that it edits."""
     changes = list(_shell_changes(command))
     created = dict.fromkeys(change.path for change in changes if change.kind == "created")
     return tuple(created), tuple(dict.fromkeys(change.path for change in changes if change.kind == "edited"))
 
 
-def dropped_by(command: str) -> tuple[str, ...]:
+def files_removed(command: str) -> tuple[str, ...]:
     """Return the files and folders that a shell command removes."""
     return tuple(change.path for change in _shell_changes(command) if change.kind == "dropped")
 
@@ -305,7 +305,7 @@ def ran_by(command: str) -> CommandRun | None:
         ran = _read_program(words, folder)
         if ran is not None:
             found.append(ran)
-    acting = [ran for ran in found if not looks_only(ran) and (ran.program.split() or [""])[0] not in _SETTING_UP]
+    acting = [ran for ran in found if not only_looks(ran) and (ran.program.split() or [""])[0] not in _SETTING_UP]
     chosen = acting or found
     return chosen[-1] if chosen else None
 
@@ -329,7 +329,7 @@ def _judge_command(
     if timed_out:
         return "failed", (timed_out.strip(),)
     counts_only = bool(re.search(r"\|\s*(?:wc\b|grep\s+(?:-\w+\s+)*-\w*c)", step.command))
-    is_looking = looks_only(ran)
+    is_looking = only_looks(ran)
     pattern = _SHELL_COMPLAINT if is_looking else _ERROR_LINE
     telling = [
         line.rstrip()

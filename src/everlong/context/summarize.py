@@ -26,9 +26,9 @@ from everlong.context.policy import LeftAlone
 from everlong.context.summary.digest import without_control_words
 from everlong.context.summary.document import SECTIONS, SummaryDocument
 from everlong.context.summary.entities import entities
-from everlong.context.summary.judge import Judged, UnusableSummary, judged
+from everlong.context.summary.judge import JudgedSummary, UnusableSummary, judge_answer
 from everlong.context.summary.language import Phrases, changes_file, is_closing, newest_label, phrases_for
-from everlong.context.summary.newest_request import inherited_newest, restated
+from everlong.context.summary.newest_request import inherited_newest, restate_newest
 from everlong.context.summary.trace import NO_TRACE, SummaryTrace
 from everlong.context.text import TextCount, one_line
 from everlong.context.verify import Yardstick
@@ -248,7 +248,7 @@ class SummaryWriter:
         """Return the summary for another request on the same conversation from an answer that is already there."""
         rest = _request_without_frontier(request)
         if written.prose:
-            kept = Judged(SummaryDocument.parse(written.prose), written.problems, written.invented)
+            kept = JudgedSummary(SummaryDocument.parse(written.prose), written.problems, written.invented)
             again = self._complete(written.summarizer, kept, self._extract_beside(rest), rest, yardstick)
         else:
             again = self._extract(rest, written.fallback_reason, written.problems)._replace(invented=written.invented)
@@ -289,12 +289,12 @@ class SummaryWriter:
             unusable = self._extract(request, f"{chosen.name}: {'; '.join(problems)}", problems)
             return unusable._replace(invented=invented)
         self._unusable, self._cooling_until = 0, None
-        kept = Judged(draft.document, problems, invented)
+        kept = JudgedSummary(draft.document, problems, invented)
         return self._complete(chosen.name, kept, extract, request, yardstick)
 
     @staticmethod
     def _complete(
-        name: str, draft: Judged, extract: str, request: SummaryRequest, yardstick: Yardstick
+        name: str, draft: JudgedSummary, extract: str, request: SummaryRequest, yardstick: Yardstick
     ) -> WrittenSummary:
         """Return a draft with the facts that it lacks."""
         text = complete_prose(
@@ -310,14 +310,18 @@ class SummaryWriter:
 
     @staticmethod
     def _mend(
-        chosen: MendingSummarizer, draft: Judged, weakness: Weakness, request: SummaryRequest, yardstick: Yardstick
-    ) -> tuple[Judged, tuple[str, ...]]:
+        chosen: MendingSummarizer,
+        draft: JudgedSummary,
+        weakness: Weakness,
+        request: SummaryRequest,
+        yardstick: Yardstick,
+    ) -> tuple[JudgedSummary, tuple[str, ...]]:
         """Return the better of a draft and the mended one, and the problem of mending, if any."""
         try:
             second = _judge(chosen.mend(request, draft.document.render(), weakness), request, yardstick)
         except Exception as error:  # noqa: BLE001 - as above, and the first draft is still there
             return draft, (f"asked to mend it: {type(error).__name__}: {error}",)
-        scores = [yardstick.score(judged.document.render()) for judged in (draft, second)]
+        scores = [yardstick.score(judge_answer.document.render()) for judge_answer in (draft, second)]
         is_better = scores[1] > scores[0] or draft.document.is_empty()
         return (second if is_better else draft), ()
 
@@ -396,12 +400,12 @@ def yardstick_for(request: SummaryRequest) -> Yardstick:
     return Yardstick(request.turns, (), source, more, newest=request.newest_words, frontier=request.frontier)
 
 
-def _judge(answer: object, request: SummaryRequest, yardstick: Yardstick) -> Judged:
+def _judge(answer: object, request: SummaryRequest, yardstick: Yardstick) -> JudgedSummary:
     """Return the usable part of an answer, an empty document if there is none."""
     try:
-        return judged(answer, yardstick, request.budget_tokens, request.count)
+        return judge_answer(answer, yardstick, request.budget_tokens, request.count)
     except UnusableSummary as error:
-        return Judged(SummaryDocument(), (str(error),), error.invented)
+        return JudgedSummary(SummaryDocument(), (str(error),), error.invented)
 
 
 def sample_turns(turns: Sequence[Message]) -> Sequence[Message]:
@@ -444,7 +448,7 @@ def complete_prose(
     """
     made = SummaryDocument.parse(extract)
     document = SummaryDocument({section: list(prose.items[section]) for section in SECTIONS})
-    document = restated(document, made, yardstick.newest, quotes=quotes_newest)
+    document = restate_newest(document, made, yardstick.newest, quotes=quotes_newest)
     if count(prose.render()) < _THIN:
         return _put_in_front(document, made).fit(budget, count, newest_label)
     text = document.fit(budget, count, newest_label)

@@ -216,7 +216,7 @@ _OPENAI_PATHS = ("/v1/chat/", "/v1/responses", "/v1/completions", "/v1/embedding
 
 
 def dialect_of(request: web.BaseRequest) -> Dialect:
-    """Return the API of a request: by its path, or else by its headers."""
+    """Return the dialect whose errors and upstream a request gets, by path or headers; Responses counts as OpenAI."""
     if request.path.startswith(_ANTHROPIC_PATHS):
         return ANTHROPIC
     if request.path.startswith(_OPENAI_PATHS):

@@ -27,7 +27,7 @@ from everlong.context.policy import Waiting
 from everlong.errors import ConfigError, EverlongError
 from everlong.gateway.window import RequestSize, Windows
 from everlong.model import Message
-from everlong.providers.names import parse_model_name
+from everlong.providers.endpoints import parse_model_name
 from everlong.store.schema import branch as branches
 from everlong.store.tree import Branch
 from everlong.tokens.estimate import CHARS_PER_TOKEN

@@ -20,7 +20,7 @@ from everlong.gateway.auth import Refused
 from everlong.gateway.body import BrokenBody, dump_json, parse_json, read_fields
 from everlong.gateway.window import read_request
 from everlong.providers.base import Usage
-from everlong.providers.names import ENDPOINTS, Endpoint, ModelName
+from everlong.providers.endpoints import ENDPOINTS, Endpoint, ModelName
 from everlong.store.costs import Days, Reservation, Spending
 from everlong.tokens import MessageCounter, counter_for
 

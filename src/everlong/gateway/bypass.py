@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from everlong.gateway.account import RequestAccount
     from everlong.gateway.budget import Budget
-    from everlong.gateway.cache_markers import Marking
+    from everlong.gateway.cache_markers import CacheMarkers
     from everlong.gateway.routing import Route, Routes
     from everlong.gateway.stream import StreamTap, WholeTap
     from everlong.providers.base import Usage
@@ -81,7 +81,7 @@ class Bypass:
         self,
         relay: Relay,
         routes: Routes,
-        marking: Marking,
+        marking: CacheMarkers,
         cost: Callable[[str, str, Usage], float],
         most_values: int,
         budget: Budget,

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from everlong.context import ContextCompressor
-from everlong.context.policy import HYGIENE_MESSAGES, Habits, Waiting, overflow_target
+from everlong.context.policy import CACHE_SECONDS, HYGIENE_MESSAGES, Habits, Waiting, overflow_target
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, TargetUnreachable
 from everlong.gateway.requests import AWAY_SECONDS, RelayedRequest, header_text
 from everlong.gateway.summaries import Earlier, Summaries, spent_by
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from everlong.model import Message
     from everlong.store import Compacted
 
-__all__ = ["Compactor"]
+__all__ = ["ConversationCompactor"]
 
 T = TypeVar("T")
 
@@ -65,12 +65,11 @@ _OWN_SHARE = 0.9
 _MOMENT_SECONDS = 1.0
 """Seconds that any request waits for a compaction whose summary is written."""
 _MOST_MADE = 10_000
-_KEPT_SECONDS = 300.0
 _LONG_KEPT_SECONDS = 3_600.0
 """Seconds that providers keep a prompt in their cache, by default and if a client asks for an hour."""
 
 
-class Compactor:
+class ConversationCompactor:
     """The compactor of one gateway: it makes room for requests in the windows of their models."""
 
     def __init__(  # noqa: PLR0913 - each is one part of the gateway
@@ -291,7 +290,7 @@ class Compactor:
     def _is_cold(self, turn: ConversationTurn) -> bool:
         """Return whether the provider's cache has dropped the conversation since its last request."""
         idle = self._clock() - turn.conversation.sent_at
-        if not turn.conversation.sent_at or idle <= _KEPT_SECONDS:
+        if not turn.conversation.sent_at or idle <= CACHE_SECONDS:
             return False
         return idle > _LONG_KEPT_SECONDS or b'"1h"' not in turn.body
 

@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from everlong.gateway.body import Change, Draft, Read, draft_of, dump_json, parse_json
-from everlong.store.compaction import Seen, see
+from everlong.store.compaction import SeenContext, see
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -411,7 +411,7 @@ def _list_entries(entries: Sequence[Any]) -> tuple[bytes, tuple[int, ...]]:
     return b",".join(written), tuple(at + number for number, at in enumerate(accumulate(map(len, written))))
 
 
-def _edits(seen: Seen, dialect: Dialect, conversation: LiveConversation, reached: int) -> dict[int, bytes]:
+def _edits(seen: SeenContext, dialect: Dialect, conversation: LiveConversation, reached: int) -> dict[int, bytes]:
     """Return the entries after the view whose thinking belongs to another view and is taken out."""
     if not dialect.binds_thinking:
         return {}

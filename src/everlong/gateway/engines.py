@@ -17,7 +17,7 @@ from everlong.errors import ConfigError, EverlongError, NotStored, PluginError, 
 from everlong.gateway.recall import HiddenTool
 from everlong.memory import MemoryManager
 from everlong.plugins.adapters.host_state import Host, home as plugin_home
-from everlong.plugins.engines import is_engine, made_engine
+from everlong.plugins.engines import is_engine, make_engine
 from everlong.plugins.guard import GuardedEngine
 from everlong.plugins.manager import BUILT_IN, Plugins
 from everlong.store.compaction import see
@@ -386,7 +386,7 @@ class Engines:
         if engine is None or not any(one.inner is engine for one in in_use):
             return engine
         try:
-            return made_engine(type(engine), window, self.name)
+            return make_engine(type(engine), window, self.name)
         except PluginError as error:
             self._plugins.warn(f"context.engine is {self.name!r}, and each conversation needs one of its own: {error}")
             return None

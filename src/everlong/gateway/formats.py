@@ -1,8 +1,7 @@
 """The wire formats of the three APIs (dialects), and what their clients tell about themselves.
 
 A `Dialect` knows where a body has its messages, how to read them in one common form, and how to write a view of them
-back. To add one (Gemini, say): subclass `Dialect` here, add its route in `app.make_app` and its paths to `dialect_of`
-there, its upstream in `routing`, its name to `upkeep.recorder_for`, and its streams of hidden tools to `recall`.
+back. ``docs/development.md`` lists what else a new dialect needs.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from typing import Any, ClassVar
 from everlong.errors import EverlongError, TranscriptError
 from everlong.gateway.body import BrokenBody, Change, Read, dump_json, parse_json
 from everlong.model import Message, is_system, text_of, typed_words, with_part_appended
-from everlong.providers.anthropic_api import AnthropicGathering, anthropic_reply
+from everlong.providers.anthropic_api import AnthropicAssembler, anthropic_reply
 from everlong.providers.base import Event, Reply, StopReason, Usage, tokens_in
-from everlong.providers.client import Gathering
-from everlong.providers.openai_api import OpenAIGathering, openai_reply
+from everlong.providers.client import StreamAssembler
+from everlong.providers.openai_api import OpenAIAssembler, openai_reply
 from everlong.store.stateless import Sender
 from everlong.wire import from_items, message_of_answer, sendable, to_anthropic, to_items, to_openai
 
@@ -49,6 +48,7 @@ class Dialect(ABC):
     """One API's wire format."""
 
     name: ClassVar[str]
+    """The format: ``openai``, ``anthropic`` or ``responses``."""
     api: ClassVar[str]
     """The kind of upstream that speaks it: ``openai`` or ``anthropic``."""
     list_name: ClassVar[str] = "messages"
@@ -106,7 +106,7 @@ class Dialect(ABC):
         """Return the reply in a whole answer; None if there is none."""
 
     @abstractmethod
-    def gathering(self) -> Gathering:
+    def gathering(self) -> StreamAssembler:
         """Return a new gathering, which adds up the events of a stream."""
 
     @abstractmethod
@@ -146,7 +146,7 @@ class _OpenAIDialect(Dialect):
     def reply(self, answer: Mapping[str, Any]) -> Reply | None:
         return openai_reply(answer, self.name)
 
-    def gathering(self) -> Gathering:
+    def gathering(self) -> StreamAssembler:
         return _FirstChoice()
 
     def error(self, status: int, message: str) -> dict[str, Any]:
@@ -154,7 +154,7 @@ class _OpenAIDialect(Dialect):
         return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 
-class _FirstChoice(OpenAIGathering):
+class _FirstChoice(OpenAIAssembler):
     """A gathering of the first of several answers to one request: the conversation goes on with it."""
 
     def take(self, chunk: Mapping[str, Any]) -> Iterator[Event]:
@@ -207,8 +207,8 @@ class _AnthropicDialect(Dialect):
     def reply(self, answer: Mapping[str, Any]) -> Reply | None:
         return anthropic_reply(answer, self.name) if isinstance(answer.get("content"), list) else None
 
-    def gathering(self) -> Gathering:
-        return AnthropicGathering()
+    def gathering(self) -> StreamAssembler:
+        return AnthropicAssembler()
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         kind = _KINDS.get(status, "api_error" if status >= 500 else "invalid_request_error")
@@ -678,7 +678,7 @@ class _ResponsesDialect(Dialect):
     def answer_tokens(self, read: Read) -> int:
         return whole_number(read.field("max_output_tokens"))
 
-    def gathering(self) -> Gathering:
+    def gathering(self) -> StreamAssembler:
         return _Items()
 
     def reply(self, answer: Mapping[str, Any]) -> Reply | None:
@@ -696,7 +696,7 @@ class _ResponsesDialect(Dialect):
         return OPENAI.error(status, message)
 
 
-class _Items(Gathering):
+class _Items(StreamAssembler):
     """A gathering of a stream's answer: its last event has it whole, or the events before it have its items."""
 
     def __init__(self) -> None:

@@ -36,8 +36,9 @@ from everlong.gateway.body import (
 )
 from everlong.gateway.budget import Budget, Charge
 from everlong.gateway.bypass import Bypass, opted_out
-from everlong.gateway.cache_markers import CacheWatch, Marking, Sent
-from everlong.gateway.compaction import Compactor
+from everlong.gateway.cache_markers import CacheMarkers
+from everlong.gateway.cache_watch import CacheWatch, Sent
+from everlong.gateway.compaction import ConversationCompactor
 from everlong.gateway.conversations import ConversationMemory
 from everlong.gateway.engines import Engines, GatewayPlugins
 from everlong.gateway.formats import RESPONSES, Dialect, is_stateless, sender_of
@@ -100,7 +101,7 @@ from everlong.providers.failures import classify_answer
 from everlong.store import Store
 from everlong.store.leases import take
 from everlong.store.opening import redacted_message
-from everlong.store.turns import Past
+from everlong.store.turns import FinishedTurn
 from everlong.tokens import counter_for
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ class Gateway:
         self.summaries = Summaries(settings, self._send_aside, windows, summarizer)
         self._plugins = GatewayPlugins(settings)
         self.engines = Engines(settings, self._plugins)
-        self._compactor = Compactor(
+        self._compactor = ConversationCompactor(
             settings, windows, self._workers, self.summaries, self.metrics, self._earlier, plugins=self._plugins
         )
         self._client_compaction = ClientCompaction(settings)
@@ -179,7 +180,7 @@ class Gateway:
             self.budget,
             settings.gateway.new_blocks,
         )
-        self._marking = Marking(settings.prompt_caching)
+        self._marking = CacheMarkers(settings.prompt_caching)
         self._bypass = Bypass(
             self.relay, routes, self._marking, self._compactor.windows.cost, settings.gateway.body_values, self.budget
         )
@@ -715,7 +716,7 @@ def _whole_entry(relayed: RelayedRequest, ended: EndedRequest | None) -> Journal
     store, began = relayed.conversations.recorder.store, relayed.account.started
     body = parse_json(plain(relayed.body, relayed.encoding))
     model = str(body.get("model") or "") or None
-    turn = Past(model=model, began=began) if ended is None else ended.turn(store.cleaned, model, began)
+    turn = FinishedTurn(model=model, began=began) if ended is None else ended.turn(store.cleaned, model, began)
     words, sender = dump_json(store.cleaned(body)).decode(), sender_of(relayed.request.headers)
     return JournalEntry(store.tenant, relayed.dialect.name, turn, words, sender=sender, is_open=ended is None)
 

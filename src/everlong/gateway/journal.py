@@ -32,7 +32,7 @@ from everlong.gateway.body import dump_json
 from everlong.model import Message
 from everlong.store.stateless import Sender
 from everlong.store.tree import Branch
-from everlong.store.turns import Past
+from everlong.store.turns import FinishedTurn
 
 __all__ = ["AWAY", "Journal", "JournalEntry"]
 
@@ -57,7 +57,7 @@ class JournalEntry(NamedTuple):
 
     tenant: str
     api: str
-    turn: Past
+    turn: FinishedTurn
     """The finished turn; of an open one, only its model and when it began are known."""
     body: str | None = None
     """The whole request, if its conversation was not known. Otherwise ``at`` and ``messages`` tell what it adds."""
@@ -101,7 +101,8 @@ class JournalEntry(NamedTuple):
         absent: list[Any] = [0.0, (), None]
         cost, names, told = [*newer, *absent[len(newer) :]]
         is_open = status == _OPEN
-        turn = Past(reply, model, None, usage, cost, "done" if is_open else status, error, began, names)
+        # A finished turn has no status for "open"; `is_open` tells.
+        turn = FinishedTurn(reply, model, None, usage, cost, "done" if is_open else status, error, began, names)
         place = None if at is None else Branch(at[0], bytes.fromhex(at[1]), at[2])
         sender = Sender("gateway", hint) if told is None else Sender(*told)
         return cls(tenant, api, turn, body, place, messages, sender, is_open)

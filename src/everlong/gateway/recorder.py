@@ -1,8 +1,8 @@
 """The recorder: stores the requests and turns of one tenant and one API, in the threads of the `writer`.
 
-It shares no memory with the relay (see `turn_queue`): it is given `UnstoredTurn`s and finished turns
-(`everlong.store.turns.Past`), and gives back `RecordedTurn`s. `replay` stores entries that waited in the journal while
-the database was away.
+It shares no memory with the relay (see `turn_queue`): it takes `UnstoredTurn`s and finished turns
+(`everlong.store.turns.FinishedTurn`), and gives back `RecordedTurn`s. `replay` stores entries that waited in the
+journal while the database was away, or that a killed gateway has left there.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from everlong.gateway.formats import Dialect, folder_in, hint_in, is_leading, lo
 from everlong.model import Node, Trace, text_of
 from everlong.store.compaction import Occasion
 from everlong.store.content import Blob, blob, encoded_in_steps
-from everlong.store.stateless import Placed, Sender, StatelessRequest
+from everlong.store.stateless import PlacedRequest, Sender, StatelessRequest
 from everlong.store.tree import Branch
-from everlong.store.turns import New, Past, storable
+from everlong.store.turns import FinishedTurn, NewMessages, storable
 
 if TYPE_CHECKING:
     from everlong.context import ContextEngine
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from everlong.store import Compacted, Store
 
 __all__ = [
-    "Addition",
+    "ClientAddition",
     "ConversationRecorder",
     "OpenedConversation",
     "RecordedTurn",
@@ -44,7 +44,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Addition:
+class ClientAddition:
     """The messages that new entries of a body add to a conversation, with the place in the tree after each entry."""
 
     at: Branch
@@ -92,7 +92,7 @@ class UnstoredTurn(NamedTuple):
     conversation: LiveConversation
     """A copy (`LiveConversation.to_store`), which the recorder may change."""
     read: Read
-    new: Addition | None
+    new: ClientAddition | None
     """The messages to store; None if they are stored already."""
 
 
@@ -119,7 +119,7 @@ class ConversationRecorder:
 
     def read_entries(
         self, entries: Sequence[Span], at: Branch | None, last: Message | None, mark: bytes = b""
-    ) -> Addition:
+    ) -> ClientAddition:
         """Return what entries add to the conversation at a place, which the client finds by a mark; stores nothing."""
         store = self.store
         messages: list[Message] = []
@@ -143,9 +143,9 @@ class ConversationRecorder:
         ends = [trace.ends[count - 1] if count else 0 for count in counts]
         places = [Branch(start.id, trace.ids[end - 1] if end else start.head, start.depth + end) for end in ends]
         marks = [ids[end - 1] if end else mark for end in ends]
-        return Addition(start, messages, places, trace, counts, mark, marks, beside, is_moving)
+        return ClientAddition(start, messages, places, trace, counts, mark, marks, beside, is_moving)
 
-    def read_conversation(self, read: Read) -> tuple[LiveConversation, Addition]:
+    def read_conversation(self, read: Read) -> tuple[LiveConversation, ClientAddition]:
         """Return a whole body as a conversation by itself; neither reads nor writes the database."""
         lead = 0
         while lead < len(read.entries) and is_leading(read.entries[lead].value):
@@ -210,7 +210,7 @@ class ConversationRecorder:
         told = {"system": system, "tools": tools if isinstance(tools, list) and tools else None}
         return blob(self.store.tenant, encoded_in_steps(told))
 
-    def _describe(self, read: Read, conversation: LiveConversation, new: Addition, sender: Sender) -> Sender:
+    def _describe(self, read: Read, conversation: LiveConversation, new: ClientAddition, sender: Sender) -> Sender:
         """Return the sender of a whole body, with what the body itself tells about it."""
         system = "\n".join(
             text_of(one)
@@ -231,7 +231,7 @@ class ConversationRecorder:
 
     # -- storing turns -------------------------------------------------------------------------------------------------
 
-    def record(self, unstored: UnstoredTurn, turn: Past, *, is_open: bool) -> RecordedTurn:
+    def record(self, unstored: UnstoredTurn, turn: FinishedTurn, *, is_open: bool) -> RecordedTurn:
         """Store a request with its turn; of one that ``is_open``, the upstream has not answered yet."""
         conversation, read, new = unstored
         moved = None
@@ -252,7 +252,7 @@ class ConversationRecorder:
         reply = self._reply_of(conversation, number) if branch.depth <= conversation.opened else None
         return RecordedTurn(number, branch, moved, reply)
 
-    def finish_turn(self, number: int, turn: Past) -> None:
+    def finish_turn(self, number: int, turn: FinishedTurn) -> None:
         """Store the end of a turn that was open."""
         self.store.turns.finish(
             number,
@@ -264,13 +264,15 @@ class ConversationRecorder:
             names=turn.names,
         )
 
-    def _follow(self, conversation: LiveConversation, new: Addition, turn: Past) -> tuple[Branch, int] | None:
+    def _follow(
+        self, conversation: LiveConversation, new: ClientAddition, turn: FinishedTurn
+    ) -> tuple[Branch, int] | None:
         """Store new messages with their turn in one step; None if the conversation has also gone on differently."""
         mark = None if new.mark == new.at.head else new.mark
-        added = New(new.messages, new.trace, mark, new.beside)
+        added = NewMessages(new.messages, new.trace, mark, new.beside)
         return self.store.turns.follow(new.at, added, turn, view=conversation.view_id)
 
-    def _place_again(self, conversation: LiveConversation, read: Read, new: Addition) -> None:
+    def _place_again(self, conversation: LiveConversation, read: Read, new: ClientAddition) -> None:
         """Store new messages wherever they belong, and note that place and its view in the conversation."""
         before = conversation.branch.id
         try:
@@ -283,7 +285,7 @@ class ConversationRecorder:
             # It goes on apart from where it came from, or another replica has compacted it meanwhile.
             conversation.view = apply_view(self.store, self.dialect, conversation)
 
-    def store_addition(self, conversation: LiveConversation, read: Read, new: Addition) -> Placed:
+    def store_addition(self, conversation: LiveConversation, read: Read, new: ClientAddition) -> PlacedRequest:
         """Store new messages of a known conversation, on another branch if it has gone on differently."""
         sender = conversation.sender or Sender(session=conversation.hint)
         messages = [*new.messages]
@@ -309,7 +311,7 @@ class ConversationRecorder:
     # -- replaying the journal -----------------------------------------------------------------------------------------
 
     def replay(self, entry: JournalEntry) -> None:
-        """Store a turn that waited in the journal; one that is stored already is not stored twice."""
+        """Store a turn that waited in the journal, once; one without an answer becomes an open turn and stays so."""
         turn = entry.turn
         if not entry.is_open and (number := self._open_turn(turn)) is not None:
             self.finish_turn(number, turn)
@@ -324,7 +326,7 @@ class ConversationRecorder:
         else:
             self.store.turns.whole(branch, replace(turn, session=session))
 
-    def _open_turn(self, turn: Past) -> int | None:
+    def _open_turn(self, turn: FinishedTurn) -> int | None:
         """Return the number of the open turn that an earlier entry of the same request began."""
         known = "SELECT id FROM turn WHERE tenant = ? AND status = 'open' AND ts = ?"
         rows = self._all(known, self.store.tenant, turn.began)
@@ -418,7 +420,7 @@ class ConversationRecorder:
         return rows
 
 
-def _put(conversation: LiveConversation, new: Addition, placed: Placed) -> None:
+def _put(conversation: LiveConversation, new: ClientAddition, placed: PlacedRequest) -> None:
     """Note in a conversation where the entries of a request were stored."""
     conversation.branch, conversation.session, conversation.session_branch = placed.at, placed.session, placed.at.id
     conversation.mark, conversation.opened = placed.mark, placed.opened
@@ -428,7 +430,7 @@ def _put(conversation: LiveConversation, new: Addition, placed: Placed) -> None:
         conversation.depths[first + number] = placed.depths[count - 1] if count else low
 
 
-def _places(conversation: LiveConversation, new: Addition, placed: Placed) -> dict[int, BodyPlace]:
+def _places(conversation: LiveConversation, new: ClientAddition, placed: PlacedRequest) -> dict[int, BodyPlace]:
     """Return the places after the entries of a whole body by their number, counted from 1."""
     found: dict[int, BodyPlace] = {}
     for number, (count, mark) in enumerate(zip(new.counts, new.marks, strict=True)):

@@ -44,7 +44,7 @@ from everlong.gateway.conversations import (
 )
 from everlong.gateway.formats import PLATFORM, hint_in
 from everlong.gateway.journal import AWAY, Journal, JournalEntry
-from everlong.gateway.recorder import Addition, UnstoredTurn, rest_of
+from everlong.gateway.recorder import ClientAddition, UnstoredTurn, rest_of
 from everlong.gateway.turn_queue import OpenTurn, TurnQueue
 from everlong.store.stateless import LONG_STEM, Sender
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from everlong.gateway.budget import Charge
-    from everlong.gateway.cache_markers import Sent
+    from everlong.gateway.cache_watch import Sent
     from everlong.gateway.engines import HostedEngine
     from everlong.gateway.formats import Dialect
     from everlong.gateway.recorder import ConversationRecorder, RecordedTurn
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from everlong.gateway.stream import Answering
     from everlong.gateway.writer import Writer
     from everlong.model import Message
-    from everlong.store.turns import Past
+    from everlong.store.turns import FinishedTurn
 
 __all__ = [
     "AGAIN_SECONDS",
@@ -166,9 +166,9 @@ class ConversationTurn(OpenTurn):
     read: Read
     conversation: LiveConversation
     hint: str | None = None
-    new: Addition | None = None
+    new: ClientAddition | None = None
     """The messages that have to be stored; None if they are stored, or about to be."""
-    about_to: Addition | None = None
+    about_to: ClientAddition | None = None
     """The messages that are about to be stored."""
     is_unwieldy: bool = False
     """True if it is many times as large as any window: too large to be compacted while others wait."""
@@ -347,7 +347,7 @@ class TenantConversations(TurnQueue[ConversationTurn]):
     def _lane(self, turn: ConversationTurn) -> int:
         return turn.conversation.branch.id
 
-    def _entry(self, turn: ConversationTurn, past: Past, *, is_open: bool) -> JournalEntry:
+    def _entry(self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool) -> JournalEntry:
         new = turn.new or turn.about_to  # which may still fail
         store = self.recorder.store
         return JournalEntry(
@@ -360,7 +360,7 @@ class TenantConversations(TurnQueue[ConversationTurn]):
             is_open=is_open,
         )
 
-    def _recording(self, turn: ConversationTurn, past: Past, *, is_open: bool) -> Callable[[], RecordedTurn]:
+    def _recording(self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool) -> Callable[[], RecordedTurn]:
         new, turn.new = turn.new, None
         turn.about_to = new
         unstored = UnstoredTurn(turn.conversation.to_store(), turn.read, new)
@@ -402,13 +402,13 @@ async def _hash_large(body: bytes, lengths: Iterable[int]) -> dict[int, Hash] | 
     return await asyncio.to_thread(lambda: {size: hasher.copy() for size, hasher in hash_beginnings(body, lengths)})
 
 
-def _count_replies(new: Addition) -> int:
+def _count_replies(new: ClientAddition) -> int:
     """Count the replies of the model, each of which may be several messages."""
     roles = [message["role"] for message in new.messages]
     return sum(role == "assistant" and before != role for before, role in pairwise(["", *roles]))
 
 
-def _repeats_reply(conversation: LiveConversation, new: Addition) -> bool:
+def _repeats_reply(conversation: LiveConversation, new: ClientAddition) -> bool:
     """Return whether a request goes on with the very reply that the first request of a conversation got."""
     ends = new.trace.ends
     return bool(ends and ends[0]) and new.trace.ids[ends[0] - 1] == conversation.reply

@@ -22,9 +22,9 @@ from everlong.gateway.recorder import ConversationRecorder, RecordedTurn
 from everlong.gateway.turn_queue import OpenTurn, TurnQueue
 from everlong.model import Node, text_of
 from everlong.store.content import blob, encoded, is_large
-from everlong.store.stateless import Placed, Sender, StatelessRequest
+from everlong.store.stateless import PlacedRequest, Sender, StatelessRequest
 from everlong.store.tree import Branch
-from everlong.store.turns import Past, is_name, storable
+from everlong.store.turns import FinishedTurn, is_name, storable
 
 if TYPE_CHECKING:
     from everlong.gateway.stream import StreamTap, WholeTap
@@ -56,7 +56,7 @@ class ResponseRecorder(ConversationRecorder):
     def __init__(self, store: Store) -> None:
         super().__init__(store, OPENAI)
 
-    def record_response(self, unstored: UnstoredResponse, turn: Past, *, is_open: bool) -> RecordedTurn:
+    def record_response(self, unstored: UnstoredResponse, turn: FinishedTurn, *, is_open: bool) -> RecordedTurn:
         """Store a request with its turn; of one that ``is_open``, the upstream has not answered yet."""
         placed = self.place_request(unstored.request, unstored.sender, unstored.awaited)
         turns, branch, session = self.store.turns, placed.at, placed.session
@@ -70,7 +70,7 @@ class ResponseRecorder(ConversationRecorder):
         sender: Sender,
         awaited: Mapping[str, float] | None = None,
         before: float | None = None,
-    ) -> Placed:
+    ) -> PlacedRequest:
         """Store the messages of a request where they belong.
 
         Args:
@@ -101,7 +101,7 @@ class ResponseRecorder(ConversationRecorder):
 
     def _place(
         self, said: ResponsesRequest, sender: Sender, messages: list[Message], at: Branch | None = None
-    ) -> Placed:
+    ) -> PlacedRequest:
         store = self.store
         mark = b"" if at is None else store.stateless.mark_of(at)
         trace = store.chain.trace(map(store.cleaned, messages), None if at is None else Node(mark, at.depth))
@@ -223,14 +223,14 @@ class TenantResponses(TurnQueue[ResponseTurn]):
         stored.add_done_callback(partial(self._on_stored, names, turn.began))
         return stored
 
-    def finish_in_store(self, turn: ResponseTurn, past: Past) -> asyncio.Future[Any]:
+    def finish_in_store(self, turn: ResponseTurn, past: FinishedTurn) -> asyncio.Future[Any]:
         """Store an ended turn after the responses that it follows; the future is done when it is stored."""
         unsettled = turn.unsettled()
         if unsettled:
             return asyncio.ensure_future(self._finish_after(unsettled, turn, past))
         return super().finish_in_store(turn, past)
 
-    async def _finish_after(self, others: list[asyncio.Future[Any]], turn: ResponseTurn, past: Past) -> None:
+    async def _finish_after(self, others: list[asyncio.Future[Any]], turn: ResponseTurn, past: FinishedTurn) -> None:
         await asyncio.wait(others)
         await super().finish_in_store(turn, past)
 
@@ -257,12 +257,12 @@ class TenantResponses(TurnQueue[ResponseTurn]):
         first = said.follows[0].encode("utf-8", "replace") if said.follows else dump_json(said.messages[:1])
         return zlib.crc32(first)
 
-    def _entry(self, turn: ResponseTurn, past: Past, *, is_open: bool) -> JournalEntry:
+    def _entry(self, turn: ResponseTurn, past: FinishedTurn, *, is_open: bool) -> JournalEntry:
         store = self.recorder.store
         body = turn.request.written(store.cleaned) if turn.at is None else None
         return JournalEntry(store.tenant, RESPONSES_API, past, body, turn.at, sender=turn.sender, is_open=is_open)
 
-    def _recording(self, turn: ResponseTurn, past: Past, *, is_open: bool) -> Callable[[], RecordedTurn]:
+    def _recording(self, turn: ResponseTurn, past: FinishedTurn, *, is_open: bool) -> Callable[[], RecordedTurn]:
         awaited = {name: given.began for name, given in turn.awaited.items()}
         unstored = UnstoredResponse(turn.request, turn.sender, awaited)
         return partial(self.recorder.record_response, unstored, past, is_open=is_open)

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from everlong.errors import AuthenticationFailed, ConfigError
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import model_in
+from everlong.providers.endpoints import ENDPOINTS, endpoint_for
 from everlong.providers.keys import NO_KEY, find_key
-from everlong.providers.names import ENDPOINTS, endpoint_for
 
 if TYPE_CHECKING:
     from multidict import CIMultiDict

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from everlong.gateway.formats import Dialect
     from everlong.model import Message
     from everlong.providers.base import Reply, Usage
-    from everlong.providers.client import Gathering
+    from everlong.providers.client import StreamAssembler
 
 __all__ = ["Answering", "StreamTap", "Tapped", "WholeTap", "events_in", "read_beginning", "reply_of", "tap_for"]
 
@@ -54,7 +54,7 @@ class Tapped(Protocol):
     def last_event(self) -> re.Pattern[bytes]:
         """The beginning of a stream's last event."""
 
-    def gathering(self) -> Gathering:
+    def gathering(self) -> StreamAssembler:
         """Return a new gathering, which adds up the events of a stream."""
 
     def reply(self, answer: Mapping[str, Any]) -> Reply | None:
@@ -143,7 +143,7 @@ class StreamTap:
         found = self._read(lambda gathering: gathering.so_far())
         return None if found is None else found.message
 
-    def _read(self, take: Callable[[Gathering], dict[str, Any] | None]) -> Reply | None:
+    def _read(self, take: Callable[[StreamAssembler], dict[str, Any] | None]) -> Reply | None:
         if not self._is_readable:
             return None
         gathering = self._dialect.gathering()

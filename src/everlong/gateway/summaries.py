@@ -26,7 +26,7 @@ from everlong.gateway.stream import tap_for
 from everlong.model import calls_of, text_of, with_part_appended
 from everlong.providers.auxiliary import ProviderSummarizer, summarizer_for
 from everlong.providers.connection import connect
-from everlong.providers.names import SMALL, parameters_in
+from everlong.providers.endpoints import SMALL, parameters_in
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -44,9 +44,9 @@ __all__ = [
     "Earlier",
     "OwnSummarizer",
     "Summaries",
+    "describe_writer",
     "earlier_request",
     "spent_by",
-    "told_writer",
 ]
 
 _SECONDS = 180.0
@@ -210,7 +210,7 @@ class Summaries:
     @property
     def told(self) -> str:
         """The writer of summaries in words, for the person who starts the gateway."""
-        return told_writer(self._settings, asks_model=self.asks_model, is_own=self.is_own)
+        return describe_writer(self._settings, asks_model=self.asks_model, is_own=self.is_own)
 
     def configured(self) -> Summarizer | None:
         """Return the configured model; None if each conversation's own is asked, or none."""
@@ -261,7 +261,7 @@ def _is_small(relayed: RelayedRequest) -> bool:
     return parameters is not None and parameters < SMALL
 
 
-def told_writer(settings: Settings, *, asks_model: bool = True, is_own: bool | None = None) -> str:
+def describe_writer(settings: Settings, *, asks_model: bool = True, is_own: bool | None = None) -> str:
     """Return in words who writes the summaries of a gateway with these settings, and where."""
     own = settings.gateway
     if is_own if is_own is not None else own.summaries == "own" and not settings.auxiliary.compression.names_model:

@@ -1,11 +1,12 @@
 """Turns on their way from the relay into the journal and the store.
 
-When the upstream has answered, `EndedRequest.turn` makes the one record of the turn (`everlong.store.turns.Past`). That
-value goes into the journal inside a `JournalEntry`, comes back from there if need be, and is handed to the store.
+When the upstream has answered, `EndedRequest.turn` makes the one record of the turn, a `FinishedTurn` of
+`everlong.store.turns`. That value goes into the journal inside a `JournalEntry`, comes back from there if need be, and
+is handed to the store.
 
 This module is the relay's side of a boundary: `journal`, `writer` and `recorder` share no memory with it, so that they
 can run in a process of their own. Everything that crosses it is a plain value that can be pickled: `JournalEntry` and
-its `Past`, `UnstoredTurn` and `UnstoredResponse` on the way there, `RecordedTurn` on the way back.
+its `FinishedTurn`, `UnstoredTurn` and `UnstoredResponse` on the way there, `RecordedTurn` on the way back.
 
 While the database is away, turns stay in the journal (see `journal`), and `upkeep` stores them once it is back. A
 client waits for the database only if the journal cannot be written, or if too many turns wait.
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from everlong.errors import EverlongError
 from everlong.gateway.auth import Refused
 from everlong.gateway.journal import AWAY
-from everlong.store.turns import Past
+from everlong.store.turns import FinishedTurn
 
 if TYPE_CHECKING:
     from everlong.caching.misses import Miss
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from everlong.gateway.writer import Writer
     from everlong.model import Message
     from everlong.providers.base import Reply, Usage
-    from everlong.store.turns import End
+    from everlong.store.turns import TurnEnd
 
 __all__ = ["Backlog", "EndedRequest", "OpenTurn", "TurnQueue", "log_unkept_answer"]
 
@@ -87,11 +88,11 @@ class EndedRequest:
 
     def turn(
         self, clean: Callable[[Message], Message], model: str | None, began: float, names: Sequence[str] = ()
-    ) -> Past:
+    ) -> FinishedTurn:
         """Return the record of the turn for journal and store; ``clean`` takes secrets out of the reply."""
-        status: End = "done" if self.reply is not None else "cancelled" if self.is_cut else "failed"
+        status: TurnEnd = "done" if self.reply is not None else "cancelled" if self.is_cut else "failed"
         reply = self.partial if self.reply is None else self.reply.message
-        return Past(
+        return FinishedTurn(
             None if reply is None else clean(reply),
             model=model,
             usage=self._usage(),
@@ -164,11 +165,11 @@ class TurnQueue(ABC, Generic[TurnT]):
         """Return a key that is the same for all turns that have to be stored in order."""
 
     @abstractmethod
-    def _entry(self, turn: TurnT, past: Past, *, is_open: bool) -> JournalEntry:
+    def _entry(self, turn: TurnT, past: FinishedTurn, *, is_open: bool) -> JournalEntry:
         """Return a journal entry from which the turn can be stored later; without secrets."""
 
     @abstractmethod
-    def _recording(self, turn: TurnT, past: Past, *, is_open: bool) -> Callable[[], RecordedTurn]:
+    def _recording(self, turn: TurnT, past: FinishedTurn, *, is_open: bool) -> Callable[[], RecordedTurn]:
         """Return the work that stores a turn: a method of the recorder with plain values as its arguments."""
 
     @abstractmethod
@@ -200,8 +201,8 @@ class TurnQueue(ABC, Generic[TurnT]):
         return self._entry(turn, self._open(turn), is_open=True)
 
     @staticmethod
-    def _open(turn: TurnT) -> Past:
-        return Past(model=turn.model or None, began=turn.began)
+    def _open(turn: TurnT) -> FinishedTurn:
+        return FinishedTurn(model=turn.model or None, began=turn.began)
 
     def turn_away(self, turn: TurnT) -> None:
         """Forget a request that is not passed on."""
@@ -243,7 +244,7 @@ class TurnQueue(ABC, Generic[TurnT]):
         stored.add_done_callback(partial(self._journal.settle, number, entry))
         return stored
 
-    def finish_in_store(self, turn: TurnT, past: Past) -> asyncio.Future[Any]:
+    def finish_in_store(self, turn: TurnT, past: FinishedTurn) -> asyncio.Future[Any]:
         """Store an ended turn without the journal; the future is done when it is stored."""
         if turn.number is None:
             return self._store(turn, past, is_open=False)
@@ -253,7 +254,7 @@ class TurnQueue(ABC, Generic[TurnT]):
             later.add_done_callback(self._late.discard)
         return later
 
-    async def _finish_begun(self, turn: TurnT, number: asyncio.Future[int], past: Past) -> None:
+    async def _finish_begun(self, turn: TurnT, number: asyncio.Future[int], past: FinishedTurn) -> None:
         work = partial(self.recorder.finish_turn, await number, past)
         await self._writer.submit(work, self._lane(turn), can_wait=True)
 
@@ -273,7 +274,7 @@ class TurnQueue(ABC, Generic[TurnT]):
 
     # -- storing -------------------------------------------------------------------------------------------------------
 
-    def _store(self, turn: TurnT, past: Past, *, is_open: bool) -> asyncio.Future[int]:
+    def _store(self, turn: TurnT, past: FinishedTurn, *, is_open: bool) -> asyncio.Future[int]:
         _stop_timer(turn)
         work = self._recording(turn, past, is_open=is_open)
         stored = self._writer.submit(work, self._lane(turn), can_wait=not is_open)

@@ -1,7 +1,7 @@
-"""The gateway's upkeep: it stores turns that waited in the journal while the database was away, and indexes messages.
+"""The gateway's upkeep: it stores what waits in the journal, and indexes messages.
 
-Both run in threads, a bit at a time, and pause while the database is away. Forgotten words are removed from the journal
-as well.
+Turns wait there while the database is away, and after a gateway was killed. Both jobs run in threads, a bit at a time,
+and pause while the database is away. Forgotten words are removed from the journal as well.
 """
 
 from __future__ import annotations

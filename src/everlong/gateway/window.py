@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.caching.rules import prices_for
 from everlong.config import compression_values
-from everlong.context.policy import Budgets, Pace, adapted_budgets, compute_budgets, pace_of
+from everlong.context.policy import Budgets, Pace, adapt_budgets, compute_budgets, compute_pace
 from everlong.gateway.body import Unreadable, plain, read_body
 from everlong.providers.catalogue import Catalogue, ModelInfo, relative_prices
-from everlong.providers.names import ENDPOINTS, Endpoint, ModelName
+from everlong.providers.endpoints import ENDPOINTS, Endpoint, ModelName
 from everlong.tokens import Calibration, MessageCounter, Prices, counter_for
 
 if TYPE_CHECKING:
@@ -136,8 +136,8 @@ class Windows:
         # What a model costs at somebody else's is not known; how its tokens compare is.
         prices = prices_for(model) if info.prices is None else relative_prices(info)
         if habits is not None:
-            budgets = adapted_budgets(self._compression, window, fixed, habits, prices)
-        pace = pace_of(
+            budgets = adapt_budgets(self._compression, window, fixed, habits, prices)
+        pace = compute_pace(
             budgets,
             fixed=fixed,
             head=min(budgets.tail_tokens, head),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from everlong.context.summary.redaction import redacted
+from everlong.context.summary.redaction import redact
 from everlong.context.text import clip, one_line
 from everlong.memory.provider import MemoryProvider
 from everlong.workers import Failed, Overrun, Worker
@@ -101,7 +101,7 @@ class Contained:
             self.leave_out(f"did not answer {method} within {self._seconds:g} seconds")
             return CallOutcome(problem=self._out_because)
         except Failed as failed:
-            problem = f"memory provider {self.label} failed in {method}: {described(failed.error)}"
+            problem = f"memory provider {self.label} failed in {method}: {describe_error(failed.error)}"
             self.complain(problem)
             return CallOutcome(problem=problem)
 
@@ -111,17 +111,17 @@ class Contained:
         except Overrun:
             self.leave_out(f"did not tell its name within {self._seconds:g} seconds")
         except Failed as failed:
-            self.complain(f"memory provider {self.label} failed to tell its name: {described(failed.error)}")
+            self.complain(f"memory provider {self.label} failed to tell its name: {describe_error(failed.error)}")
         else:
             if isinstance(name, str) and name.strip():
                 return clip(one_line(name), 60)
         return type(self.provider).__name__
 
 
-def described(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return an error in one line, without the secrets that it may quote."""
     try:
         words = f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001 - an error of foreign code may fail even to say what it is
         words = type(error).__name__
-    return clip(one_line(redacted(words)), 300)
+    return clip(one_line(redact(words)), 300)

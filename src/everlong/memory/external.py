@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from everlong.errors import ConfigError
-from everlong.memory.contain import described
+from everlong.memory.contain import describe_error
 from everlong.memory.provider import MemoryProvider
 
 GROUP = "everlong.memory"
@@ -56,8 +56,8 @@ def _loading(entry: EntryPoint) -> Iterator[None]:
         yield
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"{_KEY}: the memory provider {entry.name!r} ({_source_of(entry)}) cannot be loaded: {described(error)}; "
-            f"mend or reinstall the package that offers it, or set {_KEY} to null",
+            f"{_KEY}: the memory provider {entry.name!r} ({_source_of(entry)}) cannot be loaded: "
+            f"{describe_error(error)}; mend or reinstall the package that offers it, or set {_KEY} to null",
             _KEY,
         ) from error
 

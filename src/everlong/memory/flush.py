@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 from everlong.context.literals import summary_indices
 from everlong.context.summary.digest import DigestPiece, boundary, enclosed, turn_pieces
-from everlong.context.summary.redaction import redacted
+from everlong.context.summary.redaction import redact
 from everlong.context.text import shorten_message
-from everlong.memory.contain import described
+from everlong.memory.contain import describe_error
 from everlong.model import Message, calls_of, find_groups, is_system, text_of
 from everlong.tokens import EstimatingCounter
 
@@ -70,7 +70,7 @@ def flush_request(messages: Sequence[Message], known: str, room: int = READ_TOKE
     pieces = _newest_pieces(messages, room)
     if not pieces:
         return None
-    notes = [DigestPiece("notes", redacted(known), 0)] if known else []
+    notes = [DigestPiece("notes", redact(known), 0)] if known else []
     token = boundary(text for piece in [*notes, *pieces] for text in (piece.label, piece.body))
     material = [enclosed("existing_notes", notes, token)] if notes else []
     content = "\n\n".join([f"Boundary: {token}", *material, enclosed("transcript", pieces, token), _QUESTION])
@@ -152,7 +152,7 @@ def _apply_call(name: str, arguments: str, handle: Callable[[str, dict[str, Any]
     try:
         args = json.loads(arguments or "{}")
     except ValueError as error:
-        return f"{name}: its arguments are no JSON: {described(error)}"
+        return f"{name}: its arguments are no JSON: {describe_error(error)}"
     if not isinstance(args, dict):
         return f"{name}: its arguments are {type(args).__name__}, not an object"
     try:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from everlong.context.summary.digest import escaped, without_control_words
 from everlong.context.text import clip, shorten_text
 from everlong.errors import ConfigError, NotesError
-from everlong.memory.contain import Contained, Warn, described
+from everlong.memory.contain import Contained, Warn, describe_error
 from everlong.memory.external import external_provider
 from everlong.memory.flush import (
     Approve,
@@ -245,9 +245,9 @@ class MemoryManager:
             waited = f"{self._flush_seconds:g} seconds"
             flushed = Flushed(asked=True, problem=f"the model did not answer within {waited}")
         except Failed as failed:
-            flushed = Flushed(asked=True, problem=described(failed.error))
+            flushed = Flushed(asked=True, problem=describe_error(failed.error))
         except Exception as error:  # noqa: BLE001 - whatever it was, a compaction must go on; warned about below
-            flushed = Flushed(asked=True, problem=described(error))
+            flushed = Flushed(asked=True, problem=describe_error(error))
         else:
             names = {schema["function"]["name"] for schema in offered}
             wanted = wanted_changes(reply, names)
@@ -355,5 +355,7 @@ def _find_offered(name: str, offered: Sequence[tuple[str, MemoryProvider]]) -> M
             if name in {plugin, provider.name}:
                 return provider
         except Exception as error:  # noqa: BLE001 - foreign code that cannot tell its name
-            logging.getLogger("everlong.memory").debug("a provider of %s has no name: %s", plugin, described(error))
+            logging.getLogger("everlong.memory").debug(
+                "a provider of %s has no name: %s", plugin, describe_error(error)
+            )
     return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from everlong.context.summary.digest import escaped
-from everlong.context.summary.redaction import REDACTED, redacted
+from everlong.context.summary.redaction import REDACTED, redact
 from everlong.context.text import one_line
 
 _LINE_ENDS = re.compile("\r\n?|[\u2028\u2029\x85\x0b\x0c\x1c-\x1e]")
@@ -41,7 +41,7 @@ def _last_joiner(run: re.Match[str]) -> str:
 
 def storable(text: str) -> str:
     """Return the text as it is saved: cleaned, and with every secret replaced by a mark."""
-    return redacted(cleaned(text))
+    return redact(cleaned(text))
 
 
 def has_words(text: str) -> bool:

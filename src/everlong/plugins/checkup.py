@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from everlong.context import ContextEngine
-from everlong.memory.contain import described
+from everlong.memory.contain import describe_error
 from everlong.model import Message
 
 __all__ = ["engine_problems"]
@@ -34,7 +34,7 @@ def engine_problems(engine: ContextEngine) -> list[str]:
         try:
             found += check(engine)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; that it raises is a finding
-            found.append(f"{_WORDS[check]} fails: {described(error)}")
+            found.append(f"{_WORDS[check]} fails: {describe_error(error)}")
     return found
 
 

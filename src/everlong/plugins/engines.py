@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, cast
 
 from everlong.context import ContextEngine
 from everlong.errors import PluginError
-from everlong.memory.contain import described
+from everlong.memory.contain import describe_error
 
 __all__ = [
     "REQUIRED",
@@ -23,7 +23,7 @@ __all__ = [
     "call_maker",
     "engine_class",
     "is_engine",
-    "made_engine",
+    "make_engine",
     "missing_methods",
 ]
 
@@ -83,7 +83,7 @@ def engine_class(module: ModuleType, wanted: str) -> type[ContextEngine] | None:
     return cast("type[ContextEngine]", classes[0]) if classes else None
 
 
-def made_engine(offered: Any, context_length: int, plugin: str) -> ContextEngine:
+def make_engine(offered: Any, context_length: int, plugin: str) -> ContextEngine:
     """Return the engine that a plugin offers as a class, as a function that makes it, or as the engine itself.
 
     Raises:
@@ -99,7 +99,7 @@ def made_engine(offered: Any, context_length: int, plugin: str) -> ContextEngine
                 engine.context_length = context_length
     except (Exception, SystemExit) as error:
         raise PluginError(
-            f"the engine of the plugin {plugin!r} cannot be made: {described(error)}",
+            f"the engine of the plugin {plugin!r} cannot be made: {describe_error(error)}",
             traceback="".join(traceback.format_exception(error)),
         ) from error
     if lacking:

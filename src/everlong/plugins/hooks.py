@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from everlong.memory.contain import described
+from everlong.memory.contain import describe_error
 from everlong.plugins.checking import wanted_arguments
 
-__all__ = ["EVENTS", "EVENTS_ELSEWHERE", "Hooks", "awaited"]
+__all__ = ["EVENTS", "EVENTS_ELSEWHERE", "Hooks", "run_awaitable"]
 
 EVENTS: Mapping[str, str] = {
     "on_session_start": "a session begins or is resumed",
@@ -94,18 +94,18 @@ class Hooks:
                 with self._around():
                     answer = callback(**wanted_arguments(callback, facts))
                     if inspect.isawaitable(answer):
-                        answer = awaited(answer)
+                        answer = run_awaitable(answer)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; warned about, and the turn goes on
                 if (event, id(callback)) not in self._failed:
                     self._failed.add((event, id(callback)))
-                    self._warn(f"plugin {plugin!r}: its hook for {event} failed: {described(error)}")
+                    self._warn(f"plugin {plugin!r}: its hook for {event} failed: {describe_error(error)}")
                 continue
             if answer is not None:
                 answers.append(answer)
         return answers
 
 
-def awaited(answer: Any) -> Any:
+def run_awaitable(answer: Any) -> Any:
     """Wait for an awaitable, and return its value."""
     import asyncio  # noqa: PLC0415 - hooks are seldom asynchronous
 

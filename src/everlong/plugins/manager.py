@@ -16,11 +16,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from everlong.errors import PluginError
-from everlong.memory.contain import described
+from everlong.memory.contain import describe_error
 from everlong.plugins.adapters.host_state import Host, running_in
 from everlong.plugins.context import EngineOffer, PluginContext, Registered
 from everlong.plugins.discovery import ENGINE_GROUP, FoundPlugin, Places
-from everlong.plugins.engines import engine_class, made_engine
+from everlong.plugins.engines import engine_class, make_engine
 from everlong.plugins.hooks import Hooks
 from everlong.plugins.llm import PluginModel
 from everlong.plugins.loading import load_folder, take_in, unload
@@ -129,7 +129,7 @@ class Plugins:
         except (Exception, SystemExit) as error:
             self._forget(found)
             raise PluginError(
-                f"the plugin {found.name!r} failed in register: {described(error)}",
+                f"the plugin {found.name!r} failed in register: {describe_error(error)}",
                 traceback="".join(traceback.format_exception(error)),
             ) from error
         self.loaded.append(found)
@@ -167,7 +167,7 @@ class Plugins:
             for name in [one for one in sys.modules if one not in before and one.partition(".")[0] == root]:
                 del sys.modules[name]
             raise PluginError(
-                f"the plugin {found.name!r} cannot be loaded from {found.where}: {described(error)}",
+                f"the plugin {found.name!r} cannot be loaded from {found.where}: {describe_error(error)}",
                 traceback="".join(traceback.format_exception(error)),
             ) from error
 
@@ -245,7 +245,7 @@ class Plugins:
         if offer is None:
             self.warn(self._not_found(wanted, ""))
             return None
-        engine = made_engine(offer.offered, context_length, offer.plugin)
+        engine = make_engine(offer.offered, context_length, offer.plugin)
         name = named(engine)
         if chosen is None and name != wanted:
             self.warn(self._not_found(wanted, f" (the plugin {offer.plugin!r} has the engine {name!r})"))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from everlong.providers.catalogue import Catalogue as Catalogue, ModelInfo as ModelInfo, ModelPrices as ModelPrices
     from everlong.providers.connection import Connection as Connection, connect as connect
-    from everlong.providers.names import ModelName as ModelName, parse_model_name as parse_model_name
+    from everlong.providers.endpoints import ModelName as ModelName, parse_model_name as parse_model_name
     from everlong.providers.openai_api import OpenAIProvider as OpenAIProvider
     from everlong.providers.retry import Retrying as Retrying, RetryPolicy as RetryPolicy
 
@@ -40,7 +40,7 @@ __all__, __getattr__ = export_lazily(
         "base": "CallOptions Done Event Provider Reply TextDelta ThinkingDelta ToolCallMade Usage UsageReported",
         "catalogue": "Catalogue ModelInfo ModelPrices",
         "connection": "Connection connect",
-        "names": "ModelName parse_model_name",
+        "endpoints": "ModelName parse_model_name",
         "openai_api": "OpenAIProvider",
         "retry": "RetryPolicy Retrying",
     },

@@ -24,7 +24,7 @@ from everlong.providers.base import (
     Usage,
     tokens_in,
 )
-from everlong.providers.client import ClientProvider, Gathering, listed_window, need
+from everlong.providers.client import ClientProvider, StreamAssembler, listed_window, need
 from everlong.wire import sendable, to_anthropic, to_openai
 from everlong.wire.blocks import INVALID
 
@@ -110,8 +110,8 @@ class AnthropicProvider(ClientProvider):
             raise self._malformed("no content")
         return anthropic_reply(whole, self.name)
 
-    def _gathering(self) -> Gathering:
-        return AnthropicGathering()
+    def _gathering(self) -> StreamAssembler:
+        return AnthropicAssembler()
 
 
 # -- requests -------------------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ def anthropic_usage(usage: Any) -> Usage:
 # -- streams --------------------------------------------------------------------------------------------------------
 
 
-class AnthropicGathering(Gathering):
+class AnthropicAssembler(StreamAssembler):
     """Assembles a message from the events of a stream."""
 
     def __init__(self) -> None:

@@ -167,7 +167,11 @@ class CallOptions(TypedDict, total=False):
 
 
 class Provider(Protocol):
-    """One model behind one API. Every failure is raised as a `ProviderError`."""
+    """One model behind one API. Every failure is raised as a `ProviderError`.
+
+    To add an OpenAI-compatible one, add a row to `ENDPOINTS` in ``endpoints.py``. An API of its own needs a subclass of
+    `ClientProvider` (``client.py``) and a branch in ``connection.py``.
+    """
 
     @property
     def name(self) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from everlong.errors import ContextOverflow, ProviderError
 from everlong.providers.base import Usage
-from everlong.providers.names import Endpoint, ModelName
+from everlong.providers.endpoints import Endpoint, ModelName
 from everlong.tokens import Prices
 
 if TYPE_CHECKING:

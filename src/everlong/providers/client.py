@@ -1,4 +1,4 @@
-"""The base class of both APIs' providers: body, call, stream and failures around an official client.
+"""The base class of `AnthropicProvider` and `OpenAIProvider`: body, call, stream and failures around a client.
 
 The subclasses know the wire formats. `retry` tries again.
 """
@@ -17,12 +17,12 @@ from everlong.model import EPHEMERAL, Message
 from everlong.providers.base import CallOptions, Done, Event, Reply, UsageReported
 from everlong.providers.failures import classify
 
-__all__ = ["ClientProvider", "Gathering", "listed_window", "need"]
+__all__ = ["ClientProvider", "StreamAssembler", "listed_window", "need"]
 
 _SPOKEN = ("system", "messages")
 
 
-class Gathering(ABC):
+class StreamAssembler(ABC):
     """Assembles an answer from the pieces of a stream."""
 
     @abstractmethod
@@ -152,7 +152,7 @@ class ClientProvider(ABC):
         """Return the reply that an answer stands for."""
 
     @abstractmethod
-    def _gathering(self) -> Gathering:
+    def _gathering(self) -> StreamAssembler:
         """Return a new one, for one stream."""
 
 

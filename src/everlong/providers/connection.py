@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from everlong.errors import ProviderError
 from everlong.providers.base import Provider, Usage
 from everlong.providers.catalogue import Catalogue, ModelInfo
-from everlong.providers.keys import NO_KEY, find_key
-from everlong.providers.names import (
+from everlong.providers.endpoints import (
     ENDPOINTS,
     SMALL,
     Endpoint,
@@ -20,6 +19,7 @@ from everlong.providers.names import (
     parameters_in,
     parse_model_name,
 )
+from everlong.providers.keys import NO_KEY, find_key
 from everlong.providers.retry import Retrying, RetryPolicy
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from everlong.errors import AuthenticationFailed, ConfigError
 
 if TYPE_CHECKING:
-    from everlong.providers.names import Endpoint
+    from everlong.providers.endpoints import Endpoint
 
 __all__ = ["find_key", "key_source", "remove_key", "store_key"]
 

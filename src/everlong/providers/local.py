@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from everlong.errors import ConfigError, ProviderError
 from everlong.providers import local_process
-from everlong.providers.names import SMALL
+from everlong.providers.endpoints import SMALL
 
 __all__ = ["LocalServer", "ModelFile", "find_model_file", "read_model_file"]
 

@@ -21,7 +21,7 @@ from everlong.providers.base import (
     Usage,
     tokens_in,
 )
-from everlong.providers.client import ClientProvider, Gathering, listed_window, need
+from everlong.providers.client import ClientProvider, StreamAssembler, listed_window, need
 from everlong.wire import sendable
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ class OpenAIProvider(ClientProvider):
             raise self._malformed("no message")
         return reply
 
-    def _gathering(self) -> Gathering:
-        return OpenAIGathering()
+    def _gathering(self) -> StreamAssembler:
+        return OpenAIAssembler()
 
 
 # -- requests -------------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def openai_usage(usage: Any) -> Usage:
 # -- streams --------------------------------------------------------------------------------------------------------
 
 
-class OpenAIGathering(Gathering):
+class OpenAIAssembler(StreamAssembler):
     """Assembles a completion from the chunks of a stream."""
 
     def __init__(self) -> None:

@@ -113,7 +113,7 @@ class Compacted(NamedTuple):
     """The reason why no child session was opened, although one was asked for; the compaction holds all the same."""
 
 
-class Seen(NamedTuple):
+class SeenContext(NamedTuple):
     """A branch as it was at one moment: its pieces, its system messages, and the epoch to compare with."""
 
     pieces: list[ViewPiece]
@@ -125,13 +125,13 @@ class Seen(NamedTuple):
     """The pieces as they are sent: without thinking that belongs to another view."""
 
 
-def see(core: StoreCore, at: Branch, profile: str | None = None) -> Seen:
+def see(core: StoreCore, at: Branch, profile: str | None = None) -> SeenContext:
     """Read the context of a place: the view in force, if it may be used there, and the raw messages."""
     with core.database.read() as connection:
         return _see(core, connection, at, profile)
 
 
-def _see(core: StoreCore, connection: Connection, at: Branch, profile: str | None = None) -> Seen:
+def _see(core: StoreCore, connection: Connection, at: Branch, profile: str | None = None) -> SeenContext:
     row = connection.execute(
         select(branch.c.view_id, branch.c.epoch).where(branch.c.id == at.id, branch.c.tenant == core.tenant)
     ).first()
@@ -148,7 +148,7 @@ def _see(core: StoreCore, connection: Connection, at: Branch, profile: str | Non
         entries = [e for d in depths for e in core.reader.entries(connection, path, d - 1, d) if e.id]
         messages = with_pins(sent, entries)
     view_id = shown.id if shown is not None else None
-    return Seen(pieces, system, view_id, row.epoch, [*system.messages(), *messages], sent)
+    return SeenContext(pieces, system, view_id, row.epoch, [*system.messages(), *messages], sent)
 
 
 def view_for(connection: Connection, view_id: int | None, depth: int, profile: str | None) -> Row[Any] | None:

@@ -27,7 +27,7 @@ from everlong.store.schema import branch, session
 from everlong.store.sessions import TOTALS, clean_title, new_session_id, prompt_blob, write_prompt
 from everlong.store.transcripts.writer import ERROR, KIND, PART_KIND, STATUS
 from everlong.store.tree import Branch
-from everlong.store.turns import End, Past
+from everlong.store.turns import FinishedTurn, TurnEnd
 
 if TYPE_CHECKING:
     from everlong.store.store import Store
@@ -109,7 +109,7 @@ class Importer:
             place = self._store.branch(at.id, depth)
             if (place.head, one.status) in known:
                 continue
-            past = Past(one.message, session=ident, status=one.status, error=one.error, began=one.time)
+            past = FinishedTurn(one.message, session=ident, status=one.status, error=one.error, began=one.time)
             self._store.turns.whole(place, past)
             added += 1
         if added:  # what they used was counted where they were asked
@@ -192,7 +192,7 @@ class _Broken(NamedTuple):
     place: int
     after: int
     message: Message
-    status: End
+    status: TurnEnd
     error: str | None
     time: float
 

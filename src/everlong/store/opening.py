@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everlong.config.paths import data_home
-from everlong.context.summary.redaction import redacted
+from everlong.context.summary.redaction import redact
 from everlong.model import Message
 from everlong.store.maintenance import retain
 from everlong.store.store import Store
@@ -49,7 +49,7 @@ def apply_retention(store: Store, settings: StoreSettings) -> list[str]:
 
 def redacted_message(message: Message) -> Message:
     """Return a copy of a message with every secret in it replaced by a mark."""
-    result: Message = _mapped(message, redacted)
+    result: Message = _mapped(message, redact)
     return result
 
 

@@ -345,7 +345,7 @@ STEP = 256
 """Blocks that are read at a time."""
 
 
-class Newest(NamedTuple):
+class NewestMessage(NamedTuple):
     """A message as it was recorded last; ``session`` is its conversation, ``turn`` its place in it.
 
     Where no conversation shows it, ``turn`` counts from its branch's beginning.
@@ -398,7 +398,7 @@ def _count(connection: Connection, one: Session) -> int:
     return total
 
 
-def newest_messages(core: StoreCore, limit: int, *, after: int | None = None) -> list[Newest]:
+def newest_messages(core: StoreCore, limit: int, *, after: int | None = None) -> list[NewestMessage]:
     """Return the messages that were recorded last, oldest first; with ``after``, the first ones after that number."""
     held = (content.c.bytes, content.c.codec, content.c.state, content.c.stub)
     query = select(node, *held).join(content, content.c.digest == node.c.digest).where(node.c.tenant == core.tenant)
@@ -413,7 +413,7 @@ def newest_messages(core: StoreCore, limit: int, *, after: int | None = None) ->
     return [_newest(row, located.get(place)) for row, place in zip(rows, places, strict=True)]
 
 
-def _newest(row: Any, where: Located | None) -> Newest:
+def _newest(row: Any, where: Located | None) -> NewestMessage:
     message = message_of(row.bytes, row.codec, row.state, row.stub)
     ident, title, turn = (None, None, row.depth) if where is None else where[:3]
-    return Newest(row.seq, bytes(row.id), ident, title, turn, row.role, row.ts, message)
+    return NewestMessage(row.seq, bytes(row.id), ident, title, turn, row.role, row.ts, message)

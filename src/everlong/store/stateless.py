@@ -32,7 +32,7 @@ from everlong.store.tree import Branch, Match, RecordRequest
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
-__all__ = ["LONG_STEM", "Placed", "Sender", "StatelessRequest", "StatelessRequests"]
+__all__ = ["LONG_STEM", "PlacedRequest", "Sender", "StatelessRequest", "StatelessRequests"]
 
 _CLEARED = "cleared"
 """The end reason of a session whose client goes on without old tool results."""
@@ -74,7 +74,7 @@ class StatelessRequest:
     """Large messages as they are stored, each by the id of its object."""
 
 
-class Placed(NamedTuple):
+class PlacedRequest(NamedTuple):
     """The place of a request that was stored."""
 
     at: Branch
@@ -115,7 +115,7 @@ class StatelessRequests:
         with self._core.database.read() as connection:
             return len(trace.ids) - self._recognizer.count_known(connection, trace.ids)
 
-    def place(self, asked: StatelessRequest) -> Placed:
+    def place(self, asked: StatelessRequest) -> PlacedRequest:
         """Store a request in the conversation that it belongs to, which has a session; durable when this returns.
 
         Raises:
@@ -224,7 +224,7 @@ class StatelessRequests:
 
     # -- placing, inside a transaction ---------------------------------------------------------------------------------
 
-    def _place(self, asked: StatelessRequest, attempt: int, connection: Connection) -> Placed:
+    def _place(self, asked: StatelessRequest, attempt: int, connection: Connection) -> PlacedRequest:
         request = self._record_request(connection, asked)
         self._core.database.backend.lock_name(connection, request.trace.ids[0] if request.trace.ids else b"")
         chosen = self._finder.find(connection, request, asked.after)
@@ -246,7 +246,7 @@ class StatelessRequests:
 
     def _continue(
         self, connection: Connection, request: RecordRequest, asked: StatelessRequest, chosen: Continuation
-    ) -> Placed:
+    ) -> PlacedRequest:
         """Go on from a stored message: with its conversation, or with a fork of it."""
         found, known = chosen.found, chosen.session
         locked = self._core.recorder.lock(connection, found.match)
@@ -273,7 +273,7 @@ class StatelessRequests:
             self._share_turns(connection, known.conversation, path, found.depth, ident)
         return self._locate(connection, rest, at, ident, low)
 
-    def _place_with_history(self, connection: Connection, asked: StatelessRequest, attempt: int) -> Placed:
+    def _place_with_history(self, connection: Connection, asked: StatelessRequest, attempt: int) -> PlacedRequest:
         """Place a request that names the message it follows as if its client had sent the whole history."""
         core, after = self._core, asked.after
         assert after is not None  # noqa: S101 - else it is whole already
@@ -289,7 +289,7 @@ class StatelessRequests:
 
     def _begin(
         self, connection: Connection, request: RecordRequest, asked: StatelessRequest, *, is_known: bool
-    ) -> Placed:
+    ) -> PlacedRequest:
         """Begin a conversation, with a root of its own if others begin with the same words."""
         ident = self._sessions.free_id(connection)
         if is_known:
@@ -515,7 +515,9 @@ class StatelessRequests:
         for row in moved:
             self.move_turn(connection, row, ident)
 
-    def _locate(self, connection: Connection, request: RecordRequest, at: Branch, ident: str, low: int) -> Placed:
+    def _locate(
+        self, connection: Connection, request: RecordRequest, at: Branch, ident: str, low: int
+    ) -> PlacedRequest:
         """Return the place of each message of a request that begins after a depth."""
         marks = request.marks if request.marks is not None else request.trace.ids
         count, base = request.base or (0, None)
@@ -546,10 +548,10 @@ class StatelessRequests:
             depths.append(depth)
         mark = bytes(marks[-1]) if len(marks) else at.head
         opened = self._session(connection, ident).opened or 0
-        return Placed(at, ident, ends, depths, mark, opened)
+        return PlacedRequest(at, ident, ends, depths, mark, opened)
 
 
-def _with_set_aside(placed: Placed, kept: list[int], count: int, low: int = 0) -> Placed:
+def _with_set_aside(placed: PlacedRequest, kept: list[int], count: int, low: int = 0) -> PlacedRequest:
     """Return the places of all messages of a request, also of those that were set aside."""
     if len(kept) == count:
         return placed

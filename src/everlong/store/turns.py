@@ -1,8 +1,8 @@
 """Turns: each request to a model, with the view it was sent under, its end and its reply.
 
 A turn is begun before the request goes out and finished when the reply is there (`Turns.begin`, `Turns.finish`), or
-stored as a whole once it is over (`Past`). The reply becomes a message of the conversation at once. One that broke off
-stands beside the conversation; if the client sends it back all the same, the two are linked.
+stored as a whole once it is over (`FinishedTurn`). The reply becomes a message of the conversation at once. One that
+broke off stands beside the conversation; if the client sends it back all the same, the two are linked.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from everlong.store.core import StoreCore
     from everlong.store.database import Database
 
-End = Literal["done", "failed", "cancelled"]
+TurnEnd = Literal["done", "failed", "cancelled"]
 """The end of a turn."""
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class FinishedTurn:
     """A finished turn as it is handed to the store: the only type for it. What is stored is read as a `Turn`."""
 
     reply: Message | None = None
@@ -44,7 +44,7 @@ class Past:
     session: str | None = None
     usage: Mapping[str, Any] | None = None
     cost: float = 0.0
-    status: End = "done"
+    status: TurnEnd = "done"
     error: str | None = None
     began: float | None = None
     """Seconds since 1970; now, if not given."""
@@ -52,7 +52,7 @@ class Past:
     """The names by which later requests may refer to the reply."""
 
 
-class New(NamedTuple):
+class NewMessages(NamedTuple):
     """The new messages of a conversation, sent after its last known place."""
 
     messages: list[Message]
@@ -149,7 +149,7 @@ class Turns:
         *,
         usage: Mapping[str, Any] | None = None,
         cost: float = 0.0,
-        status: End = "done",
+        status: TurnEnd = "done",
         error: str | None = None,
         names: Sequence[str] = (),
         echo_node: bytes | None = None,
@@ -162,8 +162,8 @@ class Turns:
 
         Finishing a turn again in the same way changes nothing and counts nothing twice; in another way is an error.
         """
-        if status not in get_args(End):
-            raise StoreError(f"a turn cannot end as {status!r}; allowed are {', '.join(get_args(End))}")
+        if status not in get_args(TurnEnd):
+            raise StoreError(f"a turn cannot end as {status!r}; allowed are {', '.join(get_args(TurnEnd))}")
         checked = None if reply is None else checked_messages([reply])[0]
         digest, key = self._digest_and_key(checked)
 
@@ -175,7 +175,7 @@ class Turns:
             contents = self._replies.content(checked)
             self._core.recorder.add_contents(connection, self._core.tenant, contents)
             at = Branch(row.branch, bytes(row.node), row.depth)
-            past = Past(checked, session=row.session, status=status)
+            past = FinishedTurn(checked, session=row.session, status=status)
             answered = StoredReply(at, echo_node, row.session)
             if echo_node is None:
                 answered = self._add_reply(connection, at, past)
@@ -204,7 +204,7 @@ class Turns:
 
         return self._database.retry(lambda _: self._database.write(work))
 
-    def whole(self, at: Branch, past: Past) -> int:
+    def whole(self, at: Branch, past: FinishedTurn) -> int:
         """Store a finished turn, as `begin` and `finish` would; return its number."""
 
         def work(connection: Connection) -> int:
@@ -216,7 +216,9 @@ class Turns:
 
         return self._database.retry(lambda _: self._database.write(work))
 
-    def follow(self, at: Branch, new: New, past: Past, *, view: int | None) -> tuple[Branch, int] | None:
+    def follow(
+        self, at: Branch, new: NewMessages, past: FinishedTurn, *, view: int | None
+    ) -> tuple[Branch, int] | None:
         """Store messages at the end of a branch and the turn in which they were sent, in one step.
 
         Args:
@@ -307,7 +309,7 @@ class Turns:
 
     # -- inside a transaction ------------------------------------------------------------------------------------------
 
-    def _request_after(self, at: Branch, new: New, reply: Message | None) -> tuple[RecordRequest, int]:
+    def _request_after(self, at: Branch, new: NewMessages, reply: Message | None) -> tuple[RecordRequest, int]:
         """Return new messages and the reply to them as a request, and the number of messages before the reply."""
         core, now = self._core, time.time()
         said = checked_messages(new.messages)
@@ -335,13 +337,13 @@ class Turns:
         )
 
     def _insert_turn(
-        self, connection: Connection, at: Branch, past: Past, view_id: int | None, preamble: bytes | None
+        self, connection: Connection, at: Branch, past: FinishedTurn, view_id: int | None, preamble: bytes | None
     ) -> int:
         """Store a turn that is over, with its reply as a message."""
         self._core.recorder.add_contents(connection, self._core.tenant, self._replies.content(past.reply))
         return self._insert_row(connection, self._add_reply(connection, at, past), past, view_id, preamble)
 
-    def _add_reply(self, connection: Connection, at: Branch, past: Past) -> StoredReply:
+    def _add_reply(self, connection: Connection, at: Branch, past: FinishedTurn) -> StoredReply:
         """Store a reply in its conversation; beside it if it broke off."""
         replies = self._replies
         if past.reply is None:
@@ -351,7 +353,12 @@ class Turns:
         return StoredReply(at, replies.add_broken(connection, at, past.reply), past.session)
 
     def _insert_row(
-        self, connection: Connection, answered: StoredReply, past: Past, view_id: int | None, preamble: bytes | None
+        self,
+        connection: Connection,
+        answered: StoredReply,
+        past: FinishedTurn,
+        view_id: int | None,
+        preamble: bytes | None,
     ) -> int:
         now, (at, node, session) = time.time(), answered
         shown = None if view_id is None else view_for(connection, view_id, at.depth, None)

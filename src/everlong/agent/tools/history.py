@@ -19,7 +19,7 @@ from everlong.model import Message, calls_of
 from everlong.store import Store
 from everlong.store.outputs import ReadPage
 from everlong.store.search import Filters, Hit
-from everlong.store.search.corpus import Loaded
+from everlong.store.search.corpus import SearchDocument
 from everlong.store.search.snippets import passages
 from everlong.store.shown_path import find_message, latest_request, message_after
 
@@ -169,7 +169,7 @@ def _hits(store: Store, query: str, filters: Filters, without: bytes | None = No
     yield from summaries
 
 
-def _search(store: Store, query: str, filters: Filters, leave_out: Callable[[Loaded], bool]) -> tuple[Hit, ...]:
+def _search(store: Store, query: str, filters: Filters, leave_out: Callable[[SearchDocument], bool]) -> tuple[Hit, ...]:
     found = store.search(query, filters=filters, limit=RANKED, leave_out=leave_out).hits
     if not found and any(quote in query for quote in '"“”„«»'):  # rather something similar than nothing
         bare = query.translate(dict.fromkeys(map(ord, '"“”„«»'), " "))
@@ -177,7 +177,7 @@ def _search(store: Store, query: str, filters: Filters, leave_out: Callable[[Loa
     return found
 
 
-def _is_lookup(one: Loaded) -> bool:
+def _is_lookup(one: SearchDocument) -> bool:
     """Return whether a message is a call of one of these tools, or its result; both only repeat others."""
     is_given = one.role == "tool" and one.text.startswith(_BEGINNING)
     return is_given or any(call.name in _LOOKUPS for call in calls_of(one.message))

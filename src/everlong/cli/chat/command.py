@@ -167,10 +167,10 @@ class _PlainChat:
                 self._ask(question)
 
     def _ask(self, question: Question) -> None:
-        from everlong.agent.approval import forget_typed  # noqa: PLC0415 - keeps `--help` quick
+        from everlong.agent.approval import discard_typed  # noqa: PLC0415 - keeps `--help` quick
 
         answer: Decision | None = None
-        forget_typed(sys.stdin)
+        discard_typed(sys.stdin)
         while answer is None:
             line = self._read_line("allow? [y]es, [a]lways in this session, [n]o: ")
             answer = "no" if line is None else ANSWERS.get(line.strip().lower())

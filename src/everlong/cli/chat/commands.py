@@ -637,15 +637,15 @@ def register_plugin_commands(registry: Registry, offers: Iterable[CommandOffer],
 
 def _make_runner(offer: CommandOffer) -> Callable[[Desk, str], None]:
     def run(desk: Desk, words: str) -> None:
-        from everlong.memory.contain import described  # noqa: PLC0415 - the prompt comes before this is loaded
-        from everlong.plugins.hooks import awaited  # noqa: PLC0415 - as above
+        from everlong.memory.contain import describe_error  # noqa: PLC0415 - the prompt comes before this is loaded
+        from everlong.plugins.hooks import run_awaitable  # noqa: PLC0415 - as above
 
         try:
             answer = offer.handler(words)
             if inspect.isawaitable(answer):
-                answer = awaited(answer)
+                answer = run_awaitable(answer)
         except (Exception, SystemExit) as error:
-            raise ChatError(f"/{offer.name} of the plugin {offer.plugin!r} failed: {described(error)}") from error
+            raise ChatError(f"/{offer.name} of the plugin {offer.plugin!r} failed: {describe_error(error)}") from error
         if answer is not None:
             desk.show.text(str(answer))
 

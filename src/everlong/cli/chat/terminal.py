@@ -25,7 +25,7 @@ from prompt_toolkit.utils import get_cwidth
 from everlong.cli.chat.state import ANSWERS, SETTLING_SECONDS, STARTING
 from everlong.config.paths import data_home
 from everlong.errors import StoreError
-from everlong.providers.names import ENDPOINTS
+from everlong.providers.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, Literal
 
-from everlong.context.steps import LOOKING_TOOL, dropped_by, looks_only, only_prepares, ran_by, written_by
+from everlong.context.steps import LOOKING_TOOL, files_removed, files_written, only_looks, only_prepares, ran_by
 from everlong.context.summary.clauses import is_code
 from everlong.context.text import beginning, clip
 from everlong.model import ToolCall
@@ -137,7 +137,7 @@ class ActionOutcome:
 def is_looking(command: str) -> bool:
     """Return whether a command only looks at things, so that finding nothing is no obstacle."""
     ran = ran_by(command)
-    return ran is not None and looks_only(ran)
+    return ran is not None and only_looks(ran)
 
 
 @lru_cache(maxsize=8)
@@ -183,11 +183,11 @@ def _command_action(command: str) -> Action:
     edited = tuple(dict.fromkeys(_SHELL_EDIT.findall(bare))) if "sed" in bare else ()
     edited = tuple(path for path in edited if not _SHELL_WORD.fullmatch(path))
     if "cd " in bare and (written or edited):
-        written, edited = written_by(command)
+        written, edited = files_written(command)
     title = beginning(bare, 200)
     if written or edited:
         return Action("write" if written else "edit", title, tuple(dict.fromkeys(written + edited)))
-    removed = dropped_by(bare) if "rm " in bare or "mv " in bare else ()
+    removed = files_removed(bare) if "rm " in bare or "mv " in bare else ()
     return Action("run", title, tuple(dict.fromkeys(_SHELL_READ.findall(bare))), removed)
 
 

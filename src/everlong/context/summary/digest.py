@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from everlong.context.summary.actions import outcome_of
 from everlong.context.summary.entities import entities
-from everlong.context.summary.redaction import redacted
+from everlong.context.summary.redaction import redact
 from everlong.context.text import TextCount, clip, one_line, shorten_text
 from everlong.model import Message, calls_of, is_image, parts_of, readable_text
 
@@ -71,7 +71,7 @@ def without_control_words(text: str) -> str:
 
 def outgoing(text: str) -> str:
     """Return text as it may leave the process inside a prompt: without secrets, without marks."""
-    return escaped(redacted(text))
+    return escaped(redact(text))
 
 
 def boundary(material: Iterable[str]) -> str:

@@ -25,7 +25,7 @@ from everlong.context.summary.clauses import (
     prose,
 )
 from everlong.context.summary.language import marks, sentences
-from everlong.context.summary.retractions import Retraction, taken_back
+from everlong.context.summary.retractions import Retraction, find_retractions
 from everlong.context.text import beginning, one_line
 from everlong.model import Message, calls_of, read_message, text_of
 
@@ -213,7 +213,7 @@ def _person_facts(role: str, typed: str, rules: str) -> Facts:
         rules=_rules(rules),
         goes_ahead=is_go_ahead(typed) or not said,
         changes_mind=any(marks("change_of_mind", sentence) for sentence in found[:12]),
-        retractions=taken_back(text, found),
+        retractions=find_retractions(text, found),
     )
 
 

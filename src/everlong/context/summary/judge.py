@@ -54,7 +54,7 @@ class UnusableSummary(SummarizerError):  # noqa: N818 - reads as the fact that i
 
 
 @dataclass(slots=True)
-class Judged:
+class JudgedSummary:
     """A summary without the parts that must not stand, and the problems it had."""
 
     document: SummaryDocument
@@ -68,7 +68,7 @@ def answer_document(answer: object) -> SummaryDocument:
     return _parse(answer)[0]
 
 
-def judged(answer: object, yardstick: Yardstick, budget: int, count: Callable[[str], int]) -> Judged:
+def judge_answer(answer: object, yardstick: Yardstick, budget: int, count: Callable[[str], int]) -> JudgedSummary:
     """Return what can be used of an answer; raise if nothing can."""
     document, preamble, body = _parse(answer)
     if min(count(item) for items in document.items.values() for item in items) > budget:
@@ -92,7 +92,7 @@ def judged(answer: object, yardstick: Yardstick, budget: int, count: Callable[[s
         raise UnusableSummary("; ".join(["nothing of the summary can stand", *problems]), invented)
     if not document.fit(budget, count):
         raise UnusableSummary(f"no part of the summary fits {budget} tokens")
-    return Judged(document, tuple(problems), invented)
+    return JudgedSummary(document, tuple(problems), invented)
 
 
 def _cut_faults(document: SummaryDocument, preamble: str, yardstick: Yardstick) -> list[str]:

@@ -27,8 +27,8 @@ from everlong.context.summary.digest import (
     without_marks,
 )
 from everlong.context.summary.document import SummaryDocument
-from everlong.context.summary.judge import answer_document, judged
-from everlong.context.summary.redaction import redacted
+from everlong.context.summary.judge import answer_document, judge_answer
+from everlong.context.summary.redaction import redact
 from everlong.context.text import clip, one_line, shorten_text
 from everlong.errors import ConfigError, SummarizerError
 from everlong.model import Message, calls_of, text_of, with_part_appended
@@ -258,7 +258,7 @@ class SummarizerChain:
             member = self._members[place]
             try:
                 text = member.summarize(request)
-                draft = judged(text, yardstick, request.budget_tokens, request.count)
+                draft = judge_answer(text, yardstick, request.budget_tokens, request.count)
             except SummarizerError as error:
                 complaints.append(f"{member.name}: {error}")
                 continue
@@ -445,7 +445,7 @@ def _as_sent(message: Message) -> Message:
 
 def known_document(text: str) -> str:
     """Return a summary whose own headings stay; everything else in it is made harmless."""
-    return without_marks(redacted(text))
+    return without_marks(redact(text))
 
 
 def _prompt(material: list[tuple[str, list[DigestPiece]]], asks: list[str]) -> list[Message]:

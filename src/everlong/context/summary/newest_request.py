@@ -79,7 +79,7 @@ def _names_most(said: str, asked: str) -> bool:
     return len(telling & telling_words(said)) >= _LEAST_NAMED * len(telling)
 
 
-def restated(
+def restate_newest(
     document: SummaryDocument, extract: SummaryDocument, latest: str, *, quotes: bool = False
 ) -> SummaryDocument:
     """Return the document with the extract's newest-request line, if it has none or ``quotes`` is set."""

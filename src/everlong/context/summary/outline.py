@@ -29,7 +29,7 @@ from everlong.context.summary.goal import central_goal, goal_in
 from everlong.context.summary.key_lines import KeyLine, LineGroup, MessageLine
 from everlong.context.summary.language import Phrases, is_closing, marks, without_label
 from everlong.context.summary.newest_request import is_same
-from everlong.context.summary.retractions import taken_back
+from everlong.context.summary.retractions import find_retractions
 from everlong.context.summary.tasks import Task, cut_into_tasks, task_line, tasks_in_summary
 from everlong.context.text import clip
 
@@ -265,7 +265,7 @@ def _wanted_now(mine: Sequence[Task], latest: str, *, few: bool) -> str:
     for task in reversed(mine):
         for clause in task.clauses if not task.is_open else ():
             asks_for = _is_wish(clause) and clause.stands and not clause.is_question and not clause.points
-            if asks_for and not taken_back(clause.text, [clause.text]):
+            if asks_for and not find_retractions(clause.text, [clause.text]):
                 return clause.text.rstrip("?")
     return ""
 

@@ -54,14 +54,14 @@ _FLAG = re.compile(
 _WORDS = frozenset(
     (
         *("none", "null", "true", "false", "string", "required", "optional", "undefined", "self", "this", "str"),
-        *("bytes", "text", "value", "example", "changeme", "secret", "password", "token", "todo", "xxxx", "redacted"),
+        *("bytes", "text", "value", "example", "changeme", "secret", "password", "token", "todo", "xxxx", "redact"),
         *("hidden", "bool", "varchar"),
     )
 )
 """Placeholders that stand where a password would."""
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """Return the text with every secret replaced by a mark that says what it was."""
     if "PRIVATE KEY" in text:
         text = _PRIVATE_KEY.sub("[redacted:private_key]", text)

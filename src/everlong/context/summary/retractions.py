@@ -131,7 +131,7 @@ _CHINESE_TRIGGER = re.compile("[算改忘不别取撤先停换打暂等还]")
 """Without one of these, no phrase of its language can match; most sentences have none."""
 
 
-def taken_back(text: str, found: Sequence[str]) -> tuple[Retraction, ...]:
+def find_retractions(text: str, found: Sequence[str]) -> tuple[Retraction, ...]:
     """Return everything that a message takes back, in order; ``found`` are the sentences of ``text``."""
     if "```" in text or ">" in text:
         found = sentences(_FENCE.sub("\n", text))

@@ -57,7 +57,7 @@ class SummaryPlace(NamedTuple):
 
 
 @dataclass(slots=True)
-class Note:
+class TraceNote:
     """The decision about one item."""
 
     item: Item
@@ -96,8 +96,8 @@ class TraceRecording(SummaryTrace):
         """The gain per character of the last line taken; None if none was."""
         self.looked_at = 0
         """The number of lines that were considered, best first."""
-        self._lines: dict[tuple[int, str], Note] = {}
-        self._candidates: dict[tuple[str, int, str], Note] = {}
+        self._lines: dict[tuple[int, str], TraceNote] = {}
+        self._candidates: dict[tuple[str, int, str], TraceNote] = {}
         self._said: dict[str, SummaryPlace] = {}
         self._gain: Gain | None = None
 
@@ -108,8 +108,8 @@ class TraceRecording(SummaryTrace):
         for group in outline.lines:
             self.offered[int(group.order)] = len(group.lines)
         self._said = {}
-        self._lines = {_line_key(key_line): Note(key_line) for key_line in all_lines(outline.line_groups())}
-        self._candidates = {candidate[:3]: Note(candidate) for candidate in outline.candidates}
+        self._lines = {_line_key(key_line): TraceNote(key_line) for key_line in all_lines(outline.line_groups())}
+        self._candidates = {candidate[:3]: TraceNote(candidate) for candidate in outline.candidates}
 
     def note_weighed(self, groups: Sequence[LineGroup], gain: Gain, waiting: Sequence[Waiting]) -> None:
         """Note each line's worth: lines without any say nothing new, and only the best are considered."""
@@ -136,7 +136,7 @@ class TraceRecording(SummaryTrace):
 
     def note_task(self, item: Candidate, text: str) -> None:
         """Note what the line of a task adds."""
-        self._candidates[item[:3]] = Note(item)
+        self._candidates[item[:3]] = TraceNote(item)
         self.note_taken(item, text, item.worth)
 
     def note_passed(self, item: Item, cost: int, left: int) -> None:
@@ -147,7 +147,7 @@ class TraceRecording(SummaryTrace):
 
     # -- what was noted --------------------------------------------------------------------------------------------
 
-    def line(self, turn: int, text: str) -> Note | None:
+    def line(self, turn: int, text: str) -> TraceNote | None:
         """Return the note on a line of a turn; None if it was not among the lines to choose from."""
         note = self._lines.get((turn, text))
         if note is not None and note.decision == "less" and self._gain and isinstance(note.item, KeyLine):
@@ -155,11 +155,11 @@ class TraceRecording(SummaryTrace):
             note.decision = "less" if note.worth > 0 else "said"
         return note
 
-    def candidates(self) -> Iterator[Note]:
+    def candidates(self) -> Iterator[TraceNote]:
         """Return the notes on everything but lines."""
         return iter(self._candidates.values())
 
-    def lines(self) -> Iterator[Note]:
+    def lines(self) -> Iterator[TraceNote]:
         """Return the notes on all lines."""
         return iter(self._lines.values())
 
@@ -168,7 +168,7 @@ class TraceRecording(SummaryTrace):
         keys = (text.casefold(), f"- {text}".casefold(), *entities(text))
         return next((said for key in keys if (said := self._said.get(key))), None)
 
-    def _note(self, item: Item) -> Note:
+    def _note(self, item: Item) -> TraceNote:
         return self._lines[_line_key(item)] if isinstance(item, KeyLine) else self._candidates[item[:3]]
 
 

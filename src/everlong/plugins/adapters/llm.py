@@ -107,7 +107,7 @@ def _connect_main(host: Host) -> Connection | None:
 
 def _full_name(model: str, provider: str, main: Connection | None) -> str:
     """Return a full model name; one without a provider gets that of the main model."""
-    from everlong.providers.names import parse_model_name  # noqa: PLC0415 - as above
+    from everlong.providers.endpoints import parse_model_name  # noqa: PLC0415 - as above
 
     if provider and provider not in {"auto", "main", "custom"}:
         return f"{provider}:{model}"

@@ -137,7 +137,7 @@ _SUMMARY = (
 
 
 @dataclass
-class Loaded:
+class SearchDocument:
     """One document with its message; the text is made when it is first needed."""
 
     seq: int
@@ -175,9 +175,9 @@ class Corpus:
     def __init__(self, database: Database) -> None:
         self._sql = database.sql
 
-    def load(self, connection: Connection, seqs: Iterable[int], tenant: str | None = None) -> dict[int, Loaded]:
+    def load(self, connection: Connection, seqs: Iterable[int], tenant: str | None = None) -> dict[int, SearchDocument]:
         """Return documents by number, without those that are gone, forgotten, damaged or another tenant's."""
-        found: dict[int, Loaded] = {}
+        found: dict[int, SearchDocument] = {}
         for chunk in _chunks(seqs):
             messages = [seq for seq in chunk if seq > 0]
             summaries = [-seq for seq in chunk if seq < 0]
@@ -190,7 +190,7 @@ class Corpus:
     def _read(
         self,
         connection: Connection,
-        found: dict[int, Loaded],
+        found: dict[int, SearchDocument],
         statement: str,
         rows: str,
         alias: str,
@@ -228,7 +228,7 @@ class Corpus:
         """Return whether anything is stored that is not indexed yet."""
         return connection.exec_driver_sql("SELECT 1 FROM pending LIMIT 1").first() is not None
 
-    def pending(self, connection: Connection, scope: SearchScope) -> Iterator[Loaded]:
+    def pending(self, connection: Connection, scope: SearchScope) -> Iterator[SearchDocument]:
         """Yield the documents of a scope that are not indexed yet."""
         if scope.has_messages:
             where, values = scope_of_messages(scope)
@@ -246,7 +246,7 @@ class Corpus:
         return int(connection.exec_driver_sql("SELECT coalesce(max(seq), 0) FROM node").scalar_one())
 
 
-def in_scope(document: Loaded, scope: SearchScope) -> bool:
+def in_scope(document: SearchDocument, scope: SearchScope) -> bool:
     """Return whether a document that was read for another reason is in the scope of the search."""
     if scope.role is not None and document.role != scope.role:
         return False
@@ -262,7 +262,7 @@ def in_scope(document: Loaded, scope: SearchScope) -> bool:
     )
 
 
-def _whole(rows: Iterable[Sequence[Any]]) -> Iterator[Loaded]:
+def _whole(rows: Iterable[Sequence[Any]]) -> Iterator[SearchDocument]:
     """Yield the documents of rows; a damaged one is left to `everlong sessions verify` and hides no other."""
     for seq, ident, branch, depth, role, ts, data, codec in rows:
         try:
@@ -270,7 +270,7 @@ def _whole(rows: Iterable[Sequence[Any]]) -> Iterator[Loaded]:
         except StoreDamaged:
             continue
         if isinstance(message, dict):
-            yield Loaded(seq, None if ident is None else bytes(ident), branch, depth, role, ts, message)
+            yield SearchDocument(seq, None if ident is None else bytes(ident), branch, depth, role, ts, message)
 
 
 def _chunks(items: Iterable[int]) -> Iterator[list[int]]:

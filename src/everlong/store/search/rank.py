@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from everlong.store.search.corpus import Loaded
+from everlong.store.search.corpus import SearchDocument
 from everlong.store.search.index import IndexSize
 from everlong.store.search.query import Query
 from everlong.store.search.snippets import pieces_of
@@ -233,20 +233,20 @@ def _named_speakers(query: Query, candidates: Mapping[int, SearchCandidate]) -> 
 class Unindexed(NamedTuple):
     """Unindexed texts with any word that is asked for, best first, and the statistics of all texts."""
 
-    documents: list[Loaded]
+    documents: list[SearchDocument]
     figures: Figures
 
 
 def weigh_unindexed(
-    pending: Iterable[Loaded],
+    pending: Iterable[SearchDocument],
     weights: Mapping[str, float],
     size: IndexSize,
     frequencies: Mapping[str, int],
-    matches: Callable[[Loaded], bool],
+    matches: Callable[[SearchDocument], bool],
 ) -> Unindexed:
     """Return the pending texts that match, best first; ``frequencies`` are the index's own."""
     pairs = [term for term in weights if is_dense(term)]
-    found: list[tuple[Loaded, dict[str, int]]] = []
+    found: list[tuple[SearchDocument, dict[str, int]]] = []
     holding = Counter(frequencies)
     total = terms = 0
     for document in pending:

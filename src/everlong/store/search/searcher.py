@@ -22,7 +22,7 @@ from everlong.errors import NotStored, QueryError
 from everlong.store.database import Database
 from everlong.store.paths import segments_to
 from everlong.store.schema import branch, session
-from everlong.store.search.corpus import Corpus, Loaded, answered_calls, called_tools, in_scope, tools_of
+from everlong.store.search.corpus import Corpus, SearchDocument, answered_calls, called_tools, in_scope, tools_of
 from everlong.store.search.index import (
     Index,
     IndexSize,
@@ -140,7 +140,7 @@ class Searcher:
         limit: int = 10,
         cursor: str | None = None,
         seconds: float = SECONDS,
-        leave_out: Callable[[Loaded], bool] = lambda _: False,
+        leave_out: Callable[[SearchDocument], bool] = lambda _: False,
     ) -> Page:
         """Return one page of what was said about something.
 
@@ -191,7 +191,7 @@ class Searcher:
         order: Order,
         upto: int,
         seconds: float,
-        leave_out: Callable[[Loaded], bool],
+        leave_out: Callable[[SearchDocument], bool],
     ) -> SearchWalk:
         scope = scope_for(connection, self.tenant, filters, upto)
         size = self.index.size(connection)
@@ -287,7 +287,7 @@ def _rank_by_texts(walk: SearchWalk, seqs: list[int], figures: Figures) -> list[
     return list(dict.fromkeys([*found, *seqs]))
 
 
-def _candidate(document: Loaded, beside: tuple[int | None, int | None] = (None, None)) -> SearchCandidate:
+def _candidate(document: SearchDocument, beside: tuple[int | None, int | None] = (None, None)) -> SearchCandidate:
     own = document.own_text
     plain = document.plain if own == document.text else folded(own)
     return SearchCandidate(document.seq, own, plain, document.role, document.speaker, document.ts, *beside)
@@ -357,8 +357,8 @@ class SearchWalk:
     matcher: Matcher
     deadline: float
     has_pending: bool
-    leave_out: Callable[[Loaded], bool]
-    loaded: dict[int, Loaded] = field(default_factory=dict)
+    leave_out: Callable[[SearchDocument], bool]
+    loaded: dict[int, SearchDocument] = field(default_factory=dict)
     is_partial: bool = False
 
     @property
@@ -366,11 +366,11 @@ class SearchWalk:
         """The terms that the index is asked for."""
         return SearchTerms(tuple(self.weights), self.query.starts, self.query.rows)
 
-    def has_words(self, document: Loaded) -> bool:
+    def has_words(self, document: SearchDocument) -> bool:
         """Return whether a document has any word of the query."""
         return self.matcher.has_words(document.text, document.plain)
 
-    def pending(self) -> Iterable[Loaded]:
+    def pending(self) -> Iterable[SearchDocument]:
         """Return the documents of the scope that are not indexed yet."""
         return self.corpus.pending(self.connection, self.scope) if self.has_pending else ()
 
@@ -393,13 +393,13 @@ class SearchWalk:
         """Return whether a document is read and not to be left out."""
         return seq in self.loaded and not self.leave_out(self.loaded[seq])
 
-    def matches(self, after: SearchPlace | None) -> Iterator[Loaded]:
+    def matches(self, after: SearchPlace | None) -> Iterator[SearchDocument]:
         """Yield all documents that match, newest first, after a place."""
         if self.query.is_literal:
             return self.find_required(after)
         return (document for document in self._find_offered(after) if self.has_words(document))
 
-    def find_required(self, after: SearchPlace | None) -> Iterator[Loaded]:
+    def find_required(self, after: SearchPlace | None) -> Iterator[SearchDocument]:
         """Yield the documents with all required contents; end early when the time is over."""
         for document in self._find_offered(after):
             if time.monotonic() > self.deadline:
@@ -412,7 +412,7 @@ class SearchWalk:
             except TimeoutError:  # the pattern cannot cope with this text
                 continue
 
-    def _find_offered(self, after: SearchPlace | None) -> Iterator[Loaded]:
+    def _find_offered(self, after: SearchPlace | None) -> Iterator[SearchDocument]:
         """Yield the documents that the index offers and those that it does not hold yet, in one order."""
         waiting = sorted(
             (document for document in self.pending() if after is None or self._key(document) < self._key(after)),
@@ -436,7 +436,7 @@ class SearchWalk:
             after = places[-1]
             size = min(2 * size, _MOST_AT_ONCE)
 
-    def _key(self, of: Loaded | SearchPlace) -> tuple[float, int]:
+    def _key(self, of: SearchDocument | SearchPlace) -> tuple[float, int]:
         return (of.ts, of.seq) if self.order == "time" else (0.0, of.seq)
 
     def _places(self, after: SearchPlace | None, size: int) -> list[SearchPlace]:
@@ -446,7 +446,7 @@ class SearchWalk:
             return self.index.containing(self.connection, wanted, self.scope, after, size, by_time=by_time)
         return self.index.matching(self.connection, self.asked, self.scope, after, size, by_time=by_time)
 
-    def has_tool(self, document: Loaded) -> bool:
+    def has_tool(self, document: SearchDocument) -> bool:
         """Return whether a document is a call of the wanted tool, or its answer; True if no tool is wanted."""
         if self.tool is None or self.tool in tools_of(document.message):
             return True
@@ -492,7 +492,7 @@ def _weight(text: str) -> int:
 class ShownDocument(NamedTuple):
     """A document of a page, and whether it matches itself or stands beside something that does."""
 
-    document: Loaded
+    document: SearchDocument
     is_match: bool
 
 
@@ -524,7 +524,7 @@ def hits_of(
     return hits
 
 
-def _snippet(document: Loaded, query: Query, weights: dict[str, float]) -> Snippet:
+def _snippet(document: SearchDocument, query: Query, weights: dict[str, float]) -> Snippet:
     """Return words around a match that a person, a model or a tool said; a client's only where nothing else matches."""
     own = snippet(document.own_text, query, weights)
     return own if own.marks or document.own_text == document.text else snippet(document.text, query, weights)

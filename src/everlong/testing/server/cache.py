@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from everlong.testing.server.anthropic_rules import check_marker
 from everlong.testing.server.exchange import Refusal
-from everlong.testing.server.responses_rules import unsealed
+from everlong.testing.server.responses_rules import unseal
 from everlong.testing.server.window import MESSAGE_TOKENS, count_text, count_value
 
 __all__ = ["CacheBlock", "CacheCharge", "ServerCache", "anthropic_blocks_of", "openai_blocks_of", "responses_blocks_of"]
@@ -283,7 +283,7 @@ def responses_blocks_of(body: Mapping[str, Any]) -> list[CacheBlock]:
 def _encrypted_tokens(item: Mapping[str, Any]) -> int:
     """Return the tokens billed for encrypted content: the words thought, or a share of what was compacted."""
     content = item.get("encrypted_content")
-    thought, compacted = unsealed("rs", content), unsealed("cmp", content)
+    thought, compacted = unseal("rs", content), unseal("cmp", content)
     return count_text(thought or "") + count_text(compacted or "") // 4
 
 

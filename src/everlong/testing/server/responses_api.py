@@ -8,7 +8,7 @@ from typing import Any
 from everlong.testing.server.anthropic_api import pieces
 from everlong.testing.server.cache import CacheCharge
 from everlong.testing.server.exchange import Refusal
-from everlong.testing.server.responses_rules import sealed
+from everlong.testing.server.responses_rules import seal
 from everlong.testing.server.script import Answer
 from everlong.testing.server.window import count_text, count_value
 
@@ -53,7 +53,7 @@ def compacted(words: str, charge: CacheCharge, number: int) -> dict[str, Any]:
 
 
 def _compaction_item(words: str, number: int) -> dict[str, Any]:
-    return {"type": "compaction", "id": f"cmp_{number:024d}", "encrypted_content": sealed("cmp", words)}
+    return {"type": "compaction", "id": f"cmp_{number:024d}", "encrypted_content": seal("cmp", words)}
 
 
 def _output(answer: Answer, body: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ def _output(answer: Answer, body: Mapping[str, Any], number: int) -> list[dict[s
         if (body.get("reasoning") or {}).get("summary"):
             thought["summary"] = [{"type": "summary_text", "text": answer.thinking}]
         if "reasoning.encrypted_content" in (body.get("include") or []):
-            thought["encrypted_content"] = sealed("rs", answer.thinking)
+            thought["encrypted_content"] = seal("rs", answer.thinking)
         output.append(thought)
     if answer.text or answer.refused:
         text = answer.text or "I can't help with that."

@@ -16,7 +16,7 @@ from typing import Any
 from everlong.testing.server.exchange import Refusal
 from everlong.testing.server.window import Dialect
 
-__all__ = ["check_responses", "sealed", "unsealed"]
+__all__ = ["check_responses", "seal", "unseal"]
 
 _KNOWN = """
     background client_metadata context_management conversation include input instructions max_output_tokens
@@ -56,14 +56,14 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _SECRET = b"the test server's other seal"
 
 
-def sealed(kind: str, text: str) -> str:
+def seal(kind: str, text: str) -> str:
     """Return a text as encrypted content that only the server can make and read again."""
     inner = base64.urlsafe_b64encode(text.encode()).decode()
     seal = hmac.new(_SECRET, f"{kind}\0{inner}".encode(), hashlib.sha256).hexdigest()[:24]
     return f"{kind}.{inner}.{seal}"
 
 
-def unsealed(kind: str, content: Any) -> str | None:
+def unseal(kind: str, content: Any) -> str | None:
     """Return the text of encrypted content; None if the server did not make it."""
     parts = content.split(".") if isinstance(content, str) else []
     if len(parts) != 3 or parts[0] != kind:
@@ -72,7 +72,7 @@ def unsealed(kind: str, content: Any) -> str | None:
         text = base64.urlsafe_b64decode(parts[1].encode()).decode()
     except ValueError:
         return None
-    return text if hmac.compare_digest(sealed(kind, text), str(content)) else None
+    return text if hmac.compare_digest(seal(kind, text), str(content)) else None
 
 
 def check_responses(body: Any, dialect: Dialect = "openai", *, knows_compaction: bool = False) -> None:
@@ -154,7 +154,7 @@ def _check_item(item: Any, path: str, strict: bool, knows_compaction: bool) -> N
         if not isinstance(item.get("summary"), list):
             raise _missing(f"{path}.summary")
     elif kind == "compaction":
-        if unsealed("cmp", item.get("encrypted_content")) is None:
+        if unseal("cmp", item.get("encrypted_content")) is None:
             raise Refusal("The encrypted content for the compaction item could not be verified.", param=path)
     elif "call_id" in _ITEM_FIELDS[kind]:
         _check_call(item, kind, path, strict)
@@ -237,7 +237,7 @@ def _check_reasoning(items: Sequence[Mapping[str, Any]], *, is_stored: bool) -> 
                 status=404,
                 param="input",
             )
-        if content is not None and unsealed("rs", content) is None:
+        if content is not None and unseal("rs", content) is None:
             raise Refusal(f"The encrypted content for item {name} could not be verified.", param="input")
         following = items[at + 1] if at + 1 < len(items) else {}
         is_followed = following.get("type") in {"reasoning", *_CALLS, "web_search_call"}

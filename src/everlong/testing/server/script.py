@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from everlong.testing.server.exchange import Api
-from everlong.testing.server.responses_rules import unsealed
+from everlong.testing.server.responses_rules import unseal
 
 __all__ = ["Answer", "Ask", "Call", "Script", "ScriptedModel", "ScriptedTurn", "Turn"]
 
@@ -181,7 +181,7 @@ def _turn(message: Mapping[str, Any]) -> ScriptedTurn:
 def _item_turn(item: Mapping[str, Any]) -> ScriptedTurn:
     kind = str(item.get("type", "message"))
     if kind == "compaction":
-        return ScriptedTurn("assistant", unsealed("cmp", item.get("encrypted_content")) or "")
+        return ScriptedTurn("assistant", unseal("cmp", item.get("encrypted_content")) or "")
     if kind.endswith("_output"):
         return ScriptedTurn("tool", "", results=((str(item.get("call_id")), _text(item.get("output"))),))
     if kind != "message":

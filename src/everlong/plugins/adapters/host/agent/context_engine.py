@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from everlong.context.engine import ContextEngine
-from everlong.context.summary.redaction import redacted
+from everlong.context.summary.redaction import redact
 
 __all__ = ["ContextEngine", "automatic_compaction_status_message", "sanitize_memory_context"]
 
@@ -15,7 +15,7 @@ _CUT = "\n…\n"
 
 def sanitize_memory_context(memory_context: str) -> str:
     """Return a memory provider's text without secrets; a long one loses its middle."""
-    text = redacted(memory_context.strip())
+    text = redact(memory_context.strip())
     if len(text) <= MEMORY_CONTEXT_MAX_CHARS:
         return text
     half = (MEMORY_CONTEXT_MAX_CHARS - len(_CUT)) // 2

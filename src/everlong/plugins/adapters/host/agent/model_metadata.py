@@ -50,7 +50,7 @@ def get_model_context_length(
     if config_context_length:
         return int(config_context_length)
     from everlong.providers.catalogue import Catalogue  # noqa: PLC0415 - only where somebody asks
-    from everlong.providers.names import endpoint_for, parse_model_name  # noqa: PLC0415
+    from everlong.providers.endpoints import endpoint_for, parse_model_name  # noqa: PLC0415
 
     host = current_host()
     own = host.settings.providers

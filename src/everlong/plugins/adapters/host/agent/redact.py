@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from everlong.context.summary.redaction import redacted
+from everlong.context.summary.redaction import redact
 
 __all__ = ["redact_sensitive_text"]
 
@@ -12,4 +12,4 @@ __all__ = ["redact_sensitive_text"]
 def redact_sensitive_text(text: str, **ignored: Any) -> str:
     """Return the text without keys, tokens and passwords."""
     del ignored
-    return redacted(text) if text else text
+    return redact(text) if text else text

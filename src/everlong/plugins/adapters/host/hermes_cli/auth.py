@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everlong.providers.names import ENDPOINTS
+from everlong.providers.endpoints import ENDPOINTS
 
 __all__ = ["PROVIDER_REGISTRY"]
 
