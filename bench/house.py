@@ -32,6 +32,7 @@ _COLUMNS = {
     "config": 310,
     "model": 530,
     "exports": 310,
+    "workers": 90,
     "errors": 530,
 }
 """Where each package stands from left to right, so that no arrow runs behind a box; others stand in the middle."""
