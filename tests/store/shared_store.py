@@ -321,7 +321,7 @@ class _Server:
         if self.waiting is not None:
             at, new, messages = self.waiting
             view = _view_at(store, at)
-            done = store.turns.follow(at, new, _with_session(past, line.session), view=view)
+            done = store.turns.add_following(at, new, _with_session(past, line.session), view=view)
             if done is not None:
                 marks = new.trace.ids if new.trace is not None else []
                 if new.mark is not None and new.trace is not None:
@@ -330,12 +330,12 @@ class _Server:
                 turn = done[1]
             else:
                 self._place_after(client, at, line.mark, messages, len(line.messages))
-                turn = store.turns.whole(self.line.at, _with_session(past, self.line.session))  # type: ignore[union-attr]
+                turn = store.turns.add_finished(self.line.at, _with_session(past, self.line.session))  # type: ignore[union-attr]
         elif self.turn is not None:
             ended: dict[str, Any] = {"usage": past.usage, "cost": past.cost, "status": past.status}
             turn = store.turns.finish(self.turn, past.reply, **ended).id
         else:
-            turn = store.turns.whole(line.at, _with_session(past, line.session))
+            turn = store.turns.add_finished(line.at, _with_session(past, line.session))
         self.turn = self.waiting = None
         self.session = store.turns.get(turn).session
 

@@ -190,7 +190,7 @@ def talk_with_additions(store: Store, name: str, rounds: int = 4, added: str = A
         sent: list[Message] = [*said, {**question, "content": f"{question['content']}{added}"}]
         placed = store.stateless.place(StatelessRequest(sent, store.chain.trace(sent), Sender(session=name)))
         reply: Message = {"role": "assistant", "content": f"{name} is told {number}"}
-        store.turns.whole(placed.at, FinishedTurn(reply, session=placed.session))
+        store.turns.add_finished(placed.at, FinishedTurn(reply, session=placed.session))
         said += [question, reply]
     return said
 
@@ -242,7 +242,7 @@ def test_a_conversation_with_a_root_of_its_own_is_forgotten_alone(store: Store) 
     for name in ("one", "two"):
         placed = store.stateless.place(StatelessRequest(question, store.chain.trace(question), Sender(session=name)))
         reply: Message = {"role": "assistant", "content": f"{SECRET}, {name}"}
-        store.turns.whole(placed.at, FinishedTurn(reply, session=placed.session))
+        store.turns.add_finished(placed.at, FinishedTurn(reply, session=placed.session))
         idents.append(placed.session)
     store.forget_session(idents[1])
     shown = [[entry.message["content"] for entry in store.sessions.entries(ident)] for ident in idents]

@@ -33,7 +33,7 @@ def placed(store: Store, messages: list[Message], sender: Sender = ME) -> Placed
 
 
 def answered(store: Store, at: PlacedRequest) -> str | None:
-    return store.turns.get(store.turns.whole(at.at, FinishedTurn(REPLY, session=at.session))).session
+    return store.turns.get(store.turns.add_finished(at.at, FinishedTurn(REPLY, session=at.session))).session
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, work: Callable[[], Any]) -> threading.Thread:

@@ -230,7 +230,7 @@ def placed(store: Store, messages: list[Message], prompt: str = PROMPT) -> Place
 
 def answered(store: Store, at: PlacedRequest, words: str) -> str:
     reply: Message = {"role": "assistant", "content": words}
-    turn = store.turns.whole(at.at, FinishedTurn(reply, session=at.session, cost=0.5))
+    turn = store.turns.add_finished(at.at, FinishedTurn(reply, session=at.session, cost=0.5))
     found = store.turns.get(turn).session
     assert found is not None
     return found

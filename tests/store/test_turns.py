@@ -301,8 +301,8 @@ def test_a_reply_told_again_in_another_shape_is_there_once(
 def test_a_reply_is_found_by_its_names_and_only_by_its_tenant(store: Store) -> None:
     at = store.record([ASK])
     first = store.turns.finish(store.turns.begin(at, began=10.0).id, ANSWER, names=["resp_1", "conv_1"])
-    second = store.turns.whole(at, FinishedTurn(CALL, began=20.0, names=("resp_2", "conv_1")))
-    store.turns.whole(at, FinishedTurn(CALL, began=30.0))
+    second = store.turns.add_finished(at, FinishedTurn(CALL, began=20.0, names=("resp_2", "conv_1")))
+    store.turns.add_finished(at, FinishedTurn(CALL, began=30.0))
     assert store.turns.named("resp_1") == first
     found = store.turns.named("resp_2")
     assert found is not None
@@ -315,7 +315,7 @@ def test_a_reply_is_found_by_its_names_and_only_by_its_tenant(store: Store) -> N
 
 @pytest.mark.parametrize("name", ["", "nul\0", "lone \ud800", "x" * 201])
 def test_what_no_database_can_hold_is_no_name(store: Store, name: str) -> None:
-    store.turns.whole(store.record([ASK]), FinishedTurn(ANSWER, names=(name,)))
+    store.turns.add_finished(store.record([ASK]), FinishedTurn(ANSWER, names=(name,)))
     assert store.turns.named(name) is None
 
 
@@ -357,8 +357,8 @@ def test_a_name_is_found_without_going_through_all_turns(
 
 def test_a_name_goes_with_its_turn(store: Store) -> None:
     at = store.record([ASK])
-    store.turns.whole(at, FinishedTurn(ANSWER, names=("resp_1",)))
-    store.turns.whole(store.append(at, [ANSWER, NEXT]), FinishedTurn(ANSWER, names=("resp_2",)))
+    store.turns.add_finished(at, FinishedTurn(ANSWER, names=("resp_1",)))
+    store.turns.add_finished(store.append(at, [ANSWER, NEXT]), FinishedTurn(ANSWER, names=("resp_2",)))
     collect_garbage(store, min_age=-1.0)
     assert (store.turns.named("resp_1"), store.turns.named("resp_2")) == (None, None)
     assert store.verify().problems == []

@@ -31,7 +31,9 @@ def filled(store: Store) -> Store:
     begun = store.sessions.start(at, system_prompt="You are an agent.")
     part = store.sessions.roll_over(begun.id, at)
     store.sessions.start(title="another one")
-    store.turns.whole(at, FinishedTurn({"role": "assistant", "content": "Done."}, session=part.id, names=("resp_1",)))
+    store.turns.add_finished(
+        at, FinishedTurn({"role": "assistant", "content": "Done."}, session=part.id, names=("resp_1",))
+    )
     question: list[Message] = [{"role": "user", "content": "the same question"}]
     for client in ("one", "two"):  # the second one gets a root of its own
         placed = store.stateless.place(StatelessRequest(question, store.chain.trace(question), Sender(session=client)))

@@ -247,7 +247,7 @@ class ConversationRecorder:
         if is_open:
             number = self.store.turns.begin(branch, model=turn.model, session=session, began=turn.began).id
             return RecordedTurn(number, branch, moved)
-        number = self.store.turns.whole(branch, replace(turn, session=session))
+        number = self.store.turns.add_finished(branch, replace(turn, session=session))
         # With the reply's id, the second request of the conversation need not be looked up.
         reply = self._reply_of(conversation, number) if branch.depth <= conversation.opened else None
         return RecordedTurn(number, branch, moved, reply)
@@ -270,7 +270,7 @@ class ConversationRecorder:
         """Store new messages with their turn in one step; None if the conversation has also gone on differently."""
         mark = None if new.mark == new.at.head else new.mark
         added = NewMessages(new.messages, new.trace, mark, new.beside)
-        return self.store.turns.follow(new.at, added, turn, view=conversation.view_id)
+        return self.store.turns.add_following(new.at, added, turn, view=conversation.view_id)
 
     def _place_again(self, conversation: LiveConversation, read: Read, new: ClientAddition) -> None:
         """Store new messages wherever they belong, and note that place and its view in the conversation."""
@@ -324,7 +324,7 @@ class ConversationRecorder:
         elif entry.is_open:
             self.store.turns.begin(branch, model=turn.model, session=session or None, began=turn.began)
         else:
-            self.store.turns.whole(branch, replace(turn, session=session))
+            self.store.turns.add_finished(branch, replace(turn, session=session))
 
     def _open_turn(self, turn: FinishedTurn) -> int | None:
         """Return the number of the open turn that an earlier entry of the same request began."""

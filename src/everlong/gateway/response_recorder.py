@@ -62,7 +62,7 @@ class ResponseRecorder(ConversationRecorder):
         turns, branch, session = self.store.turns, placed.at, placed.session
         if is_open:
             return RecordedTurn(turns.begin(branch, model=turn.model, session=session, began=turn.began).id, branch)
-        return RecordedTurn(turns.whole(branch, replace(turn, session=session)), branch)
+        return RecordedTurn(turns.add_finished(branch, replace(turn, session=session)), branch)
 
     def place_request(
         self,

@@ -110,7 +110,7 @@ class Importer:
             if (place.head, one.status) in known:
                 continue
             past = FinishedTurn(one.message, session=ident, status=one.status, error=one.error, began=one.time)
-            self._store.turns.whole(place, past)
+            self._store.turns.add_finished(place, past)
             added += 1
         if added:  # what they used was counted where they were asked
             values = {"api_calls": session.c.api_calls - added, "active": active}

@@ -204,7 +204,7 @@ class Turns:
 
         return self._database.retry(lambda _: self._database.write(work))
 
-    def whole(self, at: Branch, past: FinishedTurn) -> int:
+    def add_finished(self, at: Branch, past: FinishedTurn) -> int:
         """Store a finished turn, as `begin` and `finish` would; return its number."""
 
         def work(connection: Connection) -> int:
@@ -216,7 +216,7 @@ class Turns:
 
         return self._database.retry(lambda _: self._database.write(work))
 
-    def follow(
+    def add_following(
         self, at: Branch, new: NewMessages, past: FinishedTurn, *, view: int | None
     ) -> tuple[Branch, int] | None:
         """Store messages at the end of a branch and the turn in which they were sent, in one step.
