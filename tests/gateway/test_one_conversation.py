@@ -108,7 +108,7 @@ def test_an_answer_that_the_client_cancels_is_kept_as_far_as_it_came(database_ur
             told += b'"content"' in answer.readline()
         connection.close()
         answer.close()
-        until(lambda: any(turn.status != "open" for turn in running.store(tenant).turns.since()))
+        until(lambda: any(turn.status != "open" for turn in list(running.store(tenant).turns.since())))
         store = running.store(tenant)
         (one,) = conversations(store)
         lines = list(store.conversations.lines(one.id))
