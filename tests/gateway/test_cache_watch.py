@@ -210,7 +210,7 @@ def test_a_message_that_comes_again_in_the_same_bytes_is_not_read_again(monkeypa
         read.append(data)
         return parse_json(data)
 
-    monkeypatch.setattr("everlong.gateway.cache_markers.parse_json", noted)
+    monkeypatch.setattr("everlong.gateway.cache_watch.parse_json", noted)
     watch = CacheWatch()
     watch.compare("local", "s", sent(body_of(1_000)), reply(90_000, 0))
     read.clear()

@@ -71,10 +71,10 @@ def test_what_could_not_be_stored_is_tried_again_in_order(tmp_path: Path) -> Non
 def test_what_a_killed_process_left_is_taken_over_once(tmp_path: Path) -> None:
     code = (
         "import os, sys; from pathlib import Path; from everlong.gateway.journal import Journal, JournalEntry\n"
-        "from everlong.store.turns import Past\n"
+        "from everlong.store.turns import FinishedTurn\n"
         f"journal = Journal(Path({str(tmp_path / FOLDER)!r}))\n"
         "for number in range(3):\n"
-        "    one = JournalEntry('local', 'openai', Past(model='m', began=float(number)), f'body {number}')\n"
+        "    one = JournalEntry('local', 'openai', FinishedTurn(model='m', began=float(number)), f'body {number}')\n"
         "    journal.put(one)\n"
         "os.write(journal._file.handle, b'[\"half of an ent')\n"
         "os.kill(os.getpid(), 9)\n"
@@ -113,9 +113,9 @@ HOLDS = """
 import sys
 from pathlib import Path
 from everlong.gateway.journal import Journal, JournalEntry
-from everlong.store.turns import Past
+from everlong.store.turns import FinishedTurn
 journal = Journal(Path(sys.argv[1]))
-journal.put(JournalEntry('local', 'openai', Past(model='m', began=1.0), 'body'))
+journal.put(JournalEntry('local', 'openai', FinishedTurn(model='m', began=1.0), 'body'))
 print('written', flush=True)
 sys.stdin.read()
 """
