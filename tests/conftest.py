@@ -43,7 +43,7 @@ def postgres_url() -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def _nobodys_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     for name in list(os.environ):
-        if name.startswith("EVERLONG_") and not name.startswith("EVERLONG_TEST_"):
+        if name.startswith("EVERLONG_"):  # also those that only tests know, which the program would refuse
             monkeypatch.delenv(name)
     for name in _CERTIFICATES:  # which every gateway and every client would read, and nothing here needs
         monkeypatch.delenv(name, raising=False)

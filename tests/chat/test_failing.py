@@ -50,7 +50,7 @@ def test_without_a_key_or_a_model_it_says_what_to_do(terminal: Open, model: list
 def test_wrong_calls_leave_with_2_and_what_cannot_be_opened_with_1(serve: Serve, terminal: Open, home: Path) -> None:
     found = terminal()
     found.start("chat", "-c", "--resume", "x")
-    found.wait("say --continue or --resume, not both")
+    found.wait("use --continue or --resume, not both")
     assert found.wait_exit() == 2
     found.start(*talking_to(serve()), "--resume", "nowhere")
     found.wait("✗ there is no conversation with the id or title 'nowhere'")

@@ -16,6 +16,7 @@ from tests.chat.conftest import Gate, Open, idle
 from tests.chat.terminal import Terminal
 from tests.testing_server.conftest import Serve
 
+IS_RECORDING = bool(os.environ.get("EVERLONG_TEST_RECORD"))
 RECORDED = Path(__file__).parent / "screens"
 
 MARKDOWN = """# Berths
@@ -67,7 +68,7 @@ def normal(screen: str) -> str:
 def same_as_recorded(found: Terminal, name: str) -> None:
     path = RECORDED / f"{name}.txt"
     screen = normal(found.everything())
-    if os.environ.get("EVERLONG_TEST_RECORD"):
+    if IS_RECORDING:
         path.parent.mkdir(exist_ok=True)
         path.write_text(screen, encoding="utf-8")
     assert screen == path.read_text(encoding="utf-8")

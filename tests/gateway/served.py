@@ -64,7 +64,7 @@ class Program:
 
     def __init__(self, *arguments: str, **env: str) -> None:
         # A test that changes the process itself asks for one that is started, not forked.
-        start = [sys.executable, "-m", "everlong"] if "EVERLONG_TEST_STARTED" in env else everlong_program()
+        start = [sys.executable, "-m", "everlong"] if env.pop("EVERLONG_TEST_STARTED", "") else everlong_program()
         self.process = subprocess.Popen(
             [*start, "serve", *arguments],
             stdin=subprocess.PIPE,
