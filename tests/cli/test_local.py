@@ -57,7 +57,7 @@ def test_the_chat_takes_it_too() -> None:
 def test_it_is_said_alone(run: Run, more: list[str]) -> None:
     done = run("run", "Hello", "--local", *more)
     assert done.code == 2
-    assert "say --local, or --model and --base-url; not both" in done.err
+    assert "use either --local, or --model and --base-url, not both" in done.err
 
 
 def test_a_file_that_is_no_model_is_an_error_without_a_traceback(run: Run, tmp_path: Path) -> None:

@@ -64,3 +64,8 @@ def test_a_secret_is_replaced_by_its_kind(text: str, expected: str) -> None:
 )
 def test_what_later_work_needs_is_left_alone(text: str) -> None:
     assert redact(text) == text
+
+
+@pytest.mark.parametrize("word", ["changeme", "redacted", "required", "undefined"])
+def test_a_placeholder_is_no_password(word: str) -> None:
+    assert redact(f"password: {word}") == f"password: {word}"

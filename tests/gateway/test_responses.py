@@ -264,7 +264,7 @@ def test_a_question_is_stored_before_its_answer_is_there(upstream: Upstream, rel
     assert (done.status, done.began, done.has_reply) == ("done", begun.began, True)
 
 
-STEPS = {"place_request": ResponseRecorder, "begin": Turns, "finish": Turns, "whole": Turns}
+STEPS = {"place_request": ResponseRecorder, "begin": Turns, "finish": Turns, "add_finished": Turns}
 
 
 @pytest.mark.usefixtures("quick")
@@ -282,12 +282,12 @@ def test_a_database_that_goes_away_at_any_step_loses_nothing_and_what_follows_fi
         raise StoreUnavailable("the server is away")
 
     def slowly(exchange: Exchange) -> None:
-        if failing != "whole":  # then it is begun before
+        if failing != "add_finished":  # then it is begun before
             time.sleep(0.05)
         script(exchange)
 
     upstream.script = slowly
-    if failing == "whole":
+    if failing == "add_finished":
         monkeypatch.setattr("everlong.gateway.turn_queue._PATIENCE", 20.0)
     monkeypatch.setattr(STEPS[failing], failing, away)
     asked = ["One?", "And two?", "And then three?", "Four in the end?"]

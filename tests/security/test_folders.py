@@ -180,7 +180,7 @@ def test_what_a_person_sets_for_a_folder_counts_as_trust(everlong: Program) -> N
 def test_what_was_in_the_file_before_is_not_trusted_along(everlong: Program, clone: Path) -> None:
     write(clone, "context: {engine: theirs}\n")
     done = everlong("config", "set", "--project", "compression.protect_last_n", "7")
-    assert "says more that you have not trusted" in done.stderr
+    assert "has other settings that you have not trusted" in done.stderr
     assert json.loads(everlong("config", "show", "--json").stdout)["context"]["engine"] == "compressor"
 
 

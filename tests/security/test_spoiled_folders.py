@@ -32,7 +32,7 @@ def _looked_at(clone: Path) -> str:
 def test_a_pipe_keeps_nobody_waiting(clone: Path) -> None:
     os.mkfifo(clone / ".everlong" / "config.yaml")
     os.mkfifo(clone / "AGENTS.md")
-    assert "is no file" in _looked_at(clone)
+    assert "is not a regular file" in _looked_at(clone)
 
 
 def test_links_in_a_circle_are_no_settings(clone: Path) -> None:

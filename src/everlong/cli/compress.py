@@ -180,7 +180,7 @@ def _json_report(
     for account, explanation in zip(accounts, explanations, strict=False):
         account["explanation"] = explanation.to_dict()
     for account, conversation, messages in zip(accounts, transcript.conversations, compacted, strict=False):
-        account["compare_lists"] = _listed_changes(conversation.messages, messages)
+        account["changes"] = _listed_changes(conversation.messages, messages)
     return {
         "format": transcript.kind,
         "tokens_before": sum(report.tokens_before for report in reports),

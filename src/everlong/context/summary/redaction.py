@@ -54,7 +54,7 @@ _FLAG = re.compile(
 _WORDS = frozenset(
     (
         *("none", "null", "true", "false", "string", "required", "optional", "undefined", "self", "this", "str"),
-        *("bytes", "text", "value", "example", "changeme", "secret", "password", "token", "todo", "xxxx", "redact"),
+        *("bytes", "text", "value", "example", "changeme", "secret", "password", "token", "todo", "xxxx", "redacted"),
         *("hidden", "bool", "varchar"),
     )
 )
