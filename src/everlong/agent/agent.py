@@ -141,7 +141,7 @@ class AgentParts:
     compacts: bool = True
     """False to ignore the thresholds of compaction."""
     log_folder: Path | None = None
-    """Where the JSON log of each session goes; None for nowhere."""
+    """The folder for the JSON log of each session; None for no log."""
 
 
 class Agent(Loop):

@@ -90,7 +90,7 @@ class AgentOptions:
     trusts_root: bool | None = None
     """True to obey the folder's AGENTS.md and CLAUDE.md, False to ignore them; None goes by the trusted folders."""
     log_folder: Path | None = field(default_factory=lambda: data_home() / "logs")
-    """Where the JSON log of each session goes; None for nowhere."""
+    """The folder for the JSON log of each session; None for no log."""
 
 
 def open_agent(

@@ -437,7 +437,7 @@ class ConversationCompactor:
         outcome = "failed"
         asks = summarizer is not None and engine is None
         try:
-            # Whoever takes its time must not keep the conversations of others waiting.
+            # A slow engine must not hold up other conversations.
             workers = self._patient if asks or relayed.engine is not None else self._workers
             outcome = await asyncio.get_running_loop().run_in_executor(workers, work)
         except EverlongError as error:

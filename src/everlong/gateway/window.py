@@ -133,7 +133,7 @@ class Windows:
                 self._budgets.clear()
             self._budgets[window] = compute_budgets(self._compression, window)
         budgets, info = self._budgets[window], self._info(model, provider)
-        # What a model costs at somebody else's is not known; how its tokens compare is.
+        # Another provider may charge other prices for the model; the ratios between its kinds of tokens stay.
         prices = prices_for(model) if info.prices is None else relative_prices(info)
         if habits is not None:
             budgets = adapt_budgets(self._compression, window, fixed, habits, prices)

@@ -432,7 +432,7 @@ def write_view(
                 for place, (item, held) in enumerate(items)
             ],
         )
-    # What the view before, or the one that it repeats, told already is indexed already.
+    # The index already has items of the previous view, and of the view that this one repeats.
     told = made.origin if made.origin is not None else prev
     connection.exec_driver_sql(
         database.sql(
