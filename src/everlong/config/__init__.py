@@ -6,7 +6,7 @@ are loaded when first used.
 
 from typing import TYPE_CHECKING
 
-from everlong.config.arguments import caching_values, compression_values
+from everlong.config.arguments import caching_values, compression_values, lossless_values
 from everlong.config.paths import (
     config_home,
     data_home,
@@ -14,7 +14,7 @@ from everlong.config.paths import (
     project_config_path,
     user_config_path,
 )
-from everlong.config.values import CachingValues, CompressionValues
+from everlong.config.values import CachingValues, CompressionValues, LosslessValues
 from everlong.exports import export_lazily
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         AuxiliarySettings as AuxiliarySettings,
         CompressionSettings as CompressionSettings,
         ContextSettings as ContextSettings,
+        LosslessSettings as LosslessSettings,
         MemorySettings as MemorySettings,
         ModelSettings as ModelSettings,
         PluginsSettings as PluginsSettings,
@@ -44,18 +45,20 @@ __all__, __getattr__ = export_lazily(
         "load": "LoadedSettings Origin load_settings",
         "settings": (
             "AgentSettings AuxiliaryCompressionSettings AuxiliarySettings CompressionSettings ContextSettings "
-            "MemorySettings ModelSettings PluginsSettings PromptCachingSettings ProviderSettings Settings "
-            "StoreSettings"
+            "LosslessSettings MemorySettings ModelSettings PluginsSettings PromptCachingSettings ProviderSettings "
+            "Settings StoreSettings"
         ),
     },
 )
 __all__ += [
     "CachingValues",
     "CompressionValues",
+    "LosslessValues",
     "caching_values",
     "compression_values",
     "config_home",
     "data_home",
+    "lossless_values",
     "new_project_config_path",
     "project_config_path",
     "user_config_path",

@@ -8,12 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from everlong.config.values import CACHING_DEFAULTS, DEFAULTS, CachingValues, CompressionValues
+from everlong.config.values import (
+    CACHING_DEFAULTS,
+    DEFAULTS,
+    LOSSLESS_DEFAULTS,
+    CachingValues,
+    CompressionValues,
+    LosslessValues,
+)
 
 if TYPE_CHECKING:
-    from everlong.config.settings import CompressionSettings, PromptCachingSettings
+    from everlong.config.settings import CompressionSettings, LosslessSettings, PromptCachingSettings
 
-__all__ = ["caching_values", "compression_values"]
+__all__ = ["caching_values", "compression_values", "lossless_values"]
 
 
 def compression_values(given: CompressionSettings | Mapping[str, Any] | None) -> CompressionValues:
@@ -39,6 +46,20 @@ def caching_values(given: CachingValues | PromptCachingSettings | Mapping[str, A
 
         _check("prompt_caching", given)
         given = PromptCachingSettings(**given)
+    return given.values()
+
+
+def lossless_values(given: LosslessValues | LosslessSettings | Mapping[str, Any] | None) -> LosslessValues:
+    """Return the values of the lossless engine's settings; raise `ConfigError` for a bad entry of a mapping."""
+    if given is None:
+        return LOSSLESS_DEFAULTS
+    if isinstance(given, LosslessValues):
+        return given
+    if isinstance(given, Mapping):
+        from everlong.config.settings import LosslessSettings  # noqa: PLC0415 - costly, and seldom needed
+
+        _check("lcm", given)
+        given = LosslessSettings(**given)
     return given.values()
 
 

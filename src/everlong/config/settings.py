@@ -12,7 +12,14 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from everlong.config.values import CACHING_DEFAULTS, DEFAULTS, CachingValues, CompressionValues
+from everlong.config.values import (
+    CACHING_DEFAULTS,
+    DEFAULTS,
+    LOSSLESS_DEFAULTS,
+    CachingValues,
+    CompressionValues,
+    LosslessValues,
+)
 
 __all__ = [
     "AgentSettings",
@@ -23,6 +30,7 @@ __all__ = [
     "ContextSettings",
     "GatewaySettings",
     "KeySettings",
+    "LosslessSettings",
     "MemorySettings",
     "ModelSettings",
     "PluginsSettings",
@@ -476,12 +484,47 @@ class PromptCachingSettings(Section):
         return CachingValues(**self.model_dump())
 
 
+class LosslessSettings(Section):
+    """The engine ``lcm``: the room for its summaries, and how its graph grows. Its threshold is the compressor's."""
+
+    summary_share: Ratio = setting(
+        LOSSLESS_DEFAULTS.summary_share,
+        "a number from 0.02 to 0.40",
+        "Share of the context window that all summaries in the context may take together.",
+        ge=0.02,
+        le=0.40,
+    )
+    summary_max_tokens: Whole = setting(
+        LOSSLESS_DEFAULTS.summary_max_tokens,
+        "a whole number from 200 to 1,000,000,000",
+        "The most tokens that these summaries may take, however large the window.",
+        ge=200,
+    )
+    leaf_tokens: Whole | None = setting(
+        LOSSLESS_DEFAULTS.leaf_tokens,
+        "a whole number from 200 to 1,000,000,000, or null to go by the window",
+        "Tokens of messages that one summary of the lowest level covers.",
+        ge=200,
+    )
+    fan_in: Whole = setting(
+        LOSSLESS_DEFAULTS.fan_in,
+        "a whole number from 2 to 16",
+        "How many summaries of one level are condensed into one of the next.",
+        ge=2,
+        le=16,
+    )
+
+    def values(self) -> LosslessValues:
+        """Return the plain values that the engine works with."""
+        return LosslessValues(**self.model_dump())
+
+
 class ContextSettings(Section):
     """The active context engine."""
 
     engine: Name = setting(
         "compressor",
-        "compressor, or the name of an installed engine",
+        "compressor, lcm, or the name of an installed engine",
         "Name of the context engine; an engine is active only if it is named here.",
     )
     engine_seconds: Whole = setting(
@@ -606,6 +649,7 @@ class Settings(Section):
     auxiliary: AuxiliarySettings = AuxiliarySettings()
     prompt_caching: PromptCachingSettings = PromptCachingSettings()
     context: ContextSettings = ContextSettings()
+    lcm: LosslessSettings = LosslessSettings()
     memory: MemorySettings = MemorySettings()
     store: StoreSettings = StoreSettings()
     gateway: GatewaySettings = GatewaySettings()

@@ -40,5 +40,16 @@ class CachingValues:
     edit_min_gain: int = 40_000
 
 
+@dataclass(frozen=True, slots=True)
+class LosslessValues:
+    """Settings of the ``lcm`` section, described in `LosslessSettings`."""
+
+    summary_share: float = 0.10
+    summary_max_tokens: int = 16_000
+    leaf_tokens: int | None = None
+    fan_in: int = 4
+
+
 DEFAULTS = CompressionValues()
+LOSSLESS_DEFAULTS = LosslessValues()
 CACHING_DEFAULTS = CachingValues()

@@ -152,10 +152,11 @@ class CompactionRun:
         fits = request.target_tokens is not None and before <= self.known.units(request.target_tokens)
         if fits:
             return self._finish(_Result(Pruned(self.known.repaired, self.known.counts, 0), "unchanged"), current_tokens)
-        result = self._summarize() if self.has_new_turns or self._summary_is_too_long() else self._clear_results()
+        result = self.summarize() if self.has_new_turns or self._summary_is_too_long() else self._clear_results()
         share = self._better_tail_share(result)
         if share is not None:
-            return CompactionRun(replace(request, tail_share=share, written=result.written)).run(current_tokens)
+            again = replace(request, tail_share=share, written=result.written)
+            return replace(self, request=again).run(current_tokens)
         if result.pruned.tokens > min(before - 1, self.known.limits.total):
             result = self._choose_smallest(result)
         if request.target_tokens is not None and result.pruned.tokens > self.known.limits.total:
@@ -172,9 +173,9 @@ class CompactionRun:
         found = [cleared, result]  # of equal ones the one that says more
         is_extract = result.written is not None and result.written.summarizer == ExtractiveSummarizer.name
         if is_extract and cleared.outcome == "cleared":  # a model is not asked twice for this
-            again = CompactionRun(replace(self.request, messages=cleared.pruned.messages))
+            again = replace(self, request=replace(self.request, messages=cleared.pruned.messages))
             if again.has_new_turns:
-                found.append(again._summarize())
+                found.append(again.summarize())
         return min(found, key=lambda candidate: candidate.pruned.tokens)
 
     def _better_tail_share(self, result: _Result) -> float | None:
@@ -265,16 +266,11 @@ class CompactionRun:
             shortened=fitting.changed - cleared.changed,
         )
 
-    def _summarize(self) -> _Result:
+    def summarize(self) -> _Result:
         """Build head, summary and tail; fall back to clearing results if the list would break the protocol."""
-        plan, counter, writer = self.plan, self.request.counter, self.request.writer
+        plan, counter = self.plan, self.request.counter
         with self.known.timed("summarize"):
-            request = self._summary_request()
-            yardstick = self._yardstick(request)
-            if self.request.written is None:
-                written = writer.write(request, yardstick, ignore_cooldown=self.request.force)
-            else:
-                written = writer.rewrite(self.request.written, request, yardstick)
+            written = self._write_summary()
             kept = [rule.text for rule in self.known.rules.lines]
             written = written._replace(text=without_lifted(written.text, self.known.rules.lifted, kept))
         with self.known.timed("assemble"):
@@ -282,13 +278,7 @@ class CompactionRun:
         with self.known.timed("verify"):
             if check_all(result, self.known.repaired, self.known.summaries):
                 return self._clear_results()
-            quality = yardstick.measure(
-                written.text,
-                invented=written.invented,
-                problems=written.problems,
-                extract_score=written.extract_score,
-                is_trusted=written.summarizer == ExtractiveSummarizer.name,
-            )
+            quality = self._measure_quality(written)
             counts = counter.counts(result)
         cleared = self.known.exchange.changed if plan.head_end > self.known.layout.system_end else 0
         return _Result(
@@ -300,8 +290,26 @@ class CompactionRun:
             quality=quality,
         )
 
-    def _yardstick(self, request: SummaryRequest) -> Yardstick:
-        """Return the yardstick for any summary of the covered turns, together with the messages around it."""
+    def _write_summary(self) -> WrittenSummary:
+        """Return the summary of the turns, which the writer makes."""
+        writer, request = self.request.writer, self.summary_request
+        if self.request.written is None:
+            return writer.write(request, self._yardstick, ignore_cooldown=self.request.force)
+        return writer.rewrite(self.request.written, request, self._yardstick)
+
+    def _measure_quality(self, written: WrittenSummary) -> Quality:
+        """Return the quality of the finished summary."""
+        return self._yardstick.measure(
+            written.text,
+            invented=written.invented,
+            problems=written.problems,
+            extract_score=written.extract_score,
+            is_trusted=written.summarizer == ExtractiveSummarizer.name,
+        )
+
+    @cached_property
+    def _yardstick(self) -> Yardstick:
+        """The yardstick for any summary of the covered turns, together with the messages around it."""
         more = (self._previous(), self.request.memory_context, self.request.focus_topic)
         latest = self.known.layout.latest_user
         last = None if latest is None else self.known.repaired[latest]
@@ -311,8 +319,8 @@ class CompactionRun:
             self.known.repaired,
             more,
             last,
-            request.newest_words,
-            frontier=request.frontier,
+            self.summary_request.newest_words,
+            frontier=self.summary_request.frontier,
             rules=[rule.text for rule in self.known.rules.lines],
         )
 
@@ -331,7 +339,9 @@ class CompactionRun:
             return tail
         return shorten_results(tail, self.plan.tail_room, counter.count, counter.count_text)
 
-    def _summary_request(self) -> SummaryRequest:
+    @cached_property
+    def summary_request(self) -> SummaryRequest:
+        """The request for the summary of the turns."""
         return SummaryRequest(
             turns=self.turns,
             previous=self._previous(),

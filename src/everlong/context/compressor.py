@@ -230,7 +230,7 @@ class ContextCompressor(ContextEngine):
 
     def has_content_to_compress(self, messages: list[Message]) -> bool:
         """Return whether there is anything between head and tail that is not already a summary."""
-        has_some = CompactionRun(self.request_for(checked_messages(messages))).has_new_turns
+        has_some = self._run_for(self.request_for(checked_messages(messages))).has_new_turns
         if not has_some:
             self._remember_held_back(self._due(self.estimate_tokens(messages)))
         return has_some
@@ -259,7 +259,7 @@ class ContextCompressor(ContextEngine):
         The next `compress` of that conversation, which may have grown meanwhile, then asks no model.
         """
         self._writer.last = None
-        CompactionRun(self.request_for(checked_messages(messages))).run()
+        self._run_for(self.request_for(checked_messages(messages))).run()
         self._prepared = self._writer.last
 
     def compress(
@@ -326,7 +326,7 @@ class ContextCompressor(ContextEngine):
 
     def _compact(self, request: CompactionRequest, current_tokens: int | None) -> list[Message]:
         """Run a compaction and take in its outcome."""
-        result, report = CompactionRun(request).run(current_tokens)
+        result, report = self._run_for(request).run(current_tokens)
         if report.outcome == "summarized":
             digest = next(digest_of(message) for message in result if is_summary(message))
             self._summary_digests = [*self._summary_digests, digest][-_MOST_SUMMARIES:]
@@ -340,6 +340,10 @@ class ContextCompressor(ContextEngine):
         if report.outcome != "unchanged":
             self.compression_count += 1
         return result
+
+    def _run_for(self, request: CompactionRequest) -> CompactionRun:
+        """Return the run of one compaction; an engine with another kind of summary has another one."""
+        return CompactionRun(request)
 
     def request_for(self, messages: list[Message], **wishes: Any) -> CompactionRequest:
         """Return everything that a compaction of these messages depends on, as this engine stands now.

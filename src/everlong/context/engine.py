@@ -13,7 +13,10 @@ from typing import Any, Self
 
 from everlong.model import Message
 
-__all__ = ["OptionalHostMethods"]
+__all__ = ["MESSAGE_TAG", "OptionalHostMethods"]
+
+MESSAGE_TAG = "_node"
+"""The key under which a host with a store tells an engine the ids of messages."""
 
 
 class OptionalHostMethods:

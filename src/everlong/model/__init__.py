@@ -7,6 +7,7 @@ from everlong.model.content import (
     part_text,
     parts_of,
     text_of,
+    whole_text,
     with_content,
     with_part_appended,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "text_of",
     "title_from",
     "typed_words",
+    "whole_text",
     "with_content",
     "with_part_appended",
 ]

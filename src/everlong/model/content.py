@@ -6,9 +6,10 @@ does not know (audio, files, a provider's own) as they are.
 
 from __future__ import annotations
 
+import json
 from typing import Any, TypeAlias
 
-from everlong.model.message import Message
+from everlong.model.message import Message, calls_of
 
 Part: TypeAlias = dict[str, Any]
 
@@ -68,3 +69,19 @@ def with_content(message: Message, content: str | list[Part] | None) -> Message:
 def with_part_appended(message: Message, text: str) -> Message:
     """Return a copy of a message with one more text part; its present content stays a part of its own."""
     return with_content(message, [*parts_of(message), {"type": "text", "text": text}])
+
+
+def whole_text(message: Message) -> str:
+    """Return all that a message says: its words, its calls with their arguments, the results that it carries."""
+    said = [text_of(message)]
+    said += [f"{call.name}({call.arguments})" for call in calls_of(message)]
+    for part in parts_of(message):
+        kind = part.get("type")
+        if kind == "tool_use":
+            said.append(f"{part.get('name')}({json.dumps(part.get('input'), ensure_ascii=False)})")
+        elif kind == "tool_result":
+            said.append(whole_text({"content": part.get("content")}))
+        elif kind == "thinking":
+            said.append(str(part.get("thinking", "")))
+    words = "\n".join(text for text in said if text)
+    return words or json.dumps(message, ensure_ascii=False, separators=(",", ":"), default=str)

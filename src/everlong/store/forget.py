@@ -40,6 +40,7 @@ from everlong.store.search.upkeep import index_for
 from everlong.store.session_log import forget_in_logs
 from everlong.store.sessions import clean_title, title_base
 from everlong.store.shown_path import shown_paths
+from everlong.store.summaries import void_summaries
 from everlong.store.tombstones import stub_of, stub_of_prompt
 from everlong.store.tree import inherited_view
 
@@ -240,6 +241,7 @@ class _Forgetting:
         self._drop_titles(whole | beside, mine)
         self._entomb(whole | beside, remember=True)
         self._void(views, items)
+        void_summaries(self.connection, self.core.tenant, {(row.branch, row.depth) for row in rows.values()})
         for part in in_batches(sorted(bytes(row.id) for row in rows.values())):
             self.connection.execute(delete(pin).where(pin.c.node.in_(part)))
             drop_outputs(self.connection, self.core.tenant, list(part))

@@ -32,6 +32,7 @@ from everlong.store.schema import (
     receipt,
     reply_name,
     session,
+    summary,
     turn,
     view,
     view_item,
@@ -40,6 +41,7 @@ from everlong.store.search.corpus import Corpus
 from everlong.store.search.upkeep import IndexUpkeep, index_for
 from everlong.store.sessions import Session, Sessions
 from everlong.store.sqlite import copy_file
+from everlong.store.summaries import drop_summaries
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -135,6 +137,7 @@ def _cut_branch(core: StoreCore, connection: Connection, row: Any, keep: int | N
     remove_from_search(core, connection, [*seqs, *(-seq for seq in connection.execute(items).scalars())], purge=False)
     for table in (pin, output, alias):
         connection.execute(delete(table).where(table.c.node.in_(select(node.c.id).where(node.c.seq.in_(doomed)))))
+    drop_summaries(connection, row.id, low)
     connection.execute(delete(node).where(node.c.branch == row.id, node.c.depth > low))
     shown = select(branch.c.id, branch.c.view_id).where(branch.c.view_id.in_(gone_views))
     for user in connection.execute(shown).all():
@@ -209,6 +212,7 @@ def _delete_unused_contents(core: StoreCore, connection: Connection) -> int:
         select(node.c.digest),
         select(annex.c.digest),
         select(output.c.digest),
+        select(summary.c.digest).where(summary.c.digest.is_not(None)),
         select(view_item.c.digest).where(view_item.c.digest.is_not(None)),
         select(branch.c.preamble).where(branch.c.preamble.is_not(None)),
         select(view.c.preamble).where(view.c.preamble.is_not(None)),

@@ -6,7 +6,6 @@ the conversation, so it is neither sent nor searched. Its id follows from its wo
 
 from __future__ import annotations
 
-import json
 import string
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import Connection, delete, exists, select
 
 from everlong.errors import NotStored
-from everlong.model import Message, calls_of, parts_of, text_of
+from everlong.model import Message, whole_text
 from everlong.store.content import blob, encoded, value_of
-from everlong.store.schema import annex, branch, content, node, output, session, turn, view, view_item
+from everlong.store.schema import annex, branch, content, node, output, session, summary, turn, view, view_item
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -31,25 +30,9 @@ class ReadPage(NamedTuple):
     chars: int
 
 
-def readable_text(message: Message) -> str:
-    """Return all that a message says: its words, its calls with their arguments, the results that it carries."""
-    said = [text_of(message)]
-    said += [f"{call.name}({call.arguments})" for call in calls_of(message)]
-    for part in parts_of(message):
-        kind = part.get("type")
-        if kind == "tool_use":
-            said.append(f"{part.get('name')}({json.dumps(part.get('input'), ensure_ascii=False)})")
-        elif kind == "tool_result":
-            said.append(readable_text({"content": part.get("content")}))
-        elif kind == "thinking":
-            said.append(str(part.get("thinking", "")))
-    words = "\n".join(text for text in said if text)
-    return words or encoded(message).decode()
-
-
 def page_of(message: Message, page: int, chars: int) -> ReadPage:
     """Return one page of a message, counted from 0; past the last one the text is empty."""
-    text, size = readable_text(message), max(1, chars)
+    text, size = whole_text(message), max(1, chars)
     return ReadPage(text[page * size : (page + 1) * size], page, -(-len(text) // size), len(text))
 
 
@@ -179,7 +162,7 @@ def drop_outputs(connection: Connection, tenant: str, nodes: list[bytes]) -> Non
     connection.execute(delete(output).where(*mine))
     users = (
         *(output.c.digest, node.c.digest, annex.c.digest, view_item.c.digest, branch.c.preamble, view.c.preamble),
-        *(session.c.system_prompt, turn.c.preamble, turn.c.reply),
+        *(session.c.system_prompt, turn.c.preamble, turn.c.reply, summary.c.digest),
     )
     for digest in sorted(digests):
         unused = [~exists().where(column == digest) for column in users]

@@ -41,6 +41,8 @@ __all__ = [
     "reply_name",
     "session",
     "spending",
+    "summary",
+    "summary_child",
     "tombstone",
     "turn",
     "view",
@@ -283,6 +285,44 @@ compaction = Table(
     Index("ix_compaction_session", "session"),
     Index("ix_compaction_branch", "branch"),
     sqlite_autoincrement=True,
+)
+
+summary = Table(  # the graph of the lossless engine: summaries of ranges of messages, and of lower summaries
+    "summary",
+    metadata,
+    Column("seq", _Serial, primary_key=True, autoincrement=True),
+    Column("id", String, nullable=False, unique=True),
+    Column("tenant", String, nullable=False),
+    Column("branch", _Serial, nullable=False),  # that of its last message
+    Column("from_depth", BigInteger, nullable=False),
+    Column("to_depth", BigInteger, nullable=False),
+    Column("level", Integer, nullable=False),  # 0 for one of messages
+    Column("after", _Id),  # the message before its first one; null where it begins the conversation
+    Column("last", _Id, nullable=False),
+    Column("digest", _Digest),  # its text; null once it is forgotten
+    Column("tokens", Integer, nullable=False),
+    Column("source_tokens", BigInteger, nullable=False),
+    Column("messages", BigInteger, nullable=False),
+    Column("started", Float(53)),  # the time of its first message
+    Column("ended", Float(53)),
+    Column("model", String, nullable=False),
+    Column("quality", Float(53), nullable=False),
+    Column("state", String, nullable=False),  # good, degraded, replaced or void
+    Column("replaced_by", String),
+    Column("ts", Float(53), nullable=False),
+    Index("ix_summary_last", "last"),
+    Index("ix_summary_branch", "branch", "to_depth"),
+    Index("ix_summary_state", "tenant", "state"),
+    sqlite_autoincrement=True,
+)
+
+summary_child = Table(  # the edges of the graph; those of the lowest level are ranges of messages
+    "summary_child",
+    metadata,
+    Column("parent", String, primary_key=True),
+    Column("ord", Integer, primary_key=True),
+    Column("child", String, nullable=False),
+    Index("ix_summary_child", "child"),
 )
 
 lease = Table(

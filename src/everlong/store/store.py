@@ -23,7 +23,18 @@ from sqlalchemy import Connection, delete, select, update
 from everlong.context.engine import ContextEngine
 from everlong.errors import NotStored
 from everlong.model import Message, Trace, checked_messages
-from everlong.store.compaction import MANUAL, Compacted, Compaction, Occasion, compact, history, see, undo, view_for
+from everlong.store.compaction import (
+    MANUAL,
+    Compacted,
+    Compaction,
+    Occasion,
+    compact,
+    history,
+    see,
+    tagged_context,
+    undo,
+    view_for,
+)
 from everlong.store.content import blob, encoded
 from everlong.store.conversations import Conversations
 from everlong.store.core import StoreCore
@@ -37,6 +48,7 @@ from everlong.store.recording import Recording
 from everlong.store.schema import branch as branches, content as contents, node as nodes, pin as pins
 from everlong.store.sessions import Sessions
 from everlong.store.stateless import StatelessRequests
+from everlong.store.summaries import StoredGraph
 from everlong.store.tombstones import title_of_opening
 from everlong.store.tree import Branch
 from everlong.store.turns import Replies, Turns
@@ -158,6 +170,14 @@ class Store(StoreCore):
     def compact(self, at: Branch, engine: ContextEngine, occasion: Occasion = MANUAL, **options: Any) -> Compacted:
         """Have an engine compact a branch and put the result in force; ``options`` go to it if it takes them."""
         return compact(self, at, engine, occasion, **options)
+
+    def graph(self, at: Branch) -> StoredGraph:
+        """Return the graph of summaries that the engine ``lcm`` has made for a conversation."""
+        return StoredGraph(self, lambda: at)
+
+    def tagged_context(self, at: Branch) -> list[Message]:
+        """Return the messages to send, each with its id, as an engine is given them."""
+        return tagged_context(self, at)
 
     def view_items(self, at: Branch) -> tuple[list[ViewItem], int]:
         """Return the items of the view in force at a place, and the depth that it covers; none and 0 without a view."""

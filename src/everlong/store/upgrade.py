@@ -40,8 +40,8 @@ EARLIER_VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "000
 BASELINE = "0100"
 """The version of 0.1, and the first revision of Alembic's."""
 
-REVISIONS = (*EARLIER_VERSIONS, BASELINE)
-"""All versions that this code can open, oldest first. They sort as strings; revisions after the baseline are 0101, …"""
+REVISIONS = (*EARLIER_VERSIONS, BASELINE, "0101")
+"""All versions that this code can open, oldest first. They sort as strings."""
 
 HEAD = REVISIONS[-1]
 

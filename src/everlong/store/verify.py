@@ -32,6 +32,7 @@ from everlong.store.schema import (
     view,
     view_item,
 )
+from everlong.store.summaries import check_frontiers, check_summaries
 from everlong.store.tombstones import read_stub
 from everlong.store.views import ViewItem, problems_of
 
@@ -78,6 +79,8 @@ def verify(core: StoreCore, progress: Callable[[int, int], None] | None = None) 
         note(_check_nodes(connection, tenant, sizes[0], progress))
         note(_check_branches(connection, tenant))
         note(_check_views(connection, tenant))
+        note(check_summaries(connection, tenant))
+        note(check_frontiers(connection, core.reader, tenant))
         note(_check_references(connection, tenant))
         note(_check_conversations(connection, tenant))
         note(_find_joined(connection, tenant), remarks)

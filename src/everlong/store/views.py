@@ -15,13 +15,14 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Row, select, update
 
+from everlong.context.engine import MESSAGE_TAG
 from everlong.model import Message, leading_system_count, parts_of, text_of, with_part_appended
 from everlong.store.content import blob, encoded
 from everlong.store.database import Database
 from everlong.store.paths import Entry, Reader, Segment, segments_to
 from everlong.store.schema import branch, node, pin, view, view_item
 
-TAG = "_node"
+TAG = MESSAGE_TAG
 """The key that carries a message's place through an engine; it is never stored."""
 
 Kind = Literal["keep", "edit", "new"]

@@ -63,6 +63,11 @@ class JudgedSummary:
     """Names that stand nowhere in the source; their lines are gone."""
 
 
+def is_reply(text: str) -> bool:
+    """Return whether a text begins like a reply to the user."""
+    return _REPLY.match(text) is not None
+
+
 def answer_document(answer: object) -> SummaryDocument:
     """Return an answer as a document, or raise an error that says why it is none."""
     return _parse(answer)[0]

@@ -1,0 +1,206 @@
+"""The author of a graph's summaries: a model where there is one, in three steps that always end in a summary.
+
+First the model writes a summary of the usual size. If that is unusable or no shorter than its source, the model is
+asked for a tighter one. If that fails too, the summary is made of the source's own lines, and the node is degraded: it
+is made again when the model is back. A summary is accepted only if it is shorter than its source.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from everlong.context.policy import LeftAlone
+from everlong.context.summarize import Summarizer, SummaryRequest
+from everlong.context.summary.digest import without_marks
+from everlong.context.summary.document import SummaryDocument
+from everlong.context.summary.entities import entities
+from everlong.context.summary.extractive import ExtractiveSummarizer
+from everlong.context.summary.judge import is_reply
+from everlong.context.text import TextCount, shorten_text
+from everlong.lossless.graph import State, SummaryNode
+from everlong.model import Message, whole_text
+
+TIGHTER = 0.6
+"""The share of the usual budget for the second try."""
+LONGEST = 1.25
+"""A summary may exceed its budget by this factor: models count differently."""
+_MOST_INVENTED = 0.5
+"""A summary that would lose more than this share of its lines as invented is not trimmed but asked for again."""
+_NAMES_PER_TOKEN = 0.125
+"""Names that a summary can be expected to keep, by its budget."""
+_THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+_FENCE = re.compile(r"\A```[a-z]*\n(.*)\n```\s*\Z", re.DOTALL)
+_HEADING = re.compile(r"^##? ", re.MULTILINE)
+
+
+class WrittenNode(NamedTuple):
+    """The text of a summary, its writer, and how good it is."""
+
+    text: str
+    tokens: int
+    model: str
+    quality: float
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a summary is made from: messages, or summaries of a lower level."""
+
+    messages: Sequence[Message]
+    children: Sequence[SummaryNode] = ()
+    tokens: int = 0
+
+    @property
+    def text(self) -> str:
+        """All words of the source."""
+        return "\n".join(map(whole_text, self.messages)) if self.messages else "\n".join(self.child_texts())
+
+    def child_texts(self) -> list[str]:
+        """Return the texts of the summaries that are to be condensed, oldest first."""
+        return [node.made.text for node in self.children]
+
+    def turns(self) -> list[Message]:
+        """Return the source as messages for a summarizer."""
+        if self.messages:
+            return list(self.messages)
+        return [{"role": "user", "content": f"[Summary of earlier messages]\n{text}"} for text in self.child_texts()]
+
+
+class SummaryAuthor:
+    """Writes summaries; remembers that a model failed and leaves it alone for a while."""
+
+    def __init__(
+        self, count: TextCount, cooldown_seconds: float = 600.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.count = count
+        self.summarizer: Summarizer | None = None
+        self.failure: str | None = None
+        """The newest failure of the model; None once it has answered again."""
+        self.input_tokens = 0
+        """Tokens of all sources that a model was asked to read."""
+        self._extract = ExtractiveSummarizer()
+        self._cooldown = cooldown_seconds
+        self._clock = clock
+        self._cooling_until: float | None = None
+
+    @property
+    def has_model(self) -> bool:
+        """True if a model writes summaries and has not just failed."""
+        return self._asks_model and not self._is_cooling()
+
+    @property
+    def _asks_model(self) -> bool:
+        return self.summarizer is not None and not isinstance(self.summarizer, ExtractiveSummarizer)
+
+    @property
+    def left_alone(self) -> list[LeftAlone]:
+        """The model, while it is left alone after a failure."""
+        left = 0.0 if self._cooling_until is None else self._cooling_until - self._clock()
+        if self.summarizer is None or left <= 0:
+            return []
+        return [LeftAlone(self.summarizer.name, self.failure or "", left, self._cooldown)]
+
+    def reset(self) -> None:
+        """Forget earlier failures."""
+        self._cooling_until, self.failure = None, None
+
+    def write(
+        self,
+        source: Source,
+        budget: int,
+        *,
+        focus_topic: str | None = None,
+        memory_context: str | None = None,
+        ignore_cooldown: bool = False,
+    ) -> WrittenNode:
+        """Return a summary that is shorter than its source; a failing model never makes this raise."""
+        budget = max(1, min(budget, source.tokens - 1)) if source.tokens else budget
+        if self._asks_model and (ignore_cooldown or not self._is_cooling()):
+            for share in (1.0, TIGHTER):
+                request = SummaryRequest(
+                    turns=source.turns(),
+                    previous=None,
+                    budget_tokens=max(1, int(budget * share)),
+                    count=self.count,
+                    focus_topic=focus_topic,
+                    memory_context=memory_context,
+                )
+                written = self._ask(request, source, budget)
+                if written is not None:
+                    return written
+                if self._is_cooling():
+                    break
+        state: State = "degraded" if self._asks_model else "good"
+        text = self._extracted(source, budget)
+        return WrittenNode(text, self.count(text), self._extract.name, quality_of(text, source.text, budget), state)
+
+    def _ask(self, request: SummaryRequest, source: Source, budget: int) -> WrittenNode | None:
+        """Ask the model once; None if its answer cannot be used."""
+        assert self.summarizer is not None  # noqa: S101 - asked before
+        self.input_tokens += source.tokens
+        try:
+            answer: object = self.summarizer.summarize(request)
+        except Exception as error:  # noqa: BLE001 - a summarizer is foreign code; its failure is reported, not hidden
+            self.failure = f"{self.summarizer.name}: {type(error).__name__}: {error}"
+            self._cooling_until = self._clock() + self._cooldown
+            return None
+        said = source.text
+        text = usable_text(answer, said)
+        tokens = self.count(text) if text else 0
+        if not text or tokens > LONGEST * budget or (source.tokens and tokens >= source.tokens):
+            self.failure = f"{self.summarizer.name}: " + ("no usable summary" if not text else "a summary too long")
+            return None
+        self._cooling_until, self.failure = None, None
+        return WrittenNode(text, tokens, self.summarizer.name, quality_of(text, said, budget), "good")
+
+    def _extracted(self, source: Source, budget: int) -> str:
+        """Return a summary made of the source's own lines, within the budget."""
+        if source.messages:
+            request = SummaryRequest(source.turns(), previous=None, budget_tokens=budget, count=self.count)
+            text = self._extract.summarize(request)
+        else:
+            merged = SummaryDocument()
+            for child in source.child_texts():
+                for section, items in SummaryDocument.parse(child).items.items():
+                    merged.items[section] += items
+            text = merged.fit(budget, self.count)
+        if text and self.count(text) <= LONGEST * budget:
+            return without_marks(text)
+        return shorten_text(without_marks(text or source.text), budget, self.count, otherwise="")
+
+    def _is_cooling(self) -> bool:
+        return self._cooling_until is not None and self._clock() < self._cooling_until
+
+
+def usable_text(answer: object, source: str) -> str:
+    """Return the usable part of a model's answer: no thoughts, no reply to the user, no invented names."""
+    if not isinstance(answer, str):
+        return ""
+    text = _THOUGHT.sub("", without_marks(answer)).strip()
+    fenced = _FENCE.match(text)
+    text = fenced[1].strip() if fenced else text
+    heading = _HEADING.search(text)
+    if heading is not None and is_reply(text[: heading.start()]):
+        text = text[heading.start() :]
+    if is_reply(text):
+        return ""
+    invented = {name for name in entities(text) if name not in source}
+    if not invented:
+        return text
+    lines = text.split("\n")
+    kept = [line for line in lines if not any(name in line for name in invented)]
+    return "\n".join(kept).strip() if len(kept) >= _MOST_INVENTED * len(lines) else text
+
+
+def quality_of(text: str, source: str, budget: int) -> float:
+    """Return the share of the source's names that a summary has, of as many as it has room for."""
+    names = set(entities(source))
+    if not names:
+        return 1.0 if text else 0.0
+    kept = sum(name in names for name in set(entities(text)))
+    return min(1.0, kept / max(1, min(len(names), int(budget * _NAMES_PER_TOKEN))))

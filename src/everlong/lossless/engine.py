@@ -1,0 +1,248 @@
+"""The engine ``lcm``: a conversation of any length inside a window, with every message in reach.
+
+It decides when to compact as the built-in compressor does, and keeps a graph of summaries in place of one summary. Give
+it a graph of the store (`Store.summaries`) to keep the graph on disk; without one it keeps everything in memory.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from everlong.config import LosslessValues, lossless_values
+from everlong.context.compaction import CompactionRequest, CompactionRun
+from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH, ContextCompressor
+from everlong.context.engine import MESSAGE_TAG
+from everlong.context.literals import is_acknowledgement, summary_body, summary_indices
+from everlong.lossless.author import SummaryAuthor
+from everlong.lossless.frontier import GraphBroken, GraphSizes, sizes_for
+from everlong.lossless.graph import ROOT, MemoryGraph, SummaryGraph, SummaryNode, tag_of
+from everlong.lossless.rendering import read_node_ids
+from everlong.lossless.run import LosslessRun, mend
+from everlong.lossless.tools import SCHEMAS, answer_tool
+from everlong.model import Message, checked_messages, is_system
+
+if TYPE_CHECKING:
+    from everlong.config import CompressionSettings, LosslessSettings
+    from everlong.context.policy import Budgets, LeftAlone
+    from everlong.context.summarize import Summarizer
+
+NAME = "lcm"
+
+
+class LosslessEngine(ContextCompressor):
+    """An engine that summarizes in a graph under which every message can be opened.
+
+    ``settings`` are those of the ``compression`` section, which say when to compact; ``lcm`` are those of the section
+    of that name. The first exchange is not kept apart: it is under the oldest summary.
+    """
+
+    def __init__(  # noqa: PLR0913 - as of the compressor, and what is the graph's
+        self,
+        context_length: int = DEFAULT_CONTEXT_LENGTH,
+        *,
+        settings: CompressionSettings | Mapping[str, Any] | None = None,
+        lcm: LosslessSettings | LosslessValues | Mapping[str, Any] | None = None,
+        summarizer: Summarizer | None = None,
+        model: str | None = None,
+        overhead_tokens: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+        graph: SummaryGraph | None = None,
+    ) -> None:
+        self.lcm = lossless_values(lcm)
+        self._graph: SummaryGraph = graph or MemoryGraph()
+        self._memory = self._graph if isinstance(self._graph, MemoryGraph) else MemoryGraph()
+        """The graph for lists without ids."""
+        self._author: SummaryAuthor | None = None
+        self._ahead_at = 0
+        """The size of the prompt at which work was last done ahead."""
+        self._may_be_degraded = True
+        self._lock = threading.RLock()
+        super().__init__(
+            context_length,
+            settings=settings,
+            summarizer=summarizer,
+            model=model,
+            overhead_tokens=overhead_tokens,
+            clock=clock,
+        )
+        self.settings = replace(self.settings, protect_first_n=1)
+        self.protect_first_n = 1
+
+    @property
+    def name(self) -> str:
+        """The engine's name in ``context.engine``."""
+        return NAME
+
+    @property
+    def graph(self) -> SummaryGraph:
+        """The graph of the conversation's summaries."""
+        return self._graph
+
+    def attach(self, graph: SummaryGraph) -> None:
+        """Use another graph from now on: that of the conversation which the engine goes on with."""
+        with self._lock:
+            self._graph, self._may_be_degraded = graph, True
+
+    @property
+    def sizes(self) -> GraphSizes:
+        """The sizes of the graph's parts for the current window."""
+        lcm = self.lcm
+        return sizes_for(self.context_length, lcm.summary_share, lcm.summary_max_tokens, lcm.leaf_tokens, lcm.fan_in)
+
+    @property
+    def author(self) -> SummaryAuthor:
+        """The author of the summaries."""
+        if self._author is None:
+            self._author = SummaryAuthor(
+                self.counter.count_text, self.settings.failure_cooldown_seconds, clock=self._clock
+            )
+        self._author.count = self.counter.count_text
+        if self._author.summarizer is not self.summarizer:
+            self._author.summarizer = self.summarizer
+            self._author.reset()
+        return self._author
+
+    @property
+    def left_alone(self) -> list[LeftAlone]:
+        """The model, while it is left alone after a failure."""
+        return self.author.left_alone
+
+    def _use(self, budgets: Budgets) -> None:
+        """Take over budgets; all summaries together have the room that the ``lcm`` section gives them."""
+        total = self.sizes.total
+        super()._use(replace(budgets, summary_cap=total, summary_floor=total, summary_ratio=1.0))
+
+    # -- compacting ----------------------------------------------------------------------------------------------------
+
+    def compress(
+        self,
+        messages: list[Message],
+        current_tokens: int | None = None,
+        focus_topic: str | None = None,
+        *,
+        force: bool = False,
+        memory_context: str | None = None,
+        target_tokens: int | None = None,
+    ) -> list[Message]:
+        """Compact a conversation; see `ContextCompressor.compress` for arguments and errors.
+
+        Messages that stay as they were are the very same objects.
+        """
+        options: dict[str, Any] = {"force": force, "memory_context": memory_context, "target_tokens": target_tokens}
+        with self._lock:
+            self._ahead_at, self._may_be_degraded = 0, True
+            if _is_tagged(messages):
+                return super().compress(messages, current_tokens, focus_topic, **options)
+            given = checked_messages(messages)
+            placed = self._place(given)
+            attached, self._graph = self._graph, self._memory
+            try:
+                result = super().compress(placed, current_tokens, focus_topic, **options)
+            finally:
+                self._graph = attached
+        originals = {id(copy): original for copy, original in zip(placed, given, strict=True)}
+        return [originals.get(id(message)) or _without_tag(message) for message in result]
+
+    def _place(self, messages: list[Message]) -> list[Message]:
+        """Return copies with ids, for a list whose host gives none; its messages are kept in memory."""
+        found = summary_indices(messages, 0, frozenset(self._summary_digests))
+        start, after = 0, ROOT
+        if found:
+            ids = read_node_ids(summary_body(messages[found[0]]))
+            node = self._memory.newest(ids[-1:])[0] if ids else None
+            start, after = found[0] + 1, node.made.last if node is not None else ROOT
+            start += start < len(messages) and is_acknowledgement(messages[start])
+        body = [place for place in range(start, len(messages)) if not is_system(messages[place])]
+        ids = self._memory.place([messages[place] for place in body], after)
+        tags = dict(zip(body, ids, strict=True))
+        return [
+            {**message, MESSAGE_TAG: tags[place]} if place in tags else message
+            for place, message in enumerate(messages)
+        ]
+
+    def _compact(self, request: CompactionRequest, current_tokens: int | None) -> list[Message]:
+        try:
+            return super()._compact(request, current_tokens)
+        except GraphBroken as broken:
+            # Rather one summary of the usual kind than none: the store keeps every message all the same.
+            result, report = CompactionRun(request).run(current_tokens)
+            self.last_report = replace(report, fallback_reason=f"{NAME}: {broken}")
+            self.last_prompt_tokens = self.estimate_tokens(result)
+            self.compression_count += 1
+            return result
+
+    def _run_for(self, request: CompactionRequest) -> LosslessRun:
+        return LosslessRun(request, graph=self._graph, author=self.author, sizes=self._sizes_in_units())
+
+    def _sizes_in_units(self) -> GraphSizes:
+        """Return the sizes in the counter's units, as the run counts."""
+        scale, sizes = self._calibration.scale(self._model), self.sizes
+        total, node, leaf = (max(1, int(tokens / scale)) for tokens in sizes[:3])
+        return GraphSizes(total, node, leaf, sizes.fan_in)
+
+    def work_ahead(self, read_context: Callable[[], list[Message]]) -> bool:
+        """Do a bounded piece of the next compaction's work; return whether there was any.
+
+        A host calls it between turns, in the background if it can. The context does not change.
+
+        Args:
+            read_context: returns the conversation as it is sent, with ids (`everlong.store.Store.tagged_context`);
+                called only if there is enough to do.
+        """
+        with self._lock:
+            if self._may_be_degraded and self.author.has_model:
+                waiting = self._graph.degraded(1)
+                self._may_be_degraded = bool(waiting)
+                if waiting and mend(waiting[0], self._graph, self.author, self._sizes_in_units()):
+                    return True
+            if self.last_prompt_tokens - self._ahead_at < self.sizes.leaf:
+                return False
+            self._ahead_at = self.last_prompt_tokens
+            messages = checked_messages(read_context())
+            return _is_tagged(messages) and self._run_for(self.request_for(messages)).work_ahead()
+
+    # -- tools ---------------------------------------------------------------------------------------------------------
+
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        """Return the tools that open and search the graph."""
+        return [dict(schema) for schema in SCHEMAS]
+
+    def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
+        """Answer a call of one of the engine's tools with a JSON text."""
+        messages = kwargs.get("messages") or []
+        return answer_tool(name, args, self._graph, self.author, self.frontier(messages), self.get_status())
+
+    def frontier(self, messages: Sequence[Message]) -> list[SummaryNode]:
+        """Return the summaries that a list of messages stands on, oldest first."""
+        given = list(messages)
+        found = summary_indices(given, 0, frozenset(self._summary_digests))
+        ids = read_node_ids(summary_body(given[found[0]])) if found else []
+        return [node for ident in ids if (node := self._graph.get(ident)) is not None]
+
+    def get_status(self) -> dict[str, Any]:
+        """Return the token and threshold figures, and the number of summaries by state."""
+        return {**super().get_status(), "summaries": self._graph.count()}
+
+    def on_session_reset(self) -> None:
+        """Forget the conversation; its graph stays where it is kept."""
+        super().on_session_reset()
+        self._memory = MemoryGraph()
+        if isinstance(self._graph, MemoryGraph):
+            self._graph = self._memory
+        self._ahead_at = 0
+        self.author.reset()
+
+
+def _is_tagged(messages: Sequence[Message]) -> bool:
+    """Return whether the host has given the messages ids."""
+    if not isinstance(messages, list):
+        return False
+    return any(isinstance(message, dict) and tag_of(message) is not None for message in messages)
+
+
+def _without_tag(message: Message) -> Message:
+    return {key: value for key, value in message.items() if key != MESSAGE_TAG} if MESSAGE_TAG in message else message

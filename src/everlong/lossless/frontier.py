@@ -1,0 +1,100 @@
+"""The frontier of a graph: which runs of messages become leaves, and which summaries are condensed.
+
+Pure arithmetic over sizes. A leaf covers whole groups, so that no call is parted from its results. Summaries of one
+level are condensed when there are many of them, and whenever the frontier has no room; the oldest go first, so that
+recent work is told in more detail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from everlong.context.invariants import allows_cut
+from everlong.errors import EverlongError
+from everlong.lossless.graph import ROOT, SummaryNode
+from everlong.model import Message
+
+KEPT = 2
+"""Summaries of a level that stay beside the next ones to be condensed."""
+
+
+class GraphBroken(EverlongError):  # noqa: N818 - reads as the fact that it states
+    """A frontier does not cover every message once; nothing is compacted with it."""
+
+
+class GraphSizes(NamedTuple):
+    """The sizes of a graph's parts, in tokens, and how many summaries one of a higher level takes in."""
+
+    total: int
+    """All summaries of the frontier together."""
+    node: int
+    leaf: int
+    fan_in: int
+
+
+def sizes_for(window: int, share: float, most: int, leaf: int | None, fan_in: int) -> GraphSizes:
+    """Return the sizes for a window: a tenth of the frontier for a summary, and eight times as much for its source."""
+    total = max(_LEAST_TOTAL, min(int(window * share), most))
+    node = max(_LEAST_NODE, min(_LARGEST_NODE, total // 10))
+    return GraphSizes(total, node, leaf or _SOURCE_PER_SUMMARY * node, fan_in)
+
+
+_LEAST_TOTAL, _LEAST_NODE, _LARGEST_NODE, _SOURCE_PER_SUMMARY = 200, 60, 1_500, 8
+
+
+def cut_runs(messages: Sequence[Message], counts: Sequence[int], leaf: int) -> list[tuple[int, int]]:
+    """Return the runs of messages that become leaves: whole groups, each until it has the size of a leaf."""
+    runs: list[tuple[int, int]] = []
+    start, tokens = 0, 0
+    for place, count in enumerate(counts):
+        if tokens >= leaf and allows_cut(messages, place):
+            runs.append((start, place))
+            start, tokens = place, 0
+        tokens += count
+    if start < len(messages):
+        runs.append((start, len(messages)))
+    return runs
+
+
+def full_run(nodes: Sequence[SummaryNode], fan_in: int) -> tuple[int, int] | None:
+    """Return the oldest summaries of the lowest level that has enough of them to be condensed; None if none has."""
+    for level in sorted({node.made.level for node in nodes}):
+        places = [place for place, node in enumerate(nodes) if node.made.level == level]
+        start = places[0]
+        length = _length_of(nodes, start)
+        if length >= fan_in + KEPT:
+            return start, start + fan_in
+    return None
+
+
+def crowded_run(nodes: Sequence[SummaryNode], fan_in: int) -> tuple[int, int]:
+    """Return the summaries to condense in a frontier of at least two that has no room: of the lowest level first."""
+    for level in sorted({node.made.level for node in nodes}):
+        start = next(place for place, node in enumerate(nodes) if node.made.level == level)
+        length = min(fan_in, _length_of(nodes, start))
+        if length > 1:
+            return start, start + length
+    return 0, 2
+
+
+def _length_of(nodes: Sequence[SummaryNode], start: int) -> int:
+    """Return how many summaries of the same level follow each other from a place on."""
+    level = nodes[start].made.level
+    end = start
+    while end < len(nodes) and nodes[end].made.level == level:
+        end += 1
+    return end - start
+
+
+def frontier_problems(nodes: Sequence[SummaryNode], last: str, first: str = ROOT) -> list[str]:
+    """Return what is wrong with a frontier as a partition of the messages in ``(first, last]``."""
+    problems: list[str] = []
+    at = first
+    for node in nodes:
+        if node.made.after != at:
+            problems.append(f"{node.id} begins after message {node.made.after or 'none'}, not after {at or 'none'}")
+        at = node.made.last
+    if at != last:
+        problems.append(f"the summaries end at message {at or 'none'}, and the newest messages follow {last or 'none'}")
+    return problems

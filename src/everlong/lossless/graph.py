@@ -1,0 +1,307 @@
+"""The graph of summaries: what each one tells of, what it was made from, and the interface of whoever keeps it.
+
+A leaf summarizes a run of messages; a summary of a higher level condenses neighbouring summaries. A range of messages
+is ``(after, last]``: the id of the message before its first one, and the id of its last one. `MemoryGraph` keeps
+everything in memory; the store keeps it in its database (`everlong.store.summaries`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, Protocol
+
+from everlong.context.engine import MESSAGE_TAG
+from everlong.model import Message, whole_text
+
+ROOT = ""
+"""The place before the first message of a conversation."""
+
+State = Literal["good", "degraded", "replaced", "void"]
+_ID_DIGITS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class NewSummary:
+    """A summary that is to be added to a graph."""
+
+    level: int
+    """0 for a leaf; else one more than the highest of its children."""
+    after: str
+    last: str
+    text: str
+    tokens: int
+    source_tokens: int
+    """The size of what it was made from."""
+    messages: int
+    """The number of messages that it stands for."""
+    model: str
+    """The writer's name."""
+    quality: float
+    """The share of the names worth keeping that it kept, from 0 to 1."""
+    state: State = "good"
+    children: tuple[str, ...] = ()
+    replaces: str | None = None
+    """The degraded summary that it takes the place of."""
+
+    @property
+    def id(self) -> str:
+        """The id, which follows from the range and the text."""
+        return summary_id(self.after, self.last, self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryNode:
+    """A summary of a graph."""
+
+    id: str
+    made: NewSummary
+    state: State
+    """``good``; ``degraded`` if no model could write it; ``replaced`` by a better one; ``void`` if it is forgotten."""
+    at: float
+    """The time at which it was made, in seconds since 1970."""
+    started: float | None = None
+    """The time of its first message."""
+    ended: float | None = None
+    """The time of its last message."""
+
+
+def summary_id(after: str, last: str, text: str) -> str:
+    """Return the id of a summary."""
+    said = "\0".join((after, last, text)).encode("utf-8", "surrogatepass")
+    return f"s-{hashlib.blake2b(said, digest_size=16).hexdigest()[:_ID_DIGITS]}"
+
+
+class FoundPassage(NamedTuple):
+    """A place that a search found: a message or a summary."""
+
+    id: str
+    role: str
+    """The message's role, or ``summary``."""
+    at: float | None
+    text: str
+
+
+class SearchWish(NamedTuple):
+    """A search through a graph's conversation."""
+
+    query: str
+    mode: str = "auto"
+    """``auto`` for any words, ``phrase``, ``substring`` or ``regex``."""
+    role: str | None = None
+    tool: str | None = None
+    since: float | None = None
+    before: float | None = None
+    everywhere: bool = False
+    """True to search all conversations."""
+    page: int = 1
+    limit: int = 8
+
+
+class TextPage(NamedTuple):
+    """A page of a text, counted from 1."""
+
+    text: str
+    page: int
+    pages: int
+    chars: int
+
+
+class SummaryGraph(Protocol):
+    """A graph of summaries, and the messages under it."""
+
+    def place(self, messages: Sequence[Message], after: str) -> list[str]:
+        """Return the ids of messages that follow the message ``after``; the graph can give them back from now on."""
+        ...
+
+    def before(self, message: str) -> str:
+        """Return the id of the message before a message; `ROOT` for the first one."""
+        ...
+
+    def get(self, ident: str) -> SummaryNode | None:
+        """Return a summary; None if there is none of that id, or it is void."""
+        ...
+
+    def newest(self, idents: Sequence[str]) -> list[SummaryNode | None]:
+        """Return summaries, each in the form that has replaced it since; None for one that is not there."""
+        ...
+
+    def find(self, after: str, last: str, children: Sequence[str] = ()) -> SummaryNode | None:
+        """Return the summary of a range that was made from these children, as long as nothing has replaced it."""
+        ...
+
+    def add(self, made: NewSummary) -> SummaryNode:
+        """Add a summary; adding it again changes nothing."""
+        ...
+
+    def degraded(self, most: int) -> list[SummaryNode]:
+        """Return summaries to be made again, the lowest levels first."""
+        ...
+
+    def messages(self, after: str, last: str) -> list[tuple[str, Message]]:
+        """Return the messages of a range, each with its id."""
+        ...
+
+    def message_ids(self, after: str, last: str, start: int, count: int) -> list[str]:
+        """Return some of the ids of a range, from the message with that number on, counted from 0."""
+        ...
+
+    def read(self, message: str, page: int, chars: int) -> TextPage | None:
+        """Return a page of a message's words, counted from 1; None if there is no such message."""
+        ...
+
+    def search(self, wish: SearchWish) -> tuple[list[FoundPassage], bool]:
+        """Return a page of places, best first, and whether there are more."""
+        ...
+
+    def count(self) -> dict[str, int]:
+        """Return the number of summaries by state."""
+        ...
+
+
+def tag_of(message: Message) -> str | None:
+    """Return the id that a host has tagged a message with; that of the message before it for one without identity."""
+    tag = message.get(MESSAGE_TAG)
+    if not isinstance(tag, str) or tag.startswith(("view", "system")):
+        return None
+    ident = tag.partition("+")[0]
+    return ROOT if ident == "start" else ident
+
+
+@dataclass
+class MemoryGraph:
+    """A graph that keeps summaries and messages in memory, for hosts without a store."""
+
+    _nodes: dict[str, SummaryNode] = field(default_factory=dict)
+    _by_range: dict[tuple[str, str, tuple[str, ...]], str] = field(default_factory=dict)
+    _replaced: dict[str, str] = field(default_factory=dict)
+    _messages: dict[str, Message] = field(default_factory=dict)
+    _before: dict[str, str] = field(default_factory=dict)
+
+    def place(self, messages: Sequence[Message], after: str) -> list[str]:
+        """Return the ids of messages that follow the message ``after``, and keep the messages."""
+        ids: list[str] = []
+        for message in messages:
+            own = {key: value for key, value in message.items() if not key.startswith("_")}
+            said = json.dumps(own, sort_keys=True, default=str, ensure_ascii=False).encode("utf-8", "surrogatepass")
+            ident = hashlib.blake2b(said, digest_size=16, key=after.encode()[:64]).hexdigest()
+            self._messages.setdefault(ident, own)
+            self._before.setdefault(ident, after)
+            ids.append(ident)
+            after = ident
+        return ids
+
+    def before(self, message: str) -> str:
+        """Return the id of the message before a message; `ROOT` for the first one."""
+        return self._before.get(message, ROOT)
+
+    def get(self, ident: str) -> SummaryNode | None:
+        """Return a summary; None if there is none of that id."""
+        return self._nodes.get(ident)
+
+    def newest(self, idents: Sequence[str]) -> list[SummaryNode | None]:
+        """Return summaries, each in the form that has replaced it since; None for one that is not there."""
+        found: list[SummaryNode | None] = []
+        for ident in idents:
+            while ident in self._replaced:
+                ident = self._replaced[ident]  # noqa: PLW2901 - followed to its end
+            found.append(self._nodes.get(ident))
+        return found
+
+    def find(self, after: str, last: str, children: Sequence[str] = ()) -> SummaryNode | None:
+        """Return the summary of a range that was made from these children, as long as nothing has replaced it."""
+        ident = self._by_range.get((after, last, tuple(children)))
+        return None if ident is None else self._nodes[ident]
+
+    def add(self, made: NewSummary) -> SummaryNode:
+        """Add a summary; adding it again changes nothing."""
+        node = SummaryNode(made.id, made, made.state, time.time())
+        self._nodes.setdefault(node.id, node)
+        self._by_range[made.after, made.last, made.children] = node.id
+        if made.replaces is not None and made.replaces != node.id:
+            self._replaced[made.replaces] = node.id
+            self._nodes[made.replaces] = replace(self._nodes[made.replaces], state="replaced")
+        return self._nodes[node.id]
+
+    def degraded(self, most: int) -> list[SummaryNode]:
+        """Return summaries to be made again, the lowest levels first."""
+        found = [node for node in self._nodes.values() if node.state == "degraded"]
+        return sorted(found, key=lambda node: (node.made.level, node.at))[:most]
+
+    def messages(self, after: str, last: str) -> list[tuple[str, Message]]:
+        """Return the messages of a range, each with its id."""
+        return [(ident, self._messages[ident]) for ident in self._range(after, last)]
+
+    def message_ids(self, after: str, last: str, start: int, count: int) -> list[str]:
+        """Return some of the ids of a range."""
+        return self._range(after, last)[start : start + count]
+
+    def _range(self, after: str, last: str) -> list[str]:
+        found: list[str] = []
+        while last != after and last in self._messages:
+            found.append(last)
+            last = self._before[last]
+        return found[::-1]
+
+    def read(self, message: str, page: int, chars: int) -> TextPage | None:
+        """Return a page of a message's words, counted from 1; None if there is no such message."""
+        ident = next((one for one in self._messages if one.startswith(message)), None)
+        if ident is None:
+            return None
+        text = whole_text(self._messages[ident])
+        pages = max(1, -(-len(text) // chars))
+        return TextPage(text[(page - 1) * chars : page * chars], page, pages, len(text))
+
+    def search(self, wish: SearchWish) -> tuple[list[FoundPassage], bool]:
+        """Return a page of places that hold most of the words, newest first among equals."""
+        import re  # noqa: PLC0415 - only where it is used
+
+        words = [wish.query] if wish.mode in {"phrase", "substring"} else re.findall(r"\w+", wish.query)
+        pattern = re.compile(wish.query, re.IGNORECASE) if wish.mode == "regex" else None
+        scored: list[tuple[int, int, FoundPassage]] = []
+        for place, (ident, role, text) in enumerate(self._texts()):
+            if wish.role is not None and role != wish.role:
+                continue
+            low = text.casefold()
+            score = len(pattern.findall(text)) if pattern else sum(word.casefold() in low for word in words)
+            if score:
+                scored.append((score, place, FoundPassage(ident, role, None, text)))
+        scored.sort(key=lambda one: (-one[0], -one[1]))
+        start = (wish.page - 1) * wish.limit
+        return [one for _, _, one in scored[start : start + wish.limit]], len(scored) > start + wish.limit
+
+    def _texts(self) -> Iterator[tuple[str, str, str]]:
+        for ident, message in self._messages.items():
+            yield ident, str(message.get("role")), whole_text(message)
+        for node in self._nodes.values():
+            yield node.id, "summary", node.made.text
+
+    def count(self) -> dict[str, int]:
+        """Return the number of summaries by state."""
+        found: dict[str, int] = {}
+        for node in self._nodes.values():
+            found[node.state] = found.get(node.state, 0) + 1
+        return found
+
+
+def describe(node: SummaryNode) -> dict[str, Any]:
+    """Return the facts about a summary as plain values."""
+    made = node.made
+    return {
+        "id": node.id,
+        "level": made.level,
+        "messages": made.messages,
+        "tokens": made.tokens,
+        "source_tokens": made.source_tokens,
+        "from": node.started,
+        "to": node.ended,
+        "first_message_after": made.after or None,
+        "last_message": made.last,
+        "children": list(made.children),
+        "model": made.model,
+        "quality": round(made.quality, 3),
+        "state": node.state,
+    }

@@ -1,0 +1,282 @@
+"""A compaction of the lossless engine: the middle becomes leaves of the graph, and the frontier fits its room.
+
+Boundaries, rules, invariants and report are those of `everlong.context.compaction`. What differs is the summary: not
+one document that is written anew, but the newest summaries of a graph under which every message stands exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from everlong.context.boundary import LEAST_SUMMARY, protected_start
+from everlong.context.compaction import CompactionRun
+from everlong.context.literals import summary_body
+from everlong.context.report import Quality
+from everlong.context.summarize import WrittenSummary
+from everlong.context.summary.document import SummaryDocument
+from everlong.context.summary.newest_request import newest_line
+from everlong.context.text import shorten_text
+from everlong.lossless.author import Source, SummaryAuthor
+from everlong.lossless.frontier import GraphBroken, GraphSizes, crowded_run, cut_runs, frontier_problems, full_run
+from everlong.lossless.graph import ROOT, NewSummary, SummaryGraph, SummaryNode, tag_of
+from everlong.lossless.rendering import INTRODUCTION, read_node_ids, read_state, render_frontier, render_node
+from everlong.model import Message
+
+_CARRIED = 3
+"""Node budgets that the summary of another engine may take."""
+
+
+@dataclass
+class LosslessRun(CompactionRun):
+    """One compaction over a graph."""
+
+    graph: SummaryGraph
+    author: SummaryAuthor
+    sizes: GraphSizes
+    made: list[SummaryNode] = field(default_factory=list)
+    """The summaries that this run has written."""
+
+    # -- what is covered -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def standing(self) -> list[SummaryNode]:
+        """The summaries that the conversation stands on before this compaction, oldest first."""
+        body = self._previous_body()
+        if body is None:
+            return []
+        found = self.graph.newest(read_node_ids(body))
+        nodes = [node for node in found if node is not None]
+        is_whole = bool(nodes) and len(nodes) == len(found) and not frontier_problems(nodes, nodes[-1].made.last)
+        return nodes if is_whole else [self._carry_over(body)]
+
+    def _carry_over(self, body: str) -> SummaryNode:
+        """Return a summary of another engine as one of the graph's, over everything before the new messages."""
+        first = next((tag for message in self.known.repaired[self._body_start :] if (tag := tag_of(message))), None)
+        last = self.graph.before(first) if first is not None else ROOT
+        text = shorten_text(body, _CARRIED * self.sizes.node, self.author.count, otherwise="")
+        count = len(self.graph.message_ids(ROOT, last, 0, 1 << 40))
+        tokens = self.author.count(text)
+        return self.graph.add(NewSummary(1, ROOT, last, text, tokens, tokens, count, "carried over", 1.0))
+
+    @property
+    def _body_start(self) -> int:
+        layout = self.known.layout
+        return layout.body_start if layout.summaries else layout.system_end
+
+    def _new_messages(self, stop: int) -> tuple[list[Message], list[int], list[str]]:
+        """Return the messages up to a place that no summary covers yet, their sizes, and their ids."""
+        start, inserted = self._body_start, self.known.layout.inserted
+        places = [place for place in range(start, stop) if place not in inserted]
+        covered = self._covered
+        ids: list[str] = []
+        for place in places:
+            ids.append(tag_of(self.known.repaired[place]) or (ids[-1] if ids else covered))
+        begin = self._first_new(ids, covered)
+        places = places[begin:]
+        return [self.known.repaired[p] for p in places], [self.known.counts[p] for p in places], ids[begin:]
+
+    @property
+    def _covered(self) -> str:
+        """The id of the last message that a summary covers before this compaction."""
+        return self.standing[-1].made.last if self.standing else ROOT
+
+    def _first_new(self, ids: Sequence[str], covered: str) -> int:
+        """Return the index of the first message after the covered ones.
+
+        A request that was repeated after the summary, or belongs to the last covered message, comes before it.
+        """
+        for place, ident in enumerate(ids):
+            if ident != covered and self.graph.before(ident) == covered:
+                return place
+        if len({ident for ident in ids if ident != covered}) > 1:
+            raise GraphBroken(f"the messages from {ids[0]} on do not follow {covered or 'the beginning'}")
+        return len(ids)
+
+    # -- the summary ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def nodes(self) -> list[SummaryNode]:
+        """The frontier after this compaction, oldest first, within its room."""
+        stop = self.plan.tail_start
+        leaves = self._leaves(*self._new_messages(stop))
+        return self._fit([*self.standing, *leaves])
+
+    def _leaves(self, messages: Sequence[Message], counts: Sequence[int], ids: Sequence[str]) -> list[SummaryNode]:
+        leaves: list[SummaryNode] = []
+        after = self._covered
+        for start, stop in cut_runs(messages, counts, self.sizes.leaf):
+            last = ids[stop - 1]
+            if last != after:
+                leaves.append(self._leaf(messages[start:stop], sum(counts[start:stop]), after, last))
+                after = last
+        return leaves
+
+    def _leaf(self, messages: Sequence[Message], tokens: int, after: str, last: str) -> SummaryNode:
+        """Return the leaf of a run; it is written only if it is not there, or degraded and a model can do better."""
+        there = self.graph.find(after, last)
+        if there is not None and (there.state == "good" or not self._can_better):
+            return there
+        source = Source(messages, tokens=tokens)
+        return self._write(source, 0, after, last, len(messages), replaces=there)
+
+    def condense(self, nodes: Sequence[SummaryNode]) -> SummaryNode:
+        """Return the summary that stands for some neighbouring ones."""
+        after, last = nodes[0].made.after, nodes[-1].made.last
+        there = self.graph.find(after, last, [node.id for node in nodes])
+        if there is not None and (there.state == "good" or not self._can_better):
+            return there
+        source = Source((), nodes, sum(node.made.tokens for node in nodes))
+        level = 1 + max(node.made.level for node in nodes)
+        messages = sum(node.made.messages for node in nodes)
+        return self._write(source, level, after, last, messages, replaces=there)
+
+    def _write(
+        self, source: Source, level: int, after: str, last: str, messages: int, *, replaces: SummaryNode | None
+    ) -> SummaryNode:
+        request = self.request
+        written = self.author.write(
+            source,
+            self.sizes.node,
+            focus_topic=request.focus_topic,
+            memory_context=request.memory_context if not self.made else None,
+            ignore_cooldown=request.force,
+        )
+        is_degraded = written.state == "degraded" or any(child.state == "degraded" for child in source.children)
+        node = self.graph.add(
+            NewSummary(
+                level,
+                after,
+                last,
+                written.text,
+                written.tokens,
+                source.tokens,
+                messages,
+                written.model,
+                written.quality,
+                "degraded" if is_degraded else "good",
+                tuple(child.id for child in source.children),
+                None if replaces is None else replaces.id,
+            )
+        )
+        self.made.append(node)
+        return node
+
+    @property
+    def _can_better(self) -> bool:
+        return self.author.has_model or (self.request.force and self.author.summarizer is not None)
+
+    def _fit(self, nodes: list[SummaryNode]) -> list[SummaryNode]:
+        """Condense summaries until the frontier has room; one alone always has, since it is shown in part then."""
+        while (run := full_run(nodes, self.sizes.fan_in)) is not None:
+            nodes[slice(*run)] = [self.condense(nodes[slice(*run)])]
+        room = self.summary_budget - self.author.count("\n\n".join([INTRODUCTION, self._state]))
+        costs = {node.id: self.author.count(render_node(node)) + 2 for node in nodes}
+        while len(nodes) > 1 and sum(costs[node.id] for node in nodes) > room:
+            start, stop = crowded_run(nodes, self.sizes.fan_in)
+            condensed = self.condense(nodes[start:stop])
+            costs[condensed.id] = self.author.count(render_node(condensed)) + 2
+            nodes[start:stop] = [condensed]
+        return nodes
+
+    @cached_property
+    def _state(self) -> str:
+        """The exact state of the work, in the sections of a summary."""
+        request, document = self.summary_request, SummaryDocument()
+        for section, items in request.frontier.items(request.phrases).items():
+            document.items[section] += items
+        if request.newest_words and self.summary_budget > LEAST_SUMMARY:
+            document.items["Pending User Asks"].append(newest_line(request.phrases, request.newest_words))
+        return document.fit(max(1, self.summary_budget // 2), self.author.count)
+
+    def _write_summary(self) -> WrittenSummary:
+        """Return the text of the frontier, after proving that it covers every message before the tail once."""
+        text = render_frontier(self.nodes, self._state, self.summary_budget, self.author.count)
+        if problems := frontier_problems(self.nodes, self._before_tail()):
+            raise GraphBroken("; ".join(problems))
+        reason = self.author.failure if any(node.state == "degraded" for node in self.made) else None
+        writers = dict.fromkeys(node.made.model for node in self.made)
+        return WrittenSummary(text, ", ".join(writers) or "graph", reason)
+
+    def _before_tail(self) -> str:
+        """Return the id of the message right before the tail, as the graph knows it."""
+        covered, tail = self.nodes[-1].made.last, self.known.repaired[self.plan.tail_start :]
+        ids = [ident for message in tail if (ident := tag_of(message)) is not None]
+        if ids:
+            begin = self._first_new(ids, covered)
+            return self.graph.before(ids[begin]) if begin < len(ids) else covered
+        everything = [ident for message in self.known.repaired if (ident := tag_of(message)) is not None]
+        return everything[-1] if everything else covered
+
+    def _measure_quality(self, written: WrittenSummary) -> Quality:
+        """Return how much of the names worth keeping the summaries of this run kept."""
+        shares = [node.made.quality for node in self.made] or [1.0]
+        share = sum(shares) / len(shares)
+        sections = SummaryDocument.parse(written.text).filled_sections()
+        problems = () if written.fallback_reason is None else (written.fallback_reason,)
+        return Quality(share, share, (), sections, latest_request_intact=True, problems=problems)
+
+    # -- what the base class asks --------------------------------------------------------------------------------------
+
+    def _previous_body(self) -> str | None:
+        bodies = [summary_body(self.known.repaired[index]) for index in self.known.layout.summaries]
+        return "\n\n".join(bodies) if bodies else None
+
+    def _previous(self) -> str | None:
+        """Return the state of the work that the last compaction left; the summaries themselves stay as they are."""
+        body = self._previous_body()
+        return body if body is None or not read_node_ids(body) else read_state(body)
+
+    def _summary_is_too_long(self) -> bool:
+        body = self._previous_body()
+        if body is None or sum(self.known.counts) <= self.known.limits.total:
+            return False
+        return self.author.count(body) > self.plan.summary_tokens
+
+    # -- ahead of time -------------------------------------------------------------------------------------------------
+
+    def work_ahead(self) -> bool:
+        """Write at most one leaf and one condensed summary that the next compaction will need; return whether it did.
+
+        The context does not change: the next compaction finds them in the graph.
+        """
+        tail, keep = self.known.units(self.request.budgets.tail_tokens), self.request.settings.protect_last_n
+        stop = protected_start(self.known.repaired, self.known.counts, tail, keep)
+        messages, counts, ids = self._new_messages(stop)
+        nodes, after = list(self.standing), self._covered
+        for start, end in cut_runs(messages, counts, self.sizes.leaf)[:-1]:  # the last one may still grow
+            there = self.graph.find(after, ids[end - 1])
+            nodes.append(there or self._leaf(messages[start:end], sum(counts[start:end]), after, ids[end - 1]))
+            after = ids[end - 1]
+            if there is None:
+                if (run := full_run(nodes, self.sizes.fan_in)) is not None:
+                    self.condense(nodes[slice(*run)])
+                return True
+        return False
+
+
+def mend(node: SummaryNode, graph: SummaryGraph, author: SummaryAuthor, sizes: GraphSizes) -> bool:
+    """Write a degraded summary anew; return whether it is good now."""
+    if node.made.children:
+        known = [child for child in graph.newest(node.made.children) if child is not None]
+        source = Source((), known, sum(child.made.tokens for child in known))
+    else:
+        said = [message for _, message in graph.messages(node.made.after, node.made.last)]
+        source = Source(said, tokens=node.made.source_tokens)
+    written = author.write(source, sizes.node)
+    if written.state == "degraded":
+        return False
+    graph.add(
+        replace(
+            node.made,
+            text=written.text,
+            tokens=written.tokens,
+            model=written.model,
+            quality=written.quality,
+            state="good",
+            children=tuple(child.id for child in source.children),
+            replaces=node.id,
+        )
+    )
+    return True

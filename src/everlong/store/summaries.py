@@ -1,0 +1,442 @@
+"""The graph of the lossless engine in the database: summaries of one conversation, and the messages under them.
+
+`StoredGraph` is what the engine works with. A summary names the last message of its range, so forks that share messages
+share their summaries. Edges are rows; messages are not stored a second time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, Row, delete, func, select, update
+
+from everlong.context.literals import is_summary, summary_body
+from everlong.errors import NotStored
+from everlong.lossless.graph import (
+    ROOT,
+    FoundPassage,
+    NewSummary,
+    SearchWish,
+    State,
+    SummaryNode,
+    TextPage,
+    summary_id,
+    tag_of,
+)
+from everlong.lossless.rendering import read_node_ids
+from everlong.model import Message
+from everlong.store.content import blob, encoded, value_of
+from everlong.store.database import in_batches
+from everlong.store.outputs import page_of
+from everlong.store.paths import Reader, message_of, segments_to
+from everlong.store.schema import branch, content, node, summary, summary_child, view
+from everlong.store.shown_path import find_message
+from everlong.store.views import items_of
+
+if TYPE_CHECKING:
+    from everlong.store.core import StoreCore
+    from everlong.store.tree import Branch
+
+_IN_FORCE = ("good", "degraded")
+
+
+class StoredGraph:
+    """The graph of one conversation; ``at`` tells where the conversation is now."""
+
+    def __init__(self, core: StoreCore, at: Callable[[], Branch | None]) -> None:
+        self._core = core
+        self._at = at
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def place(self, messages: Sequence[Message], after: str) -> list[str]:
+        """Return the ids that the store has tagged messages with; an untagged one has that of the one before."""
+        ids: list[str] = []
+        for message in messages:
+            after = tag_of(message) or after
+            ids.append(after)
+        return ids
+
+    def before(self, message: str) -> str:
+        """Return the id of the message before a message; `ROOT` for the first one."""
+        with self._core.database.read() as connection:
+            sql = self._core.database.sql("SELECT parent FROM node WHERE id = ?")
+            row = connection.exec_driver_sql(sql, (bytes.fromhex(message),)).first()
+        return ROOT if row is None or row[0] is None else bytes(row[0]).hex()
+
+    def messages(self, after: str, last: str) -> list[tuple[str, Message]]:
+        """Return the messages of a range, each with its id."""
+        with self._core.database.read() as connection:
+            branch_id, low, high = self._range(connection, after, last)
+            path = segments_to(connection, branch_id, high)
+            entries = self._core.reader.entries(connection, path, low, high)
+        return [(entry.id.hex(), entry.message) for entry in entries if entry.id is not None]
+
+    def message_ids(self, after: str, last: str, start: int, count: int) -> list[str]:
+        """Return some of the ids of a range, from the message with that number on, counted from 0."""
+        if last == ROOT:
+            return []
+        found: list[str] = []
+        with self._core.database.read() as connection:
+            branch_id, low, high = self._range(connection, after, last)
+            for part in segments_to(connection, branch_id, high):
+                if part.high <= low:
+                    continue
+                mine = node.c.branch == part.branch, node.c.depth > max(low, part.low), node.c.depth <= part.high
+                if start:
+                    size = connection.execute(select(func.count()).where(*mine)).scalar_one()
+                    if size <= start:
+                        start -= size
+                        continue
+                wanted = select(node.c.id).where(*mine).order_by(node.c.depth)
+                rows = connection.execute(wanted.offset(start).limit(count - len(found))).scalars()
+                found += [bytes(ident).hex() for ident in rows]
+                start = 0
+                if len(found) >= count:
+                    break
+        return found
+
+    def _range(self, connection: Connection, after: str, last: str) -> tuple[int, int, int]:
+        """Return the branch of a range's last message, and the depths that it covers."""
+        end = self._node(connection, last)
+        return end.branch, 0 if after == ROOT else self._node(connection, after).depth, end.depth
+
+    def _node(self, connection: Connection, ident: str) -> Any:
+        wanted = select(node.c.branch, node.c.depth, node.c.ts).where(
+            node.c.id == bytes.fromhex(ident), node.c.tenant == self._core.tenant
+        )
+        row = connection.execute(wanted).first()
+        if row is None:
+            raise NotStored(f"there is no message {ident} in {self._core.database.backend.where}")
+        return row
+
+    def read(self, message: str, page: int, chars: int) -> TextPage | None:
+        """Return a page of a message's words, counted from 1; None if there is no such message."""
+        try:
+            found = find_message(self._core, message)
+        except NotStored:
+            return None
+        with self._core.database.read() as connection:
+            row = connection.execute(
+                select(content.c.bytes, content.c.codec, content.c.state, content.c.stub)
+                .join(node, node.c.digest == content.c.digest)
+                .where(node.c.id == found.node)
+            ).one()
+        read = page_of(message_of(*row), page - 1, chars)
+        return TextPage(read.text, page, max(1, read.pages), read.chars)
+
+    def search(self, wish: SearchWish) -> tuple[list[FoundPassage], bool]:
+        """Return a page of places, best first, and whether there are more."""
+        from everlong.store.search import Filters, Searcher  # noqa: PLC0415 - loaded only where it is used
+
+        if wish.role == "summary":
+            return self._search_summaries(wish)
+        at = self._at()
+        path = None if wish.everywhere or at is None else (at.id, at.depth)
+        filters = Filters(path=path, role=wish.role, tool=wish.tool, since=wish.since, before=wish.before)
+        searcher = Searcher(self._core.database, self._core.tenant)
+        most = min(1_000, wish.page * wish.limit + 1)
+        hits = searcher.search(wish.query, mode=wish.mode, filters=filters, limit=most).hits  # type: ignore[arg-type]
+        known = [hit for hit in hits if hit.node is not None]
+        start = (wish.page - 1) * wish.limit
+        shown: list[FoundPassage] = []
+        for hit in known[start : start + wish.limit]:
+            assert hit.node is not None  # noqa: S101 - asked above
+            read = self.read(hit.node.hex(), 1, 1 << 30)
+            shown.append(FoundPassage(hit.node.hex(), hit.role, hit.at, read.text if read else hit.snippet.text))
+        return shown, len(known) > start + wish.limit
+
+    def _search_summaries(self, wish: SearchWish) -> tuple[list[FoundPassage], bool]:
+        words = [wish.query.casefold()] if wish.mode != "auto" else wish.query.casefold().split()
+        scored: list[tuple[int, FoundPassage]] = []
+        for one in self.all():
+            low = one.made.text.casefold()
+            if score := sum(word in low for word in words):
+                scored.append((score, FoundPassage(one.id, "summary", one.ended, one.made.text)))
+        scored.sort(key=lambda pair: -pair[0])
+        start = (wish.page - 1) * wish.limit
+        return [one for _, one in scored[start : start + wish.limit]], len(scored) > start + wish.limit
+
+    # -- summaries -----------------------------------------------------------------------------------------------------
+
+    def get(self, ident: str) -> SummaryNode | None:
+        """Return a summary; None if there is none of that id, or it is void."""
+        with self._core.database.read() as connection:
+            return self._get(connection, ident)
+
+    def newest(self, idents: Sequence[str]) -> list[SummaryNode | None]:
+        """Return summaries, each in the form that has replaced it since; None for one that is not there."""
+        now = list(idents)
+        with self._core.database.read() as connection:
+            found = self._get_all(connection, now)
+            while later := {one: node.replaced_by for one, (node, _) in found.items() if node.replaced_by}:
+                now = [later.get(ident, ident) for ident in now]
+                found = self._get_all(connection, now)
+            return [self._of_row(*found[ident]) if ident in found else None for ident in now]
+
+    def find(self, after: str, last: str, children: Sequence[str] = ()) -> SummaryNode | None:
+        """Return the summary of a range that was made from these children, as long as nothing has replaced it."""
+        with self._core.database.read() as connection:
+            return self._find(connection, after, last, tuple(children))
+
+    def _find(self, connection: Connection, after: str, last: str, children: tuple[str, ...]) -> SummaryNode | None:
+        if last == ROOT:
+            return None
+        begins = summary.c.after.is_(None) if after == ROOT else summary.c.after == bytes.fromhex(after)
+        query = self._mine().where(summary.c.last == bytes.fromhex(last), begins, summary.c.state.in_(_IN_FORCE))
+        rows = connection.execute(query.order_by(summary.c.seq.desc())).all()
+        for row in rows:
+            found = self._of_row(row, self._children(connection, [row]).get(row.id, ()))
+            if found.made.children == children:
+                return found
+        return None
+
+    def add(self, made: NewSummary) -> SummaryNode:
+        """Add a summary, unless another process has just added one of the same range and children."""
+        core = self._core
+        text = str(core.cleaned({"role": "assistant", "content": made.text})["content"])
+        ident = summary_id(made.after, made.last, text)
+        held = blob(core.tenant, encoded(text))
+        now = time.time()
+
+        def work(connection: Connection) -> SummaryNode:
+            if made.replaces is None and (there := self._find(connection, made.after, made.last, made.children)):
+                return there
+            number, low, high = self._range(connection, made.after, made.last)
+            contents = "INSERT INTO content (tenant, digest, bytes, codec, state) VALUES (?,?,?,?,'live')"
+            connection.exec_driver_sql(core.database.sql(f"{contents} ON CONFLICT DO NOTHING"), (core.tenant, *held))
+            started, ended = self._times(connection, number, low, high)
+            values = (
+                *(ident, core.tenant, number, low, high, made.level, bytes.fromhex(made.after) or None),
+                *(bytes.fromhex(made.last), held.digest, made.tokens, made.source_tokens, made.messages),
+                *(started, ended, made.model, made.quality, made.state, now),
+            )
+            names = (
+                "id, tenant, branch, from_depth, to_depth, level, after, last, digest, tokens, source_tokens, messages,"
+                " started, ended, model, quality, state, ts"
+            )
+            marks = ",".join("?" * len(values))
+            statement = f"INSERT INTO summary ({names}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - constants
+            is_new = connection.exec_driver_sql(core.database.sql(statement), values).rowcount
+            if is_new and made.children:
+                edges = "INSERT INTO summary_child (parent, ord, child) VALUES (?,?,?)"
+                rows = [(ident, place, child) for place, child in enumerate(made.children)]
+                connection.exec_driver_sql(core.database.sql(edges), rows)
+            if made.replaces is not None and made.replaces != ident:
+                old = update(summary).where(summary.c.id == made.replaces, summary.c.tenant == core.tenant)
+                connection.execute(old.values(state="replaced", replaced_by=ident))
+            found = self._get(connection, ident)
+            assert found is not None  # noqa: S101 - just written
+            return found
+
+        return core.database.write(work)
+
+    def _times(self, connection: Connection, number: int, low: int, high: int) -> tuple[float | None, float | None]:
+        """Return the times of a range's first and last message."""
+        times: list[float] = []
+        for part in segments_to(connection, number, high):
+            if part.high <= low:
+                continue
+            mine = node.c.branch == part.branch, node.c.depth > max(low, part.low), node.c.depth <= part.high
+            ends = select(func.min(node.c.ts), func.max(node.c.ts)).where(*mine)
+            times += [one for one in connection.execute(ends).one() if one is not None]
+        return (min(times), max(times)) if times else (None, None)
+
+    def degraded(self, most: int) -> list[SummaryNode]:
+        """Return summaries of this conversation that are to be made again, the lowest levels first."""
+        at = self._at()
+        if at is None:
+            return []
+        with self._core.database.read() as connection:
+            waiting = self._mine().where(summary.c.state == "degraded").order_by(summary.c.level, summary.c.seq)
+            if connection.execute(waiting.limit(1)).first() is None:
+                return []
+            branches = [part.branch for part in segments_to(connection, at.id, at.depth)]
+            rows = connection.execute(waiting.where(summary.c.branch.in_(branches)).limit(most)).all()
+            children = self._children(connection, rows)
+            return [self._of_row(row, children.get(row.id, ())) for row in rows]
+
+    def count(self) -> dict[str, int]:
+        """Return the number of this conversation's summaries by state."""
+        at = self._at()
+        if at is None:
+            return {}
+        with self._core.database.read() as connection:
+            branches = [part.branch for part in segments_to(connection, at.id, at.depth)]
+            query = select(summary.c.state, func.count()).where(
+                summary.c.tenant == self._core.tenant, summary.c.branch.in_(branches)
+            )
+            return {str(state): int(many) for state, many in connection.execute(query.group_by(summary.c.state))}
+
+    def all(self) -> Iterator[SummaryNode]:
+        """Yield the summaries of this conversation that are in force, oldest first and lowest levels first."""
+        at = self._at()
+        if at is None:
+            return
+        with self._core.database.read() as connection:
+            for part in segments_to(connection, at.id, at.depth):
+                query = self._mine().where(summary.c.branch == part.branch, summary.c.state.in_(_IN_FORCE))
+                query = query.where(summary.c.to_depth <= part.high).order_by(summary.c.to_depth, summary.c.level)
+                rows = connection.execute(query).all()
+                children = self._children(connection, rows)
+                yield from (self._of_row(row, children.get(row.id, ())) for row in rows)
+
+    def _mine(self) -> Any:
+        held = summary.outerjoin(content, content.c.digest == summary.c.digest)
+        return (
+            select(summary, content.c.bytes, content.c.codec)
+            .select_from(held)
+            .where(summary.c.tenant == self._core.tenant)
+        )
+
+    def _get(self, connection: Connection, ident: str) -> SummaryNode | None:
+        found = self._get_all(connection, [ident]).get(ident)
+        return None if found is None else self._of_row(*found)
+
+    def _get_all(self, connection: Connection, idents: Sequence[str]) -> dict[str, tuple[Row[Any], tuple[str, ...]]]:
+        """Return the rows of summaries that are not void, each with the ids of its children."""
+        wanted = self._mine().where(summary.c.id.in_(list(idents)), summary.c.state != "void")
+        rows = connection.execute(wanted).all()
+        children = self._children(connection, rows)
+        return {row.id: (row, children.get(row.id, ())) for row in rows}
+
+    @staticmethod
+    def _children(connection: Connection, rows: Sequence[Any]) -> dict[str, tuple[str, ...]]:
+        parents = [row.id for row in rows if row.level]
+        found: dict[str, tuple[str, ...]] = {}
+        for some in in_batches(parents):
+            edges = select(summary_child).where(summary_child.c.parent.in_(some))
+            for edge in connection.execute(edges.order_by(summary_child.c.parent, summary_child.c.ord)):
+                found[edge.parent] = (*found.get(edge.parent, ()), edge.child)
+        return found
+
+    @staticmethod
+    def _of_row(row: Row[Any], children: tuple[str, ...]) -> SummaryNode:
+        state: State = row.state
+        made = NewSummary(
+            row.level,
+            ROOT if row.after is None else bytes(row.after).hex(),
+            bytes(row.last).hex(),
+            "" if row.bytes is None else value_of(row.bytes, row.codec),
+            row.tokens,
+            row.source_tokens,
+            row.messages,
+            row.model,
+            row.quality,
+            state,
+            children,
+        )
+        return SummaryNode(row.id, made, state, row.ts, row.started, row.ended)
+
+
+# -- forgetting and checking -------------------------------------------------------------------------------------------
+
+
+def void_summaries(connection: Connection, tenant: str, places: set[tuple[int, int]]) -> int:
+    """Take away the words of all summaries that cover one of these messages (branch and depth); return how many."""
+    ends = select(summary.c.branch, func.max(summary.c.to_depth)).where(
+        summary.c.tenant == tenant, summary.c.state != "void"
+    )
+    gone: dict[str, bytes | None] = {}
+    for number, deepest in connection.execute(ends.group_by(summary.c.branch)).all():
+        spans = {part.branch: part for part in segments_to(connection, number, deepest)}
+        depths = [depth for b, depth in places if b in spans and spans[b].low < depth <= spans[b].high]
+        for some in in_batches(depths):
+            for depth in some:
+                covering = select(summary.c.id, summary.c.digest).where(
+                    summary.c.branch == number, summary.c.from_depth < depth, summary.c.to_depth >= depth
+                )
+                gone.update({row.id: row.digest for row in connection.execute(covering)})
+    for part in in_batches(sorted(gone)):
+        connection.execute(update(summary).where(summary.c.id.in_(part)).values(state="void", digest=None))
+    for digest in {bytes(one) for one in gone.values() if one is not None}:
+        is_used = connection.execute(select(summary.c.seq).where(summary.c.digest == digest).limit(1)).first()
+        if is_used is None:
+            connection.execute(delete(content).where(content.c.digest == digest))
+    return len(gone)
+
+
+def drop_summaries(connection: Connection, number: int, low: int) -> None:
+    """Delete the summaries that reach below a depth of a branch whose messages are being removed."""
+    doomed = select(summary.c.id).where(summary.c.branch == number, summary.c.to_depth > low)
+    connection.execute(delete(summary_child).where(summary_child.c.parent.in_(doomed)))
+    connection.execute(delete(summary).where(summary.c.branch == number, summary.c.to_depth > low))
+
+
+def check_summaries(connection: Connection, tenant: str) -> Iterator[str]:
+    """Yield what is wrong with the graph of a tenant: ranges without messages, gaps between children, lost words."""
+    rows = {
+        row.id: row
+        for row in connection.execute(
+            select(summary, content.c.state.label("words"))
+            .outerjoin(content, content.c.digest == summary.c.digest)
+            .where(summary.c.tenant == tenant)
+        )
+    }
+    edges: dict[str, list[str]] = {}
+    for row in connection.execute(select(summary_child).order_by(summary_child.c.parent, summary_child.c.ord)):
+        edges.setdefault(row.parent, []).append(row.child)
+    for row in rows.values():
+        if row.state == "void":
+            continue
+        if row.words is None:
+            yield f"summary {row.id} has lost its words"
+        yield from _check_range(connection, row)
+        children = [rows.get(child) for child in edges.get(row.id, ())]
+        if any(child is None for child in children):
+            yield f"summary {row.id} is made of a summary that is not there"
+            continue
+        known = [child for child in children if child is not None]
+        if known and not _are_whole(row, known):
+            yield f"the summaries under {row.id} do not cover its messages once each"
+
+
+def _check_range(connection: Connection, row: Row[Any]) -> Iterator[str]:
+    last = connection.execute(select(node.c.branch, node.c.depth).where(node.c.id == row.last)).first()
+    if last is None or (last.branch, last.depth) != (row.branch, row.to_depth):
+        yield f"summary {row.id} ends at a message that is not there"
+    if row.after is not None:
+        first = connection.execute(select(node.c.depth).where(node.c.id == row.after)).scalar()
+        if first != row.from_depth:
+            yield f"summary {row.id} begins after a message that is not there"
+
+
+def _are_whole(row: Row[Any], children: Sequence[Row[Any]]) -> bool:
+    at = row.after
+    for child in children:
+        if child.after != at:
+            return False
+        at = child.last
+    return bool(at == row.last)
+
+
+def check_frontiers(connection: Connection, reader: Reader, tenant: str) -> Iterator[str]:
+    """Yield views in force under which a message does not stand exactly once.
+
+    Each message is in the tail, kept in the view, or under one of the summaries that the view shows.
+    """
+    shown = select(view.c.id, view.c.cover_depth, view.c.branch).join(branch, branch.c.view_id == view.c.id)
+    mine = view.c.tenant == tenant, view.c.branch.in_(select(branch.c.id).where(branch.c.tenant == tenant))
+    if connection.execute(select(summary.c.seq).where(summary.c.tenant == tenant).limit(1)).first() is None:
+        return
+    for row in connection.execute(shown.where(*mine).distinct()).all():
+        items = items_of(connection, reader, row.id)
+        told = next((item.message for item in items if item.kind == "new" and item.message is not None), None)
+        ids = read_node_ids(summary_body(told)) if told is not None and is_summary(told) else []
+        if not ids:
+            continue
+        nodes = {one.id: one for one in connection.execute(select(summary).where(summary.c.id.in_(ids)))}
+        at: bytes | None = None
+        depth = 0
+        for ident in ids:
+            one = nodes.get(ident)
+            if one is None or (None if one.after is None else bytes(one.after)) != at:
+                yield f"view {row.id}: summary {ident} does not follow the one before it"
+                break
+            at, depth = bytes(one.last), one.to_depth
+        else:
+            lost = [item for item in items if item.to_depth > depth and item.kind == "new" and item.message is None]
+            if depth > row.cover_depth or lost:
+                yield f"view {row.id}: the messages after {ids[-1]} are under no summary"
