@@ -25,6 +25,7 @@ from everlong.caching import estimate_messages_tokens_rough
 from everlong.context import CompactionReport
 from everlong.context.policy import HYGIENE_MESSAGES, HYGIENE_SHARE, NEAR_THRESHOLD, OVERFLOW_MARGIN, overflow_target
 from everlong.errors import ContextOverflow, ProviderError, StoreError, TargetUnreachable
+from everlong.lossless import LosslessEngine
 from everlong.plugins.guard import report_of
 from everlong.providers.base import Done, TextDelta
 from everlong.tokens import counter_for
@@ -110,9 +111,21 @@ class Compactor:
             self._compact_if_possible("preflight")
 
     def after_answer(self) -> None:
-        """Compact if the tokens that the provider reported are over the threshold."""
+        """Compact if the tokens that the provider reported are over the threshold; else let the engine work ahead."""
         if self._is_enabled and self.engine.should_compress():
             self._compact_if_possible("threshold")
+        elif self._is_enabled:
+            self._work_ahead()
+
+    def _work_ahead(self) -> None:
+        """Let the engine do a bounded piece of the next compaction's work."""
+        at = self.conversation.branch
+        if not isinstance(self.engine, LosslessEngine) or at is None:
+            return
+        try:
+            self.engine.work_ahead(lambda: self.conversation.store.tagged_context(at))
+        except StoreError as error:  # the compaction does it then, or says why it cannot
+            self._tell(Notice(f"no summary was written ahead: {error}"))
 
     def on_resume(self, reported: int | None) -> None:
         """Compact a resumed conversation that almost fills the window, before the model sees it."""

@@ -7,10 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from everlong.context import ContextCompressor, ContextEngine, Summarizer
+from everlong.lossless import LosslessEngine
 from everlong.plugins.adapters.host_state import Host, running_in
 from everlong.plugins.engines import EngineMaker, adopt, call_maker
 from everlong.plugins.guard import GuardedEngine
-from everlong.plugins.manager import Plugins
+from everlong.plugins.manager import BUILT_IN_LOSSLESS, LOSSLESS, Plugins
 from everlong.plugins.running import Failed, Overrun, Runner
 
 if TYPE_CHECKING:
@@ -50,6 +51,13 @@ def resolve_engine(
         seconds, host = settings.context.engine_seconds, plugins.host if plugins is not None else Host(settings)
         return guarded_engine(make, built_in, context_length, seconds=seconds, warn=warn, host=host, wanted=wanted)
 
+    def lossless() -> LosslessEngine:
+        return LosslessEngine(
+            context_length, settings=settings.compression, lcm=settings.lcm, summarizer=summarizer, model=model
+        )
+
+    if wanted == BUILT_IN_LOSSLESS:
+        return lossless()
     make = None if wanted == "compressor" else (engines or {}).get(wanted)
     if make is not None:
         engine = guarded(make)
@@ -60,7 +68,10 @@ def resolve_engine(
         if plugins is None:
             plugins = Plugins(settings, warn=warn)
             plugins.load()
-        return guarded(partial(plugins.engine, context_length)) or built_in()
+        if plugins.wants_lossless:
+            return lossless()
+        made = guarded(partial(plugins.engine, context_length))
+        return made or (lossless() if wanted == LOSSLESS else built_in())
     return built_in()
 
 

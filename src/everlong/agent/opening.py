@@ -31,6 +31,7 @@ from everlong.caching import PromptCache
 from everlong.config.paths import INSTRUCTION_FILES, data_home, workspace_folder
 from everlong.config.trust import is_folder_trusted
 from everlong.errors import ConfigError, StoreError, ToolError
+from everlong.lossless import LosslessEngine
 from everlong.memory import MemoryManager
 from everlong.plugins.adapters.host_state import Host
 from everlong.plugins.guard import compressors_in
@@ -40,6 +41,7 @@ from everlong.providers.connection import Connection, connect
 from everlong.store import open_store
 from everlong.store.sessions import new_session_id
 from everlong.store.sqlite import SQLite
+from everlong.store.summaries import StoredGraph
 from everlong.tokens import counter_for
 
 if TYPE_CHECKING:
@@ -213,6 +215,8 @@ class _Opening:
             limits=options.limits or Limits.from_settings(settings.agent),
             listen=self.listen,
         )
+        if isinstance(engine, LosslessEngine):
+            engine.attach(StoredGraph(self.store, lambda: agent.conversation.branch))
         agent.use_window(self.connection, window)
         agent.use_model(self.connection)
         agent.begin(is_resumed=resumed is not None)

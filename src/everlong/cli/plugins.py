@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import everlong.context
+import everlong.lossless
 from everlong import config
 from everlong.agent.text import visible
 from everlong.cli.config import override_note, set_in_project
@@ -28,7 +29,7 @@ from everlong.errors import PluginError
 from everlong.plugins import trust
 from everlong.plugins.adapters import host_state
 from everlong.plugins.discovery import ENGINES, FOLDER, RESERVED_NAMES, FoundPlugin, check_name, is_plugin
-from everlong.plugins.manager import BUILT_IN, Plugins, named
+from everlong.plugins.manager import BUILT_IN, LOSSLESS, Plugins, named
 from everlong.plugins.template import write_plugin
 
 if TYPE_CHECKING:
@@ -398,7 +399,11 @@ def _check_engine(plugins: Plugins, found: FoundPlugin, looked: PluginCheckup) -
 
     offer = plugins.registered.engine
     if found.origin == "built-in":
-        engine: Any = everlong.context.ContextCompressor(_WINDOW)
+        engine: Any = (
+            everlong.lossless.LosslessEngine(_WINDOW)
+            if found.name == LOSSLESS
+            else everlong.context.ContextCompressor(_WINDOW)
+        )
         looked.registered = ["a context engine"]
     elif offer is not None:
         engine = make_engine(offer.offered, _WINDOW, found.name)

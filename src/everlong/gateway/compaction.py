@@ -23,8 +23,10 @@ from everlong.errors import ContextOverflow, EverlongError, ProviderError, Targe
 from everlong.gateway.requests import AWAY_SECONDS, RelayedRequest, header_text
 from everlong.gateway.summaries import Earlier, Summaries, spent_by
 from everlong.gateway.window import RequestSize, Windows, read_request, tokens_in, tokens_of
+from everlong.lossless import LosslessEngine
 from everlong.plugins.guard import GuardedEngine, compressors_in
 from everlong.store.compaction import Occasion, see
+from everlong.store.summaries import StoredGraph
 from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from everlong.gateway.telemetry import Metrics
     from everlong.gateway.turn_queue import EndedRequest
     from everlong.model import Message
-    from everlong.store import Compacted
+    from everlong.store import Compacted, Store
 
 __all__ = ["ConversationCompactor"]
 
@@ -94,6 +96,9 @@ class ConversationCompactor:
         self._earlier = earlier
         self._clock = clock
         self._plugins = plugins if plugins is not None and plugins.are_wanted else None
+        self._lcm = settings.lcm
+        self.is_lossless = plugins is not None and plugins.wants_lossless
+        """True if conversations are compacted by the lossless engine."""
         self._patient = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="everlong-summaries")
         self._ahead: dict[int, asyncio.Task[None]] = {}
         self._hearing: set[asyncio.Task[None]] = set()
@@ -342,10 +347,9 @@ class ConversationCompactor:
         self, relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize, summarizer: Summarizer
     ) -> ContextCompressor:
         """Have the summary of a conversation written; return the engine that has it."""
-        engine, messages = (
-            self._compressor(turn, size),
-            see(relayed.conversations.recorder.store, turn.conversation.branch).messages,
-        )
+        store, at = relayed.conversations.recorder.store, turn.conversation.branch
+        engine = self._compressor(relayed, turn, size)
+        messages = store.tagged_context(at) if isinstance(engine, LosslessEngine) else see(store, at).messages
         self._prepare(engine, relayed, turn, size, summarizer, messages)
         engine.prepare(messages)
         return engine
@@ -409,7 +413,7 @@ class ConversationCompactor:
                 return "unchanged"  # it was compacted while this request came
             messages = see(recorder.store, conversation.branch).messages
             with relayed.engine or nullcontext(engine) as ready:
-                chosen = ready or self._compressor(turn, size)
+                chosen = ready or self._compressor(relayed, turn, size)
                 if engine is None or chosen is not engine:
                     self._prepare(chosen, relayed, turn, size, summarizer, messages)
                 options: dict[str, Any] = {"current_tokens": size.tokens, "force": reason == "overflow"}
@@ -448,8 +452,30 @@ class ConversationCompactor:
         relayed.conversations.note_view(turn.conversation)
         self._metrics.compacted(reason, outcome)
 
-    def _compressor(self, turn: ConversationTurn, size: RequestSize) -> ContextCompressor:
-        return ContextCompressor(size.window, settings=self._settings, model=turn.model)
+    def _compressor(self, relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize) -> ContextCompressor:
+        """Return the built-in engine that the user chose, for one compaction."""
+        if not self.is_lossless:
+            return ContextCompressor(size.window, settings=self._settings, model=turn.model)
+        return self._lossless_engine(relayed.conversations.recorder.store, turn, size.window)
+
+    def _lossless_engine(self, store: Store, turn: ConversationTurn, window: int) -> LosslessEngine:
+        """Return the lossless engine over the graph of a conversation."""
+        conversation = turn.conversation
+        engine = LosslessEngine(window, settings=self._settings, lcm=self._lcm, model=turn.model)
+        engine.attach(StoredGraph(store, lambda: conversation.branch))
+        engine.author.expects_model = self._summaries.asks_model
+        return engine
+
+    def call_lossless(
+        self, relayed: RelayedRequest, turn: ConversationTurn, name: str, arguments: Mapping[str, Any]
+    ) -> str:
+        """Return the answer to a call of one of the lossless engine's tools."""
+        store = relayed.conversations.recorder.store
+        window = self.windows.window(turn.model, relayed.route.provider)
+        engine = self._lossless_engine(store, turn, window)
+        messages = see(store, turn.conversation.branch).messages
+        engine.last_prompt_tokens = engine.estimate_tokens(messages)
+        return engine.handle_tool_call(name, dict(arguments), messages=messages)
 
     def _prepare(
         self,

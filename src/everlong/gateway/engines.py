@@ -7,7 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.agent.engines import guarded_engine
@@ -19,7 +19,7 @@ from everlong.memory import MemoryManager
 from everlong.plugins.adapters.host_state import Host, home as plugin_home
 from everlong.plugins.engines import is_engine, make_engine
 from everlong.plugins.guard import GuardedEngine
-from everlong.plugins.manager import BUILT_IN, Plugins
+from everlong.plugins.manager import BUILT_IN, BUILT_IN_LOSSLESS, LOSSLESS, Plugins
 from everlong.store.compaction import see
 
 if TYPE_CHECKING:
@@ -116,7 +116,16 @@ class GatewayPlugins:
         """True if the settings name any plugin."""
         settings = self.settings
         wants_memory = settings.memory.enabled and settings.memory.provider is not None
-        return settings.context.engine != BUILT_IN or bool(settings.plugins.enabled) or wants_memory
+        wants_engine = settings.context.engine != BUILT_IN and not self.wants_lossless
+        return wants_engine or bool(settings.plugins.enabled) or wants_memory
+
+    @cached_property
+    def wants_lossless(self) -> bool:
+        """True if the settings name the lossless engine that comes with Everlong; a plugin of that name comes first."""
+        wanted = self.settings.context.engine
+        if wanted != LOSSLESS:
+            return wanted == BUILT_IN_LOSSLESS
+        return all(one.origin == "built-in" for one in Plugins(self.settings).named(LOSSLESS))
 
     def of(self, tenant: str) -> TenantPlugins:
         """Return the plugins of a tenant; they are loaded when they are first needed."""
@@ -272,7 +281,8 @@ class Engines:
         self, settings: Settings, plugins: GatewayPlugins, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.name = settings.context.engine
-        self.is_on = self.name != BUILT_IN and settings.gateway.mode == "active"
+        is_plugin = self.name != BUILT_IN and not plugins.wants_lossless
+        self.is_on = is_plugin and settings.gateway.mode == "active"
         """True if the user chose an engine that is not built in."""
         self._settings = settings
         self._plugins = plugins

@@ -97,6 +97,7 @@ from everlong.gateway.upstream import (
 )
 from everlong.gateway.window import Windows, tokens_of
 from everlong.gateway.writer import Writer
+from everlong.lossless.tools import SCHEMAS
 from everlong.providers.failures import classify_answer
 from everlong.store import Store
 from everlong.store.leases import take
@@ -536,7 +537,8 @@ class Gateway:
         draft = turn.draft(relayed.dialect)
         turn.drafted = len(draft.body)
         view = None if turn.view is None else turn.view.view_id
-        tools = _hidden_tools(relayed, draft, is_compacted=view is not None)
+        is_lossless = self._compactor.is_lossless
+        tools = _hidden_tools(relayed, draft, is_compacted=view is not None, is_lossless=is_lossless)
         relayed.hidden = frozenset(tool.name for tool in tools)
         if tools:
             draft = offer_tools(relayed.dialect, draft, tools)
@@ -583,6 +585,8 @@ class Gateway:
                 await relayed.wait_until_stored(turn)
                 room = await self._compactor.left_for_lookups(relayed, turn, tokens, sent)
                 call = None if relayed.engine is None else relayed.engine.call
+                if self._compactor.is_lossless:
+                    call = partial(self._compactor.call_lossless, relayed, turn)
                 counter = counter_for(turn.model)
                 return await self._compactor.run_apart(
                     partial(look_up_all, store, conversation.branch, lookups, room, counter, call)
@@ -726,14 +730,19 @@ def _is_of_store(error: Exception) -> bool:
     return isinstance(error, StoreError | OSError)
 
 
-def _hidden_tools(relayed: RelayedRequest, draft: Draft, *, is_compacted: bool) -> list[HiddenTool]:
+_LOSSLESS_TOOLS = tuple(HiddenTool(one["name"], one["description"], one["parameters"]) for one in SCHEMAS)
+
+
+def _hidden_tools(
+    relayed: RelayedRequest, draft: Draft, *, is_compacted: bool, is_lossless: bool = False
+) -> list[HiddenTool]:
     """Return the gateway's own tools for a request: those for look-ups, and those of a context engine.
 
     If a client has a tool of the same name, it keeps its own.
     """
     tools: list[HiddenTool] = []
     if relayed.route.recalls and can_offer(relayed.dialect, draft, is_compacted=is_compacted):
-        tools += TOOLS
+        tools += _LOSSLESS_TOOLS if is_lossless else TOOLS
     if relayed.engine is not None and can_hide(relayed.dialect, draft):
         own = parse_json(draft.body[slice(*draft.fields["tools"])]) if has_tools(draft) else None
         taken = {tool.name for tool in tools} | _tool_names(own)

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from aiohttp import ClientError
 
-from everlong.context.summary.model_summarizers import warm_ask
+from everlong.context.summary.model_summarizers import LEAST_WINDOW, CompletionSummarizer, warm_ask
 from everlong.errors import ConfigError, ProviderError, SummarizerError
 from everlong.gateway.body import dump_json, parse_json, read_body, splice
 from everlong.gateway.stream import tap_for
@@ -113,23 +113,41 @@ class OwnSummarizer:
         """The cost of the summary in US dollars."""
 
     def summarize(self, request: SummaryRequest) -> str:
-        """Ask, and wait for the answer; not in the loop's thread."""
+        """Ask, and wait for the answer; not in the loop's thread.
+
+        A request without the conversation as it was sent, of a single run of turns, brings its transcript along.
+        """
+        if not request.prefix:
+            return CompletionSummarizer(self.complete, window=self._window, name=self.name).summarize(request)
         told = warm_ask(request, request.budget_tokens)
         if request.count(told) + request.budget_tokens > self._room:
             raise SummarizerError("the conversation leaves no room in the window for its summary")
+        return self._wait_for(_with_ask(self._relayed.dialect, self._sent, told))
+
+    def complete(self, messages: list[Message], max_tokens: int) -> str:
+        """Return the model's answer to a prompt of its own, without the conversation; not in the loop's thread."""
+        told = "\n\n".join(text_of(message) for message in messages)
+        return self._wait_for(_alone(self._relayed.dialect, self._sent.body, told, max_tokens))
+
+    @property
+    def _window(self) -> int:
+        turn = self._relayed.turn
+        window = self._windows.window(turn.model if turn is not None else "", self._relayed.route.provider)
+        return max(LEAST_WINDOW, window)
+
+    def _wait_for(self, body: bytes) -> str:
         if not self._take():
             raise SummarizerError("as many summaries were asked for today as gateway.summaries_per_day allows")
-        asking = asyncio.run_coroutine_threadsafe(self._ask(told), self._loop)
+        asking = asyncio.run_coroutine_threadsafe(self._ask(body), self._loop)
         try:
             return asking.result(self._seconds)
         except FutureTimeoutError as error:
             asking.cancel()
             raise SummarizerError(f"no summary came within {self._seconds:g} seconds") from error
 
-    async def _ask(self, told: str) -> str:
+    async def _ask(self, body: bytes) -> str:
         relayed = self._relayed
         dialect = relayed.dialect
-        body = _with_ask(dialect, self._sent, told)
         try:
             upstream = await self._send(relayed, body)
             if upstream.status != 200:
@@ -172,6 +190,21 @@ def _with_ask(dialect: Dialect, earlier: Earlier, told: str) -> bytes:
         return splice(sent, [(last.start, last.end, dump_json(asking))])
     entries = b",".join(map(dump_json, dialect.entries_of([{"role": "user", "content": told}])))
     return splice(sent, [(read.end, read.end, b"," + entries if last is not None else entries)])
+
+
+_KEPT_FIELDS = frozenset({"model", "metadata", "user", "store", "service_tier", "safety_identifier"})
+"""The fields of a client's request that one on the side has too."""
+
+
+def _alone(dialect: Dialect, sent: bytes, told: str, max_tokens: int) -> bytes:
+    """Return a body with one message and no tools, for the model and the account of another one."""
+    given = parse_json(sent)
+    body = {name: value for name, value in given.items() if name in _KEPT_FIELDS}
+    body[dialect.list_name] = dialect.entries_of([{"role": "user", "content": told}])
+    for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
+        if name in given:
+            body[name] = max_tokens
+    return dump_json(body)
 
 
 class Summaries:

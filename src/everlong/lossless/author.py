@@ -81,6 +81,8 @@ class SummaryAuthor:
         self.summarizer: Summarizer | None = None
         self.failure: str | None = None
         """The newest failure of the model; None once it has answered again."""
+        self.expects_model = False
+        """True if a model writes summaries as a rule; without one, they are degraded then."""
         self.input_tokens = 0
         """Tokens of all sources that a model was asked to read."""
         self._extract = ExtractiveSummarizer()
@@ -135,7 +137,7 @@ class SummaryAuthor:
                     return written
                 if self._is_cooling():
                     break
-        state: State = "degraded" if self._asks_model else "good"
+        state: State = "degraded" if self._asks_model or self.expects_model else "good"
         text = self._extracted(source, budget)
         return WrittenNode(text, self.count(text), self._extract.name, quality_of(text, source.text, budget), state)
 

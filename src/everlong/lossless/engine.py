@@ -147,6 +147,13 @@ class LosslessEngine(ContextCompressor):
         originals = {id(copy): original for copy, original in zip(placed, given, strict=True)}
         return [originals.get(id(message)) or _without_tag(message) for message in result]
 
+    def prepare(self, messages: list[Message]) -> None:
+        """Write the summaries of a conversation with ids now; the next `compress` finds them in the graph."""
+        with self._lock:
+            run = self._run_for(self.request_for(checked_messages(messages)))
+            if _is_tagged(messages) and run.has_new_turns:
+                _ = run.nodes
+
     def _place(self, messages: list[Message]) -> list[Message]:
         """Return copies with ids, for a list whose host gives none; its messages are kept in memory."""
         found = summary_indices(messages, 0, frozenset(self._summary_digests))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from everlong.context.boundary import LEAST_SUMMARY, protected_start
+from everlong.context.boundary import LEAST_SUMMARY, Plan, protected_start
 from everlong.context.compaction import CompactionRun
 from everlong.context.literals import summary_body
 from everlong.context.report import Quality
@@ -24,6 +24,8 @@ from everlong.lossless.graph import ROOT, NewSummary, SummaryGraph, SummaryNode,
 from everlong.lossless.rendering import INTRODUCTION, read_node_ids, read_state, render_frontier, render_node
 from everlong.model import Message
 
+_RUNS = 2
+"""Leaves that a compaction makes at least, if it leaves the last messages of the middle to the tail."""
 _CARRIED = 3
 """Node budgets that the summary of another engine may take."""
 
@@ -93,6 +95,27 @@ class LosslessRun(CompactionRun):
         if len({ident for ident in ids if ident != covered}) > 1:
             raise GraphBroken(f"the messages from {ids[0]} on do not follow {covered or 'the beginning'}")
         return len(ids)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The cuts between middle and tail; the tail begins where a leaf of full size ends, if there is room for it."""
+        plan = super().plan
+        if self.request.target_tokens is not None or plan.tail_room is not None:
+            return plan
+        start = max(plan.head_end, self._body_start)
+        messages, counts = self.known.repaired[start : plan.tail_start], self.known.counts[start : plan.tail_start]
+        runs = cut_runs(messages, counts, self.sizes.leaf)
+        if len(runs) < _RUNS or sum(counts[slice(*runs[-1])]) >= self.sizes.leaf:
+            return plan
+        cut = start + runs[-1][0]
+        tail = sum(self.known.counts[cut:])
+        fixed = sum(self.known.counts[: plan.head_end]) + self.known.limits.frame + self.known.limits.acknowledgement
+        latest = self.known.layout.latest_user
+        is_repeated = latest is not None and latest < cut
+        repeated = 0 if not is_repeated or latest is None else self.known.counts[latest]
+        if fixed + repeated + plan.summary_tokens + tail > self.known.limits.total:
+            return plan
+        return replace(plan, tail_start=cut, repeat_latest=is_repeated)
 
     # -- the summary ---------------------------------------------------------------------------------------------------
 

@@ -207,7 +207,7 @@ class Places:
         engines = [one for root in self._roots for one in _plugins_in(root.folder / ENGINES, root, "engine")]
         general = [one for root in self._roots for one in _general_plugins(root)]
         return [
-            _builtin(),
+            *_builtin_engines(),
             *engines,
             *general,
             *_installed_plugins(ENGINE_GROUP, "engine"),
@@ -232,10 +232,14 @@ class Places:
         return [str(root.folder) for root in self._roots if root.origin == "path" and not root.folder.is_dir()]
 
 
-def _builtin() -> FoundPlugin:
+def _builtin_engines() -> Iterator[FoundPlugin]:
+    """Yield the engines that come with Everlong."""
     about = "The built-in engine: clears old tool results, and summarizes the middle of a conversation."
     manifest = Manifest("compressor", about, version("everlong"), provides=("compressor",))
-    return FoundPlugin("compressor", "engine", "built-in", manifest=manifest)
+    yield FoundPlugin("compressor", "engine", "built-in", manifest=manifest)
+    about = "The lossless engine: a graph of summaries, under which every message can be opened."
+    manifest = Manifest("lcm", about, version("everlong"), provides=("lcm", "builtin:lcm"))
+    yield FoundPlugin("lcm", "engine", "built-in", manifest=manifest)
 
 
 def _plugins_in(folder: Path, root: _Root, kind: Kind) -> Iterator[FoundPlugin]:

@@ -31,10 +31,14 @@ if TYPE_CHECKING:
     from everlong.context import ContextEngine
     from everlong.providers.auxiliary import AskModel
 
-__all__ = ["BUILT_IN", "Plugins", "UntrustedPlugin", "named"]
+__all__ = ["BUILT_IN", "BUILT_IN_LOSSLESS", "LOSSLESS", "Plugins", "UntrustedPlugin", "named"]
 
 BUILT_IN = "compressor"
 """The name that always means the built-in engine."""
+LOSSLESS = "lcm"
+"""The name of the lossless engine, unless a plugin has it too."""
+BUILT_IN_LOSSLESS = "builtin:lcm"
+"""The name that always means the lossless engine of Everlong."""
 
 _modules: dict[Path, ModuleType] = {}
 """Imported plugins by folder; each is imported once per process, and registers itself for each agent."""
@@ -83,9 +87,10 @@ class Plugins:
 
     def named(self, name: str) -> list[FoundPlugin]:
         """Return the plugins that a name may mean: those of that name first, then those that answer to it."""
-        if name == BUILT_IN:
-            return [one for one in self.found if one.origin == "built-in"]
+        if name in {BUILT_IN, BUILT_IN_LOSSLESS}:
+            return [one for one in self.found if one.origin == "built-in" and one.answers_to(name)]
         meant = [one for one in self.found if one.answers_to(name)]
+        meant = [one for one in meant if one.origin != "built-in"] or meant
         return sorted(meant, key=lambda one: one.name != name)
 
     # -- loading -------------------------------------------------------------------------------------------------------
@@ -93,8 +98,15 @@ class Plugins:
     def load(self, *, engine: bool = True) -> None:
         """Load the enabled plugins and, with ``engine``, that of the chosen engine."""
         wanted = self.settings.context.engine
-        if engine and wanted != BUILT_IN:
-            self._chosen = self._load_first(wanted, "the built-in compressor is used")
+        if engine and wanted not in {BUILT_IN, BUILT_IN_LOSSLESS}:
+            instead = "the built-in engine of that name" if wanted == LOSSLESS else "the built-in compressor"
+            chosen = self._load_first(wanted, f"{instead} is used")
+            self._chosen = chosen if chosen is not None and chosen.origin != "built-in" else None
+            if wanted == LOSSLESS and self._chosen is not None:
+                self.warn(
+                    f"context.engine is {LOSSLESS!r}, and the plugin in {self._chosen.where} has that name; it is used "
+                    f"in place of the built-in engine, which {BUILT_IN_LOSSLESS} names"
+                )
         for name in self.settings.plugins.enabled:
             meant = self.named(name)
             if not meant or name == BUILT_IN:
@@ -223,9 +235,12 @@ class Plugins:
     # -- the engine ----------------------------------------------------------------------------------------------------
 
     def engine(self, context_length: int) -> ContextEngine | None:
-        """Return the engine that ``context.engine`` names, after `load`; None, with a warning, where there is none."""
+        """Return the engine that ``context.engine`` names, after `load`; None, with a warning, where there is none.
+
+        None without a warning stands for an engine that is built in.
+        """
         wanted = self.settings.context.engine
-        if wanted == BUILT_IN:
+        if wanted in {BUILT_IN, BUILT_IN_LOSSLESS}:
             return None
         if wanted in self.failed:  # the warning came when it was loaded
             return None
@@ -234,7 +249,8 @@ class Plugins:
         except PluginError as error:
             name = self._chosen.name if self._chosen is not None else wanted
             self.failed[wanted] = error
-            self.warn(f"{error}; the built-in compressor is used; see: everlong plugins doctor {name}")
+            instead = "engine of that name" if wanted == LOSSLESS else "compressor"
+            self.warn(f"{error}; the built-in {instead} is used; see: everlong plugins doctor {name}")
             return None
         return made
 
@@ -243,16 +259,27 @@ class Plugins:
         if chosen is not None and self._offer(chosen) is None:
             raise PluginError(f"the plugin {chosen.name!r} offers no context engine")
         if offer is None:
-            self.warn(self._not_found(wanted, ""))
+            if wanted != LOSSLESS:
+                self.warn(self._not_found(wanted, ""))
             return None
         engine = make_engine(offer.offered, context_length, offer.plugin)
         name = named(engine)
         if chosen is None and name != wanted:
+            if wanted == LOSSLESS:
+                return None
             self.warn(self._not_found(wanted, f" (the plugin {offer.plugin!r} has the engine {name!r})"))
             return None
         if name != wanted:
             self.warn(f"context.engine is {wanted!r}, and the engine of that name calls itself {name!r}")
         return engine
+
+    @property
+    def wants_lossless(self) -> bool:
+        """True if the settings name the lossless engine and, after `load`, no plugin has that name."""
+        wanted = self.settings.context.engine
+        return wanted == BUILT_IN_LOSSLESS or (
+            wanted == LOSSLESS and self._chosen is None and (self.registered.engine is None or wanted in self.failed)
+        )
 
     def _offer(self, found: FoundPlugin) -> EngineOffer | None:
         offer = self.registered.engine

@@ -92,6 +92,10 @@ class ProviderSummarizer:
         """Return the model's summary."""
         return self._retry_smaller(lambda summarizer: summarizer.summarize(request))
 
+    def complete(self, messages: list[Message], max_tokens: int) -> str:
+        """Return the model's answer to any prompt."""
+        return self._retry_smaller(lambda summarizer: summarizer.complete(messages, max_tokens))
+
     def mend(self, request: SummaryRequest, draft: str, weakness: Weakness) -> str:
         """Return a second draft of a weak summary."""
         return self._retry_smaller(lambda summarizer: summarizer.mend(request, draft, weakness))

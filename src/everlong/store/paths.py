@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import BindParameter, Connection, Row, Select, bindparam, or_, select, text
 
+from everlong.errors import NotStored
 from everlong.model import Message
 from everlong.store.content import value_of
 from everlong.store.database import Database, in_batches
-from everlong.store.schema import branch, content, session
+from everlong.store.schema import branch, content, node, session
 from everlong.store.tombstones import PLACEHOLDER, read_stub
 
 
@@ -125,6 +126,19 @@ def message_of(data: bytes | None, codec: int, state: str, stub: bytes | None) -
     if state == "live" and data is not None:
         return value_of(data, codec)
     return read_stub(stub)[0] if stub else {"role": "user", "content": PLACEHOLDER}
+
+
+def read_message(database: Database, tenant: str, ident: bytes) -> Any:
+    """Return a stored message by its id; raises `NotStored` if there is none."""
+    with database.read() as connection:
+        row = connection.execute(
+            select(content.c.bytes, content.c.codec, content.c.state, content.c.stub)
+            .join(node, node.c.digest == content.c.digest)
+            .where(node.c.id == ident, node.c.tenant == tenant)
+        ).first()
+    if row is None:
+        raise NotStored(f"there is no message {ident.hex()} in {database.backend.where}")
+    return message_of(*row)
 
 
 def branches_of_tree(root: int | BindParameter[int], forked_from: int | BindParameter[int] = 0) -> Select[tuple[int]]:

@@ -42,10 +42,10 @@ from everlong.store.costs import Receipts
 from everlong.store.database import Database
 from everlong.store.forget import Forgotten, forget, forget_conversation, forget_prompts, forget_titles
 from everlong.store.outputs import Outputs, ReadPage, page_of
-from everlong.store.paths import Entry, message_of, segments_to
+from everlong.store.paths import Entry, read_message, segments_to
 from everlong.store.recognition import Additions, Recognizer
 from everlong.store.recording import Recording
-from everlong.store.schema import branch as branches, content as contents, node as nodes, pin as pins
+from everlong.store.schema import branch as branches, node as nodes, pin as pins
 from everlong.store.sessions import Sessions
 from everlong.store.stateless import StatelessRequests
 from everlong.store.summaries import StoredGraph
@@ -234,15 +234,7 @@ class Store(StoreCore):
 
     def read(self, node: bytes, page: int = 0, chars: int = 8_000) -> ReadPage:
         """Return one page of a message's words, of so many characters."""
-        with self.database.read() as connection:
-            row = connection.execute(
-                select(contents.c.bytes, contents.c.codec, contents.c.state, contents.c.stub)
-                .join(nodes, nodes.c.digest == contents.c.digest)
-                .where(nodes.c.id == node, nodes.c.tenant == self.tenant)
-            ).first()
-        if row is None:
-            raise NotStored(f"there is no message {node.hex()} in {self.database.backend.where}")
-        return page_of(message_of(*row), page, chars)
+        return page_of(read_message(self.database, self.tenant, node), page, chars)
 
     def forget(self, nodes: Sequence[bytes]) -> Forgotten:
         """Forget messages for good, wherever the same words stand; sent again, they are not stored again."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from sqlalchemy import Connection, Row, delete, func, select, update
 
@@ -30,7 +31,7 @@ from everlong.model import Message
 from everlong.store.content import blob, encoded, value_of
 from everlong.store.database import in_batches
 from everlong.store.outputs import page_of
-from everlong.store.paths import Reader, message_of, segments_to
+from everlong.store.paths import Reader, read_message, segments_to
 from everlong.store.schema import branch, content, node, summary, summary_child, view
 from everlong.store.shown_path import find_message
 from everlong.store.views import items_of
@@ -118,35 +119,30 @@ class StoredGraph:
             found = find_message(self._core, message)
         except NotStored:
             return None
-        with self._core.database.read() as connection:
-            row = connection.execute(
-                select(content.c.bytes, content.c.codec, content.c.state, content.c.stub)
-                .join(node, node.c.digest == content.c.digest)
-                .where(node.c.id == found.node)
-            ).one()
-        read = page_of(message_of(*row), page - 1, chars)
+        read = page_of(read_message(self._core.database, self._core.tenant, found.node), page - 1, chars)
         return TextPage(read.text, page, max(1, read.pages), read.chars)
 
     def search(self, wish: SearchWish) -> tuple[list[FoundPassage], bool]:
         """Return a page of places, best first, and whether there are more."""
-        from everlong.store.search import Filters, Searcher  # noqa: PLC0415 - loaded only where it is used
+        from everlong.store.recall import find_passages  # noqa: PLC0415 - loaded only where it is used
+        from everlong.store.search import Filters  # noqa: PLC0415 - as above
+        from everlong.store.search.query import Mode  # noqa: PLC0415 - as above
 
         if wish.role == "summary":
             return self._search_summaries(wish)
         at = self._at()
         path = None if wish.everywhere or at is None else (at.id, at.depth)
         filters = Filters(path=path, role=wish.role, tool=wish.tool, since=wish.since, before=wish.before)
-        searcher = Searcher(self._core.database, self._core.tenant)
-        most = min(1_000, wish.page * wish.limit + 1)
-        hits = searcher.search(wish.query, mode=wish.mode, filters=filters, limit=most).hits  # type: ignore[arg-type]
-        known = [hit for hit in hits if hit.node is not None]
-        start = (wish.page - 1) * wish.limit
-        shown: list[FoundPassage] = []
-        for hit in known[start : start + wish.limit]:
-            assert hit.node is not None  # noqa: S101 - asked above
-            read = self.read(hit.node.hex(), 1, 1 << 30)
-            shown.append(FoundPassage(hit.node.hex(), hit.role, hit.at, read.text if read else hit.snippet.text))
-        return shown, len(known) > start + wish.limit
+        start, stop = (wish.page - 1) * wish.limit, wish.page * wish.limit
+        mode: Mode = cast("Mode", wish.mode) if wish.mode in get_args(Mode) else "auto"
+        found = find_passages(self._core, wish.query, filters, mode=mode, most=min(1_000, stop + 1))
+        passages = list(islice((one for one in found if one.hit.node is not None), stop + 1))
+        shown = [
+            FoundPassage(one.hit.node.hex(), one.hit.role, one.hit.at, one.text)
+            for one in passages[start:stop]
+            if one.hit.node is not None
+        ]
+        return shown, len(passages) > stop
 
     def _search_summaries(self, wish: SearchWish) -> tuple[list[FoundPassage], bool]:
         words = [wish.query.casefold()] if wish.mode != "auto" else wish.query.casefold().split()

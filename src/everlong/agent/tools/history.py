@@ -6,28 +6,25 @@ earlier look-ups, and summaries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from everlong.agent.tools.context import ToolContext
 from everlong.context.rules import standing_rules
 from everlong.errors import NotStored, ToolError
-from everlong.model import Message, calls_of
+from everlong.model import Message
 from everlong.store import Store
 from everlong.store.outputs import ReadPage
-from everlong.store.search import Filters, Hit
-from everlong.store.search.corpus import SearchDocument
+from everlong.store.recall import FOUND, Passage, find_passages
+from everlong.store.search import Filters
 from everlong.store.search.snippets import passages
 from everlong.store.shown_path import find_message, latest_request, message_after
 
 HITS = 6
 """Hits on a page of `recall`."""
-
-RANKED = 60
-"""Hits of all pages together, at most."""
 
 PASSAGE = 1_400
 """Characters of a hit that are shown; of a long message, those around the words of the query."""
@@ -38,8 +35,6 @@ LEAST_REPLY = 100
 
 _READ = 400_000
 _ID_DIGITS = 12
-_BEGINNING = "Found for "
-_LOOKUPS = frozenset({"recall", "search_sessions", "read_turn", "read_output"})
 
 Page = Annotated[int, Field(ge=1)]
 
@@ -61,7 +56,8 @@ def recall(query: str, context: ToolContext, page: Page = 1) -> str:
             request, scope = context.upto.head, Filters(path=(context.upto.id, context.upto.depth))
         else:
             request, scope = latest_request(context.store, context.session_id), Filters(session=context.session_id)
-        found = _hits(context.store, query, scope, without=request)  # it is in sight, and full of the query's words
+        # The newest request is in sight, and full of the query's words.
+        found = find_passages(context.store, query, scope, without=request)
     except NotStored:
         return "[nothing of this conversation is stored yet; all of it is in sight]"
     return _show_page(context, query, found, page, HITS)
@@ -84,7 +80,7 @@ def search_sessions(
         session: Only in the conversation with this id.
         role: Only what was said by the user, by the assistant, or what tools gave.
     """
-    found = _hits(context.store, query, Filters(session=session, role=role))
+    found = find_passages(context.store, query, Filters(session=session, role=role))
     return _show_page(context, query, found, page, limit)
 
 
@@ -147,45 +143,9 @@ def _pages(read: ReadPage, page: int) -> str:
 # -- finding ----------------------------------------------------------------------------------------------------------
 
 
-class _Passage(NamedTuple):
-    """A hit with the whole text of its message."""
-
-    hit: Hit
-    text: str
-
-
-def _hits(store: Store, query: str, filters: Filters, without: bytes | None = None) -> Iterator[_Passage]:
-    """Yield hits: originals first, then earlier look-ups, then summaries."""
-    found = _search(store, query, filters, lambda one: one.id == without or _is_lookup(one))
-    summaries: list[_Passage] = []
-    for hit in found:
-        if hit.node is None:
-            summaries.append(_Passage(hit, hit.snippet.text))
-        else:
-            yield _Passage(hit, store.read(hit.node, 0, _READ).text)
-    for hit in _search(store, query, filters, lambda one: one.id == without or not _is_lookup(one)):
-        if hit.node is not None:
-            yield _Passage(hit, store.read(hit.node, 0, _READ).text)
-    yield from summaries
-
-
-def _search(store: Store, query: str, filters: Filters, leave_out: Callable[[SearchDocument], bool]) -> tuple[Hit, ...]:
-    found = store.search(query, filters=filters, limit=RANKED, leave_out=leave_out).hits
-    if not found and any(quote in query for quote in '"“”„«»'):  # rather something similar than nothing
-        bare = query.translate(dict.fromkeys(map(ord, '"“”„«»'), " "))
-        found = store.search(bare, filters=filters, limit=RANKED, leave_out=leave_out).hits
-    return found
-
-
-def _is_lookup(one: SearchDocument) -> bool:
-    """Return whether a message is a call of one of these tools, or its result; both only repeat others."""
-    is_given = one.role == "tool" and one.text.startswith(_BEGINNING)
-    return is_given or any(call.name in _LOOKUPS for call in calls_of(one.message))
-
-
-def _show_page(context: ToolContext, query: str, found: Iterator[_Passage], page: int, limit: int) -> str:
+def _show_page(context: ToolContext, query: str, found: Iterator[Passage], page: int, limit: int) -> str:
     first = (page - 1) * limit
-    shown: list[_Passage] = []
+    shown: list[Passage] = []
     has_more = False
     for place, one in enumerate(found):
         if place >= first + limit:
@@ -196,12 +156,12 @@ def _show_page(context: ToolContext, query: str, found: Iterator[_Passage], page
     if not shown:
         return f"[nothing more for {query!r}]" if page > 1 else f"[nothing found for {query!r}; try other words]"
     room = min(PASSAGE, max(200, (context.output_chars - 400) // len(shown) - 200))
-    heading = f"{_BEGINNING}{query!r}" + (f" (page={page + 1} has more)" if has_more else "") + ":"
+    heading = f"{FOUND}{query!r}" + (f" (page={page + 1} has more)" if has_more else "") + ":"
     known = {one.hit.node for one in shown}
     return "\n\n".join([heading, *(_entry(context.store, one, query, room, known) for one in shown)])
 
 
-def _entry(store: Store, one: _Passage, query: str, room: int, known: set[bytes | None]) -> str:
+def _entry(store: Store, one: Passage, query: str, room: int, known: set[bytes | None]) -> str:
     hit = one.hit
     lines = [f"[{_place(hit.role, hit.at, hit.session, hit.turn, hit.title)}{_ident(hit.node)}]"]
     lines.append(passages(one.text, query, room))

@@ -382,17 +382,22 @@ def _preview(desk: Desk, focus: str) -> None:
     """Show what a compaction would do, on a copy and without a model, so that it costs nothing."""
     from everlong.caching.editing import worth_editing  # noqa: PLC0415 - the prompt comes before this is loaded
     from everlong.caching.rules import model_rules  # noqa: PLC0415 - as above
+    from everlong.lossless import LosslessEngine  # noqa: PLC0415 - as above
 
     agent = desk.agent
     engine, messages = agent.engine, agent.conversation.messages
     if not isinstance(engine, everlong.context.ContextCompressor):
         raise ChatError(f"the engine {engine.name} cannot say beforehand what it would do")
-    twin = everlong.context.ContextCompressor(
-        engine.context_length,
-        settings=desk.settings.compression,
-        summarizer=everlong.context.ExtractiveSummarizer(),
-        model=agent.connection.model,
-        overhead_tokens=engine.overhead_tokens,
+    options: dict[str, Any] = {
+        "settings": desk.settings.compression,
+        "summarizer": everlong.context.ExtractiveSummarizer(),
+        "model": agent.connection.model,
+        "overhead_tokens": engine.overhead_tokens,
+    }
+    twin = (
+        LosslessEngine(engine.context_length, lcm=desk.settings.lcm, **options)
+        if isinstance(engine, LosslessEngine)
+        else everlong.context.ContextCompressor(engine.context_length, **options)
     )
     result = twin.compress(messages, focus_topic=focus or None)
     report = twin.last_report

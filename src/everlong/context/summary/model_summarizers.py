@@ -102,6 +102,10 @@ class CompletionSummarizer:
         self._runner.forget()
         return summary
 
+    def complete(self, messages: list[Message], max_tokens: int) -> str:
+        """Return the model's answer to any prompt."""
+        return self._complete(messages, max_tokens)
+
     def mend(self, request: SummaryRequest, draft: str, weakness: Weakness) -> str:
         """Return a second draft; the model is told what was wrong with the first and what it missed."""
         budget = min(request.budget_tokens, self._window // _BUDGET_SHARE)
@@ -247,6 +251,19 @@ class SummarizerChain:
     def name(self) -> str:
         """The name of the member that wrote the last summary; before the first, the names of all."""
         return self._winner.name if self._winner else " | ".join(member.name for member in self._members)
+
+    def complete(self, messages: list[Message], max_tokens: int) -> str:
+        """Return the answer of the first member that can complete any prompt; raise if none can."""
+        complaints: list[str] = []
+        for place in self._awake():
+            complete = getattr(self._members[place], "complete", None)
+            if complete is None:
+                continue
+            try:
+                return str(complete(messages, max_tokens))
+            except Exception as error:  # noqa: BLE001 - a member is foreign code; the next one is asked
+                complaints.append(f"{self._members[place].name}: {type(error).__name__}: {error}")
+        raise SummarizerError("; ".join(complaints) or "no summarizer of the chain can complete a prompt")
 
     def summarize(self, request: SummaryRequest) -> str:
         """Return the chosen summary; raise with each member's reason if none has one."""
