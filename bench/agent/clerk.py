@@ -20,6 +20,7 @@ __all__ = ["Clerk", "is_for_memory", "is_for_summary"]
 _TICKET = re.compile(r"\(HB-(\d+)\)")
 _CALL = re.compile(r"hb(\d+)_(\d+)_\d+$")
 _LONG_HIT = re.compile(r", id ([0-9a-f]{12})\]\n(?:(?!\n\n\[).)*?\w*read_turn gives the rest", re.DOTALL)
+_LONG_PASSAGE = re.compile(r'"id": "([0-9a-f]{12})"[^{}]*"chars": ')
 _LOOKS = ("page 1", "whole message", "page 2")
 """The distances to which it reads on, and their names."""
 
@@ -28,10 +29,14 @@ _SUMMARY_ITEMS = 24
 
 
 class Clerk:
-    """Answers by ticket, and questions from what is in sight; its tools for looking back may have a prefix."""
+    """Answers by ticket, and questions from what is in sight.
 
-    def __init__(self, jobs: Iterable[Job], prefix: str = "") -> None:
+    Its tools for looking back may have a prefix, or be those of the engine ``lcm``.
+    """
+
+    def __init__(self, jobs: Iterable[Job], prefix: str = "", *, engine: str = "compressor") -> None:
         self._prefix = prefix
+        self._is_lossless = engine.endswith("lcm")
         self._jobs = {job.ticket: job for job in jobs}
         self._questions = {fact.question: fact for fact in FACTS}
         self.found: dict[str, str] = {}
@@ -78,17 +83,27 @@ class Clerk:
         if _plain(fact.words) in _plain(ask.text):
             self.found[fact.question] = _LOOKS[look - 1] if look else "in sight"
             return Answer(f"It is this: {fact.words}.")
-        if look == 1 and (best := _LONG_HIT.search(ask.results[-1][1])) is None:
+        long = _LONG_PASSAGE if self._is_lossless else _LONG_HIT
+        if look == 1 and (best := long.search(ask.results[-1][1])) is None:
             look = 2  # there is nothing to read on in
         if look == 0:
-            call = Call(f"{self._prefix}recall", {"query": fact.question}, f"call_ask{place}_0")
+            call = self._find(fact, 1, f"call_ask{place}_0")
         elif look == 1 and best is not None:
-            call = Call(f"{self._prefix}read_turn", {"id": best[1]}, f"call_ask{place}_1")
+            call = self._read(best[1], f"call_ask{place}_1")
         elif look == 2:
-            call = Call(f"{self._prefix}recall", {"query": fact.question, "page": 2}, f"call_ask{place}_2")
+            call = self._find(fact, 2, f"call_ask{place}_2")
         else:
             return Answer(UNKNOWN)
         return Answer("", [call])
+
+    def _find(self, fact: Fact, page: int, ident: str) -> Call:
+        name = "lcm_grep" if self._is_lossless else f"{self._prefix}recall"
+        return Call(name, {"query": fact.question, **({"page": page} if page > 1 else {})}, ident)
+
+    def _read(self, message: str, ident: str) -> Call:
+        if self._is_lossless:
+            return Call("lcm_expand", {"ids": [message]}, ident)
+        return Call(f"{self._prefix}read_turn", {"id": message}, ident)
 
 
 # -- what else a model is asked ---------------------------------------------------------------------------------------
@@ -117,4 +132,5 @@ def summary_of(ask: Ask) -> str:
 
 
 def _plain(text: str) -> str:
-    return " ".join(text.split())
+    """Return a text on one line, as a reader of JSON sees it."""
+    return " ".join(text.replace("\\n", " ").replace('\\"', '"').split())

@@ -136,7 +136,14 @@ def own_folder(*, is_quick: bool = False) -> Iterator[Path]:
 
 
 def play(
-    turns: int, api: Api, window: int = WINDOW, seed: int = 1, *, with_model: bool = True, is_quick: bool = False
+    turns: int,
+    api: Api,
+    window: int = WINDOW,
+    seed: int = 1,
+    *,
+    with_model: bool = True,
+    is_quick: bool = False,
+    engine: str = "compressor",
 ) -> Played:
     """Play a session of so many turns and twenty questions.
 
@@ -147,15 +154,16 @@ def play(
         seed: chooses the requests.
         with_model: whether the model writes the summaries; without, they are made from the conversation's own words.
         is_quick: do not wait for a disk.
+        engine: the context engine.
     """
     played = Played(api, turns, window)
     todo = list(jobs(turns, seed))
-    clerk = Clerk(todo)
+    clerk = Clerk(todo, engine=engine)
     with (
         own_folder(is_quick=is_quick) as folder,
         ModelServer(clerk, window=window, remember=8, alternate_roles=True) as server,
     ):
-        settings = settings_for(window, MODELS[api])
+        settings = settings_for(window, MODELS[api], context={"engine": engine})
         options = AgentOptions(root=folder / "project", approver=approve_everything)
         with Store.open(folder / "store.db") as store:
             connection = connected(server.url, api, settings)
@@ -294,10 +302,13 @@ def main() -> int:
     parser.add_argument("--window", type=int, default=WINDOW)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--without-model", action="store_true", help="summaries from the conversation's own words")
+    parser.add_argument("--engine", choices=("compressor", "lcm"), default="compressor")
     asked = parser.parse_args()
     good = True
     for api in APIS if asked.api == "both" else (asked.api,):
-        played = play(asked.turns, api, asked.window, asked.seed, with_model=not asked.without_model)
+        played = play(
+            asked.turns, api, asked.window, asked.seed, with_model=not asked.without_model, engine=asked.engine
+        )
         report(played)
         good = good and played.is_good and played.growth <= GROWTH
     return 0 if good else 1

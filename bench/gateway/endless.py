@@ -69,14 +69,15 @@ class Played:
         return known and clean and self.read_share >= READ_SHARE
 
 
-def play(turns: int, api: str, window: int = WINDOW, words: int = 0) -> Played:
+def play(turns: int, api: str, window: int = WINDOW, words: int = 0, engine: str = "compressor") -> Played:
     """Play a conversation of so many turns and twenty questions; ``words`` pads each request."""
     played = Played(api, turns)
     todo = list(jobs(turns))
-    clerk = Clerk(todo, prefix="everlong_")
+    clerk = Clerk(todo, prefix="everlong_", engine=engine)
     model = MODELS[api]
     settings = {
         "models": {model: {"context_length": window}},
+        "context": {"engine": engine},
         "auxiliary": {"compression": {"provider": "main"}},
         "gateway": {"routes": {"*": {"recall": True}}},
     }
@@ -171,10 +172,11 @@ def main() -> int:
     parser.add_argument("--api", choices=(*APIS, "both"), default="both")
     parser.add_argument("--window", type=int, default=WINDOW)
     parser.add_argument("--words", type=int, default=0, help="sentences that pad each request")
+    parser.add_argument("--engine", choices=("compressor", "lcm"), default="compressor")
     asked = parser.parse_args()
     good = True
     for api in APIS if asked.api == "both" else (asked.api,):
-        played = play(asked.turns, api, asked.window, asked.words)
+        played = play(asked.turns, api, asked.window, asked.words, asked.engine)
         report(played)
         good = good and played.is_good
     return 0 if good else 1

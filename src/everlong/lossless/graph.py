@@ -83,6 +83,9 @@ class FoundPassage(NamedTuple):
     """The message's role, or ``summary``."""
     at: float | None
     text: str
+    """The passage that fits the query best."""
+    chars: int
+    """The length of the whole text."""
 
 
 class SearchWish(NamedTuple):
@@ -99,6 +102,8 @@ class SearchWish(NamedTuple):
     """True to search all conversations."""
     page: int = 1
     limit: int = 8
+    room: int = 900
+    """Characters of a passage, at most."""
 
 
 class TextPage(NamedTuple):
@@ -268,7 +273,8 @@ class MemoryGraph:
             low = text.casefold()
             score = len(pattern.findall(text)) if pattern else sum(word.casefold() in low for word in words)
             if score:
-                scored.append((score, place, FoundPassage(ident, role, None, text)))
+                shown = passage_around(text, wish.query, wish.room)
+                scored.append((score, place, FoundPassage(ident, role, None, shown, len(text))))
         scored.sort(key=lambda one: (-one[0], -one[1]))
         start = (wish.page - 1) * wish.limit
         return [one for _, _, one in scored[start : start + wish.limit]], len(scored) > start + wish.limit
@@ -285,6 +291,16 @@ class MemoryGraph:
         for node in self._nodes.values():
             found[node.state] = found.get(node.state, 0) + 1
         return found
+
+
+def passage_around(text: str, query: str, room: int) -> str:
+    """Return the part of a text around the first of a query's words."""
+    if len(text) <= room:
+        return text
+    low = text.casefold()
+    places = [place for word in (query, *query.split()) if (place := low.find(word.casefold())) >= 0]
+    start = max(0, min((places[0] if places else 0) - room // 3, len(text) - room))
+    return f"{'…' if start else ''}{text[start : start + room]}{'…' if start + room < len(text) else ''}"
 
 
 def describe(node: SummaryNode) -> dict[str, Any]:

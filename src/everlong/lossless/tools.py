@@ -24,7 +24,8 @@ GREP, DESCRIBE, EXPAND, EXPAND_QUERY, STATUS = (
 )
 PAGE_CHARS = 8_000
 """Characters of messages or summaries on a page of `lcm_expand`."""
-_PASSAGE_CHARS = 600
+_PASSAGE_CHARS = 900
+_LEAST_ENTRY = 600
 _SOURCES = 6
 _ANSWER_TOKENS = 600
 _ID_DIGITS = 12
@@ -122,30 +123,20 @@ def _grep(args: Mapping[str, Any], graph: SummaryGraph) -> dict[str, Any]:
         _time(args.get("before")),
         args.get("scope") == "all",
         _page(args),
+        room=_PASSAGE_CHARS,
     )
     found, has_more = graph.search(wish)
-    hits = [_hit(one, query) for one in found]
+    hits = [_hit(one) for one in found]
     return {"hits": hits, "page": wish.page, "more": has_more} if hits else {"hits": [], "note": "nothing found"}
 
 
-def _hit(one: FoundPassage, query: str) -> dict[str, Any]:
-    text = passage_around(one.text, query, _PASSAGE_CHARS)
-    shown: dict[str, Any] = {"id": _short(one.id), "role": one.role, "text": text}
+def _hit(one: FoundPassage) -> dict[str, Any]:
+    shown: dict[str, Any] = {"id": _short(one.id), "role": one.role, "text": one.text}
     if one.at is not None:
         shown["at"] = datetime.fromtimestamp(one.at, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    if len(one.text) > _PASSAGE_CHARS:
-        shown["chars"] = len(one.text)
+    if one.chars > len(one.text):
+        shown["chars"] = one.chars
     return shown
-
-
-def passage_around(text: str, query: str, room: int) -> str:
-    """Return the part of a text around the first of a query's words."""
-    if len(text) <= room:
-        return text
-    low = text.casefold()
-    places = [place for word in (query, *query.split()) if (place := low.find(word.casefold())) >= 0]
-    start = max(0, min((places[0] if places else 0) - room // 3, len(text) - room))
-    return f"{'…' if start else ''}{text[start : start + room]}{'…' if start + room < len(text) else ''}"
 
 
 def _describe(args: Mapping[str, Any], graph: SummaryGraph, frontier: Sequence[SummaryNode]) -> dict[str, Any]:
@@ -190,7 +181,7 @@ def _open_children(node: SummaryNode, graph: SummaryGraph, page: int, room: int)
 
 def _open_messages(node: SummaryNode, graph: SummaryGraph, page: int, room: int) -> dict[str, Any]:
     """Return messages of a leaf, as many as fit; a long one is cut, and its own id opens the rest."""
-    count = max(1, room // _PASSAGE_CHARS)
+    count = max(1, room // _LEAST_ENTRY)
     start = (page - 1) * count
     ids = graph.message_ids(node.made.after, node.made.last, start, count + 1)
     shown: list[dict[str, Any]] = []
@@ -210,8 +201,8 @@ def _open_messages(node: SummaryNode, graph: SummaryGraph, page: int, room: int)
 
 def _expand_query(args: Mapping[str, Any], graph: SummaryGraph, author: SummaryAuthor) -> dict[str, Any]:
     question = _text(args, "question")
-    found, _ = graph.search(SearchWish(question, limit=_SOURCES))
-    sources = [{"id": _short(one.id), "text": passage_around(one.text, question, 2 * _PASSAGE_CHARS)} for one in found]
+    found, _ = graph.search(SearchWish(question, limit=_SOURCES, room=2 * _PASSAGE_CHARS))
+    sources = [{"id": _short(one.id), "text": one.text} for one in found]
     if not sources:
         return {"answer": None, "note": "nothing found; try other words"}
     writer = author.summarizer

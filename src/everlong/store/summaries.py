@@ -23,6 +23,7 @@ from everlong.lossless.graph import (
     State,
     SummaryNode,
     TextPage,
+    passage_around,
     summary_id,
     tag_of,
 )
@@ -127,6 +128,7 @@ class StoredGraph:
         from everlong.store.recall import find_passages  # noqa: PLC0415 - loaded only where it is used
         from everlong.store.search import Filters  # noqa: PLC0415 - as above
         from everlong.store.search.query import Mode  # noqa: PLC0415 - as above
+        from everlong.store.search.snippets import passages as passages_in  # noqa: PLC0415 - as above
 
         if wish.role == "summary":
             return self._search_summaries(wish)
@@ -138,7 +140,13 @@ class StoredGraph:
         found = find_passages(self._core, wish.query, filters, mode=mode, most=min(1_000, stop + 1))
         passages = list(islice((one for one in found if one.hit.node is not None), stop + 1))
         shown = [
-            FoundPassage(one.hit.node.hex(), one.hit.role, one.hit.at, one.text)
+            FoundPassage(
+                one.hit.node.hex(),
+                one.hit.role,
+                one.hit.at,
+                passages_in(one.text, wish.query, wish.room),
+                len(one.text),
+            )
             for one in passages[start:stop]
             if one.hit.node is not None
         ]
@@ -150,7 +158,8 @@ class StoredGraph:
         for one in self.all():
             low = one.made.text.casefold()
             if score := sum(word in low for word in words):
-                scored.append((score, FoundPassage(one.id, "summary", one.ended, one.made.text)))
+                text = passage_around(one.made.text, wish.query, wish.room)
+                scored.append((score, FoundPassage(one.id, "summary", one.ended, text, len(one.made.text))))
         scored.sort(key=lambda pair: -pair[0])
         start = (wish.page - 1) * wish.limit
         return [one for _, one in scored[start : start + wish.limit]], len(scored) > start + wish.limit
