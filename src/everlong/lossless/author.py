@@ -30,8 +30,8 @@ LONGEST = 1.25
 """A summary may exceed its budget by this factor: models count differently."""
 _MOST_INVENTED = 0.5
 """A summary that would lose more than this share of its lines as invented is not trimmed but asked for again."""
-_NAMES_PER_TOKEN = 0.125
-"""Names that a summary can be expected to keep, by its budget."""
+_NAMES_PER_TOKEN = 0.05
+"""Names that prose of some length can be expected to hold: one in twenty tokens."""
 _THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"\A```[a-z]*\n(.*)\n```\s*\Z", re.DOTALL)
 _HEADING = re.compile(r"^##? ", re.MULTILINE)
