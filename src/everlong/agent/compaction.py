@@ -119,11 +119,10 @@ class Compactor:
 
     def _work_ahead(self) -> None:
         """Let the engine do a bounded piece of the next compaction's work."""
-        at = self.conversation.branch
-        if not isinstance(self.engine, LosslessEngine) or at is None:
+        if not isinstance(self.engine, LosslessEngine) or self.conversation.branch is None:
             return
         try:
-            self.engine.work_ahead(lambda: self.conversation.store.tagged_context(at))
+            self.engine.work_ahead()
         except StoreError as error:  # the compaction does it then, or says why it cannot
             self._tell(Notice(f"no summary was written ahead: {error}"))
 

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from everlong.context.summarize import Summarizer
 
 NAME = "lcm"
+_AHEAD_LEAVES = 2
+"""Leaves' worth of messages beyond the tail from which on one of them is made ahead."""
+_MOST_FOLLOWING = 400
+"""Messages that are read to make a leaf ahead."""
 
 
 class LosslessEngine(ContextCompressor):
@@ -57,8 +61,10 @@ class LosslessEngine(ContextCompressor):
         self._memory = self._graph if isinstance(self._graph, MemoryGraph) else MemoryGraph()
         """The graph for lists without ids."""
         self._author: SummaryAuthor | None = None
-        self._ahead_at = 0
-        """The size of the prompt at which work was last done ahead."""
+        self._ahead: list[SummaryNode] | None = None
+        """The frontier with the leaves that were made ahead; None if it is not known."""
+        self._ahead_tokens = 0
+        """The size of the prompt without the messages that no leaf covers yet, as far as it is known."""
         self._may_be_degraded = True
         self._lock = threading.RLock()
         super().__init__(
@@ -85,7 +91,7 @@ class LosslessEngine(ContextCompressor):
     def attach(self, graph: SummaryGraph) -> None:
         """Use another graph from now on: that of the conversation which the engine goes on with."""
         with self._lock:
-            self._graph, self._may_be_degraded = graph, True
+            self._graph, self._ahead, self._may_be_degraded = graph, None, True
 
     @property
     def sizes(self) -> GraphSizes:
@@ -134,7 +140,7 @@ class LosslessEngine(ContextCompressor):
         """
         options: dict[str, Any] = {"force": force, "memory_context": memory_context, "target_tokens": target_tokens}
         with self._lock:
-            self._ahead_at, self._may_be_degraded = 0, True
+            self._ahead, self._may_be_degraded = None, True
             if _is_tagged(messages):
                 return super().compress(messages, current_tokens, focus_topic, **options)
             given = checked_messages(messages)
@@ -173,7 +179,7 @@ class LosslessEngine(ContextCompressor):
 
     def _compact(self, request: CompactionRequest, current_tokens: int | None) -> list[Message]:
         try:
-            return super()._compact(request, current_tokens)
+            result = super()._compact(request, current_tokens)
         except GraphBroken as broken:
             # Rather one summary of the usual kind than none: the store keeps every message all the same.
             result, report = CompactionRun(request).run(current_tokens)
@@ -181,6 +187,10 @@ class LosslessEngine(ContextCompressor):
             self.last_prompt_tokens = self.estimate_tokens(result)
             self.compression_count += 1
             return result
+        tail = self.last_report.boundaries.tail_start if self.last_report is not None else 0
+        kept = self._counter.total(request.messages[tail:])
+        self._ahead_tokens = max(0, self.last_prompt_tokens - round(kept * request.scale))
+        return result
 
     def _run_for(self, request: CompactionRequest) -> LosslessRun:
         return LosslessRun(request, graph=self._graph, author=self.author, sizes=self._sizes_in_units())
@@ -191,14 +201,11 @@ class LosslessEngine(ContextCompressor):
         total, node, leaf = (max(1, int(tokens / scale)) for tokens in sizes[:3])
         return GraphSizes(total, node, leaf, sizes.fan_in)
 
-    def work_ahead(self, read_context: Callable[[], list[Message]]) -> bool:
+    def work_ahead(self) -> bool:
         """Do a bounded piece of the next compaction's work; return whether there was any.
 
-        A host calls it between turns, in the background if it can. The context does not change.
-
-        Args:
-            read_context: returns the conversation as it is sent, with ids (`everlong.store.Store.tagged_context`);
-                called only if there is enough to do.
+        A host calls it between turns, in the background if it can. The context does not change. A degraded summary is
+        written anew if its model is back; else one leaf is made of messages that the next compaction will cover.
         """
         with self._lock:
             if self._may_be_degraded and self.author.has_model:
@@ -206,11 +213,20 @@ class LosslessEngine(ContextCompressor):
                 self._may_be_degraded = bool(waiting)
                 if waiting and mend(waiting[0], self._graph, self.author, self._sizes_in_units()):
                     return True
-            if self.last_prompt_tokens - self._ahead_at < self.sizes.leaf:
+            grown = self.last_prompt_tokens - self._ahead_tokens
+            if grown < self.budgets.tail_tokens + _AHEAD_LEAVES * self.sizes.leaf:
                 return False
-            self._ahead_at = self.last_prompt_tokens
-            messages = checked_messages(read_context())
-            return _is_tagged(messages) and self._run_for(self.request_for(messages)).work_ahead()
+            self._ahead_tokens += self.sizes.leaf
+            if self._ahead is None:
+                context = self._graph.context()
+                if context is None:
+                    return False
+                self._ahead = self._run_for(self.request_for(checked_messages(context))).standing
+            after = self._ahead[-1].made.last if self._ahead else ROOT
+            following = self._graph.following(after, _MOST_FOLLOWING)
+            before, run = self._ahead, self._run_for(self.request_for([]))
+            self._ahead = run.extend(before, following)
+            return self._ahead is not before
 
     # -- tools ---------------------------------------------------------------------------------------------------------
 
@@ -240,7 +256,7 @@ class LosslessEngine(ContextCompressor):
         self._memory = MemoryGraph()
         if isinstance(self._graph, MemoryGraph):
             self._graph = self._memory
-        self._ahead_at = 0
+        self._ahead, self._ahead_tokens = None, 0
         self.author.reset()
 
 

@@ -146,6 +146,14 @@ class SummaryGraph(Protocol):
         """Return summaries to be made again, the lowest levels first."""
         ...
 
+    def context(self) -> list[Message] | None:
+        """Return the conversation as it is sent now, with ids; None if the graph does not know it."""
+        ...
+
+    def following(self, after: str, most: int) -> list[tuple[str, Message]]:
+        """Return up to so many messages of the conversation after a message, each with its id."""
+        ...
+
     def messages(self, after: str, last: str) -> list[tuple[str, Message]]:
         """Return the messages of a range, each with its id."""
         ...
@@ -235,6 +243,14 @@ class MemoryGraph:
         """Return summaries to be made again, the lowest levels first."""
         found = [node for node in self._nodes.values() if node.state == "degraded"]
         return sorted(found, key=lambda node: (node.made.level, node.at))[:most]
+
+    def context(self) -> list[Message] | None:
+        """Return None: only the host has the conversation."""
+
+    def following(self, after: str, most: int) -> list[tuple[str, Message]]:
+        """Return nothing: only the host has the conversation."""
+        del after, most
+        return []
 
     def messages(self, after: str, last: str) -> list[tuple[str, Message]]:
         """Return the messages of a range, each with its id."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from everlong.context.boundary import LEAST_SUMMARY, Plan, protected_start
+from everlong.context.boundary import LEAST_SUMMARY, Plan
 from everlong.context.compaction import CompactionRun
 from everlong.context.literals import summary_body
 from everlong.context.report import Quality
@@ -259,24 +259,24 @@ class LosslessRun(CompactionRun):
 
     # -- ahead of time -------------------------------------------------------------------------------------------------
 
-    def work_ahead(self) -> bool:
-        """Write at most one leaf and one condensed summary that the next compaction will need; return whether it did.
+    def extend(self, nodes: list[SummaryNode], following: Sequence[tuple[str, Message]]) -> list[SummaryNode]:
+        """Return a frontier with the leaf of the messages that follow it, and at most one condensed summary more.
 
-        The context does not change: the next compaction finds them in the graph.
+        Without enough messages for a leaf of full size, the frontier stays as it is. The context does not change: the
+        next compaction finds the leaf in the graph.
         """
-        tail, keep = self.known.units(self.request.budgets.tail_tokens), self.request.settings.protect_last_n
-        stop = protected_start(self.known.repaired, self.known.counts, tail, keep)
-        messages, counts, ids = self._new_messages(stop)
-        nodes, after = list(self.standing), self._covered
-        for start, end in cut_runs(messages, counts, self.sizes.leaf)[:-1]:  # the last one may still grow
-            there = self.graph.find(after, ids[end - 1])
-            nodes.append(there or self._leaf(messages[start:end], sum(counts[start:end]), after, ids[end - 1]))
-            after = ids[end - 1]
-            if there is None:
-                if (run := full_run(nodes, self.sizes.fan_in)) is not None:
-                    self.condense(nodes[slice(*run)])
-                return True
-        return False
+        messages = [message for _, message in following]
+        counts = self.request.counter.counts(messages)
+        runs = cut_runs(messages, counts, self.sizes.leaf)
+        if len(runs) < _RUNS:
+            return nodes
+        stop = runs[0][1]
+        after = nodes[-1].made.last if nodes else ROOT
+        leaf = self._leaf(messages[:stop], sum(counts[:stop]), after, following[stop - 1][0])
+        longer = [*nodes, leaf]
+        if (run := full_run(longer, self.sizes.fan_in)) is not None:
+            longer[slice(*run)] = [self.condense(longer[slice(*run)])]
+        return longer
 
 
 def mend(node: SummaryNode, graph: SummaryGraph, author: SummaryAuthor, sizes: GraphSizes) -> bool:

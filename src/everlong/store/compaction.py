@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Row, bindparam, select, update
 
+from everlong.context.compressor import ContextCompressor
 from everlong.context.engine import ContextEngine
 from everlong.context.report import CompactionReport
 from everlong.errors import NotStored, StoreError
@@ -193,7 +194,8 @@ def compact(
         seen = see(core, at)
         give_graph(core, at, engine)
         # An engine is given what the store would send, without what is pinned: that is the host's to repeat.
-        given = _tagged_system(seen.system) + tagged(seen.pieces)
+        # Our own engines never change what they are given, so they need no copies.
+        given = _tagged_system(seen.system) + tagged(seen.pieces, copies=not isinstance(engine, ContextCompressor))
         started = time.perf_counter()
         output = engine.compress(given, **_accepted_options(engine, options))
         seconds = time.perf_counter() - started
@@ -281,7 +283,7 @@ def give_graph(core: StoreCore, at: Branch, engine: ContextEngine) -> None:
 def tagged_context(core: StoreCore, at: Branch) -> list[Message]:
     """Return the messages to send, each with its id, as an engine is given them."""
     seen = see(core, at)
-    return _tagged_system(seen.system) + tagged(seen.pieces)
+    return _tagged_system(seen.system) + tagged(seen.pieces, copies=False)
 
 
 def undo(core: StoreCore, at: Branch) -> bool:

@@ -76,6 +76,33 @@ class StoredGraph:
             entries = self._core.reader.entries(connection, path, low, high)
         return [(entry.id.hex(), entry.message) for entry in entries if entry.id is not None]
 
+    def context(self) -> list[Message] | None:
+        """Return the conversation as it is sent now, with ids."""
+        from everlong.store.compaction import tagged_context  # noqa: PLC0415 - which imports this module
+
+        at = self._at()
+        return None if at is None else tagged_context(self._core, at)
+
+    def following(self, after: str, most: int) -> list[tuple[str, Message]]:
+        """Return up to so many messages of the conversation after a message, each with its id."""
+        at = self._at()
+        if at is None:
+            return []
+        with self._core.database.read() as connection:
+            low = 0 if after == ROOT else self._node(connection, after).depth
+            found: list[tuple[str, Message]] = []
+            for part in segments_to(connection, at.id, at.depth):
+                if part.high <= low or len(found) >= most:
+                    continue
+                ends = select(node.c.depth).where(
+                    node.c.branch == part.branch, node.c.depth > max(low, part.low), node.c.depth <= part.high
+                )
+                last = connection.execute(ends.order_by(node.c.depth).offset(most - len(found) - 1).limit(1)).scalar()
+                high = part.high if last is None else last
+                entries = self._core.reader.entries(connection, [part], max(low, part.low), high)
+                found += [(entry.id.hex(), entry.message) for entry in entries if entry.id is not None]
+        return found[:most]
+
     def message_ids(self, after: str, last: str, start: int, count: int) -> list[str]:
         """Return some of the ids of a range, from the message with that number on, counted from 0."""
         if last == ROOT:

@@ -58,9 +58,13 @@ class DerivedView(NamedTuple):
     cover_depth: int
 
 
-def tagged(pieces: Sequence[ViewPiece]) -> list[Message]:
-    """Return deep copies of the messages for an engine, each with its tag."""
-    return [{**copy.deepcopy(piece.message), TAG: piece.tag} for piece in pieces if piece.message is not None]
+def tagged(pieces: Sequence[ViewPiece], *, copies: bool = True) -> list[Message]:
+    """Return the messages for an engine, each with its tag; deep copies, unless the engine changes nothing."""
+    return [
+        {**(copy.deepcopy(piece.message) if copies else piece.message), TAG: piece.tag}
+        for piece in pieces
+        if piece.message is not None
+    ]
 
 
 def untagged(message: Message) -> Message:
