@@ -24,6 +24,7 @@ from everlong.gateway.requests import AWAY_SECONDS, RelayedRequest, header_text
 from everlong.gateway.summaries import Earlier, Summaries, spent_by
 from everlong.gateway.window import RequestSize, Windows, read_request, tokens_in, tokens_of
 from everlong.lossless import LosslessEngine
+from everlong.lossless.frontier import sizes_for
 from everlong.plugins.guard import GuardedEngine, compressors_in
 from everlong.store.compaction import Occasion, see
 from everlong.store.summaries import StoredGraph
@@ -168,9 +169,39 @@ class ConversationCompactor:
         size = self._size_for(relayed, turn, tokens + output)
         self._waiting_in(turn, size).sent(tokens, size.pace, size.prices)
         ident = conversation.branch.id
-        if size.is_considered and ident not in self._ahead and self._is_due(turn, size, False):
-            choose = partial(self._summaries.ahead, relayed, size.window - size.tokens)
+        if ident in self._ahead:
+            return
+        choose = partial(self._summaries.ahead, relayed, size.window - size.tokens)
+        if size.is_considered and self._is_due(turn, size, False):
             self._begin_compaction(relayed, turn, size, "threshold", choose)
+        elif self.is_lossless and size.tokens - conversation.ahead_at >= self._leaf_tokens(size):
+            conversation.ahead_at = size.tokens
+            task = self._ahead[ident] = asyncio.create_task(self._work_ahead(relayed, turn, size, choose))
+            task.add_done_callback(partial(self._on_done, ident))
+
+    def _leaf_tokens(self, size: RequestSize) -> int:
+        """Return the size of what the lossless engine summarizes at a time."""
+        lcm = self._lcm.values()
+        return sizes_for(size.window, lcm.summary_share, lcm.summary_max_tokens, lcm.leaf_tokens, lcm.fan_in).leaf
+
+    async def _work_ahead(
+        self,
+        relayed: RelayedRequest,
+        turn: ConversationTurn,
+        size: RequestSize,
+        choose: Callable[[], Summarizer | None],
+    ) -> None:
+        """Have the lossless engine do a piece of the next compaction's work, for which nobody waits."""
+        await relayed.wait_until_stored(turn)
+        summarizer = choose()
+
+        def work() -> None:
+            engine = self._lossless_engine(relayed.conversations.recorder.store, turn, size.window)
+            engine.summarizer = summarizer
+            engine.last_prompt_tokens = size.tokens
+            engine.work_ahead()
+
+        await asyncio.get_running_loop().run_in_executor(self._patient, work)
 
     def tell_engine(self, relayed: RelayedRequest, turn: ConversationTurn, ended: EndedRequest, sent: int) -> None:
         """Tell a context engine that the user chose how much an answer used; nobody waits for what it does then.
@@ -450,6 +481,7 @@ class ConversationCompactor:
             relayed.warning = header_text(f"not compacted: {type(error).__name__}")
             _log.error("a conversation could not be compacted: %s", type(error).__name__)
         relayed.conversations.note_view(turn.conversation)
+        conversation.ahead_at = 0
         self._metrics.compacted(reason, outcome)
 
     def _compressor(self, relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize) -> ContextCompressor:

@@ -107,6 +107,8 @@ class LiveConversation:
     """The view under which that record was made."""
     habits: Habits | None = None
     """Its habits, if the threshold follows them."""
+    ahead_at: int = 0
+    """Tokens of the request after which the lossless engine last worked ahead; 0 after a compaction."""
     sent_at: float = 0.0
     """The time when its last body was sent, on the monotonic clock."""
     opened: int = 0
@@ -144,6 +146,7 @@ class LiveConversation:
             waiting=self.waiting,
             waiting_under=self.waiting_under,
             habits=self.habits,
+            ahead_at=self.ahead_at,
             sent_at=self.sent_at,
             opened=self.opened,
             rest=self.rest,

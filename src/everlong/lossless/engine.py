@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 NAME = "lcm"
 _AHEAD_LEAVES = 2
 """Leaves' worth of messages beyond the tail from which on one of them is made ahead."""
-_MOST_FOLLOWING = 400
-"""Messages that are read to make a leaf ahead."""
+_REACH, _FURTHEST = 48, 3_072
+"""Messages that are read to make a leaf ahead, at first and at most."""
 
 
 class LosslessEngine(ContextCompressor):
@@ -65,6 +65,7 @@ class LosslessEngine(ContextCompressor):
         """The frontier with the leaves that were made ahead; None if it is not known."""
         self._ahead_tokens = 0
         """The size of the prompt without the messages that no leaf covers yet, as far as it is known."""
+        self._reach = _REACH
         self._may_be_degraded = True
         self._lock = threading.RLock()
         super().__init__(
@@ -213,20 +214,33 @@ class LosslessEngine(ContextCompressor):
                 self._may_be_degraded = bool(waiting)
                 if waiting and mend(waiting[0], self._graph, self.author, self._sizes_in_units()):
                     return True
-            grown = self.last_prompt_tokens - self._ahead_tokens
-            if grown < self.budgets.tail_tokens + _AHEAD_LEAVES * self.sizes.leaf:
+            if not self._may_work_ahead():
                 return False
-            self._ahead_tokens += self.sizes.leaf
             if self._ahead is None:
                 context = self._graph.context()
                 if context is None:
                     return False
                 self._ahead = self._run_for(self.request_for(checked_messages(context))).standing
-            after = self._ahead[-1].made.last if self._ahead else ROOT
-            following = self._graph.following(after, _MOST_FOLLOWING)
-            before, run = self._ahead, self._run_for(self.request_for([]))
-            self._ahead = run.extend(before, following)
-            return self._ahead is not before
+            run = self._run_for(self.request_for([]))
+            while self._may_work_ahead():
+                after = self._ahead[-1].made.last if self._ahead else ROOT
+                following = self._graph.following(after, self._reach)
+                longer = run.extend(self._ahead, following)
+                if longer is self._ahead:
+                    if len(following) < self._reach or self._reach >= _FURTHEST:
+                        return False
+                    self._reach *= 2
+                    continue
+                self._ahead = longer
+                self._ahead_tokens += self.sizes.leaf
+                if run.made:
+                    return True
+            return False
+
+    def _may_work_ahead(self) -> bool:
+        """Return whether enough messages are under no leaf, besides those of the tail."""
+        uncovered = self.last_prompt_tokens - self._ahead_tokens
+        return uncovered >= self.budgets.tail_tokens + _AHEAD_LEAVES * self.sizes.leaf
 
     # -- tools ---------------------------------------------------------------------------------------------------------
 

@@ -43,6 +43,13 @@ if TYPE_CHECKING:
 
 _IN_FORCE = ("good", "degraded")
 
+# Plain SQL where a turn may wait for it: to put a statement together takes longer than to run it.
+_NODE = "SELECT branch, depth, ts FROM node WHERE id = ? AND tenant = ?"
+_TIMES = "SELECT min(ts), max(ts) FROM node WHERE branch = ? AND depth > ? AND depth <= ?"
+_DEPTH = "SELECT depth FROM node WHERE branch = ? AND depth > ? AND depth <= ? ORDER BY depth LIMIT 1 OFFSET ?"
+_SUMMARY = "SELECT s.*, c.bytes, c.codec FROM summary s LEFT JOIN content c ON c.digest = s.digest WHERE s.tenant = ?"
+_EDGES = "SELECT parent, child FROM summary_child"
+
 
 class StoredGraph:
     """The graph of one conversation; ``at`` tells where the conversation is now."""
@@ -50,6 +57,7 @@ class StoredGraph:
     def __init__(self, core: StoreCore, at: Callable[[], Branch | None]) -> None:
         self._core = core
         self._at = at
+        self._sql = core.database.sql
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
@@ -94,10 +102,8 @@ class StoredGraph:
             for part in segments_to(connection, at.id, at.depth):
                 if part.high <= low or len(found) >= most:
                     continue
-                ends = select(node.c.depth).where(
-                    node.c.branch == part.branch, node.c.depth > max(low, part.low), node.c.depth <= part.high
-                )
-                last = connection.execute(ends.order_by(node.c.depth).offset(most - len(found) - 1).limit(1)).scalar()
+                values = (part.branch, max(low, part.low), part.high, most - len(found) - 1)
+                last = connection.exec_driver_sql(self._sql(_DEPTH), values).scalar()
                 high = part.high if last is None else last
                 entries = self._core.reader.entries(connection, [part], max(low, part.low), high)
                 found += [(entry.id.hex(), entry.message) for entry in entries if entry.id is not None]
@@ -133,10 +139,8 @@ class StoredGraph:
         return end.branch, 0 if after == ROOT else self._node(connection, after).depth, end.depth
 
     def _node(self, connection: Connection, ident: str) -> Any:
-        wanted = select(node.c.branch, node.c.depth, node.c.ts).where(
-            node.c.id == bytes.fromhex(ident), node.c.tenant == self._core.tenant
-        )
-        row = connection.execute(wanted).first()
+        values = (bytes.fromhex(ident), self._core.tenant)
+        row = connection.exec_driver_sql(self._sql(_NODE), values).first()
         if row is None:
             raise NotStored(f"there is no message {ident} in {self._core.database.backend.where}")
         return row
@@ -216,10 +220,10 @@ class StoredGraph:
     def _find(self, connection: Connection, after: str, last: str, children: tuple[str, ...]) -> SummaryNode | None:
         if last == ROOT:
             return None
-        begins = summary.c.after.is_(None) if after == ROOT else summary.c.after == bytes.fromhex(after)
-        query = self._mine().where(summary.c.last == bytes.fromhex(last), begins, summary.c.state.in_(_IN_FORCE))
-        rows = connection.execute(query.order_by(summary.c.seq.desc())).all()
-        for row in rows:
+        begins = "s.after IS NULL" if after == ROOT else "s.after = ?"
+        sql = f"{_SUMMARY} AND s.last = ? AND s.state IN ('good', 'degraded') AND {begins} ORDER BY s.seq DESC"
+        values = (self._core.tenant, bytes.fromhex(last), *(() if after == ROOT else (bytes.fromhex(after),)))
+        for row in connection.exec_driver_sql(self._sql(sql), values).all():
             found = self._of_row(row, self._children(connection, [row]).get(row.id, ()))
             if found.made.children == children:
                 return found
@@ -271,9 +275,9 @@ class StoredGraph:
         for part in segments_to(connection, number, high):
             if part.high <= low:
                 continue
-            mine = node.c.branch == part.branch, node.c.depth > max(low, part.low), node.c.depth <= part.high
-            ends = select(func.min(node.c.ts), func.max(node.c.ts)).where(*mine)
-            times += [one for one in connection.execute(ends).one() if one is not None]
+            values = (part.branch, max(low, part.low), part.high)
+            ends = connection.exec_driver_sql(self._sql(_TIMES), values).one()
+            times += [one for one in ends if one is not None]
         return (min(times), max(times)) if times else (None, None)
 
     def degraded(self, most: int) -> list[SummaryNode]:
@@ -329,19 +333,20 @@ class StoredGraph:
 
     def _get_all(self, connection: Connection, idents: Sequence[str]) -> dict[str, tuple[Row[Any], tuple[str, ...]]]:
         """Return the rows of summaries that are not void, each with the ids of its children."""
-        wanted = self._mine().where(summary.c.id.in_(list(idents)), summary.c.state != "void")
-        rows = connection.execute(wanted).all()
+        if not idents:
+            return {}
+        sql = f"{_SUMMARY} AND s.state <> 'void' AND s.id IN ({','.join('?' * len(idents))})"
+        rows = connection.exec_driver_sql(self._sql(sql), (self._core.tenant, *idents)).all()
         children = self._children(connection, rows)
         return {row.id: (row, children.get(row.id, ())) for row in rows}
 
-    @staticmethod
-    def _children(connection: Connection, rows: Sequence[Any]) -> dict[str, tuple[str, ...]]:
-        parents = [row.id for row in rows if row.level]
+    def _children(self, connection: Connection, rows: Sequence[Any]) -> dict[str, tuple[str, ...]]:
+        """Return the ids of the children of summaries, by the parent's id."""
         found: dict[str, tuple[str, ...]] = {}
-        for some in in_batches(parents):
-            edges = select(summary_child).where(summary_child.c.parent.in_(some))
-            for edge in connection.execute(edges.order_by(summary_child.c.parent, summary_child.c.ord)):
-                found[edge.parent] = (*found.get(edge.parent, ()), edge.child)
+        for some in in_batches([row.id for row in rows if row.level]):
+            sql = f"{_EDGES} WHERE parent IN ({','.join('?' * len(some))}) ORDER BY parent, ord"
+            for parent, child in connection.exec_driver_sql(self._sql(sql), tuple(some)):
+                found[parent] = (*found.get(parent, ()), child)
         return found
 
     @staticmethod
