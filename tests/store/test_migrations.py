@@ -20,10 +20,10 @@ from everlong.model import Message
 from everlong.store import Store
 from everlong.store.database import Database
 from everlong.store.migrations.earlier import STEPS
+from everlong.store.schema import summary, summary_child
 from everlong.store.sqlite import SQLite
 from everlong.store.tree import Branch
 from everlong.store.upgrade import (
-    BASELINE,
     EARLIER_VERSIONS,
     HEAD,
     MIGRATIONS,
@@ -74,22 +74,29 @@ def test_a_file_of_each_older_version_becomes_like_a_new_one(tmp_path: Path, rev
         assert old.context(old.record(TALK)) == TALK
 
 
-def test_the_last_version_before_the_baseline_is_only_stamped(tmp_path: Path) -> None:
+LATER = (summary, summary_child)
+"""The tables that came after the baseline."""
+
+
+def test_the_last_version_before_the_baseline_only_gets_the_later_tables(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
     with Store.open(path) as store:
         store.record(TALK)
+    new = (VERSION_TABLE, *(table.name for table in LATER))
 
     def dump() -> list[str]:
         with closing(sqlite3.connect(path)) as raw:
-            return [line for line in raw.iterdump() if VERSION_TABLE not in line]
+            return [line for line in raw.iterdump() if not any(name in line for name in new)]
 
     with closing(sqlite3.connect(path)) as raw, raw:
+        for table in LATER:
+            raw.execute(f"DROP TABLE {table.name}")
         raw.execute(f"UPDATE {VERSION_TABLE} SET version_num = ?", (EARLIER_VERSIONS[-1],))  # noqa: S608 - a constant
     before = dump()
     Store.open(path).close()
     assert dump() == before
     with closing(sqlite3.connect(path)) as raw:
-        assert raw.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [(BASELINE,)]  # noqa: S608
+        assert raw.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [(HEAD,)]  # noqa: S608
     assert [file.name for file in tmp_path.glob("*.bak")] == []
 
 
