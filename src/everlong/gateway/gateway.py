@@ -584,8 +584,9 @@ class Gateway:
                 room = await self._compactor.left_for_lookups(relayed, turn, tokens, sent)
                 call = None if relayed.engine is None else relayed.engine.call
                 counter = counter_for(turn.model)
+                window = self._compactor.windows.window(turn.model, relayed.route.provider)
                 return await self._compactor.run_apart(
-                    partial(look_up_all, store, conversation.branch, lookups, room, counter, call)
+                    partial(look_up_all, store, conversation.branch, lookups, room, counter, call, window)
                 )
 
         relayed.answering = Answering(

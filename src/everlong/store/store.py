@@ -21,9 +21,22 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, delete, select, update
 
 from everlong.context.engine import ContextEngine
+from everlong.context.oversized import SpillLimits
 from everlong.errors import NotStored
 from everlong.model import Message, Trace, checked_messages
-from everlong.store.compaction import MANUAL, Compacted, Compaction, Occasion, compact, history, see, undo, view_for
+from everlong.store.compaction import (
+    MANUAL,
+    OVERSIZED,
+    Compacted,
+    Compaction,
+    Occasion,
+    compact,
+    history,
+    see,
+    spill,
+    undo,
+    view_for,
+)
 from everlong.store.content import blob, encoded
 from everlong.store.conversations import Conversations
 from everlong.store.core import StoreCore
@@ -158,6 +171,10 @@ class Store(StoreCore):
     def compact(self, at: Branch, engine: ContextEngine, occasion: Occasion = MANUAL, **options: Any) -> Compacted:
         """Have an engine compact a branch and put the result in force; ``options`` go to it if it takes them."""
         return compact(self, at, engine, occasion, **options)
+
+    def spill(self, at: Branch, limits: SpillLimits, occasion: Occasion = OVERSIZED) -> Compacted:
+        """Send stubs in the place of messages that no window holds; `read` and ``read_turn`` give the whole."""
+        return spill(self, at, limits, occasion)
 
     def view_items(self, at: Branch) -> tuple[list[ViewItem], int]:
         """Return the items of the view in force at a place, and the depth that it covers; none and 0 without a view."""

@@ -9,12 +9,14 @@ that assembling gives exactly the engine's output.
 from __future__ import annotations
 
 import copy
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Row, select, update
 
+from everlong.context.oversized import is_stub
 from everlong.model import Message, leading_system_count, parts_of, text_of, with_part_appended
 from everlong.store.content import blob, encoded
 from everlong.store.database import Database
@@ -23,6 +25,10 @@ from everlong.store.schema import branch, node, pin, view, view_item
 
 TAG = "_node"
 """The key that carries a message's place through an engine; it is never stored."""
+
+ID_DIGITS = 12
+"""Hexadecimal digits of a message's id that people and models are given."""
+_NODE_TAG = re.compile(r"[0-9a-f]{32}")
 
 Kind = Literal["keep", "edit", "new"]
 
@@ -65,6 +71,13 @@ def tagged(pieces: Sequence[ViewPiece]) -> list[Message]:
 def untagged(message: Message) -> Message:
     """Return the message without its tag."""
     return {key: value for key, value in message.items() if key != TAG} if TAG in message else message
+
+
+def id_in(message: Message) -> str | None:
+    """Return the short id of the stored message that a tagged copy stands for; None for any other."""
+    tag = message.get(TAG)
+    is_node = isinstance(tag, str) and _NODE_TAG.fullmatch(tag) is not None
+    return str(tag)[:ID_DIGITS] if is_node else None
 
 
 def derive(pieces: Sequence[ViewPiece], output: Sequence[Message]) -> DerivedView:
@@ -367,8 +380,9 @@ def with_pins(pieces: Sequence[ViewPiece], pinned: Sequence[Entry]) -> list[Mess
         if piece.is_raw or not inside:
             if piece.message is not None:
                 messages.append(piece.message)
-        elif piece.kind == "edit":
-            messages.append(inside[-1].message)
+        elif piece.kind == "edit" and piece.message is not None:
+            # The stub of a message that fits no window stays, even if the message is pinned.
+            messages.append(piece.message if is_stub(piece.message) else inside[-1].message)
         else:
             told = "\n\n".join([PINNED, *(text_of(entry.message) for entry in inside)])
             base = piece.message
