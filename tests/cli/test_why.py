@@ -87,7 +87,7 @@ def test_a_compaction_that_dropped_it_is_named_with_its_figures(store: Store, wh
     shown = why("port", "8443").out
     assert "now    summarized away by compaction #2 on " in shown
     assert "(scripted, threshold, 9,500 → " not in shown  # this engine counts nothing afterwards
-    assert f"everlong chat --resume {session.id}, then /undo takes that compaction back" in shown
+    assert f"everlong chat --resume {session.id}, then /undo compaction takes that compaction back" in shown
     assert "/search port 8443 finds it, and /pin with its number" in shown
     assert f'read_turn(id="{one.id}")' in shown
 

@@ -116,12 +116,13 @@ class Compactor:
         is_due = self.engine.should_compress_preflight(self.conversation.messages)
         if not self._is_enabled:
             return
-        if self._is_full and self._spill_newest():
-            is_due = self.engine.should_compress_preflight(self.conversation.messages)
+        tokens = self.tokens
+        if tokens >= self._room and self._spill_newest():
+            is_due, tokens = self.engine.should_compress_preflight(self.conversation.messages), self.tokens
         # An engine may ignore the messages, but it always judges a number of tokens.
-        if is_due or self.engine.should_compress(self.tokens):
+        if is_due or self.engine.should_compress(tokens):
             self._compact_if_possible("preflight")
-        if self._is_full:
+        if tokens >= self._room and self.tokens >= self._room:
             self._spill(self._room - self._estimate(self._system))
 
     def after_answer(self) -> None:
@@ -191,10 +192,6 @@ class Compactor:
     @property
     def _room(self) -> int:
         return room_in(self.engine.context_length)
-
-    @property
-    def _is_full(self) -> bool:
-        return self.tokens >= self._room
 
     @property
     def _system(self) -> list[Message]:

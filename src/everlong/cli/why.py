@@ -145,6 +145,6 @@ def _ways_back(one: Whereabouts, asked: str) -> Iterator[str]:
         return
     chat = f"everlong chat --resume {one.conversation}, then"
     if one.changes and one.changes[-1].is_newest:
-        yield f"{chat} /undo takes that compaction back"
+        yield f"{chat} /undo compaction takes that compaction back"
     yield f"{chat} /search {asked} finds it, and /pin with its number keeps it in every request"
     yield f'the model: read_turn(id="{one.id}"), or everlong_read_turn in the gateway'
