@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection
+from typing import TYPE_CHECKING
 
 from everlong import Message, Store
 from everlong.store import Occasion
 from everlong.store.whereabouts import count_forgotten, find_whereabouts
 from tests.context.builders import assistant, user
 from tests.store.engines import ScriptedEngine, summarizing
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 TALK = [
     user("The berth is number 4417."),
