@@ -110,6 +110,22 @@ def test_pictures_stay_and_thoughts_are_left_alone() -> None:
     assert answered is messages[1]
 
 
+def test_a_question_beside_a_file_stays_whole() -> None:
+    question = {"type": "text", "text": "Which worker was the slowest?", "cache_control": {"type": "ephemeral"}}
+    parts = [{"type": "text", "text": "x.log:"}, {"type": "text", "text": LOG}, question]
+    (message,) = spilled([{"role": "user", "content": parts}])
+    first, stub, last = message["content"]
+    assert is_stub(message)
+    assert (first, last) == (parts[0], question)
+    assert stub["text"].startswith(f"[Message of the user: {len(LOG):,} characters, 50,000 lines; shown: first ")
+
+
+def test_many_short_parts_become_one_stub() -> None:
+    parts = [{"type": "text", "text": f"Part {number}: {'words ' * 100}"} for number in range(2_000)]
+    (only,) = spilled([{"role": "user", "content": parts}])[0]["content"]
+    assert only["text"].startswith("[Message of the user: 1,")
+
+
 def test_only_new_messages_are_looked_at_if_that_is_asked_for() -> None:
     messages = [*asked(LOG), {"role": "assistant", "content": "A long log."}, {"role": "user", "content": "And now?"}]
     assert spilled(messages, limits(newest_only=True)) == messages

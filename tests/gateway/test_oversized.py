@@ -202,6 +202,19 @@ def test_a_giant_message_of_the_user_becomes_a_stub(api: str, text: str, engine:
         assert model.rejections == []
 
 
+@pytest.mark.parametrize("api", PATHS)
+def test_a_question_in_a_part_of_its_own_stays_whole(api: str, tmp_path: Path) -> None:
+    kind = "input_text" if api == "responses" else "text"
+    with gateway(tmp_path) as (running, model):
+        client = Client(running, api)
+        words = ["Which worker was the slowest?", LOG]
+        client.history.append({"role": "user", "content": [{"type": kind, "text": text} for text in words]})
+        assert client.send() == "Fine."
+        assert len(stubs_in(model)) == 1
+        assert words[0] in Ask(model.requests[-1].api, 0, model.requests[-1].body, {}, 0).text.splitlines()
+        assert model.rejections == []
+
+
 def test_the_stub_is_the_same_after_a_restart_of_the_gateway(tmp_path: Path) -> None:
     with gateway(tmp_path) as (running, model):
         client = Client(running, "openai")

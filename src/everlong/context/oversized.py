@@ -42,6 +42,8 @@ _SURELY_LONG = 40
 """A text with this many characters for every token of the room is not counted: it does not fit in any script."""
 _CHARS_PER_TOKEN = 4
 _LONGEST_CALL = 80
+_SHORT_PART = 2_000
+"""Characters of a part that stays whole beside a longer one, if there is room."""
 _GAP = "…"
 _REPLACED = "\ufffd"
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffd]+")
@@ -87,9 +89,7 @@ def spill_oversized(messages: Sequence[Message], limits: SpillLimits, ident: Ide
     largest = sorted((place for place in names if sizes[place] > LEAST_SHOWN + _FRAME), key=lambda at: (-sizes[at], at))
     count, each = _shares([sizes[place] for place in largest], sum(sizes.values()), room)
     for place in largest[:count]:
-        what = _describe(shown, place)
-        stub = make_stub(text_of(shown[place]), what, names[place], limits, each)
-        shown[place] = _with_text(shown[place], stub)
+        shown[place] = _with_stub(shown[place], _describe(shown, place), names[place], limits, each)
     return shown
 
 
@@ -108,8 +108,8 @@ def make_stub(text: str, what: str, ident: str, limits: SpillLimits, most_shown:
 
 
 def is_stub(message: Message) -> bool:
-    """Return whether a message reads like a stub; anybody could have written it."""
-    return _STUB.match(text_of(message)) is not None
+    """Return whether a message, or a part of it, reads like a stub; anybody could have written it."""
+    return any(_STUB.match(part_text(part)) for part in parts_of(message))
 
 
 class Spilling(ContextEngine):
@@ -186,12 +186,22 @@ def _shares(sizes: Sequence[int], total: int, room: int) -> tuple[int, int]:
     return len(sizes), LEAST_SHOWN
 
 
-def _with_text(message: Message, text: str) -> Message:
-    """Return a message with another text; its pictures and files stay."""
+def _with_stub(message: Message, what: str, ident: str, limits: SpillLimits, each: int) -> Message:
+    """Return a message with a stub in the place of its text; pictures stay, and so do short parts beside a long one.
+
+    A question that a client sends beside a file, each as a part of its own, is so kept whole.
+    """
     if isinstance(message.get("content"), str):
-        return with_content(message, text)
-    others = [part for part in parts_of(message) if not part_text(part)]
-    return with_content(message, [{"type": "text", "text": text}, *others])
+        return with_content(message, make_stub(text_of(message), what, ident, limits, each))
+    parts = parts_of(message)
+    texts = [part_text(part) for part in parts]
+    long = {place for place, text in enumerate(texts) if len(text) > _SHORT_PART}
+    spare = each - sum(limits.counter.count_text(text) for place, text in enumerate(texts) if place not in long)
+    if not long or spare < LEAST_SHOWN:
+        long, spare = {place for place, text in enumerate(texts) if text}, each
+    stub = make_stub("\n".join(texts[place] for place in sorted(long)), what, ident, limits, spare)
+    parts[min(long)] = {"type": "text", "text": stub}
+    return with_content(message, [part for place, part in enumerate(parts) if place == min(long) or place not in long])
 
 
 # -- the words of a stub -----------------------------------------------------------------------------------------------
