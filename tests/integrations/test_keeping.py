@@ -9,6 +9,7 @@ import pytest
 
 from everlong import ContextEngine, Message, Store
 from everlong.context.invariants import check_all
+from everlong.context.oversized import is_stub
 from everlong.integrations.history import HistoryKeeper, refused_window
 from tests.context.builders import assistant, long_session, summaries, system, user
 from tests.integrations.desk import Engines
@@ -225,3 +226,20 @@ def test_what_a_request_carries_besides_counts_for_every_engine() -> None:
     engines = Engines(8_000)
     assert HistoryKeeper(engines).fit(long_session(8), overhead=4_000).messages != long_session(8)
     assert engines.made[0].overhead_tokens == 4_000
+
+
+@pytest.mark.parametrize("make", [Engines(8_000), Lazy], ids=["compressor", "an engine that does nothing"])
+def test_with_a_store_a_message_larger_than_the_window_becomes_a_stub_that_stays_the_same(
+    make: Any, tmp_path: Path
+) -> None:
+    text = "".join(f"line {number} of a file that somebody pasted\n" for number in range(50_000))
+    with Store.open(tmp_path / "store.db") as store:
+        keeper = HistoryKeeper(make, store=store)
+        history = [system(), user("Hello."), assistant("Hello!"), user(text)]
+        sent = keeper.fit(history).messages
+        assert is_stub(sent[-1])
+        history += [assistant("I see."), user("Go on.")]
+        assert keeper.fit(history).messages == [*sent, *history[-2:]]
+        (whole,) = [entry for entry in store.entries(store.record(history)) if entry.message["content"] == text]
+        assert whole.id is not None
+        assert whole.id.hex()[:12] in sent[-1]["content"]

@@ -165,6 +165,7 @@ class Agent(Loop):
             log_folder=parts.log_folder,
             hooks=_AgentCompactionHooks(self),
         )
+        compactor.reader = "read_turn" if tools.toolbox.get("read_turn") is not None else ""
         hooks = PluginHooks(parts.plugins.registered.hooks)
         super().__init__(asker, conversation, compactor, tools, limits=limits, listen=listen, hooks=hooks)
         self.memory = parts.memory

@@ -23,12 +23,21 @@ from everlong.agent.events import (
 )
 from everlong.caching import estimate_messages_tokens_rough
 from everlong.context import CompactionReport
-from everlong.context.policy import HYGIENE_MESSAGES, HYGIENE_SHARE, NEAR_THRESHOLD, OVERFLOW_MARGIN, overflow_target
+from everlong.context.oversized import SpillLimits, newest_tokens
+from everlong.context.policy import (
+    HYGIENE_MESSAGES,
+    HYGIENE_SHARE,
+    NEAR_THRESHOLD,
+    OVERFLOW_MARGIN,
+    overflow_target,
+    room_in,
+)
 from everlong.errors import ContextOverflow, ProviderError, StoreError, TargetUnreachable
 from everlong.lossless import LosslessEngine
-from everlong.plugins.guard import report_of
+from everlong.model import leading_system_count
+from everlong.plugins.guard import compressors_in, report_of
 from everlong.providers.base import Done, TextDelta
-from everlong.tokens import counter_for
+from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
     from everlong.agent.conversation import AgentConversation
@@ -82,6 +91,8 @@ class Compactor:
     ) -> None:
         self.conversation = conversation
         self.engine = engine
+        self.reader = ""
+        """The tool by which the model reads a whole message; empty if it has none."""
         self.count = 0
         """Compactions that shortened the conversation."""
         self._is_enabled = is_enabled
@@ -106,9 +117,14 @@ class Compactor:
         is_due = self.engine.should_compress_preflight(self.conversation.messages)
         if not self._is_enabled:
             return
+        tokens = self.tokens
+        if tokens >= self._room and self._spill_newest():
+            is_due, tokens = self.engine.should_compress_preflight(self.conversation.messages), self.tokens
         # An engine may ignore the messages, but it always judges a number of tokens.
-        if is_due or self.engine.should_compress(self.tokens):
+        if is_due or self.engine.should_compress(tokens):
             self._compact_if_possible("preflight")
+        if tokens >= self._room and self.tokens >= self._room:
+            self._spill(self._room - self._estimate(self._system))
 
     def after_answer(self) -> None:
         """Compact if the tokens that the provider reported are over the threshold; else let the engine work ahead."""
@@ -156,16 +172,19 @@ class Compactor:
             answer_tokens: the room that its answer needs.
         """
         before = self.tokens
+        target = self._target(error, attempt, before, answer_tokens)
+        if self._spill_newest(target):
+            return True
         if attempt == 0 and before >= self.engine.threshold_tokens // 2:
             self.compress_context("overflow", force=True)
             if self.tokens < OVERFLOW_MARGIN * before:
                 return True
-        target = self._target(error, attempt, before, answer_tokens)
         try:
             self.compress_context("overflow", force=True, target_tokens=target)
         except TargetUnreachable as unreachable:
             if unreachable.least < before - self._estimate([]):
                 self.compress_context("overflow", force=True, target_tokens=unreachable.least)
+            self._spill(target - self._estimate(self._system) + self._estimate([]))
         return self.tokens < before
 
     def _target(self, error: ProviderError, attempt: int, tokens: int, answer_tokens: int) -> int:
@@ -179,6 +198,51 @@ class Compactor:
     def _compact_if_possible(self, reason: CompactionReason) -> None:
         if self.engine.has_content_to_compress(self.conversation.messages):
             self.compress_context(reason)
+
+    # -- messages that no window holds ---------------------------------------------------------------------------------
+
+    @property
+    def _room(self) -> int:
+        return room_in(self.engine.context_length)
+
+    @property
+    def _system(self) -> list[Message]:
+        messages = self.conversation.messages
+        return messages[: leading_system_count(messages)]
+
+    def _spill_newest(self, target: int | None = None) -> bool:
+        """Put stubs in the place of new messages if no compaction of the others would make room for them.
+
+        Args:
+            target: the tokens that all messages may have; by default as many as the window holds.
+
+        Returns:
+            True if that made the conversation shorter.
+        """
+        fixed, system = self._estimate([]), self._estimate(self._system)
+        compressors = compressors_in(self.engine)
+        left = max(system, compressors[-1].pace.need - compressors[-1].pace.tail) if compressors else system
+        room = self._room if target is None else target + fixed
+        return self._spill(room - left, newest_only=True)
+
+    def _spill(self, most_tokens: int, *, newest_only: bool = False) -> bool:
+        """Put stubs in the place of the largest messages until they fit; return whether that made them shorter."""
+        messages, counter = self.conversation.messages, MessageCounter(counter_for(self.conversation.model))
+        scale = self.tokens / max(1, counter.total(messages)) if newest_only else 1.0
+        limits = SpillLimits(max(1, int(most_tokens / max(1.0, scale))), counter, self.reader, newest_only)
+        if newest_only and newest_tokens(messages, limits) <= limits.most_tokens:
+            return False
+        before = self.tokens
+        number = self.conversation.spill(limits, str(self.engine.context_length))
+        if number:
+            one = number == 1
+            self._tell(
+                Notice(
+                    f"{number} message{'' if one else 's'} did not fit the window; the model sees beginning and end of "
+                    f"{'it' if one else 'each'}, and the store has the whole"
+                )
+            )
+        return self.tokens < before
 
     # -- compacting ----------------------------------------------------------------------------------------------------
 

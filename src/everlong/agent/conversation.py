@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from everlong.context.oversized import is_stub
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message, calls_of, find_groups
 from everlong.store.compaction import Occasion
@@ -16,6 +17,7 @@ from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
     from everlong.context import ContextEngine
+    from everlong.context.oversized import SpillLimits
     from everlong.providers.base import Reply
     from everlong.store import Compacted, Session, Store
     from everlong.store.paths import Entry
@@ -313,6 +315,23 @@ class AgentConversation:
         if done.warning is not None:
             self.warn(done.warning)
         return done
+
+    def spill(self, limits: SpillLimits, profile: str) -> int:
+        """Send stubs in the place of messages that no window holds; return how many, 0 if nothing has changed."""
+        self.flush()
+        if self._waiting or self._branch is None:
+            return 0  # a stub would name a message that nobody can read
+        occasion = Occasion("oversized", self.session_id, self.model, profile)
+        before = self.messages
+        try:
+            done = self.store.spill(self._branch, limits, occasion)
+        except StoreError as error:
+            self.warn(f"a message that is too large for the window could not be shortened: {error}")
+            return 0
+        if done.outcome != "compacted":
+            return 0
+        self.messages = done.messages
+        return sum(map(is_stub, done.messages)) - sum(map(is_stub, before))
 
     def end(self, reason: str) -> None:
         """End the session."""

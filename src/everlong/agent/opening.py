@@ -204,6 +204,7 @@ class _Opening:
             ident,
             timeout_seconds=settings.agent.command_seconds,
             output_chars=settings.agent.tool_output_chars,
+            window=window,
             confinement=self._confinement(),
             pass_env=settings.agent.tools.pass_env,
         )

@@ -34,6 +34,7 @@ _COMMANDS = {
     "setup": ("everlong.cli.setup:setup_command", "Point a client at the gateway."),
     "trust": ("everlong.cli.trust:trust_group", "Say which folders may bring settings and instructions."),
     "usage": ("everlong.cli.usage:usage_command", "Show what models, caching and compactions cost."),
+    "why": ("everlong.cli.why:why_command", "Show where something was said, and what has become of it."),
     "wrap": ("everlong.cli.wrap:wrap_command", "Run a program with its model calls through the gateway."),
 }
 """The place of each command, and its line in ``everlong --help``."""

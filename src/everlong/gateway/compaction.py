@@ -18,8 +18,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from everlong.context import ContextCompressor
+from everlong.context.oversized import SpillLimits
 from everlong.context.policy import CACHE_SECONDS, HYGIENE_MESSAGES, Habits, Waiting, overflow_target
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, TargetUnreachable
+from everlong.gateway.recall import READ, can_hide
 from everlong.gateway.requests import AWAY_SECONDS, RelayedRequest, header_text
 from everlong.gateway.summaries import Earlier, Summaries, spent_by
 from everlong.gateway.window import RequestSize, Windows, read_request, tokens_in, tokens_of
@@ -67,6 +69,12 @@ _OWN_SHARE = 0.9
 """Share of those seconds that a conversation's own model may take, so that the rest is left for the compaction."""
 _MOMENT_SECONDS = 1.0
 """Seconds that any request waits for a compaction whose summary is written."""
+_MOST_SPILLED = 24_000_000
+"""Bytes of the largest body whose messages are spilled; larger ones would hold up other conversations."""
+_UNWIELDY_SENT = 3_000_000
+"""Bytes of an unwieldy body under its view, from which on no engine is asked."""
+_MOST_KEPT = 0.9
+"""Share of the room that is given to what a compaction leaves, however large that is."""
 _MOST_MADE = 10_000
 _LONG_KEPT_SECONDS = 3_600.0
 """Seconds that providers keep a prompt in their cache, by default and if a client asks for an hour."""
@@ -119,7 +127,9 @@ class ConversationCompactor:
 
         A context engine that the user chose is asked whether it is due.
         """
-        if (not self._is_on and relayed.engine is None) or turn.is_unwieldy:
+        if not self._is_on and relayed.engine is None:
+            return
+        if _is_unwieldy(relayed, turn) and not await self._spill_unwieldy(relayed, turn):
             return
         conversation = turn.conversation
         if self._adapts:
@@ -130,20 +140,26 @@ class ConversationCompactor:
         if conversation.branch.id in self._made:
             self._made.discard(conversation.branch.id)
             await self._catch_up(relayed, turn)
-        size = await self._size(relayed, turn)
+        size = await self._size_without_giants(relayed, turn)
         is_due = size.is_too_large and conversation.messages >= HYGIENE_MESSAGES
         if relayed.engine is not None and conversation.branch.id not in self._ahead:
             is_due = await self._ask_engine(relayed, partial(_ask_before, relayed, turn, size)) or is_due
         elif relayed.engine is None and size.is_considered and self._is_cold(turn):
             is_due = is_due or self._is_due(turn, size, True)
         conversation.sent_at = self._clock()
-        if not is_due or not self._is_on:
-            return
+        if is_due and self._is_on:
+            await self._shrink_to_fit(relayed, turn, size)
+
+    async def _shrink_to_fit(self, relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize) -> None:
+        """Compact a request as usual; if that is not enough, to less than its room; then spill what is too large."""
         await relayed.wait_until_stored(turn)
         await self._shrink(relayed, turn, "preflight", size)
         after = await self._size(relayed, turn)
         if after.is_too_large:
             await self._compact(relayed, turn, "preflight", after, target=int(_PLENTY * after.pace.room))
+            after = await self._size(relayed, turn)
+        if after.is_too_large:
+            await self._spill(relayed, turn, after)
 
     async def note_answer(
         self, relayed: RelayedRequest, turn: ConversationTurn, tokens: int, output: int, sent: int
@@ -262,7 +278,7 @@ class ConversationCompactor:
         self, relayed: RelayedRequest, turn: ConversationTurn, error: ProviderError, attempt: int, sent: int
     ) -> bool:
         """Shorten a request of ``sent`` bytes that was refused as too long; False if that does not help."""
-        if not self._is_on or turn.is_unwieldy:
+        if not self._is_on:
             return False
         await relayed.wait_until_stored(turn, AWAY_SECONDS)
         if isinstance(error, ContextOverflow):
@@ -270,11 +286,17 @@ class ConversationCompactor:
             if error.prompt_tokens:
                 turn.conversation.reported = (sent, error.prompt_tokens)
         size = self._size_for(relayed, turn, tokens_in(turn.conversation, sent))
+        if await self._spill(relayed, turn, size, newest_only=True):
+            return True
+        if _is_unwieldy(relayed, turn):
+            return False
         target = overflow_target(min(size.tokens, size.pace.room), attempt - 1) if attempt else None
         if attempt < _PATIENT_TRIES:
             await self._shrink(relayed, turn, "overflow", size, target)
         else:
             await self._compact(relayed, turn, "overflow", size, target=target)
+        if len(turn.sent(relayed.dialect)) >= turn.drafted:
+            await self._spill(relayed, turn, size)
         return len(turn.sent(relayed.dialect)) < turn.drafted
 
     async def left_for_lookups(self, relayed: RelayedRequest, turn: ConversationTurn, tokens: int, sent: bytes) -> int:
@@ -329,6 +351,56 @@ class ConversationCompactor:
         if not turn.conversation.sent_at or idle <= CACHE_SECONDS:
             return False
         return idle > _LONG_KEPT_SECONDS or b'"1h"' not in turn.body
+
+    # -- messages that no window holds ---------------------------------------------------------------------------------
+
+    async def _size_without_giants(self, relayed: RelayedRequest, turn: ConversationTurn) -> RequestSize:
+        """Return the size of a request, of which new messages that no compaction could fit are spilled first."""
+        size = await self._size(relayed, turn)
+        if self._is_on and size.is_too_large and await self._spill(relayed, turn, size, newest_only=True):
+            return await self._size(relayed, turn)
+        return size
+
+    async def _spill_unwieldy(self, relayed: RelayedRequest, turn: ConversationTurn) -> bool:
+        """Spill the new messages of a request that is too large for an engine; return whether it is no longer."""
+        if not self._is_on or len(turn.body) > _MOST_SPILLED:
+            return False
+        size = self._size_for(relayed, turn, tokens_in(turn.conversation, len(turn.sent(relayed.dialect))))
+        await self._spill(relayed, turn, size, newest_only=True)
+        if _is_unwieldy(relayed, turn):
+            await self._spill(relayed, turn, size)
+        return not _is_unwieldy(relayed, turn)
+
+    async def _spill(
+        self, relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize, *, newest_only: bool = False
+    ) -> bool:
+        """Put stubs in the place of messages that do not fit; return whether that made the request shorter.
+
+        With ``newest_only`` the new messages are spilled, if no compaction of the others would make room for them.
+        """
+        await relayed.wait_until_stored(turn)
+        conversation, recorder, before = turn.conversation, relayed.conversations.recorder, turn.draft(relayed.dialect)
+        pace = size.pace
+        kept = pace.need - pace.tail if newest_only else tokens_of(conversation, conversation.fixed_bytes)
+        # Only the tools that the gateway hides can read a whole message.
+        reader = READ if relayed.route.recalls and can_hide(relayed.dialect, before) else ""
+        room = max(1, int((pace.room - min(kept, int(_MOST_KEPT * pace.room))) / _CAREFUL))
+        limits = SpillLimits(room, MessageCounter(counter_for(turn.model)), reader, newest_only)
+        occasion = Occasion("oversized", conversation.session, turn.model, str(size.window))
+        work, outcome = partial(recorder.spill, conversation, limits, occasion), "failed"
+        try:
+            outcome = (await asyncio.get_running_loop().run_in_executor(self._workers, work)).outcome
+        except EverlongError as error:
+            relayed.warning = header_text(f"not shortened: {error}")
+        except Exception as error:  # noqa: BLE001 - the request goes on as well as it can
+            relayed.warning = header_text(f"not shortened: {type(error).__name__}")
+            _log.error("a message that is too large could not be shortened: %s", type(error).__name__)
+        if outcome == "unchanged":
+            return False
+        relayed.account.compactions.append("oversized")
+        relayed.conversations.note_view(conversation)
+        self._metrics.compacted("oversized", outcome)
+        return len(turn.sent(relayed.dialect)) < len(before.body)
 
     # -- compacting ----------------------------------------------------------------------------------------------------
 
@@ -527,6 +599,11 @@ class ConversationCompactor:
             if turn.conversation.habits is not None:
                 compressor.habits = turn.conversation.habits
                 compressor.adapt_threshold()
+
+
+def _is_unwieldy(relayed: RelayedRequest, turn: ConversationTurn) -> bool:
+    """Return whether a request is too large for an engine, also under its view."""
+    return turn.is_unwieldy and len(turn.sent(relayed.dialect)) > _UNWIELDY_SENT
 
 
 def _new_messages(relayed: RelayedRequest, turn: ConversationTurn) -> list[Message]:

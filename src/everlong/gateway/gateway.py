@@ -588,8 +588,9 @@ class Gateway:
                 if self._compactor.is_lossless:
                     call = partial(self._compactor.call_lossless, relayed, turn)
                 counter = counter_for(turn.model)
+                window = self._compactor.windows.window(turn.model, relayed.route.provider)
                 return await self._compactor.run_apart(
-                    partial(look_up_all, store, conversation.branch, lookups, room, counter, call)
+                    partial(look_up_all, store, conversation.branch, lookups, room, counter, call, window)
                 )
 
         relayed.answering = Answering(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NAMES",
     "NO_ROOM",
+    "READ",
     "ROUNDS",
     "TOOLS",
     "HiddenTool",
@@ -189,17 +190,18 @@ def look_up_all(
     room: int,
     counter: TokenCounter,
     call: Callable[[str, Mapping[str, Any]], str] | None = None,
+    window: int = 0,
 ) -> dict[str, str]:
     """Return the answers of hidden tools by call, from the conversation up to a place, in so many tokens; blocks.
 
     The best results come first, so the end is cut off if there is no room. ``call`` answers for tools that are not the
-    gateway's own.
+    gateway's own. Pages of a message are smaller in a small ``window``, so that they are not cut.
     """
     found: dict[str, str] = {}
     for number, lookup in enumerate(lookups):
         share = room // (len(lookups) - number)
         if call is None or lookup.name in NAMES:
-            text = _looked_up(store, at, lookup)
+            text = _looked_up(store, at, lookup, window)
         else:
             text = call(lookup.name, lookup.arguments)
         found[lookup.id] = _fitting(text, share, counter)
@@ -217,12 +219,12 @@ def _fitting(text: str, room: int, counter: TokenCounter) -> str:
     return f"{cut.rstrip()}\n[cut: there is no room for the rest]" if cut else NO_ROOM
 
 
-def _looked_up(store: Store, at: Branch, lookup: RecallLookup) -> str:
+def _looked_up(store: Store, at: Branch, lookup: RecallLookup, window: int) -> str:
     asked = "query" if lookup.name == RECALL else "id"
     words, page = lookup.arguments.get(asked), lookup.arguments.get("page")
     if not isinstance(words, str) or not words.strip():
         return f"[say what to look for: {asked}]"
-    context = ToolContext(Workspace(Path.cwd(), ()), store, "", upto=at)
+    context = ToolContext(Workspace(Path.cwd(), ()), store, "", window=window, upto=at)
     number = page if isinstance(page, int) and page > 0 else 1
     try:
         text = recall(words, context, number) if lookup.name == RECALL else read_turn(words, context, number)

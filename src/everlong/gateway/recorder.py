@@ -28,6 +28,7 @@ from everlong.store.turns import FinishedTurn, NewMessages, storable
 
 if TYPE_CHECKING:
     from everlong.context import ContextEngine
+    from everlong.context.oversized import SpillLimits
     from everlong.gateway.journal import JournalEntry
     from everlong.model import Message
     from everlong.store import Compacted, Store
@@ -400,6 +401,13 @@ class ConversationRecorder:
         if done.child is not None:
             conversation.session = done.child
         conversation.view = apply_view(self.store, self.dialect, conversation)
+        return done
+
+    def spill(self, conversation: LiveConversation, limits: SpillLimits, occasion: Occasion) -> Compacted:
+        """Put stubs in the place of messages that no window holds, and the new view into the conversation."""
+        done = self.store.spill(conversation.branch, limits, occasion)
+        if done.outcome == "compacted":
+            conversation.view = apply_view(self.store, self.dialect, conversation)
         return done
 
     def _session_at(self, at: Branch) -> str | None:

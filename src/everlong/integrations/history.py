@@ -16,7 +16,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from everlong.context import ContextCompressor, ContextEngine, repair_messages
-from everlong.context.policy import OVERFLOW_MARGIN
+from everlong.context.oversized import SpillLimits
+from everlong.context.policy import OVERFLOW_MARGIN, room_in
 from everlong.model import HashChain, Message, leading_system_count, text_of, with_part_appended
 from everlong.providers.failures import overflow_numbers
 from everlong.tokens import MessageCounter
@@ -117,11 +118,17 @@ class HistoryKeeper:
                 window = refused_window or int(size * OVERFLOW_MARGIN)
                 if window < engine.context_length:
                     engine.update_model(model, window)  # the window is smaller than known
+            if self._spill(engine, history, current, overhead, conversation, newest_only=True):
+                current = self._current(line, history, start, conversation)
+                size = self._size(engine, current, overhead)
             if refused_window is not None or (size > line.floor and _is_due(engine, current, size)):
                 reason = "preflight" if refused_window is None else "overflow"
                 line = self._compact(line, history, start, current, reason, conversation)
                 current = self._current(line, history, start, conversation)
                 after = self._size(engine, current, overhead)
+                if self._spill(engine, history, current, overhead, conversation):
+                    current = self._current(line, history, start, conversation)
+                    after = self._size(engine, current, overhead)
                 floor = after * _GROWTH if after >= size or engine.should_compress(after) else 0.0
                 line = line._replace(floor=floor)
         if places:
@@ -155,6 +162,32 @@ class HistoryKeeper:
         end = leading_system_count(shorter)
         note = line.note + _note_between(_with_note(history[:start], line.note), shorter[:end])
         return line._replace(covered=len(history) - start, view=tuple(shorter[end:]), note=note)
+
+    def _spill(
+        self,
+        engine: ContextEngine,
+        history: list[Message],
+        current: list[Message],
+        overhead: int,
+        conversation: str,
+        *,
+        newest_only: bool = False,
+    ) -> bool:
+        """Put stubs in the place of messages that no window holds; only a store keeps the whole of them.
+
+        With ``newest_only`` the new messages, if they alone are more than a window holds.
+        """
+        if self._store is None or engine.context_length <= 0:
+            return False
+        room = room_in(engine.context_length)
+        if self._size(engine, current, overhead) < room:
+            return False
+        from everlong.store.compaction import OVERSIZED  # noqa: PLC0415 - only those with a store load it
+
+        fixed = self._size(engine, current[: leading_system_count(current)], overhead)
+        limits = SpillLimits(max(1, room - fixed), self._counter, newest_only=newest_only)
+        at = self._store.record(history, conversation=conversation)
+        return self._store.spill(at, limits, OVERSIZED).outcome == "compacted"
 
     def _size(self, engine: ContextEngine, messages: list[Message], overhead: int) -> int:
         """Return the size by the engine's own count, if it has one, because reports of the provider calibrate it."""

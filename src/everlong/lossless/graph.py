@@ -176,10 +176,15 @@ class SummaryGraph(Protocol):
 
 
 def tag_of(message: Message) -> str | None:
-    """Return the id that a host has tagged a message with; that of the message before it for one without identity."""
+    """Return the id that a host has tagged a message with; None for a literal of a view.
+
+    A message without identity has that of the message before it, and an edited one that of the original.
+    """
     tag = message.get(MESSAGE_TAG)
-    if not isinstance(tag, str) or tag.startswith(("view", "system")):
+    if not isinstance(tag, str) or tag.startswith("system"):
         return None
+    if tag.startswith("view"):
+        return tag.partition("=")[2] or None
     ident = tag.partition("+")[0]
     return ROOT if ident == "start" else ident
 

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Row, bindparam, select, update
 
 from everlong.context.compressor import ContextCompressor
 from everlong.context.engine import ContextEngine
+from everlong.context.oversized import Spilling, SpillLimits
 from everlong.context.report import CompactionReport
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message, calls_of, is_reasoning, parts_of, with_content
@@ -35,6 +36,7 @@ from everlong.store.views import (
     SystemMessages,
     ViewPiece,
     derive,
+    id_in,
     pieces_of,
     pinned_in,
     put_in_force,
@@ -69,6 +71,8 @@ class Occasion:
 
 
 MANUAL = Occasion()
+OVERSIZED = Occasion("oversized")
+"""The occasion of a message that no window holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +243,17 @@ def compact(
     finally:
         if held is not None:
             leases.release(core.database, held)
+
+
+def spill(core: StoreCore, at: Branch, limits: SpillLimits, occasion: Occasion) -> Compacted:
+    """Put stubs in the place of messages that no window holds, as a view in force; the store keeps the whole.
+
+    The session goes on, because no word of the conversation was summarized. If another view comes into force meanwhile,
+    it is tried once more under that one.
+    """
+    engine = Spilling(limits, id_in)
+    done = compact(core, at, engine, occasion, lease_seconds=None)
+    return done if done.outcome != "lost" else compact(core, at, engine, occasion, lease_seconds=None)
 
 
 def _write_view(

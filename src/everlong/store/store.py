@@ -21,16 +21,19 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, delete, select, update
 
 from everlong.context.engine import ContextEngine
+from everlong.context.oversized import SpillLimits
 from everlong.errors import NotStored
 from everlong.model import Message, Trace, checked_messages
 from everlong.store.compaction import (
     MANUAL,
+    OVERSIZED,
     Compacted,
     Compaction,
     Occasion,
     compact,
     history,
     see,
+    spill,
     tagged_context,
     undo,
     view_for,
@@ -178,6 +181,10 @@ class Store(StoreCore):
     def tagged_context(self, at: Branch) -> list[Message]:
         """Return the messages to send, each with its id, as an engine is given them."""
         return tagged_context(self, at)
+
+    def spill(self, at: Branch, limits: SpillLimits, occasion: Occasion = OVERSIZED) -> Compacted:
+        """Send stubs in the place of messages that no window holds; `read` and ``read_turn`` give the whole."""
+        return spill(self, at, limits, occasion)
 
     def view_items(self, at: Branch) -> tuple[list[ViewItem], int]:
         """Return the items of the view in force at a place, and the depth that it covers; none and 0 without a view."""

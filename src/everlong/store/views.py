@@ -9,6 +9,7 @@ that assembling gives exactly the engine's output.
 from __future__ import annotations
 
 import copy
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -16,14 +17,19 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Connection, Row, select, update
 
 from everlong.context.engine import MESSAGE_TAG
+from everlong.context.oversized import is_stub
 from everlong.model import Message, leading_system_count, parts_of, text_of, with_part_appended
 from everlong.store.content import blob, encoded
-from everlong.store.database import Database
+from everlong.store.database import Database, in_batches
 from everlong.store.paths import Entry, Reader, Segment, segments_to
 from everlong.store.schema import branch, node, pin, view, view_item
 
 TAG = MESSAGE_TAG
 """The key that carries a message's place through an engine; it is never stored."""
+
+ID_DIGITS = 12
+"""Hexadecimal digits of a message's id that people and models are given."""
+_NODE_TAG = re.compile(r"[0-9a-f]{32}")
 
 Kind = Literal["keep", "edit", "new"]
 
@@ -70,6 +76,13 @@ def tagged(pieces: Sequence[ViewPiece], *, copies: bool = True) -> list[Message]
 def untagged(message: Message) -> Message:
     """Return the message without its tag."""
     return {key: value for key, value in message.items() if key != TAG} if TAG in message else message
+
+
+def id_in(message: Message) -> str | None:
+    """Return the short id of the stored message that a tagged copy stands for; None for any other."""
+    tag = message.get(TAG)
+    is_node = isinstance(tag, str) and _NODE_TAG.fullmatch(tag) is not None
+    return str(tag)[:ID_DIGITS] if is_node else None
 
 
 def derive(pieces: Sequence[ViewPiece], output: Sequence[Message]) -> DerivedView:
@@ -296,14 +309,27 @@ def pieces_of(
     if shown is None:
         return raw_pieces(reader.entries(connection, path, -1, depth), 0)
     pieces: list[ViewPiece] = []
-    for place, item in enumerate(items_of(connection, reader, shown.id)):
+    items = items_of(connection, reader, shown.id)
+    edited = _ids_at(connection, path, [item.to_depth for item in items if item.kind == "edit"])
+    for place, item in enumerate(items):
         if item.kind == "keep":
             kept = reader.entries(connection, path, item.from_depth, item.to_depth)
             pieces += raw_pieces(kept, item.from_depth)
         else:
-            pieces.append(ViewPiece(*item, tag=f"view{shown.id}.{place}"))
+            stands_for = f"={edited[item.to_depth].hex()}" if item.kind == "edit" and item.to_depth in edited else ""
+            pieces.append(ViewPiece(*item, tag=f"view{shown.id}.{place}{stands_for}"))
     after = reader.entries(connection, path, shown.cover_depth, depth)
     return [*pieces, *raw_pieces(after, shown.cover_depth)]
+
+
+def _ids_at(connection: Connection, path: Sequence[Segment], depths: Sequence[int]) -> dict[int, bytes]:
+    """Return the ids of the messages that end at some depths of a path."""
+    found: dict[int, bytes] = {}
+    for part in path:
+        for some in in_batches([depth for depth in depths if part.low < depth <= part.high]):
+            query = select(node.c.depth, node.c.id).where(node.c.branch == part.branch, node.c.depth.in_(some))
+            found.update({row.depth: bytes(row.id) for row in connection.execute(query)})
+    return found
 
 
 def items_of(connection: Connection, reader: Reader, view_id: int) -> list[ViewItem]:
@@ -372,8 +398,9 @@ def with_pins(pieces: Sequence[ViewPiece], pinned: Sequence[Entry]) -> list[Mess
         if piece.is_raw or not inside:
             if piece.message is not None:
                 messages.append(piece.message)
-        elif piece.kind == "edit":
-            messages.append(inside[-1].message)
+        elif piece.kind == "edit" and piece.message is not None:
+            # The stub of a message that fits no window stays, even if the message is pinned.
+            messages.append(piece.message if is_stub(piece.message) else inside[-1].message)
         else:
             told = "\n\n".join([PINNED, *(text_of(entry.message) for entry in inside)])
             base = piece.message

@@ -13,6 +13,9 @@ from everlong.errors import ConfigError
 from everlong.store import Branch, Store
 
 LEAST_OUTPUT = 1_000
+LEAST_PAGE = 600
+PAGES_IN_WINDOW = 4
+"""Pages that fit a window even if every character is a token."""
 
 
 @dataclass
@@ -34,6 +37,8 @@ class ToolContext:
     """The sandbox for commands; the default has none."""
     pass_env: Sequence[str] = ()
     """Variables that commands see besides the usual ones without secrets."""
+    window: int = 0
+    """Tokens of the model's window; a page takes a small part of it, in any script. 0 if it is not known."""
     upto: Branch | None = None
     """The current place of the conversation, if its session may go on elsewhere."""
 
@@ -49,4 +54,5 @@ class ToolContext:
     @property
     def page_chars(self) -> int:
         """Characters of a page of a longer text; also of the beginning that a capped result shows."""
-        return self.output_chars * 2 // 3
+        usual = self.output_chars * 2 // 3
+        return min(usual, max(LEAST_PAGE, self.window // PAGES_IN_WINDOW)) if self.window else usual

@@ -1,0 +1,150 @@
+"""``everlong why WORDS``: where something was said, what has become of it, and how to get it back.
+
+`everlong.store.whereabouts` finds the answer; this module puts it into words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from everlong.cli.chosen_store import (
+    find_conversation,
+    for_each_tenant,
+    index_pending,
+    open_chosen_store,
+    print_json,
+    store_option,
+    tenant_options,
+)
+from everlong.cli.output import counted, json_option, say
+from everlong.cli.screen import styled
+
+if TYPE_CHECKING:
+    from everlong.store.whereabouts import Change, Whereabouts
+
+__all__ = ["why_command"]
+
+_INDEX_SECONDS = 2.0
+_BECAME = {
+    "stub": "shortened to a stub",
+    "shortened": "shortened",
+    "cleared": "cleared",
+    "summarized": "summarized away",
+}
+_STATES = {
+    "in context": "in context: the model gets it word for word",
+    "left out": "left out: its client no longer sends it",
+    "taken back": "taken back: no conversation goes on with it, and the store still has it",
+    "broken off": "broken off: the conversation does not go on with this reply",
+    "forgotten": "forgotten: its words were removed from the store for good, and nothing brings them back",
+}
+
+
+@click.command("why")
+@click.argument("words", nargs=-1, required=True)
+@click.option("--session", metavar="ID|TITLE", help="Only in this conversation.")
+@click.option("-n", "--limit", type=click.IntRange(1, 100), default=5, show_default=True, help="The most places.")
+@json_option
+@store_option(hidden=False)
+@tenant_options(hidden=False)
+@for_each_tenant
+def why_command(words: tuple[str, ...], session: str | None, limit: int, as_json: bool) -> None:
+    """Show where WORDS were said, what has become of them since, and how to get them back.
+
+    In place of words, the id of a message will do.
+    """
+    from everlong.store.whereabouts import count_forgotten, find_whereabouts  # noqa: PLC0415 - loads the database
+
+    asked = " ".join(words)
+    with open_chosen_store() as store:
+        index_pending(store, _INDEX_SECONDS)
+        named = None if session is None else find_conversation(store, session).id
+        found = find_whereabouts(store, asked, session=named, limit=limit)
+        forgotten = 0 if found else count_forgotten(store)
+    if as_json:
+        print_json({"words": asked, "places": [one.to_dict() for one in found]})
+        return
+    for number, one in enumerate(found, 1):
+        click.echo("\n".join(_describe(number, one, asked)))
+    if not found:
+        say(_not_found(asked, forgotten, is_narrow=session is not None))
+
+
+def _not_found(asked: str, forgotten: int, *, is_narrow: bool) -> str:
+    """Return what to try if nothing was found."""
+    tries = ["fewer or other words", f'`everlong sessions search --substring "{asked}"` for parts of words']
+    if is_narrow:
+        tries.insert(0, "all conversations, without --session")
+    lines = [f"nothing was found for {asked!r}; try {', or '.join(tries)}"]
+    if forgotten:
+        lines.append(f"{counted(forgotten, 'message')} in this store were forgotten; no search finds their words")
+    return "; ".join(lines)
+
+
+def _describe(number: int, one: Whereabouts, asked: str) -> Iterator[str]:
+    from everlong.store.transcripts import one_line, plain  # noqa: PLC0415 - loads the database
+    from everlong.store.transcripts.parts import moment  # noqa: PLC0415 - as above
+
+    title = f"{one_line(one.title)} " if one.title else ""
+    where = f"{title}({one.conversation}), turn {one.turn}" if one.conversation else "(in no conversation)"
+    role = styled(one_line(one.role), bold=True)
+    yield f"{number:>3}  {where}: {role}, {moment(one.at)}, message {one.id}"
+    if one.text:
+        yield f"     said   {plain(one.text)}"
+    for place, line in enumerate(_now(one)):
+        yield f"     {'now' if place == 0 else '':<6} {line}"
+    for place, line in enumerate(_ways_back(one, asked)):
+        yield f"     {'back' if place == 0 else '':<6} {line}"
+
+
+def _now(one: Whereabouts) -> Iterator[str]:
+    """Yield what has become of a message, compaction by compaction."""
+    from everlong.store.transcripts import plain  # noqa: PLC0415 - loads the database
+
+    if one.state in _STATES:
+        yield _STATES[one.state] + (" (pinned)" if one.is_pinned else "")
+    elif one.state == "in summary":
+        yield f"in the summary: {plain(one.now or '')}"
+    elif not one.changes:
+        yield _BECAME[one.state]
+    elif one.state != "summarized":
+        yield f"{_BECAME[one.state]}, {'and still says it' if one.now else 'without these words'}"
+    for change in one.changes if one.state != "in context" else ():
+        yield _change_line(change)
+
+
+def _change_line(change: Change) -> str:
+    from everlong.store.transcripts import one_line  # noqa: PLC0415 - loads the database
+    from everlong.store.transcripts.parts import moment  # noqa: PLC0415 - as above
+
+    done = change.compaction
+    name = "a compaction" if change.number is None else f"compaction #{change.number}"
+    if done is None:
+        return f"{_BECAME[change.became]} by {name} that the history no longer has"
+    if change.number is None and done.session:
+        name += f" of {done.session}"
+    tokens = ""
+    if done.tokens_before is not None and done.tokens_after is not None:
+        tokens = f", {done.tokens_before:,} → {done.tokens_after:,} tokens"
+    about = f"{one_line(done.engine)}, {one_line(done.reason)}{tokens}"
+    return f"{_BECAME[change.became]} by {name} on {moment(done.at)} ({about})"
+
+
+def _ways_back(one: Whereabouts, asked: str) -> Iterator[str]:
+    """Yield the commands that show a message, or bring it back into the context."""
+    if one.state == "forgotten":
+        return
+    if one.conversation is None:
+        yield f'everlong sessions search "{asked}" shows the words around it'
+        return
+    yield f"everlong sessions show {one.conversation} --turn {one.turn}"
+    if one.state == "in context":
+        return
+    chat = f"everlong chat --resume {one.conversation}, then"
+    if one.changes and one.changes[-1].is_newest:
+        yield f"{chat} /undo compaction takes that compaction back"
+    yield f"{chat} /search {asked} finds it, and /pin with its number keeps it in every request"
+    yield f'the model: read_turn(id="{one.id}"), or everlong_read_turn in the gateway'

@@ -1,0 +1,343 @@
+"""Whereabouts: where something was said, and what has become of it since.
+
+For each message with the words: the conversation and the turn, whether the model still gets it, and otherwise which
+compactions changed it, from the oldest view on. Reads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from sqlalchemy import Connection, Row, func, select
+
+from everlong.context.oversized import is_stub
+from everlong.errors import NotStored
+from everlong.model import CLEARED_RESULT, Message, text_of, whole_text
+from everlong.store.compaction import Compaction, SeenContext, compaction_of, see
+from everlong.store.paths import message_of
+from everlong.store.schema import compaction, content, node, view
+from everlong.store.search import Filters
+from everlong.store.search.query import normal
+from everlong.store.shown_path import SHORTEST, ShownPath, find_message
+from everlong.store.tree import Branch
+from everlong.store.views import ID_DIGITS, ViewItem, items_of
+
+if TYPE_CHECKING:
+    from everlong.store import Store
+    from everlong.store.search import Hit
+
+__all__ = ["Change", "State", "Whereabouts", "count_forgotten", "find_whereabouts"]
+
+State = Literal[
+    "in context",
+    "in summary",
+    "stub",
+    "shortened",
+    "cleared",
+    "summarized",
+    "left out",
+    "taken back",
+    "broken off",
+    "forgotten",
+]
+"""What has become of a message. The model gets it word for word only ``in context``; ``in summary`` means that the
+summary in its place still says the words. ``left out``: its client no longer sends it. ``taken back``: no conversation
+shows it. ``broken off``: a reply that the conversation does not go on with."""
+
+Became = Literal["stub", "shortened", "cleared", "summarized"]
+
+_QUOTES = dict.fromkeys(map(ord, '"“”„«»'), " ")
+_MORE = 4
+"""Hits that are read for each that is wanted, because summaries are found too."""
+_LINE = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One compaction that changed how a message is sent."""
+
+    became: Became
+    view_id: int
+    compaction: Compaction | None
+    """Its entry of the history; None if that is gone."""
+    number: int | None
+    """Its number in the history of the conversation, from 1; None if it is another conversation's."""
+    is_newest: bool
+    """True if its view is in force, so that undoing the newest compaction brings the message back."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        done = self.compaction
+        names = ("reason", "engine", "model", "summarizer", "tokens_before", "tokens_after", "at", "session")
+        told = {name: getattr(done, name) for name in names} if done is not None else {}
+        return {
+            "became": self.became,
+            "number": self.number,
+            "view": self.view_id,
+            "is_newest": self.is_newest,
+            "compaction": told or None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """One message, where it was said, and what has become of it."""
+
+    node: bytes
+    conversation: str | None
+    """The conversation that shows it, by its id; None if none does."""
+    title: str | None
+    turn: int
+    role: str
+    at: float
+    text: str
+    """The words of the message around those that were looked for, on one line."""
+    state: State
+    now: str | None = None
+    """The line that the model gets in its place, if that still says the words."""
+    is_pinned: bool = False
+    changes: tuple[Change, ...] = field(default=())
+    """The compactions that changed it, oldest first."""
+
+    @property
+    def id(self) -> str:
+        """The short id by which the message can be read."""
+        return self.node.hex()[:ID_DIGITS]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {
+            "id": self.id,
+            "node": self.node.hex(),
+            "session": self.conversation,
+            "title": self.title,
+            "turn": self.turn,
+            "role": self.role,
+            "at": self.at,
+            "text": self.text,
+            "state": self.state,
+            "now": self.now,
+            "is_pinned": self.is_pinned,
+            "changes": [change.to_dict() for change in self.changes],
+        }
+
+
+def find_whereabouts(store: Store, words: str, *, session: str | None = None, limit: int = 5) -> list[Whereabouts]:
+    """Return the best places where some words were said, with what has become of each.
+
+    Messages with the whole phrase come before those with some of its words. The id of a message finds that message,
+    even if its words are forgotten.
+
+    Args:
+        store: The store.
+        words: The words, or the id of a message.
+        session: Only in this conversation, by its id; the state is that of this conversation.
+        limit: The most places.
+    """
+    reader = _Reader(store, words)
+    if (named := _named(store, words, session)) is not None:
+        return [named if isinstance(named, Whereabouts) else reader.whereabouts(named, session)]
+    return [reader.whereabouts(_place_of(hit), session) for hit in _hits(store, words, session, limit)]
+
+
+def count_forgotten(store: Store) -> int:
+    """Return the number of messages whose words were forgotten; no search finds them."""
+    query = (
+        select(func.count())
+        .select_from(node.join(content, node.c.digest == content.c.digest))
+        .where(node.c.tenant == store.tenant, content.c.tenant == store.tenant, content.c.state == "forgotten")
+    )
+    with store.database.read() as connection:
+        return int(connection.execute(query).scalar_one())
+
+
+class _Place(NamedTuple):
+    """A message that was found."""
+
+    node: bytes
+    conversation: str | None
+    title: str | None
+    turn: int
+    role: str
+    at: float
+    text: str
+    is_broken: bool = False
+
+
+def _place_of(hit: Hit) -> _Place:
+    assert hit.node is not None  # noqa: S101 - summaries are left out
+    told = (hit.node, hit.session, hit.title, hit.turn, hit.role, hit.at, hit.snippet.text)
+    return _Place(*told, is_broken=hit.status is not None)
+
+
+def _hits(store: Store, words: str, session: str | None, limit: int) -> list[Hit]:
+    filters = Filters(session=session)
+    for mode in ("phrase", "auto"):
+        found = store.search(words, mode=mode, filters=filters, limit=min(1_000, _MORE * limit)).hits
+        said = [hit for hit in found if hit.node is not None and hit.is_match]
+        if said:
+            return said[:limit]
+    return []
+
+
+def _named(store: Store, words: str, session: str | None) -> _Place | Whereabouts | None:
+    """Return the message that an id names; None if the words are no id of one."""
+    digits = words.strip().lower()
+    if not SHORTEST <= len(digits) <= 32 or not set(digits) <= set("0123456789abcdef"):
+        return None
+    try:
+        found = find_message(store, digits)
+    except NotStored:
+        return None
+    conversation = session or found.session
+    title = None if conversation is None else store.conversations.get(conversation).title
+    with store.database.read() as connection:
+        row = connection.execute(
+            select(content.c.bytes, content.c.codec, content.c.state, content.c.stub)
+            .join(node, node.c.digest == content.c.digest)
+            .where(node.c.id == found.node, content.c.tenant == store.tenant)
+        ).one()
+    if row.state == "forgotten":
+        about = (found.node, conversation, title, found.turn, found.role, found.at)
+        return Whereabouts(*about, text="", state="forgotten")
+    return _Place(
+        found.node, conversation, title, found.turn, found.role, found.at, _clip(whole_text(message_of(*row)))
+    )
+
+
+class _Current(NamedTuple):
+    """A conversation as it is sent now."""
+
+    path: ShownPath
+    seen: SeenContext
+    views: list[tuple[Row[Any], list[ViewItem]]]
+    """The views up to the one in force, oldest first, with their items."""
+    history: dict[int, int]
+    """The numbers of its compactions, by their ids."""
+    pinned: frozenset[bytes]
+
+
+class _Reader:
+    """Reads conversations, each once."""
+
+    def __init__(self, store: Store, words: str) -> None:
+        self._store = store
+        self._words = normal(words.translate(_QUOTES))
+        self._known: dict[str, _Current | None] = {}
+
+    def whereabouts(self, place: _Place, session: str | None) -> Whereabouts:
+        """Return what has become of a message."""
+        conversation = session or place.conversation
+        told = (place.node, conversation, place.title, place.turn, place.role, place.at, _clip(place.text))
+        if place.is_broken:
+            return Whereabouts(*told, state="broken off")
+        current = None if conversation is None else self._current(conversation)
+        if current is None:
+            return Whereabouts(*told, state="taken back")
+        with self._store.database.read() as connection:
+            row = connection.execute(select(node.c.branch, node.c.depth).where(node.c.id == place.node)).first()
+            if row is None or not current.path.runs:
+                return Whereabouts(*told, state="taken back")
+            last = current.path.runs[-1]
+            if not any(part.branch == row.branch and part.low < row.depth <= part.high for part in last.path):
+                state: State = "taken back" if current.path.turn_of(row.branch, row.depth) is None else "left out"
+                return Whereabouts(*told, state=state)
+            changes = tuple(self._changes(connection, current, row.depth))
+        is_pinned = place.node in current.pinned
+        state, now = self._state(current.seen, place.node, row.depth, is_pinned=is_pinned)
+        return Whereabouts(*told, state=state, now=now, is_pinned=is_pinned, changes=changes)
+
+    def _current(self, conversation: str) -> _Current | None:
+        if conversation not in self._known:
+            self._known[conversation] = self._read(conversation)
+        return self._known[conversation]
+
+    def _read(self, conversation: str) -> _Current | None:
+        store = self._store
+        path = store.conversations.path(conversation)
+        if not path.runs:
+            return None
+        last = path.runs[-1]
+        at: Branch = store.branch(last.branch, last.high)
+        seen = see(store, at)
+        with store.database.read() as connection:
+            views = [(row, items_of(connection, store.reader, row.id)) for row in _views_to(connection, seen.view_id)]
+        history = {one.id: number for number, one in enumerate(store.conversations.compactions(conversation), 1)}
+        pinned = frozenset(entry.id for entry in store.pinned(at) if entry.id is not None)
+        return _Current(path, seen, views, history, pinned)
+
+    def _state(self, seen: SeenContext, ident: bytes, depth: int, *, is_pinned: bool) -> tuple[State, str | None]:
+        """Return what the model gets in the place of a message, and the line of it that says the words."""
+        tag = ident.hex()
+        if is_pinned or any(piece.is_raw and piece.tag == tag for piece in seen.pieces):
+            return "in context", None
+        own = next((one for one in seen.pieces if one.from_depth < depth <= one.to_depth and not one.is_raw), None)
+        if own is not None and own.kind == "edit" and own.message is not None:
+            return _became_of(own), self._line_in(own.message)
+        said = self._store.read(ident, 0, 1_000_000).text
+        literals = [piece.message for piece in seen.pieces if piece.kind == "new" and piece.message is not None]
+        if any(said and said in text_of(message) for message in literals):
+            return "in context", None  # the newest request stands again after the summary
+        line = next((found for message in literals if (found := self._line_in(message)) is not None), None)
+        return ("in summary", line) if line is not None else ("summarized", None)
+
+    def _line_in(self, message: Message) -> str | None:
+        """Return the line of a message that has the words; None if no line has them all."""
+        wanted = self._words.split()
+        for line in text_of(message).splitlines():
+            told = normal(line)
+            if wanted and (self._words in told or all(word in told for word in wanted)):
+                return _clip(line)
+        return None
+
+    def _changes(self, connection: Connection, current: _Current, depth: int) -> Iterator[Change]:
+        """Yield the compactions that changed how the message at a depth is sent."""
+        before: Became | None = None
+        for row, items in current.views:
+            item = next((one for one in items if one.from_depth < depth <= one.to_depth), None)
+            became = None if item is None or item.kind == "keep" else _became_of(item)
+            if became is not None and became != before:
+                done = _compaction_behind(connection, row)
+                number = None if done is None else current.history.get(done.id)
+                yield Change(became, row.id, done, number, row.id == current.seen.view_id)
+            before = became
+
+
+def _became_of(item: Any) -> Became:
+    """Return what an item or piece of a view makes of a message."""
+    if item.kind != "edit" or item.message is None:
+        return "summarized"
+    if is_stub(item.message):
+        return "stub"
+    return "cleared" if text_of(item.message) == CLEARED_RESULT else "shortened"
+
+
+def _views_to(connection: Connection, view_id: int | None) -> list[Row[Any]]:
+    """Return the chain of views that ends with one, oldest first."""
+    found: list[Row[Any]] = []
+    while view_id is not None:
+        row = connection.execute(select(view).where(view.c.id == view_id)).one()
+        found.append(row)
+        view_id = row.prev
+    return found[::-1]
+
+
+def _compaction_behind(connection: Connection, made: Row[Any]) -> Compaction | None:
+    """Return the compaction that made a view, or the view that it repeats on another branch."""
+    while True:
+        row = connection.execute(select(compaction).where(compaction.c.view_id == made.id)).first()
+        if row is not None:
+            return compaction_of(row)
+        if made.origin is None:
+            return None
+        above = connection.execute(select(view).where(view.c.id == made.origin)).first()
+        if above is None:
+            return None
+        made = above
+
+
+def _clip(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LINE else f"{line[:_LINE].rstrip()} …"

@@ -1,0 +1,202 @@
+"""Messages larger than the window: the session goes on with a stub, and the model can read the whole page by page."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from everlong import ContextEngine
+from everlong.agent import AgentEvent, Notice, tool
+from everlong.agent.tools import builtin_tools
+from everlong.context.oversized import is_stub
+from everlong.store import Store
+from everlong.testing import Answer, Ask, Call
+from tests.agent.conftest import Opened
+from tests.testing_server.conftest import Serve
+
+WINDOW = 8_000
+LOG = "".join(f"12:{n % 60:02d} worker {n} took {n * 7 % 991} milliseconds\n" for n in range(50_000))
+LINE = "Wind from the west; swell of two metres. " * 50_000
+CHINESE = "码头上的风从西边吹来，浪高两米。" * 60_000
+BINARY = "\x00\x01\x02ELF\x7f" * 300_000
+HISTORY = [one for one in builtin_tools() if one.name in {"read_turn", "read_output", "recall"}]
+
+
+class Echo(ContextEngine):
+    """An engine that does nothing about anything."""
+
+    name = "echo"
+
+    def __init__(self, context_length: int = 0) -> None:
+        self.context_length = context_length
+
+    def update_from_response(self, usage: dict[str, Any]) -> None:
+        self.last_prompt_tokens = usage.get("prompt_tokens", 0)
+
+    def should_compress(self, prompt_tokens: int | None = None) -> bool:
+        del prompt_tokens
+        return False
+
+    def compress(
+        self, messages: list[dict[str, Any]], current_tokens: int | None = None, focus_topic: str | None = None
+    ) -> list[dict[str, Any]]:
+        del current_tokens, focus_topic
+        return messages
+
+
+ENGINES = ("compressor", "echo")
+
+
+def about(engine: str) -> dict[str, Any]:
+    return {"settings": {"context": {"engine": engine}}, "engines": {"echo": Echo}}
+
+
+def reads(ask: Ask) -> Answer:
+    """Calls ``dump`` where it is told to, and reads one page of a message where it is told its id."""
+    if ask.results:
+        return Answer("Seen.")
+    if found := re.search(r"^page (\d+) of (\w+) by (\w+)$", ask.last_user):
+        return Answer("", [Call(found[3], {"id": found[2], "page": int(found[1])})])
+    if found := re.match(r"dump (\d)", ask.last_user):
+        return Answer("", [Call("dump", {"number": number}) for number in range(int(found[1]))])
+    return Answer("Fine.")
+
+
+def whole_by_pages(agent: Any, ident: str, reader: str = "read_turn") -> str:
+    """All pages of a message, as the model gets them, without their headings; pages are large to save time."""
+    context = replace(agent.tools.context, window=0, output_chars=300_000)
+    pages: list[str] = []
+    for number in range(1, 100):
+        result = agent.tools.toolbox.get(reader).handler({"id": ident, "page": number}, context)
+        heading, text = str(result).split("]\n", 1)
+        pages.append(text.split("\n[the whole output: ")[0])
+        if "goes on" not in heading:
+            return "".join(pages)
+    raise AssertionError("it does not end")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("api", "text"),
+    [("anthropic", LOG), ("openai", LOG), ("openai", LINE), ("openai", CHINESE), ("openai", BINARY)],
+    ids=["log, anthropic", "log", "line", "Chinese", "binary"],
+)
+def test_a_giant_prompt_becomes_a_stub_and_the_session_goes_on(
+    serve: Serve, opened: Opened, store: Store, heard: list[AgentEvent], api: str, engine: str, text: str
+) -> None:
+    server = serve(reads, window=WINDOW)
+    agent = opened(server, api, tools=HISTORY, **about(engine))
+    assert agent.run("Hello.").text == "Fine."
+    assert agent.run(text).text == "Fine."
+    first = [message for message in agent.conversation.messages if is_stub(message)]
+    assert [event.text for event in heard if isinstance(event, Notice)] == [
+        "1 message did not fit the window; the model sees beginning and end of it, and the store has the whole"
+    ]
+    for number in range(3):
+        assert agent.run(f"Go on, {number}.").text == "Fine."
+    assert server.rejections == []
+    assert [message for message in agent.conversation.messages if is_stub(message)] == first
+    found = re.search(r'read_turn\(id="(\w+)", page=1\)', str(first[0]["content"]))
+    assert found is not None
+    assert whole_by_pages(agent, found[1]) == text
+    assert agent.run(f"page 2 of {found[1]} by read_turn").text == "Seen."
+    assert server.rejections == []
+    assert store.verify().problems == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("text", [LOG, CHINESE], ids=["log", "Chinese"])
+def test_giant_tool_results_of_one_answer_become_stubs_and_their_whole_can_be_read(
+    serve: Serve, opened: Opened, store: Store, engine: str, text: str
+) -> None:
+    @tool
+    def dump(number: int) -> str:
+        """Give everything.
+
+        Args:
+            number: Which.
+        """
+        return f"{number}\n{text}"
+
+    server = serve(reads, window=WINDOW)
+    agent = opened(server, "openai", tools=[dump, *HISTORY], **about(engine))
+    assert agent.run("dump 4").text == "Seen."
+    assert server.rejections == []
+    stubs = [str(message["content"]) for message in agent.conversation.messages if is_stub(message)]
+    assert len(stubs) >= 3
+    number, ident = re.findall(r'dump\((\d)\): [\d,]+ characters; .* read_output\(id="(\w+)", page=1\)', stubs[0])[0]
+    assert whole_by_pages(agent, ident, "read_output") == f"{number}\n{text}"
+    assert agent.run(f"page 3 of {ident} by read_output").text == "Seen."
+    assert server.rejections == []
+    assert store.verify().problems == []
+
+
+def test_a_stub_stays_the_same_after_a_restart_and_a_resume(serve: Serve, opened: Opened, store: Store) -> None:
+    server = serve(reads, window=WINDOW)
+    agent = opened(server, "openai", tools=HISTORY)
+    agent.run(LOG)
+    before = server.requests[-1].body["messages"]
+    session = agent.conversation.session_id
+    agent.end()
+    again = opened(server, "openai", tools=HISTORY, resume=session)
+    again.run("And?")
+    assert server.requests[-1].body["messages"][: len(before)] == before
+    assert len(store.sessions.lineage(session)) == 1  # nothing was summarized, so the session goes on
+    assert [(one.reason, one.engine) for one in store.compactions()] == [("oversized", "spill")]
+
+
+def test_undoing_brings_the_whole_back_and_the_next_request_spills_it_again(serve: Serve, opened: Opened) -> None:
+    server = serve(reads, window=WINDOW)
+    agent = opened(server, "openai", tools=HISTORY)
+    agent.run(LOG)
+    stub = next(message for message in agent.conversation.messages if is_stub(message))
+    assert agent.conversation.undo_compaction()
+    assert LOG in [message["content"] for message in agent.conversation.messages]
+    assert agent.run("And?").text == "Fine."
+    assert stub in agent.conversation.messages
+    assert server.rejections == []
+
+
+def test_a_pinned_giant_stays_a_stub(serve: Serve, opened: Opened, store: Store) -> None:
+    server = serve(reads, window=WINDOW)
+    agent = opened(server, "openai", tools=HISTORY)
+    agent.run(LOG)
+    assert agent.conversation.branch is not None
+    node = next(e.id for e in store.entries(agent.conversation.branch) if e.message["content"] == LOG and e.id)
+    store.pin(node)
+    agent.conversation.messages = store.context(agent.conversation.branch)
+    assert agent.run("And?").text == "Fine."
+    assert server.rejections == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_window_that_turns_out_smaller_is_learned_and_the_message_spilled(
+    serve: Serve, opened: Opened, engine: str
+) -> None:
+    server = serve(reads, window=WINDOW)
+    agent = opened(server, "openai", window=2_000_000, tools=HISTORY, **about(engine))  # the window is wrong
+    assert agent.run(LOG).text == "Fine."
+    refused = len(server.rejections)
+    assert 1 <= refused <= 2  # a shorter answer is tried first
+    assert agent.run("And?").text == "Fine."
+    assert len(server.rejections) == refused
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_older_giant_is_spilled_if_the_model_changes_to_a_small_window(
+    serve: Serve, opened: Opened, engine: str
+) -> None:
+    large = serve(reads, window=2_000_000)
+    small = serve(reads, window=WINDOW)
+    agent = opened(large, "openai", tools=HISTORY, **about(engine))
+    agent.run(LOG)
+    assert not any(map(is_stub, agent.conversation.messages))
+    session = agent.conversation.session_id
+    agent.close()
+    again = opened(small, "openai", tools=HISTORY, resume=session, **about(engine))
+    assert again.run("And?").text == "Fine."
+    assert again.run("And then?").text == "Fine."
+    assert small.rejections == []

@@ -1,0 +1,227 @@
+"""``everlong why``: where something was said, what has become of it, and how to get it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong import Message, Store
+from everlong.context.oversized import SpillLimits
+from everlong.store import Branch, Occasion, Session
+from everlong.store.whereabouts import find_whereabouts
+from everlong.tokens import MessageCounter
+from tests.cli.conftest import Run, add_session
+from tests.context.builders import assistant, step, user
+from tests.store.engines import ScriptedEngine, summarizing
+
+CLEARED = "[Old tool output cleared to save context space]"
+TALK = [
+    user("Set up the proxy."),
+    assistant("Where shall it listen?"),
+    user("It listens on port 8443, behind the old gate."),
+    assistant("Noted."),
+    *step(1, "listening on port 8443 " + "and more of the log " * 50),
+    assistant("It runs."),
+    user("Now write the docs."),
+    assistant("Done."),
+]
+
+
+@pytest.fixture
+def store(store_file: Path) -> Iterator[Store]:
+    with Store.open(store_file) as opened:
+        yield opened
+
+
+@pytest.fixture
+def why(run: Run, store_file: Path) -> Run:
+    return lambda *arguments, **more: run("why", "--store", str(store_file), *arguments, **more)
+
+
+def compact(store: Store, session: Session, change: Any, reason: str = "threshold") -> Branch:
+    """Have a conversation compacted as a host does it, with a child session."""
+    newest = store.sessions.resume(session.id)
+    at = store.branch(newest.branch or 0)
+    done = store.compact(
+        at, ScriptedEngine(change), Occasion(reason, newest.id), roll_over=newest.id, current_tokens=9_500
+    )
+    assert done.outcome == "compacted"
+    return at
+
+
+def states(store: Store, words: str, **more: Any) -> list[tuple[str, str]]:
+    return [(one.role, one.state) for one in find_whereabouts(store, words, **more)]
+
+
+def clearing(messages: list[Message]) -> list[Message]:
+    return [{**message, "content": CLEARED} if message["role"] == "tool" else message for message in messages]
+
+
+def test_before_any_compaction_everything_is_in_context(store: Store, why: Run) -> None:
+    session = add_session(store, TALK, "Proxy")
+    assert sorted(states(store, "port 8443")) == [("tool", "in context"), ("user", "in context")]
+    shown = why("port 8443").out
+    assert f"Proxy ({session.id}), turn 3: user" in shown
+    assert "said   It listens on port 8443, behind the old gate." in shown
+    assert "now    in context: the model gets it word for word" in shown
+    assert f"back   everlong sessions show {session.id} --turn 3" in shown
+
+
+def test_a_compaction_that_dropped_it_is_named_with_its_figures(store: Store, why: Run) -> None:
+    session = add_session(store, TALK, "Proxy")
+    compact(store, session, summarizing(0, 1, "a proxy"), "manual")  # the first one leaves it alone
+    compact(store, session, summarizing(0, 4, "a proxy was wanted"))
+    (one,) = [place for place in find_whereabouts(store, "port 8443") if place.role == "user"]
+    assert one.state == "summarized"
+    (change,) = one.changes
+    assert change.compaction is not None
+    assert (change.became, change.number, change.compaction.reason, change.is_newest) == (
+        "summarized",
+        2,
+        "threshold",
+        True,
+    )
+    shown = why("port", "8443").out
+    assert "now    summarized away by compaction #2 on " in shown
+    assert "(scripted, threshold, 9,500 → " not in shown  # this engine counts nothing afterwards
+    assert f"everlong chat --resume {session.id}, then /undo compaction takes that compaction back" in shown
+    assert "/search port 8443 finds it, and /pin with its number" in shown
+    assert f'read_turn(id="{one.id}")' in shown
+
+
+def test_a_summary_that_still_says_it_is_quoted(store: Store, why: Run) -> None:
+    session = add_session(store, TALK, "Proxy")
+    compact(store, session, summarizing(0, 4, "a proxy\n- The user: Port 8443, not 8080"))
+    (one,) = [place for place in find_whereabouts(store, "port 8443") if place.role == "user"]
+    assert (one.state, one.now) == ("in summary", "- The user: Port 8443, not 8080")
+    assert "now    in the summary: - The user: Port 8443, not 8080" in why("port 8443").out
+
+
+def test_a_cleared_result_that_is_summarized_later_tells_both(store: Store, why: Run) -> None:
+    session = add_session(store, TALK, "Proxy")
+    compact(store, session, clearing)
+    assert ("tool", "cleared") in states(store, "port 8443")
+    assert "now    cleared, without these words" in why("port 8443").out
+    compact(store, session, summarizing(0, 7))
+    (one,) = [place for place in find_whereabouts(store, "port 8443") if place.role == "tool"]
+    assert [(change.became, change.number, change.is_newest) for change in one.changes] == [
+        ("cleared", 1, False),
+        ("summarized", 2, True),
+    ]
+    shown = why("port 8443").out
+    assert "cleared by compaction #1 on " in shown
+    assert "summarized away by compaction #2 on " in shown
+
+
+def test_an_oversized_message_is_a_stub(store: Store, why: Run) -> None:
+    session = add_session(store, [user("Look: " + "port 8443 is open. " * 100_000)], "Giant")
+    store.spill(store.branch(session.branch or 0), SpillLimits(2_000, MessageCounter(), "read_turn"))
+    assert states(store, "port 8443") == [("user", "stub")]
+    assert "now    shortened to a stub, and still says it" in why("port 8443").out
+
+
+def test_undoing_and_pinning_bring_it_back(store: Store) -> None:
+    session = add_session(store, TALK, "Proxy")
+    at = compact(store, session, summarizing(0, 4))
+    (one,) = [place for place in find_whereabouts(store, "port 8443") if place.role == "user"]
+    store.pin(one.node)
+    (pinned,) = [place for place in find_whereabouts(store, "port 8443") if place.role == "user"]
+    assert (pinned.state, pinned.is_pinned) == ("in context", True)
+    store.unpin(one.node)
+    store.undo(at)
+    assert ("user", "in context") in states(store, "port 8443")
+
+
+def test_a_request_that_is_repeated_after_the_summary_is_in_context(store: Store) -> None:
+    session = add_session(store, TALK[:3], "Proxy")
+    compact(store, session, lambda messages: [*summarizing(0, 3)(messages), user(str(TALK[2]["content"]))])
+    assert states(store, "port 8443") == [("user", "in context")]
+
+
+def test_a_fork_has_its_own_state(store: Store, why: Run) -> None:
+    session = add_session(store, TALK, "Proxy")
+    at = store.append(store.branch(session.branch or 0, 4), [user("Or another way."), assistant("Yes.")])
+    fork = store.sessions.start(at, title="Fork", from_depth=0)
+    compact(store, session, summarizing(0, 4))
+    assert ("user", "summarized") in states(store, "port 8443", session=session.id)
+    assert states(store, "port 8443", session=fork.id) == [("user", "in context")]
+    assert fork.id in why("port 8443", "--session", "Fork").out
+
+
+def test_a_fork_of_a_compacted_conversation_names_the_other_ones_compaction(store: Store, why: Run) -> None:
+    session = add_session(store, TALK, "Proxy")
+    compact(store, session, summarizing(0, 4))
+    at = store.append(store.branch(session.branch or 0, 10), [user("Go on.")])
+    forked = store.append(Branch(at.id, store.branch(at.id, 10).head, 10), [user("Or stop.")])
+    fork = store.sessions.start(forked, title="Fork", from_depth=0)
+    (one,) = [place for place in find_whereabouts(store, "port 8443", session=fork.id) if place.role == "user"]
+    assert one.state == "summarized"
+    assert one.changes[0].number is None
+    assert f"by a compaction of {session.id} on " in why("port 8443", "--session", fork.id).out
+
+
+def test_a_reply_that_its_client_has_not_sent_back_yet_is_found(store: Store) -> None:
+    session = add_session(store, TALK[:1], "Proxy")
+    turn = store.turns.begin(store.branch(session.branch or 0), model="m", session=session.id)
+    store.turns.finish(turn.id, assistant("It will listen on port 8443."))
+    assert states(store, "port 8443") == [("assistant", "in context")]
+
+
+def test_a_reply_that_broke_off_says_so(store: Store, why: Run) -> None:
+    session = add_session(store, TALK[:1], "Proxy")
+    turn = store.turns.begin(store.branch(session.branch or 0), model="m", session=session.id)
+    store.turns.finish(turn.id, assistant("It will listen on port 8443 and"), status="cancelled")
+    assert states(store, "port 8443") == [("assistant", "broken off")]
+    assert "now    broken off: the conversation does not go on with this reply" in why("port 8443").out
+
+
+def test_what_was_taken_back_is_still_found(store: Store) -> None:
+    session = add_session(store, TALK, "Proxy")
+    store.sessions.rewind(session.id, 2)
+    assert {state for _, state in states(store, "port 8443")} == {"taken back"}
+
+
+def test_a_forgotten_message_is_found_by_its_id_only(store: Store, why: Run) -> None:
+    add_session(store, TALK, "Proxy")
+    found = find_whereabouts(store, "port 8443")
+    store.forget([one.node for one in found])
+    nothing = why("port 8443")
+    assert nothing.code == 0
+    assert nothing.out == ""
+    assert "nothing was found for 'port 8443'; try fewer or other words" in nothing.err
+    assert "2 messages in this store were forgotten" in nothing.err
+    shown = why(found[0].id).out
+    assert "now    forgotten: its words were removed from the store for good" in shown
+    assert "back" not in shown.replace("nothing brings them back", "")
+
+
+def test_a_message_is_found_by_its_id(store: Store, why: Run) -> None:
+    add_session(store, TALK, "Proxy")
+    (one,) = [place for place in find_whereabouts(store, "port 8443") if place.role == "user"]
+    assert f"message {one.id}\n     said   It listens on port 8443" in why(one.id).out
+
+
+def test_nothing_found_says_what_to_try(store: Store, why: Run) -> None:
+    session = add_session(store, TALK, "Proxy")
+    said = why("a teapot", "--session", session.id).err
+    assert "try all conversations, without --session" in said
+    assert 'everlong sessions search --substring "a teapot"' in said
+
+
+def test_json_has_everything(store: Store, why: Run) -> None:
+    session = add_session(store, TALK, "Proxy")
+    compact(store, session, summarizing(0, 4))
+    told = why("port 8443", "--json", "--limit", "1").json
+    assert told["words"] == "port 8443"
+    (place,) = told["places"]
+    assert place["session"] == session.id
+    assert place["state"] in {"summarized", "in context"}
+    assert why("a teapot", "--json").json["places"] == []
+
+
+def test_hostile_words_do_nothing_to_the_terminal(store: Store, why: Run) -> None:
+    add_session(store, [user("port 8443 \x1b[2J\x1b]0;owned\x07 end")], "a\x1b[2Jb")
+    assert "\x1b" not in why("port 8443").out

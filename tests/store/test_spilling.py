@@ -1,0 +1,76 @@
+"""Messages larger than the window in the store: a view with stubs, which forks take over and forgetting takes away."""
+
+from __future__ import annotations
+
+import pytest
+
+from everlong import Message, Store
+from everlong.context.oversized import SpillLimits, is_stub
+from everlong.model import text_of
+from everlong.store import Branch
+from everlong.tokens import MessageCounter
+from tests.context.builders import assistant, system, user
+from tests.store.engines import ScriptedEngine, summarizing
+
+FILE = "".join(f"line {number} of the file\n" for number in range(60_000))
+TALK = [system(), user("Hello."), assistant("Hello!"), user(FILE)]
+LIMITS = SpillLimits(2_000, MessageCounter(), "read_turn")
+
+
+@pytest.fixture
+def at(store: Store) -> Branch:
+    return store.record(TALK)
+
+
+def spilled(store: Store, at: Branch) -> list[Message]:
+    done = store.spill(at, LIMITS)
+    assert done.outcome == "compacted"
+    return done.messages
+
+
+def test_the_view_has_a_stub_and_the_store_the_whole(store: Store, at: Branch) -> None:
+    sent = spilled(store, at)
+    assert sent[:-1] == TALK[:-1]
+    assert is_stub(sent[-1])
+    assert store.read(at.head, 0, 10_000_000).text == FILE
+    assert store.context(at) == sent
+    assert store.verify().problems == []
+    (entry,) = store.compactions()
+    assert (entry.reason, entry.engine, entry.child) == ("oversized", "spill", None)
+
+
+def test_spilling_again_changes_nothing(store: Store, at: Branch) -> None:
+    sent = spilled(store, at)
+    again = store.spill(at, LIMITS)
+    assert (again.outcome, again.messages) == ("unchanged", sent)
+
+
+def test_the_stub_stands_while_the_conversation_grows_and_until_it_is_summarized(store: Store, at: Branch) -> None:
+    sent = spilled(store, at)
+    later = store.append(at, [assistant("I see."), user("Go on.")])
+    assert store.context(later) == [*sent, assistant("I see."), user("Go on.")]
+    store.compact(later, ScriptedEngine(summarizing(1, 4)))
+    assert [is_stub(message) for message in store.context(later)] == [False] * 4
+    assert store.undo(later)
+    assert store.context(later)[: len(sent)] == sent
+
+
+def test_a_fork_behind_the_message_takes_the_stub_over(store: Store, at: Branch) -> None:
+    sent = spilled(store, at)
+    store.append(at, [assistant("I see.")])
+    fork = store.append(at, [assistant("I see something else.")])
+    assert fork.id != at.id
+    assert store.context(fork) == [*sent, assistant("I see something else.")]
+
+
+def test_a_pinned_message_stays_a_stub(store: Store, at: Branch) -> None:
+    sent = spilled(store, at)
+    store.pin(at.head)
+    assert store.context(at) == sent
+
+
+def test_forgetting_takes_the_words_of_the_stub_too(store: Store, at: Branch) -> None:
+    spilled(store, at)
+    store.forget([at.head])
+    assert "of the file" not in " ".join(map(text_of, store.context(at)))
+    assert store.verify().problems == []
