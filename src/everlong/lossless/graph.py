@@ -237,6 +237,8 @@ class MemoryGraph:
     def add(self, made: NewSummary) -> SummaryNode:
         """Add a summary; adding it again changes nothing."""
         node = SummaryNode(made.id, made, made.state, time.time())
+        if made.replaces == node.id:
+            self._nodes[node.id] = node
         self._nodes.setdefault(node.id, node)
         self._by_range[made.after, made.last, made.children] = node.id
         if made.replaces is not None and made.replaces != node.id:

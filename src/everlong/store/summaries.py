@@ -256,18 +256,30 @@ class StoredGraph:
             marks = ",".join("?" * len(values))
             statement = f"INSERT INTO summary ({names}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - constants
             is_new = connection.exec_driver_sql(core.database.sql(statement), values).rowcount
-            if is_new and made.children:
-                edges = "INSERT INTO summary_child (parent, ord, child) VALUES (?,?,?)"
-                rows = [(ident, place, child) for place, child in enumerate(made.children)]
-                connection.exec_driver_sql(core.database.sql(edges), rows)
-            if made.replaces is not None and made.replaces != ident:
-                old = update(summary).where(summary.c.id == made.replaces, summary.c.tenant == core.tenant)
-                connection.execute(old.values(state="replaced", replaced_by=ident))
+            if is_new:
+                self._add_edges(connection, ident, made.children)
+            if made.replaces is not None:
+                self._replace(connection, made, ident)
             found = self._get(connection, ident)
             assert found is not None  # noqa: S101 - just written
             return found
 
         return core.database.write(work)
+
+    def _replace(self, connection: Connection, made: NewSummary, ident: str) -> None:
+        """Take a degraded summary out of force; one whose words are the same becomes good itself."""
+        old = update(summary).where(summary.c.id == made.replaces, summary.c.tenant == self._core.tenant)
+        if made.replaces != ident:
+            connection.execute(old.values(state="replaced", replaced_by=ident))
+            return
+        connection.execute(old.values(state=made.state, model=made.model, quality=made.quality))
+        connection.execute(delete(summary_child).where(summary_child.c.parent == ident))
+        self._add_edges(connection, ident, made.children)
+
+    def _add_edges(self, connection: Connection, parent: str, children: Sequence[str]) -> None:
+        rows = [(parent, place, child) for place, child in enumerate(children)]
+        if rows:
+            connection.exec_driver_sql(self._sql("INSERT INTO summary_child (parent, ord, child) VALUES (?,?,?)"), rows)
 
     def _times(self, connection: Connection, number: int, low: int, high: int) -> tuple[float | None, float | None]:
         """Return the times of a range's first and last message."""
