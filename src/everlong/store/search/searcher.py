@@ -119,10 +119,10 @@ class Page:
     is_partial: bool
 
 
-CANDIDATES = 300
+CANDIDATES = 120
 """The documents that are carried from page to page in their ranking; the rest comes newest first."""
 
-READ = 48
+READ = 36
 """The candidates whose texts are read to rank them; the others follow by the first score of their passages."""
 
 READ_BYTES = 1_000_000
@@ -283,15 +283,17 @@ def _rank_by_texts(walk: SearchWalk, unindexed: list[int], found: list[FoundPass
     first = seqs[: max(READ, len(unindexed) + READ // 2)]
     walk.load_some(first, READ_BYTES)
     ranking = Ranking(walk.query, walk.weights, figures, walk.matcher.may_have_words, walk.ranking_weights)
-    ranking.add([_candidate(walk.loaded[seq], passages[seq]) for seq in first if walk.counts(seq)])
+    candidates = [_candidate(walk.loaded[seq], passages[seq]) for seq in first if walk.counts(seq)]
+    ranking.add(candidates)
     links: dict[int, tuple[int | None, int | None]] = {}
     if wide or len(walk.query.text.split()) > 1:  # a single word is not met by others next door
         links = walk.corpus.neighbours(walk.connection, ranking.lenders())
     if wide:
-        around = dict.fromkeys(seq for pair in links.values() for seq in pair if seq is not None)
-        new = [seq for seq in around if seq not in walk.loaded]
-        walk.load_some(new, READ_BYTES // 2)
-        ranking.add([_candidate(walk.loaded[seq], [0]) for seq in new if walk.counts(seq)])
+        known = {candidate.seq for candidate in candidates}
+        around = {seq for pair in links.values() for seq in pair if seq is not None} - known
+        walk.load_some(sorted(around), READ_BYTES)
+        beside = [_candidate(walk.loaded[seq], passages.get(seq, [0])) for seq in sorted(around) if walk.counts(seq)]
+        ranking.add_neighbours(beside, passages)
     for ranked in ranking.sort(links):
         if (ranked.is_match or wide) and in_scope(walk.loaded[ranked.seq], walk.scope):
             walk.ranked[ranked.seq] = ranked
@@ -312,8 +314,9 @@ def _take_page(walk: SearchWalk, state: Cursor, limit: int) -> tuple[list[ShownD
     """Return the documents of one page, and the state after it."""
     shown: list[ShownDocument] = []
     taken = 0
-    for start in range(0, len(state.waiting), BATCH):
-        part = state.waiting[start : start + BATCH]
+    size = min(limit, BATCH)
+    for start in range(0, len(state.waiting), size):
+        part = state.waiting[start : start + size]
         walk.load(part)
         for seq in part:
             taken += 1
