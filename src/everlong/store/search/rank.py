@@ -48,6 +48,8 @@ class Weights:
     """The words of a speaker whom the question names."""
     after: float = 0.5
     """The share of its score that a short turn lends to the one after it."""
+    agent_after: float = 0.3
+    """The same in a conversation of an agent with tools."""
     answer: float = 0.1
     """The additional share if that turn ends with a question mark."""
     before: float = 0.2
@@ -277,7 +279,9 @@ class Ranking:
             own = self._own.get(seq, _NOTHING)
             if not own.score or not self._candidates[seq].is_short:
                 continue
-            share = weights.after + (weights.answer if self._candidates[seq].is_asked else 0.0)
+            shape = self._shapes.get(self._candidates[seq].branch)
+            share = weights.agent_after if shape == "agent" else weights.after
+            share += weights.answer if self._candidates[seq].is_asked else 0.0
             second = after_of.get(after) if after is not None else None
             for to, part in ((before, weights.before), (after, share), (second, weights.second)):
                 if to is not None and to in self._candidates:
