@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         PluginsSettings as PluginsSettings,
         PromptCachingSettings as PromptCachingSettings,
         ProviderSettings as ProviderSettings,
+        SearchSettings as SearchSettings,
         Settings as Settings,
         StoreSettings as StoreSettings,
     )
@@ -44,8 +45,8 @@ __all__, __getattr__ = export_lazily(
         "load": "LoadedSettings Origin load_settings",
         "settings": (
             "AgentSettings AuxiliaryCompressionSettings AuxiliarySettings CompressionSettings ContextSettings "
-            "MemorySettings ModelSettings PluginsSettings PromptCachingSettings ProviderSettings Settings "
-            "StoreSettings"
+            "MemorySettings ModelSettings PluginsSettings PromptCachingSettings ProviderSettings "
+            "SearchSettings Settings StoreSettings"
         ),
     },
 )

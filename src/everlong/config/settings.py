@@ -29,6 +29,7 @@ __all__ = [
     "PromptCachingSettings",
     "ProviderSettings",
     "RouteSettings",
+    "SearchSettings",
     "Settings",
     "StoreSettings",
 ]
@@ -53,6 +54,10 @@ def _name(value: str) -> str:
     if not value.strip():
         raise ValueError("a name is wanted, not an empty text")
     return value.strip()
+
+
+def _off(value: object) -> object:
+    return "off" if value is False or value is None else value  # YAML reads a bare off as false in older files
 
 
 def _web_address(value: str) -> str:
@@ -566,6 +571,16 @@ class StoreSettings(Section):
     )
 
 
+class SearchSettings(Section):
+    """The search over all conversations."""
+
+    embeddings: Annotated[Name, BeforeValidator(_off)] = setting(
+        "off",
+        "off, the path of a folder with an ONNX model, or an embedding model as provider:model",
+        "The model by which questions also find messages by meaning; an endpoint is sent the words of all messages.",
+    )
+
+
 class ModelSettings(Section):
     """Window and prices of one model, for models that the catalogue does not know or has wrong."""
 
@@ -608,6 +623,7 @@ class Settings(Section):
     context: ContextSettings = ContextSettings()
     memory: MemorySettings = MemorySettings()
     store: StoreSettings = StoreSettings()
+    search: SearchSettings = SearchSettings()
     gateway: GatewaySettings = GatewaySettings()
     models: dict[Name, ModelSettings] = setting(
         {}, "a mapping of model names to their settings", "What is known of single models."

@@ -13,8 +13,9 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from sqlalchemy import Connection, or_, select
 
@@ -23,6 +24,7 @@ from everlong.store.database import Database
 from everlong.store.paths import segments_to
 from everlong.store.schema import branch, session
 from everlong.store.search.corpus import Corpus, SearchDocument, answered_calls, called_tools, in_scope, tools_of
+from everlong.store.search.embedding import Embedder, question_text
 from everlong.store.search.index import (
     Index,
     IndexSize,
@@ -38,6 +40,9 @@ from everlong.store.search.snippets import Snippet, snippet
 from everlong.store.search.text import folded, is_dense, terms_of_word, words_of
 from everlong.store.search.upkeep import IndexUpkeep, index_for
 from everlong.store.shown_path import ShownPlace, locate, parts_of, shown_paths
+
+if TYPE_CHECKING:
+    from everlong.store.search.meaning import Meaning
 
 Order = Literal["relevance", "time"]
 
@@ -115,6 +120,9 @@ CANDIDATES = 300
 READ_BYTES = 40_000
 """Bytes of texts that are read to rank what a question finds, and as many again of their neighbours; else half."""
 
+EMBEDDING_SECONDS = 0.5
+"""Seconds after which `Searcher.index_pending` leaves further vectors for the next time."""
+
 MAX_LIMIT = 1_000
 SECONDS = 2.0
 _NO_FILTERS = Filters()
@@ -123,9 +131,10 @@ _NO_FILTERS = Filters()
 class Searcher:
     """The search over the documents of one tenant; it also keeps the index of the database."""
 
-    def __init__(self, database: Database, tenant: str = "local") -> None:
+    def __init__(self, database: Database, tenant: str = "local", embedder: Embedder | None = None) -> None:
         self.database = database
         self.tenant = tenant
+        self.embedder = embedder
         self.corpus = Corpus(database)
         self.index = index_for(database)
         self.upkeep = IndexUpkeep(database, self.index, self.corpus)
@@ -181,7 +190,29 @@ class Searcher:
 
         With ``gives_way`` it is slower, and others who write hardly notice.
         """
-        return self.upkeep.index_pending(limit, gives_way=gives_way)
+        taken = self.upkeep.index_pending(limit, gives_way=gives_way)
+        self.embed_pending(limit, EMBEDDING_SECONDS)
+        return taken
+
+    @cached_property
+    def meaning(self) -> Meaning | None:
+        """The search by meaning; None without an embedder."""
+        if self.embedder is None:
+            return None
+        from everlong.store.search.meaning import Meaning  # noqa: PLC0415 - loads numpy
+
+        return Meaning(self.database, self.corpus, self.embedder, self.tenant)
+
+    def embed_pending(self, limit: int = 256, seconds: float | None = None) -> int:
+        """Make vectors for up to so many messages that have none, newest first; return how many it was done for.
+
+        Makes none without an embedder, while its model fails, and while another process makes them.
+        """
+        return 0 if self.meaning is None else self.meaning.embed_pending(limit, seconds)
+
+    def count_unembedded(self) -> int:
+        """Return how many messages have no vectors yet; 0 without an embedder."""
+        return 0 if self.meaning is None else self.meaning.count_pending()
 
     def _walk(
         self,
@@ -213,6 +244,7 @@ class Searcher:
             time.monotonic() + seconds,
             has_pending,
             leave_out,
+            self.meaning if query.is_question else None,
         )
 
     def _begin(self, walk: SearchWalk, upto: int) -> Cursor:
@@ -279,12 +311,28 @@ def _rank_by_texts(walk: SearchWalk, seqs: list[int], figures: Figures) -> list[
         for seq in (*inside, *around)
         if walk.counts(seq)
     }
-    found = [
-        seq
-        for seq, _, matches in rank(walk.query, walk.weights, candidates, figures, walk.matcher.may_have_words)
+    found = {
+        seq: score
+        for seq, score, matches in rank(walk.query, walk.weights, candidates, figures, walk.matcher.may_have_words)
         if (matches or wide) and in_scope(walk.loaded[seq], walk.scope)
-    ]
-    return list(dict.fromkeys([*found, *seqs]))
+    }
+    return list(dict.fromkeys([*_with_meaning(walk, found), *seqs]))
+
+
+def _with_meaning(walk: SearchWalk, found: dict[int, float]) -> Iterable[int]:
+    """Return what words have found with what is close in meaning, by both scores; without a model, as it is."""
+    if walk.meaning is None:
+        return found
+    from everlong.store.search.meaning import fused  # noqa: PLC0415 - loads numpy
+
+    def counts(seqs: Sequence[int]) -> list[int]:
+        walk.load(seqs)
+        return [seq for seq in seqs if walk.counts(seq) and in_scope(walk.loaded[seq], walk.scope)]
+
+    speakers = {walk.loaded[seq].speaker for seq in found}
+    question = question_text(walk.query.text, speakers)
+    dense = walk.meaning.scores(walk.connection, question, walk.scope, found, counts)
+    return fused(found, dense) if dense else found
 
 
 def _candidate(document: SearchDocument, beside: tuple[int | None, int | None] = (None, None)) -> SearchCandidate:
@@ -358,6 +406,8 @@ class SearchWalk:
     deadline: float
     has_pending: bool
     leave_out: Callable[[SearchDocument], bool]
+    meaning: Meaning | None = None
+    """The search by meaning, for questions only: it would push exact words down."""
     loaded: dict[int, SearchDocument] = field(default_factory=dict)
     is_partial: bool = False
 
