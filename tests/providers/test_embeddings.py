@@ -34,7 +34,7 @@ def make_onnx_folder(folder: Path, *, with_types: bool = True) -> Path:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     (folder / "model.onnx").write_bytes(model.SerializeToString())
     vocabulary = {word: place for place, word in enumerate(WORDS)}
-    tokenizer = {
+    tokenizer: dict[str, Any] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,

@@ -16,7 +16,7 @@ from everlong.store import Store, maintenance
 from everlong.store.database import Database
 from everlong.store.schema import vector_block, vector_pending
 from everlong.store.search import Filters
-from everlong.store.search.embedding import PASSAGE_CHARS, passages_of, question_text
+from everlong.store.search.embedding import PASSAGE_CHARS, passage_of, question_text
 from everlong.store.search.meaning import EXACT_ROWS, fused
 from everlong.store.search.vectors import BLOCK, MOST_SMALL
 from everlong.store.upgrade import open_database
@@ -255,7 +255,7 @@ def test_one_text_that_the_model_refuses_holds_up_no_other(sayer: Sayer, embedde
     def refuse_one(texts: list[str], **options: bool) -> object:
         if "unspeakable" in texts:
             raise RequestRefused("no such words", provider="test")
-        return usual(texts, **options)  # type: ignore[arg-type]
+        return usual(texts, **options)
 
     embedder.embed = refuse_one  # type: ignore[method-assign, assignment]
     drain(sayer.store)
@@ -282,13 +282,13 @@ def test_figures_count_vectors(sayer: Sayer) -> None:
         assert connection.execute(select(func.count()).select_from(vector_pending)).scalar_one() == 0
 
 
-def test_long_texts_are_cut_at_lines() -> None:
+def test_a_long_text_stands_for_its_beginning() -> None:
     line = "word " * 20
-    passages = passages_of("\n".join([line] * 100))
-    assert 1 < len(passages) <= 4
-    assert all(len(passage) <= PASSAGE_CHARS and passage.startswith("word") for passage in passages)
-    assert passages_of("x" * 5_000, most=2) == ["x" * PASSAGE_CHARS] * 2
-    assert passages_of(" \n ") == []
+    passage = passage_of("\n".join([line] * 100))
+    assert len(passage) <= PASSAGE_CHARS
+    assert passage.split("\n") == [line] * (passage.count("\n")) + [line.strip()]
+    assert passage_of("x" * 5_000) == "x" * PASSAGE_CHARS
+    assert passage_of(" \n ") == ""
 
 
 def test_a_speaker_in_a_question_becomes_i() -> None:
@@ -298,4 +298,4 @@ def test_a_speaker_in_a_question_becomes_i() -> None:
 
 def test_both_scores_count() -> None:
     assert fused({1: 10.0, 2: 9.0}, {}) == [1, 2]
-    assert fused({1: 10.0, 2: 9.0}, {2: 3.0, 3: 1.0}) == [2, 1, 3]
+    assert fused({1: 10.0, 2: 9.0}, {2: 0.9, 3: 0.3}) == [2, 1, 3]

@@ -1,4 +1,4 @@
-"""Embedders as the search sees them, and the passages of a message that they are given.
+"""Embedders as the search sees them, and the passage of a message that they are given.
 
 An embedder turns texts into vectors, so that texts about the same thing lie close together. The store neither chooses
 nor loads one: whoever opens the store hands it in. Knows no database.
@@ -14,18 +14,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["PASSAGES_VERSION", "Embedder", "passages_of", "question_text"]
+__all__ = ["PASSAGE_VERSION", "Embedder", "passage_of", "question_text"]
 
-PASSAGES_VERSION = 1
+PASSAGE_VERSION = 1
 """The version of the passages; vectors of another version are made anew."""
 
 PASSAGE_CHARS = 900
-"""The most characters of a passage: about 200 tokens, so that every model reads it to its end."""
+"""The most characters of a passage: about 200 tokens. On long chats, more of each message found less."""
 
-MOST_PASSAGES = 4
-"""The most passages of one message, each of which has a vector."""
-
-_LINE = re.compile(r"[^\n]*\n?")
+_LEAST_LINES = 0.6
 
 
 class Embedder(Protocol):
@@ -41,24 +38,13 @@ class Embedder(Protocol):
         ...
 
 
-def passages_of(text: str, most: int = MOST_PASSAGES) -> list[str]:
-    """Cut a text into passages at the ends of lines; of a long text, return the first ones."""
-    passages: list[str] = []
-    current = ""
-    for line in _LINE.findall(text):
-        rest = line
-        while len(current) + len(rest) > PASSAGE_CHARS:
-            if not current:
-                current, rest = rest[:PASSAGE_CHARS], rest[PASSAGE_CHARS:]
-            if current.strip():
-                passages.append(current.strip())
-            current = ""
-            if len(passages) == most:
-                return passages
-        current += rest
-    if current.strip():
-        passages.append(current.strip())
-    return passages[:most]
+def passage_of(text: str) -> str:
+    """Return the passage that stands for a text: its beginning, up to the end of a line if one is near."""
+    text = text.strip()
+    if len(text) <= PASSAGE_CHARS:
+        return text
+    end = text.rfind("\n", int(_LEAST_LINES * PASSAGE_CHARS), PASSAGE_CHARS)
+    return text[: end if end > 0 else PASSAGE_CHARS].strip()
 
 
 def question_text(text: str, speakers: Iterable[str]) -> str:

@@ -19,8 +19,8 @@ from everlong.errors import EverlongError, RequestRefused
 from everlong.store import leases
 from everlong.store.database import Database
 from everlong.store.schema import vector_block
-from everlong.store.search.corpus import Corpus, SearchDocument
-from everlong.store.search.embedding import PASSAGES_VERSION, Embedder, passages_of
+from everlong.store.search.corpus import Corpus, SearchDocument, answered_calls
+from everlong.store.search.embedding import PASSAGE_VERSION, Embedder, passage_of
 from everlong.store.search.index import SearchScope, scope_of_messages
 from everlong.store.search.vectors import VectorRow, VectorTable
 
@@ -35,16 +35,22 @@ __all__ = ["Meaning", "fused"]
 _log = logging.getLogger("everlong.store")
 
 WEIGHT = 0.3
-"""The weight of the dense score beside the best score by words, in standard deviations."""
+"""The score of a message that is one standard deviation closer than the average; the best one by words has 1."""
+
+PERSON = 0.2
+"""The score of a person's words beside those of an assistant or a tool."""
 
 PREVIOUS, NEXT = 0.7, 0.4
-"""Shares of their similarity that the turns before and after lend to a turn."""
+"""Shares of their similarity that the turns before and after lend to a short turn."""
+
+SHORT = 200
+"""Characters up to which a turn is short; the longer it is, the less its neighbours say about it."""
 
 NEAREST = 60
 """The messages closest to a question that may be found without any of its words."""
 
 AT_ONCE = 16
-"""Messages whose passages are embedded together."""
+"""Messages that are embedded together."""
 
 EXACT_ROWS = 100_000
 """Above this number of rows, signs choose the rows that are compared exactly."""
@@ -59,7 +65,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 30.0, 3_600.0
 """Seconds that a model is left alone after its first failure, and after many."""
 
 _LEASE, _LEASE_SECONDS = "vectors", 300.0
-_TOOL_PASSAGES = 1
 _KEPT_QUESTIONS = 8
 
 
@@ -79,8 +84,8 @@ class Meaning:
 
     @property
     def model(self) -> str:
-        """The model and the version of the passages that vectors belong to."""
-        return f"{self._embedder.model_id}/{PASSAGES_VERSION}"
+        """The model, and the version of the passages, that vectors belong to."""
+        return f"{self._embedder.model_id}/{PASSAGE_VERSION}"
 
     # -- making vectors ------------------------------------------------------------------------------------------------
 
@@ -128,33 +133,27 @@ class Meaning:
             taken += done
         return taken
 
-    def _add(self, seqs: Sequence[int], rows: Mapping[int, Sequence[VectorRow]], connection: Connection) -> int:
+    def _add(self, seqs: Sequence[int], rows: Mapping[int, VectorRow], connection: Connection) -> int:
         return self._table.add(connection, self.model, seqs, rows)
 
-    def _rows(self, documents: Iterable[SearchDocument]) -> dict[int, list[VectorRow]] | None:
+    def _rows(self, documents: Iterable[SearchDocument]) -> dict[int, VectorRow] | None:
         """Return the rows of messages; None if the model fails."""
-        passages = [(document.seq, text) for document in documents for text in passages_of_document(document)]
+        passages = {document.seq: text for document in documents if (text := passage_of(_spoken(document)))}
         if not passages:
             return {}
-        texts = [text for _, text in passages]
+        texts = list(passages.values())
         try:
             vectors: Sequence[Floats | None] = list(self._vectors(texts, is_query=False))
         except RequestRefused:
             vectors = [self._vector_alone(text) for text in texts]
             if all(vector is None for vector in vectors):
-                self._note_failure("refuses every text")
+                self._note_failure("it refuses every text")
                 return None
         except Exception as error:  # noqa: BLE001 - whatever a model or its server does, messages must be found
             self._note_failure(error)
             return None
         self._failures = 0
-        rows: dict[int, list[VectorRow]] = {}
-        for (seq, _), vector in zip(passages, vectors, strict=True):
-            if vector is not None:
-                scale = float(np.abs(vector).max()) / 127 or 1.0
-                numbers = np.rint(vector / scale).astype(np.int8).tobytes()
-                rows.setdefault(seq, []).append(VectorRow(seq, scale, numbers))
-        return rows
+        return {seq: _row(seq, vector) for seq, vector in zip(passages, vectors, strict=True) if vector is not None}
 
     def _vector_alone(self, text: str) -> Floats | None:
         """Return the vector of a text; None if the model refuses it."""
@@ -197,16 +196,16 @@ class Meaning:
         question: str,
         scope: SearchScope,
         seqs: Iterable[int],
-        counts: Callable[[Sequence[int]], Iterable[int]],
+        load: Callable[[Sequence[int]], Mapping[int, SearchDocument]],
     ) -> dict[int, float]:
-        """Return how close messages are to a question, in standard deviations above the average message.
+        """Return scores of messages for a question: those that words have found, and those closest to it in meaning.
 
         Args:
             connection: A reading connection.
             question: The question, as it would be put to a speaker.
             scope: The messages that may be found.
-            seqs: Messages that words have found, which get a score in any case.
-            counts: Returns those of some messages that may be found and may lend weight.
+            seqs: The messages that words have found.
+            load: Reads messages, and returns those that may be found and may lend weight.
         """
         if self._table.model(connection) != self.model:
             return {}
@@ -218,20 +217,23 @@ class Meaning:
             return {}
         allowed = self._allowed(connection, scope)
         closest = nearest_of(blocks, vector, allowed)
-        nearest = list(counts(closest))
-        wanted = list(dict.fromkeys([*nearest, *(seq for seq in seqs if seq > 0)]))
-        beside = self._corpus.neighbours(connection, wanted)
-        pairs = [beside[seq] for seq in nearest if seq in beside]
-        around = list(counts([seq for pair in pairs for seq in pair if seq is not None and seq not in beside]))
+        near = load(closest)
+        documents = {**near, **load([seq for seq in seqs if seq > 0])}
+        beside = self._corpus.neighbours(connection, documents)
+        pairs = [beside[seq] for seq in near if seq in beside]
+        around = load([seq for pair in pairs for seq in pair if seq is not None and seq not in beside])
+        documents.update(around)
         beside |= self._corpus.neighbours(connection, around)
-        asked = {seq for pair in beside.values() for seq in pair if seq is not None}.union(beside)
-        similar = similarities(blocks, vector, asked.difference(set(closest).difference(nearest)))
+        asked = {seq for pair in beside.values() for seq in pair if seq is not None}.union(documents)
+        similar = similarities(blocks, vector, asked.difference(set(closest).difference(near)))
         average, spread = spread_of(blocks, vector, allowed)
         found: dict[int, float] = {}
-        for seq, (before, after) in beside.items():
+        for seq, document in documents.items():
             if seq in similar:
+                before, after = beside.get(seq, (None, None))
                 lent = PREVIOUS * _above(similar, before, average) + NEXT * _above(similar, after, average)
-                found[seq] = (similar[seq] - average + lent) / spread
+                lent *= min(1.0, SHORT / max(1, len(document.own_text)))
+                found[seq] = WEIGHT * (similar[seq] - average + lent) / spread + PERSON * _is_person(document)
         return found
 
     def _question(self, text: str) -> Floats | None:
@@ -261,13 +263,21 @@ class Meaning:
         return np.unique(np.fromiter((row[0] for row in rows), dtype=np.int64))
 
 
-def passages_of_document(document: SearchDocument) -> list[str]:
-    """Return the passages of a message without its speaker's name; of a tool's output only the first."""
+def _spoken(document: SearchDocument) -> str:
+    """Return what a message says, without its speaker's name."""
     text = document.own_text
-    if document.speaker and document.message.get("role") != "tool":
-        head, colon, rest = text.partition(": ")
-        text = rest if colon and document.speaker in head else text
-    return passages_of(text, _TOOL_PASSAGES) if document.role == "tool" else passages_of(text)
+    head, colon, rest = text.partition(": ")
+    return rest if colon and document.speaker and document.speaker in head else text
+
+
+def _is_person(document: SearchDocument) -> bool:
+    """Return whether a person said a message to an assistant; in a dialogue of people with names, all are alike."""
+    return document.role == "user" and not document.speaker and not answered_calls(document.message)
+
+
+def _row(seq: int, vector: Floats) -> VectorRow:
+    scale = float(np.abs(vector).max()) / 127 or 1.0
+    return VectorRow(seq, scale, np.rint(vector / scale).astype(np.int8).tobytes())
 
 
 def _above(similar: Mapping[int, float], seq: int | None, average: float) -> float:
@@ -276,9 +286,9 @@ def _above(similar: Mapping[int, float], seq: int | None, average: float) -> flo
 
 
 def fused(lexical: Mapping[int, float], dense: Mapping[int, float]) -> list[int]:
-    """Return messages by both scores, the best first; of equals, the newest."""
+    """Return messages by the sum of both scores, the best first; of equals, the newest."""
     best = max(lexical.values(), default=0.0) or 1.0
-    score = {seq: lexical.get(seq, 0.0) / best + WEIGHT * dense.get(seq, 0.0) for seq in (*lexical, *dense)}
+    score = {seq: lexical.get(seq, 0.0) / best + dense.get(seq, 0.0) for seq in (*lexical, *dense)}
     return sorted(score, key=lambda seq: (-score[seq], -seq))
 
 
@@ -328,26 +338,23 @@ def _read_block(row: Any) -> MemoryBlock:
 
 
 def nearest_of(blocks: Sequence[MemoryBlock], vector: Floats, allowed: Numbers | None) -> list[int]:
-    """Return the messages closest to a vector, the closest first; each counts by its best passage."""
+    """Return the messages closest to a vector, the closest first."""
     count = sum(len(block.seqs) for block in blocks)
     if allowed is None and count > EXACT_ROWS and all(block.signs is not None for block in blocks):
         blocks = _promising(blocks, vector)
-    found: dict[int, float] = {}
+    found: list[tuple[float, int]] = []
     for seqs, cosines in _compared(blocks, vector, allowed):
-        for place in _greatest(cosines, 4 * NEAREST):
-            seq, cosine = int(seqs[place]), float(cosines[place])
-            if cosine > found.get(seq, -1.0):
-                found[seq] = cosine
-    return sorted(found, key=lambda seq: (-found[seq], -seq))[:NEAREST]
+        best = _greatest(cosines, NEAREST)
+        found += zip(cosines[best].tolist(), seqs[best].tolist(), strict=True)
+    return [seq for _, seq in sorted(found, reverse=True)[:NEAREST]]
 
 
 def similarities(blocks: Sequence[MemoryBlock], vector: Floats, seqs: Iterable[int]) -> dict[int, float]:
-    """Return the similarity of messages to a vector, by their best passage; those without vectors are left out."""
+    """Return the similarity of messages to a vector; those without vectors are left out."""
     wanted = np.unique(np.fromiter(seqs, dtype=np.int64))
     found: dict[int, float] = {}
     for own, cosines in _compared(blocks, vector, wanted):
-        for seq, cosine in zip(own.tolist(), cosines.tolist(), strict=True):
-            found[seq] = max(cosine, found.get(seq, -1.0))
+        found.update(zip(own.tolist(), cosines.tolist(), strict=True))
     return found
 
 

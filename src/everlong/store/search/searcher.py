@@ -325,13 +325,13 @@ def _with_meaning(walk: SearchWalk, found: dict[int, float]) -> Iterable[int]:
         return found
     from everlong.store.search.meaning import fused  # noqa: PLC0415 - loads numpy
 
-    def counts(seqs: Sequence[int]) -> list[int]:
+    def load(seqs: Sequence[int]) -> dict[int, SearchDocument]:
         walk.load(seqs)
-        return [seq for seq in seqs if walk.counts(seq) and in_scope(walk.loaded[seq], walk.scope)]
+        return {seq: walk.loaded[seq] for seq in seqs if walk.counts(seq) and in_scope(walk.loaded[seq], walk.scope)}
 
     speakers = {walk.loaded[seq].speaker for seq in found}
     question = question_text(walk.query.text, speakers)
-    dense = walk.meaning.scores(walk.connection, question, walk.scope, found, counts)
+    dense = walk.meaning.scores(walk.connection, question, walk.scope, found, load)
     return fused(found, dense) if dense else found
 
 

@@ -1,9 +1,9 @@
 """Vectors in the database: blocks of rows of one byte per number, and the list of messages that wait for theirs.
 
-A block holds up to `BLOCK` rows of one tenant and one model, in the order of the messages' numbers; a long message has
-several rows. Blocks never change: whoever adds, joins or removes rows writes another block, with another id. So a
-process may keep the blocks that it has read. Small blocks are joined when there are many. This module needs no numpy,
-so that words can be forgotten without it.
+A block holds up to `BLOCK` rows of one tenant and one model, in the order of the messages' numbers, one row for each
+message. Blocks never change: whoever adds, joins or removes rows writes another block, with another id. So a process
+may keep the blocks that it has read. Small blocks are joined when there are many. This module needs no numpy, so that
+words can be forgotten without it.
 """
 
 from __future__ import annotations
@@ -102,9 +102,7 @@ class VectorTable:
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
-    def add(
-        self, connection: Connection, model: str, seqs: Sequence[int], rows: Mapping[int, Sequence[VectorRow]]
-    ) -> int:
+    def add(self, connection: Connection, model: str, seqs: Sequence[int], rows: Mapping[int, VectorRow]) -> int:
         """Take messages off the list and keep their rows; return how many were still on it.
 
         A message that was forgotten meanwhile is off the list, so nothing is kept of it.
@@ -114,9 +112,9 @@ class VectorTable:
             return 0
         taken = self._claim(connection, seqs)
         by_tenant: defaultdict[str, list[VectorRow]] = defaultdict(list)
-        for part in in_batches(sorted(seq for seq in taken if rows.get(seq))):
+        for part in in_batches(sorted(seq for seq in taken if seq in rows)):
             for seq, tenant in connection.execute(select(node.c.seq, node.c.tenant).where(node.c.seq.in_(part))):
-                by_tenant[tenant] += rows[seq]
+                by_tenant[tenant].append(rows[seq])
         for tenant, own in sorted(by_tenant.items()):
             self._write(connection, tenant, model, own)
             self._join_small(connection, tenant, model)
