@@ -23,8 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection
-
 from bench.measure import best_cpu, verdict
 from bench.store.retrieval import FIRST, NAMES, Turn, plain_finder, read_questions, read_turns, stored
 from everlong.providers.onnx_model import OnnxModel
@@ -36,6 +34,7 @@ from everlong.store.search.vectors import BLOCK, VectorRow, VectorTable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from sqlalchemy import Connection
 
 BAR = 1.4
 """The share of the evidence beside that of plain BM25."""

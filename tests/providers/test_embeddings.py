@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from everlong.config import ProviderSettings, SearchSettings, Settings
+from everlong.config.trust import may_set
 from everlong.errors import AuthenticationFailed, ConfigError, ProviderError
 from everlong.providers.embeddings import EndpointModel, embedder_for, usable_embedder
 from everlong.providers.onnx_model import OnnxModel
@@ -62,6 +63,10 @@ def endpoint(server: ModelServer) -> Any:
 def test_no_model_is_chosen_unasked() -> None:
     assert Settings().search.embeddings == "off"
     assert embedder_for(Settings()) is None
+
+
+def test_no_folder_may_choose_the_model() -> None:
+    assert not may_set("search.embeddings")
 
 
 def test_an_endpoint_gives_a_vector_for_each_text() -> None:

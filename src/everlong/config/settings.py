@@ -57,7 +57,7 @@ def _name(value: str) -> str:
 
 
 def _off(value: object) -> object:
-    return "off" if value is False or value is None else value  # YAML reads a bare off as false in older files
+    return "off" if value is False else value  # older versions of YAML read a bare off as false
 
 
 def _web_address(value: str) -> str:
