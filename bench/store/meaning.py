@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
 from bench.measure import best_cpu, verdict
 from bench.store.retrieval import FIRST, NAMES, Turn, plain_finder, read_questions, read_turns, stored
 from everlong.providers.onnx_model import OnnxModel
