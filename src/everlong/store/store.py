@@ -222,7 +222,7 @@ class Store(StoreCore):
         """The search over this tenant's conversations."""
         from everlong.store.search import Searcher  # noqa: PLC0415 - what it needs is loaded only where it is used
 
-        return Searcher(self.database, self.tenant, self._embedder)
+        return Searcher(self.database, self.tenant, embedder=self._embedder)
 
     def read(self, node: bytes, page: int = 0, chars: int = 8_000) -> ReadPage:
         """Return one page of a message's words, of so many characters."""

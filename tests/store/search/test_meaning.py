@@ -17,7 +17,7 @@ from everlong.store.database import Database
 from everlong.store.schema import vector_block, vector_pending
 from everlong.store.search import Filters
 from everlong.store.search.embedding import PASSAGE_CHARS, passage_of, question_text
-from everlong.store.search.meaning import EXACT_ROWS, fused
+from everlong.store.search.meaning import EXACT_ROWS
 from everlong.store.search.vectors import BLOCK, MOST_SMALL
 from everlong.store.upgrade import open_database
 from tests.store.search.embedders import WordEmbedder
@@ -294,8 +294,3 @@ def test_a_long_text_stands_for_its_beginning() -> None:
 def test_a_speaker_in_a_question_becomes_i() -> None:
     assert question_text("What did Mia Berg plant in Mia's garden?", ["Mia Berg"]) == "What did I plant in I's garden?"
     assert question_text("What did she plant?", []) == "What did she plant?"
-
-
-def test_both_scores_count() -> None:
-    assert fused({1: 10.0, 2: 9.0}, {}) == [1, 2]
-    assert fused({1: 10.0, 2: 9.0}, {2: 0.9, 3: 0.3}) == [2, 1, 3]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Meaning", "fused"]
+__all__ = ["Meaning"]
 
 _log = logging.getLogger("everlong.store")
 
@@ -196,7 +196,7 @@ class Meaning:
         question: str,
         scope: SearchScope,
         seqs: Iterable[int],
-        load: Callable[[Sequence[int]], Mapping[int, SearchDocument]],
+        load: Callable[[Iterable[int]], Mapping[int, SearchDocument]],
     ) -> dict[int, float]:
         """Return scores of messages for a question: those that words have found, and those closest to it in meaning.
 
@@ -204,7 +204,7 @@ class Meaning:
             connection: A reading connection.
             question: The question, as it would be put to a speaker.
             scope: The messages that may be found.
-            seqs: The messages that words have found.
+            seqs: The messages that words have found, and their neighbours.
             load: Reads messages, and returns those that may be found and may lend weight.
         """
         if self._table.model(connection) != self.model:
@@ -283,13 +283,6 @@ def _row(seq: int, vector: Floats) -> VectorRow:
 def _above(similar: Mapping[int, float], seq: int | None, average: float) -> float:
     """Return how far a message is closer than the average; 0 if there is none, or none that counts."""
     return 0.0 if seq is None else similar.get(seq, average) - average
-
-
-def fused(lexical: Mapping[int, float], dense: Mapping[int, float]) -> list[int]:
-    """Return messages by the sum of both scores, the best first; of equals, the newest."""
-    best = max(lexical.values(), default=0.0) or 1.0
-    score = {seq: lexical.get(seq, 0.0) / best + dense.get(seq, 0.0) for seq in (*lexical, *dense)}
-    return sorted(score, key=lambda seq: (-score[seq], -seq))
 
 
 # -- blocks in memory --------------------------------------------------------------------------------------------------
