@@ -56,9 +56,9 @@ def searchable_text(message: Message) -> str:
 def own_text(message: Message) -> str:
     """Return a message's searchable text without what a client wrapped around the user's words."""
     content = message.get("content")
-    if isinstance(content, str) and "<" not in content and EPHEMERAL not in message:
-        if message.get("role") != "user" or not begins_with_wrapper(content):  # as nearly all are
-            return searchable_text(message)
+    is_bare = isinstance(content, str) and "<" not in content and EPHEMERAL not in message
+    if is_bare and (message.get("role") != "user" or not begins_with_wrapper(str(content))):  # as nearly all are
+        return searchable_text(message)
     if message.get("role") == "user" and not any(part.get("type") == "tool_result" for part in parts_of(message)):
         read = read_message(message)
         if read.added:

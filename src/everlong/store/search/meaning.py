@@ -37,7 +37,7 @@ _log = logging.getLogger("everlong.store")
 WEIGHT = 0.3
 """The score of a message that is one standard deviation closer than the average; the best one by words has 1."""
 
-PERSON = 0.2
+PERSON = 0.1
 """The score of a person's words beside those of an assistant or a tool."""
 
 PREVIOUS, NEXT = 0.7, 0.4
@@ -55,7 +55,7 @@ AT_ONCE = 16
 EXACT_ROWS = 100_000
 """Above this number of rows, signs choose the rows that are compared exactly."""
 
-COMPARED_ROWS = 4_000
+COMPARED_ROWS = 20_000
 """The rows that are compared exactly after the choice by signs."""
 
 SAMPLED_BLOCKS = 4
@@ -373,8 +373,9 @@ def _compared(
             low, high = np.searchsorted(allowed, (seqs[0], seqs[-1] + 1))
             if low == high:
                 continue
-            chosen = np.isin(seqs, allowed[low:high])
-            if not chosen.any():
+            places = np.searchsorted(seqs, allowed[low:high])
+            chosen = places[seqs[np.minimum(places, len(seqs) - 1)] == allowed[low:high]]
+            if not len(chosen):
                 continue
             seqs, scales, vectors = seqs[chosen], scales[chosen], vectors[chosen]
         if len(room) < len(vectors):
@@ -397,15 +398,16 @@ def _promising(blocks: Sequence[MemoryBlock], vector: Floats) -> list[MemoryBloc
     )
     chosen = np.sort(_greatest(-differing.astype(np.int32), COMPARED_ROWS))
     ends = np.cumsum([len(block.seqs) for block in blocks])
-    parts: list[MemoryBlock] = []
+    parts: list[tuple[Numbers, Floats, NDArray[np.int8]]] = []
     start = 0
     for block, end in zip(blocks, ends.tolist(), strict=True):
         low, high = np.searchsorted(chosen, (start, end))
         own = chosen[low:high] - start
         if len(own):
-            parts.append(MemoryBlock(block.seqs[own], block.scales[own], block.vectors[own], None))
+            parts.append((block.seqs[own], block.scales[own], block.vectors[own]))
         start = end
-    return parts
+    seqs, scales, vectors = (np.concatenate([part[column] for part in parts]) for column in range(3))
+    return [MemoryBlock(seqs, scales, vectors, None)]
 
 
 def _greatest(values: NDArray[Any], count: int) -> NDArray[np.intp]:

@@ -1,4 +1,4 @@
-"""The search index in PostgreSQL: rows of documents and of passages, terms as a `tsvector`, trigrams as numbers, in GIN.
+"""The search index in PostgreSQL: rows of documents and of passages, with terms as `tsvector` and trigrams as numbers.
 
 Needs no extension and keeps no text. PostgreSQL counts no document frequencies for ranking, so a first score is made
 here from the same figures that BM25 uses; the order of a page comes from the texts themselves, as with SQLite.
@@ -134,7 +134,7 @@ class PostgresIndex:
         return IndexSize(*_run(connection, "SELECT documents, summaries, passages, terms FROM search_state").one())
 
     def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> RankedDocuments:
-        """Return the documents whose best passage answers best: by the weights of its words, with less for long ones."""
+        """Return the documents whose best passage answers best: by the weights of its words, less if it is long."""
         size = self.size(connection)
         if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
             exact = self._score(connection, " | ".join(map(_in_a_row, asked.rows)), {}, size, scope, limit)

@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from everlong.store.search.corpus import SearchDocument
@@ -71,10 +71,10 @@ class Weights:
 
 WEIGHTS = Weights()
 
-LENDERS = 16
+LENDERS = 8
 """The best short texts that lend weight to their neighbours."""
 
-COMPARED = 20
+COMPARED = 14
 """The first texts of a ranking that are compared with each other."""
 
 SAME, SIMILAR = 0.85, 0.55
@@ -90,12 +90,10 @@ _NUMBER = re.compile(
     r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|sixty|seventy|eighty|"
     r"ninety|hundred|thousand|half|dozen|couple)\b|teen\b"
 )
-_WORD = re.compile(r"\w+(?:[.:/]\w+)*")
 _DIGIT = re.compile(r"\d")
 
 
-@dataclass(frozen=True)
-class SearchCandidate:
+class SearchCandidate(NamedTuple):
     """One loaded document: its text, the passages of it that compete, who said it, and where."""
 
     seq: int
@@ -106,12 +104,12 @@ class SearchCandidate:
     branch: int
     ts: float
 
-    @cached_property
+    @property
     def is_short(self) -> bool:
         """True if the text is one passage."""
         return len(self.text) <= SHORT
 
-    @cached_property
+    @property
     def is_asked(self) -> bool:
         """True if it ends with a question mark."""
         return self.text.rstrip().endswith(("?", "？"))
@@ -146,16 +144,15 @@ class Ranked(NamedTuple):
 
 
 class _OwnScore(NamedTuple):
-    """The score of a text by itself, the terms of its best passage, and that passage."""
+    """The score of a text by itself, and its best passage: the place, the terms that are asked for, all terms."""
 
     score: float
-    terms: frozenset[str]
     span: Span
-    plain: str
-    """The passage, folded."""
+    terms: frozenset[str]
+    all_terms: frozenset[str]
 
 
-_NOTHING = _OwnScore(0.0, frozenset(), Span(0, 0), "")
+_NOTHING = _OwnScore(0.0, Span(0, 0), frozenset(), frozenset())
 _Links = Mapping[int, tuple[int | None, int | None]]
 
 
@@ -185,13 +182,18 @@ class Ranking:
         self._literals: list[tuple[str, float]] = []
 
     def add(self, candidates: Sequence[SearchCandidate]) -> None:
-        """Score candidates by themselves. The first ones also say who speaks and what kind of conversation it is."""
-        if not self._candidates:
-            self._shapes = _shapes_of(candidates)
-            self._weigh_terms(candidates)
+        """Score candidates by themselves. They also say who speaks, and what kind of conversation it is."""
+        self._shapes = _shapes_of(candidates)
+        self._weigh_terms(candidates)
         for candidate in candidates:
             self._candidates[candidate.seq] = candidate
             self._own[candidate.seq] = self._score_alone(candidate)
+
+    def add_neighbours(self, neighbours: Sequence[SearchCandidate], matching: Container[int]) -> None:
+        """Add the candidates beside those that lend; only ``matching`` ones have any of the words themselves."""
+        for candidate in neighbours:
+            self._candidates[candidate.seq] = candidate
+            self._own[candidate.seq] = self._score_alone(candidate) if candidate.seq in matching else _NOTHING
 
     def _weigh_terms(self, candidates: Sequence[SearchCandidate]) -> None:
         self._named = _named_speakers(self._query, candidates)
@@ -246,10 +248,10 @@ class Ranking:
             plain = folded(said)
             if len(candidate.spans) > 1 and not self._may_match(plain):
                 continue
-            counts, length = counted(said, plain, self._idfs.keys(), self._pairs)
+            counts, length, every = counted(said, plain, self._idfs.keys(), self._pairs)
             score = self._score(counts, length, plain)
             if score > best.score:
-                best = _OwnScore(score, frozenset(counts), span, plain)
+                best = _OwnScore(score, span, frozenset(counts), every)
         return best._replace(score=best.score * self._role_weight(candidate)) if best.score else best
 
     def _score(self, counts: Mapping[str, int], length: int, plain: str) -> float:
@@ -315,7 +317,7 @@ class Ranking:
             return 1.0
         bonus = self._weights.speaker if candidate.speaker in self._named else 1.0
         if self._query.asks_when or self._query.asks_number:
-            plain = own.plain or folded(_text_of(candidate, candidate.spans[0]))
+            plain = folded(_text_of(candidate, own.span if own.score else candidate.spans[0]))
             if self._query.asks_when and _TIME.search(plain):
                 bonus *= self._weights.time
             if self._query.asks_number and _NUMBER.search(plain):
@@ -324,57 +326,38 @@ class Ranking:
 
     def _share_places(self, found: list[Ranked]) -> list[Ranked]:
         """Return a ranking in which repetitions follow all others, and versions of a fact each other, newest first."""
-        places: list[list[tuple[Ranked, _Words]]] = []
+        places: list[list[Ranked]] = []
         repeated: list[Ranked] = []
         for one in found[:COMPARED]:
-            if not one.is_match:
-                places.append([(one, _Words(frozenset(), frozenset()))])
-                continue
-            words = _words_of(self._own[one.seq].plain)
+            terms = self._own[one.seq].all_terms
             for place in places:
-                relation = _relation(words, place[0][1])
-                if relation == "same":
-                    repeated.append(one)
-                    break
-                if relation == "update":
-                    place.append((one, words))
+                relation = _relation(terms, self._own[place[0].seq].all_terms)
+                if relation is not None:
+                    (repeated if relation == "same" else place).append(one)
                     break
             else:
-                places.append([(one, words)])
-        shown = [
-            one
-            for place in places
-            for one, _ in sorted(place, key=lambda pair: (-self._candidates[pair[0].seq].ts, -pair[0].seq))
-        ]
-        return [*shown, *found[COMPARED:], *repeated]
+                places.append([one])
+        for place in places:
+            place.sort(key=lambda one: (-self._candidates[one.seq].ts, -one.seq))
+        return [*chain.from_iterable(places), *found[COMPARED:], *repeated]
 
 
 def _text_of(candidate: SearchCandidate, span: Span) -> str:
     return candidate.text[span.start : span.stop]
 
 
-class _Words(NamedTuple):
-    """The words of a passage, and those of them that are values: with a digit in them."""
-
-    words: frozenset[str]
-    values: frozenset[str]
-
-
-def _words_of(plain: str) -> _Words:
-    words = frozenset(_WORD.findall(plain))
-    return _Words(words, frozenset(filter(_DIGIT.search, words)))
-
-
-def _relation(one: _Words, other: _Words) -> Literal["same", "update"] | None:
-    """Return whether two passages say the same, or the same with other values."""
-    ours, theirs = len(one.words), len(other.words)
-    if min(ours, theirs) < SIMILAR * max(ours, theirs) or not ours:
+def _relation(one: frozenset[str], other: frozenset[str]) -> Literal["same", "update"] | None:
+    """Return whether two passages, by their terms, say the same, or the same with other values."""
+    ours, theirs = len(one), len(other)
+    if not ours or min(ours, theirs) < SIMILAR * max(ours, theirs):
         return None
-    common = len(one.words & other.words)
+    common = len(one & other)
     alike = common / (ours + theirs - common)
-    if one.values == other.values:
-        return "same" if alike >= SAME else None
-    return "update" if alike >= SIMILAR else None
+    if alike < SIMILAR:
+        return None
+    if any(map(_DIGIT.search, one ^ other)):
+        return "update"
+    return "same" if alike >= SAME else None
 
 
 def _shapes_of(candidates: Iterable[SearchCandidate]) -> dict[int, Shape]:
@@ -442,7 +425,7 @@ def weigh_unindexed(
         has: set[str] = set()
         for span in passage_spans(document.text):
             said = document.text[span.start : span.stop]
-            counts, length = counted(said, folded(said) if pairs else "", weights.keys(), pairs)
+            counts, length, _ = counted(said, folded(said) if pairs else "", weights.keys(), pairs)
             holding.update(counts.keys())
             has |= counts.keys()
             passages += 1

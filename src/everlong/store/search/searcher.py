@@ -124,10 +124,10 @@ class Page:
     is_partial: bool
 
 
-CANDIDATES = 300
+CANDIDATES = 120
 """The documents that are carried from page to page in their ranking; the rest comes newest first."""
 
-READ = 48
+READ = 36
 """The candidates whose texts are read to rank them; the others follow by the first score of their passages."""
 
 READ_BYTES = 1_000_000
@@ -322,17 +322,20 @@ def _rank_by_texts(walk: SearchWalk, unindexed: list[int], found: list[FoundPass
     first = seqs[: max(READ, len(unindexed) + READ // 2)]
     walk.load_some(first, READ_BYTES)
     ranking = Ranking(walk.query, walk.weights, figures, walk.matcher.may_have_words, walk.ranking_weights)
-    ranking.add([_candidate(walk.loaded[seq], passages[seq]) for seq in first if walk.counts(seq)])
+    candidates = [_candidate(walk.loaded[seq], passages[seq]) for seq in first if walk.counts(seq)]
+    ranking.add(candidates)
     links: dict[int, tuple[int | None, int | None]] = {}
     if wide or len(walk.query.text.split()) > 1:  # a single word is not met by others next door
         links = walk.corpus.neighbours(walk.connection, ranking.lenders())
     if wide:
-        around = dict.fromkeys(seq for pair in links.values() for seq in pair if seq is not None)
-        new = [seq for seq in around if seq not in walk.loaded]
-        walk.load_some(new, READ_BYTES // 2)
-        ranking.add([_candidate(walk.loaded[seq], [0]) for seq in new if walk.counts(seq)])
+        known = {candidate.seq for candidate in candidates}
+        around = {seq for pair in links.values() for seq in pair if seq is not None} - known
+        walk.load_some(sorted(around), READ_BYTES)
+        beside = [_candidate(walk.loaded[seq], passages.get(seq, [0])) for seq in sorted(around) if walk.counts(seq)]
+        ranking.add_neighbours(beside, passages)
     dense = _score_by_meaning(walk)
-    ranking.add([_candidate(walk.loaded[seq], passages.get(seq, [0])) for seq in dense if seq not in ranking])
+    more = [_candidate(walk.loaded[seq], passages.get(seq, [0])) for seq in dense if seq not in ranking]
+    ranking.add_neighbours(more, dense)
     for ranked in ranking.sort(links, dense):
         if (ranked.is_match or wide) and in_scope(walk.loaded[ranked.seq], walk.scope):
             walk.ranked[ranked.seq] = ranked
@@ -367,15 +370,18 @@ def _take_page(walk: SearchWalk, state: Cursor, limit: int) -> tuple[list[ShownD
     """Return the documents of one page, and the state after it."""
     shown: list[ShownDocument] = []
     taken = 0
-    for start in range(0, len(state.waiting), BATCH):
-        part = state.waiting[start : start + BATCH]
+    size = min(limit, BATCH)
+    for start in range(0, len(state.waiting), size):
+        part = state.waiting[start : start + size]
         walk.load(part)
         for seq in part:
             taken += 1
             document = walk.loaded.get(seq)
             if document is not None and not walk.leave_out(document) and walk.has_tool(document):
                 ranked = walk.ranked.get(seq)
-                is_match = walk.query.is_literal or (ranked.is_match if ranked else walk.has_words(document))
+                is_match = walk.query.is_literal or (ranked is not None and ranked.is_match)
+                if not is_match and (ranked is None or walk.meaning is not None):  # not every passage was read
+                    is_match = walk.has_words(document)
                 shown.append(ShownDocument(document, is_match))
             if len(shown) == limit:
                 break

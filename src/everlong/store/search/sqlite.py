@@ -34,7 +34,7 @@ from everlong.store.search.index import (
 )
 from everlong.store.search.text import INDEX_VERSION, PASSAGE_BITS, IndexText
 
-SCORED_ROWS = 6_000
+SCORED_ROWS = 2_000
 """Rows that one query may score; with more, rare words decide and frequent ones only refine."""
 
 MANY = 20_000
@@ -164,12 +164,9 @@ class SQLiteIndex:
 
     def _frequencies(self, connection: Connection, terms: Sequence[str]) -> dict[str, int]:
         """Return in how many passages each term stands, counted as far as it matters; terms in none are left out."""
-        statement = "SELECT count(*) FROM (SELECT 1 FROM search_passages WHERE search_passages MATCH ? LIMIT ?)"
-        found: dict[str, int] = {}
-        for term in terms:
-            if count := connection.exec_driver_sql(statement, (_quoted(term), MANY)).scalar_one():
-                found[term] = count
-        return found
+        statement = f"SELECT term, doc FROM search_vocabulary WHERE term IN ({','.join('?' * len(terms))})"  # noqa: S608
+        counted = {row[0]: row[1] for row in connection.exec_driver_sql(statement, tuple(terms))}
+        return {term: min(counted[term], MANY) for term in terms if term in counted}
 
     def _score(self, connection: Connection, expression: str, scope: SearchScope, limit: int) -> list[FoundPassage]:
         found: list[FoundPassage] = []

@@ -130,7 +130,7 @@ _DENSE_RUN = re.compile(f"[{DENSE}]+")
 _TOKEN = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
 _ASCII_TOKEN = re.compile("[A-Za-z0-9]+")
 _HUMP_GAP = re.compile("(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_THOUSANDS = re.compile(r",(?<=\d,)(?=\d{3}(?!\d))")
 _ORDINAL = re.compile("([0-9]{1,4})(?:st|nd|rd|th)")
 _MAX_KNOWN = 200_000
 
@@ -249,18 +249,24 @@ def terms_of(text: str) -> list[str]:
     return _joined_terms(text).split()
 
 
-def counted(text: str, plain: str, terms: Set[str], pairs: Sequence[str]) -> tuple[dict[str, int], int]:
-    """Return how often some terms stand in a text, and its number of terms; ``pairs`` are those of dense script."""
-    if pairs:
-        counts = {pair: count for pair in pairs if (count := plain.count(pair))}
-        if len(pairs) == len(terms):  # nothing else is asked for, so no word need be looked at
-            return counts, len(text)
-    else:
-        counts = {}
+class Counted(NamedTuple):
+    """The number of times that some terms stand in a text, the number of all its terms, and all of them once."""
+
+    counts: dict[str, int]
+    length: int
+    all: frozenset[str]
+
+
+def counted(text: str, plain: str, terms: Set[str], pairs: Sequence[str]) -> Counted:
+    """Count some terms in a text; ``pairs`` are those of dense script."""
+    counts = {pair: count for pair in pairs if (count := plain.count(pair))}
+    if pairs and len(pairs) == len(terms):  # nothing else is asked for, so no word need be looked at
+        return Counted(counts, len(text), frozenset(plain.split()))
     found = terms_of(text)
-    for term in terms & frozenset(found):
+    every = frozenset(found)
+    for term in terms & every:
         counts.setdefault(term, found.count(term))
-    return counts, len(found)
+    return Counted(counts, len(found), every)
 
 
 def is_dense(term: str) -> bool:
@@ -337,7 +343,7 @@ SHORT = 600
 """The most characters of a text that is a single passage."""
 
 PASSAGE_BITS = 12
-"""The bits of a passage's number in its text. Texts of more than a million characters have longer passages, not more."""
+"""The bits of a passage's number in its text. Texts of a million characters have longer passages, not more."""
 
 _ENDS = ("\n", ". ", " ")
 _FORCED = re.compile(rf"[\s;}}，。、]|,(?!\d)|(?P<dense>[{DENSE}])")
