@@ -34,11 +34,11 @@ class Weights:
 
     saturation: float = 1.2
     """BM25's k1: how soon a repeated word counts no more."""
-    length: float = 0.9
+    length: float = 0.75
     """BM25's b: how much the length of a passage counts against it."""
     coverage: float = 0.3
     """The share that a passage gains if it has all that is asked."""
-    person: float = 2.0
+    person: float = 2.5
     """A person's words in answer to a question, beside those of an assistant."""
     agent_person: float = 1.3
     """The same in a conversation of an agent with tools."""
@@ -46,7 +46,7 @@ class Weights:
     """A person's words in answer to a query that is no question."""
     speaker: float = 2.0
     """The words of a speaker whom the question names."""
-    after: float = 0.35
+    after: float = 0.5
     """The share of its score that a short turn lends to the one after it."""
     answer: float = 0.1
     """The additional share if that turn ends with a question mark."""
@@ -54,12 +54,7 @@ class Weights:
     """The share that it lends to the one before it."""
     second: float = 0.1
     """The share that it lends to the one after the next."""
-    time: float = 1.2
-    """A turn of a dialogue with a time in it, if the question is "when"."""
-    number: float = 1.1
-    """A turn of a dialogue with a number in it, if the question is "how many"."""
     summary: float = 0.8
-    tool: float = 0.9
     system: float = 0.7
     literal: float = 1.0
     """A path or an identifier as it was typed."""
@@ -80,16 +75,6 @@ COMPARED = 14
 SAME, SIMILAR = 0.85, 0.55
 """The shares of common words from which two passages say the same, and from which one may update the other."""
 
-_TIME = re.compile(
-    r"\b(?:yesterday|today|tonight|tomorrow|ago|last|next|since|monday|tuesday|wednesday|thursday|friday|saturday|sunday|"
-    r"january|february|march|april|may|june|july|august|september|october|november|december|week|weekend|month|year|"
-    r"morning|evening|summer|winter|spring|autumn|christmas|easter|birthday|\d{4}|\d{1,2}(?:st|nd|rd|th))s?\b"
-    r"|(?:th|first|second|third) of\b"
-)
-_NUMBER = re.compile(
-    r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|sixty|seventy|eighty|"
-    r"ninety|hundred|thousand|half|dozen|couple)\b|teen\b"
-)
 _DIGIT = re.compile(r"\d")
 
 
@@ -180,6 +165,7 @@ class Ranking:
         self._whole = 0.0
         self._pairs: list[str] = []
         self._literals: list[tuple[str, float]] = []
+        self._plains: dict[tuple[int, Span], str] = {}
 
     def add(self, candidates: Sequence[SearchCandidate]) -> None:
         """Score candidates by themselves. They also say who speaks, and what kind of conversation it is."""
@@ -206,7 +192,7 @@ class Ranking:
         self._pairs = [term for term in idfs if is_dense(term)]
         for literal in self._query.literals:
             words = sum(idfs.get(term, 0.0) for term in set(terms_of(literal)))
-            holding = sum(literal in folded(_text_of(one, span)) for one in candidates for span in one.spans)
+            holding = sum(literal in self._plain(one, span) for one in candidates for span in one.spans)
             self._literals.append((literal, max(words, self._figures.rarity(holding))))
 
     def lenders(self) -> list[int]:
@@ -224,11 +210,12 @@ class Ranking:
         best candidate by words has 1.
         """
         lent = self._lend(links or {})
-        scores = {
-            seq: (self._own[seq].score + lent.get(seq, 0.0)) * self._bonus(candidate, self._own[seq])
-            for seq, candidate in self._candidates.items()
-        }
-        scores = {seq: score for seq, score in scores.items() if score > 0}
+        scores: dict[int, float] = {}
+        for seq, candidate in self._candidates.items():
+            score = self._own[seq].score + lent.get(seq, 0.0)
+            if score > 0:
+                is_named = candidate.speaker in self._named and self._shapes.get(candidate.branch) == "dialogue"
+                scores[seq] = score * self._weights.speaker if is_named else score
         if dense:
             best = max(scores.values(), default=1.0)
             scores = {seq: scores.get(seq, 0.0) / best + dense.get(seq, 0.0) for seq in (*scores, *dense)}
@@ -244,8 +231,8 @@ class Ranking:
         """Return the score of a candidate's best passage, with the weight of who said it."""
         best = _NOTHING
         for span in candidate.spans:
-            said = _text_of(candidate, span)
-            plain = folded(said)
+            said = candidate.text[span.start : span.stop]
+            plain = self._plain(candidate, span)
             if len(candidate.spans) > 1 and not self._may_match(plain):
                 continue
             counts, length, every = counted(said, plain, self._idfs.keys(), self._pairs)
@@ -253,6 +240,13 @@ class Ranking:
             if score > best.score:
                 best = _OwnScore(score, span, frozenset(counts), every)
         return best._replace(score=best.score * self._role_weight(candidate)) if best.score else best
+
+    def _plain(self, candidate: SearchCandidate, span: Span) -> str:
+        """Return a passage, folded; to fold characters beyond ASCII takes long."""
+        key = candidate.seq, span
+        if key not in self._plains:
+            self._plains[key] = folded(candidate.text[span.start : span.stop])
+        return self._plains[key]
 
     def _score(self, counts: Mapping[str, int], length: int, plain: str) -> float:
         """Return the BM25 score of a passage, with more if it has more of what was asked."""
@@ -280,8 +274,6 @@ class Ranking:
                 return min(person, weights.agent_person) if shape == "agent" else person
             case "summary":
                 return weights.summary
-            case "tool":
-                return weights.tool
             case "system" | "developer":
                 return weights.system
             case _:
@@ -312,18 +304,6 @@ class Ranking:
         whole = sum(self._idfs[term] for term in there)
         return sum(self._idfs[term] for term in there - here) / whole if whole > 0 else 0.0
 
-    def _bonus(self, candidate: SearchCandidate, own: _OwnScore) -> float:
-        if self._shapes.get(candidate.branch) != "dialogue":
-            return 1.0
-        bonus = self._weights.speaker if candidate.speaker in self._named else 1.0
-        if self._query.asks_when or self._query.asks_number:
-            plain = folded(_text_of(candidate, own.span if own.score else candidate.spans[0]))
-            if self._query.asks_when and _TIME.search(plain):
-                bonus *= self._weights.time
-            if self._query.asks_number and _NUMBER.search(plain):
-                bonus *= self._weights.number
-        return bonus
-
     def _share_places(self, found: list[Ranked]) -> list[Ranked]:
         """Return a ranking in which repetitions follow all others, and versions of a fact each other, newest first."""
         places: list[list[Ranked]] = []
@@ -340,10 +320,6 @@ class Ranking:
         for place in places:
             place.sort(key=lambda one: (-self._candidates[one.seq].ts, -one.seq))
         return [*chain.from_iterable(places), *found[COMPARED:], *repeated]
-
-
-def _text_of(candidate: SearchCandidate, span: Span) -> str:
-    return candidate.text[span.start : span.stop]
 
 
 def _relation(one: frozenset[str], other: frozenset[str]) -> Literal["same", "update"] | None:
