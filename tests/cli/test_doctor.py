@@ -21,6 +21,7 @@ from everlong.cli.doctor_checks import EXTRAS
 from everlong.store.upgrade import HEAD, REVISIONS, VERSION_TABLE
 from everlong.testing import ModelServer
 from tests.cli.conftest import Ran, Run, add_session
+from tests.onnx_folder import make_onnx_folder
 from tests.store.test_migrations import older
 from tests.testing_server.conftest import Serve, serve
 
@@ -266,6 +267,24 @@ def test_a_disk_that_is_nearly_full_is_told(run: Run, monkeypatch: pytest.Monkey
     usage = shutil.disk_usage("/")._replace(free=free)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     assert states(run("doctor", "--json"), "disk") == [state]
+
+
+def test_the_model_for_the_search_by_meaning_is_tried(run: Run, home: Path, tmp_path: Path) -> None:
+    assert "search.embeddings" not in checks(run("doctor", "--json"))
+    configured(home, f"search: {{embeddings: '{make_onnx_folder(tmp_path / 'words')}'}}\n")
+    assert "gives vectors of 16 numbers" in checks(run("doctor", "--json"))["search.embeddings"]["text"]
+    configured(home, f"search: {{embeddings: '{tmp_path}'}}\n")
+    found = checks(run("doctor", "--json"))["search.embeddings"]
+    assert (found["state"], "there is no model.onnx" in found["text"]) == ("fail", True)
+
+
+def test_an_embeddings_endpoint_is_asked_only_with_call(run: Run, home: Path) -> None:
+    with ModelServer() as server:
+        provider = f"providers: {{workshop: {{base_url: '{server.openai_url}'}}}}\n"
+        configured(home, f"search: {{embeddings: 'workshop:small'}}\n{provider}")
+        assert states(run("doctor", "--json"), "search.embeddings") == ["ok"]
+        assert server.requests == []
+        assert "gives vectors of 64" in checks(run("doctor", "--json", "--call"))["search.embeddings"]["text"]
 
 
 def test_a_model_without_a_key_cannot_be_called(run: Run, home: Path) -> None:

@@ -1,4 +1,4 @@
-"""``everlong sessions delete|forget|verify|stats|backup|vacuum``: changes that ask first, and upkeep."""
+"""``everlong sessions delete|forget|verify|stats|index|backup|vacuum``: changes that ask first, and upkeep."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from everlong import Store
 from everlong.config.paths import data_home
 from tests.cli.conftest import Run, add_session
 from tests.context.builders import assistant, user
+from tests.onnx_folder import make_onnx_folder
 from tests.store.engines import ScriptedEngine, summarizing
 
 CODEWORD = "swordfish-7711"
@@ -210,3 +211,25 @@ def test_a_vacuum_applies_the_retention_that_is_set(
     connection.close()
     monkeypatch.setenv("EVERLONG_STORE__RETENTION_DAYS", "30")
     assert filled("vacuum", "--json").json["expired"] == [ident]
+
+
+# -- index ---------------------------------------------------------------------------------------------------------
+
+
+def test_all_messages_are_indexed_and_get_vectors(filled: Run, run: Run, tmp_path: Path) -> None:
+    before = filled("stats", "--json").json
+    assert (before["vectors"], before["unembedded"]) == (0, 0)
+    folder = make_onnx_folder(tmp_path / "words")
+    assert run("config", "set", "search.embeddings", str(folder)).code == 0
+    assert filled("index", "--json").json == {"pending": 0, "unembedded": 0}
+    assert filled("stats", "--json").json["vectors"] == before["messages"]
+    assert "vectors:" in filled("stats").out
+    assert filled("verify").code == 0
+    assert filled("search", "Which codeword is it?").code == 0
+
+
+def test_a_model_that_is_not_there_is_told_and_the_search_goes_by_words(filled: Run, run: Run) -> None:
+    assert run("config", "set", "search.embeddings", "/no/such/folder").code == 0
+    found = filled("search", "What is the codeword swordfish?", "--json")
+    assert found.json["hits"]
+    assert "the search goes by words alone: search.embeddings: '/no/such/folder'" in found.err

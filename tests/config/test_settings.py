@@ -83,6 +83,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "retention_days": None,
             "retention_megabytes": None,
         },
+        "search": {"embeddings": "off"},
         "gateway": {
             "host": "127.0.0.1",
             "port": 8642,

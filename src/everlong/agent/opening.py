@@ -38,6 +38,7 @@ from everlong.plugins.guard import compressors_in
 from everlong.plugins.manager import Plugins
 from everlong.providers.auxiliary import completer, summarizer_for
 from everlong.providers.connection import Connection, connect
+from everlong.providers.embeddings import usable_embedder
 from everlong.store import open_store
 from everlong.store.sessions import new_session_id
 from everlong.store.sqlite import SQLite
@@ -117,7 +118,9 @@ def open_agent(
         NotStored: there is no session of the name that is to be resumed.
     """
     options = options or AgentOptions()
-    store = store or open_store(settings.store)
+    if store is None:
+        embedder = usable_embedder(settings, lambda text: listen(Notice(text)))
+        store = open_store(settings.store, embedder=embedder)
     previous = store.sessions.find(options.resume) if options.resume is not None else None
     connection = _connect(settings, model or settings.agent.model or (previous.model if previous else None))
     return _Opening(settings, options, connection, store, listen).open()

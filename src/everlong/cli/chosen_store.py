@@ -24,6 +24,7 @@ from everlong.errors import NotStored, StoreError, StoreUnavailable
 if TYPE_CHECKING:
     from everlong.config.settings import StoreSettings
     from everlong.store import Conversation, Session, Store
+    from everlong.store.search.embedding import Embedder
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGO = re.compile(r"(\d{1,6})([mhdw])")
@@ -33,6 +34,7 @@ _ALL_TENANTS = "everlong.all_tenants"
 _OUTPUT = "everlong.output"
 """The JSON of each tenant so far, while a command runs for all of them."""
 _BATCH = 500
+_EMBEDDED_AT_ONCE = 32
 
 
 # -- options -----------------------------------------------------------------------------------------------------------
@@ -193,10 +195,20 @@ def open_chosen_store(*, new: bool = False) -> Iterator[Store]:
         raise StoreUnavailable(
             f"there is no store at {named}; `everlong sessions import --store {named} FILE` makes one"
         )
-    with open_store(store_settings(), tenant) as store:
+    with open_store(store_settings(), tenant, embedder=_embedder()) as store:
         if tenant != "local" and not new:
             _check_tenant(store)
         yield store
+
+
+def _embedder() -> Embedder | None:
+    """Return the model for the search by meaning, if the settings name one that can be used."""
+    settings = config.load_settings().settings
+    if settings.search.embeddings == "off":
+        return None
+    from everlong.providers.embeddings import usable_embedder  # noqa: PLC0415 - seldom needed
+
+    return usable_embedder(settings, say)
 
 
 def _check_tenant(store: Store) -> None:
@@ -242,6 +254,18 @@ def index_pending(store: Store, seconds: float | None = None) -> int:
                 break
             left = max(0, left - taken)
             step(total - left, total)
+    return left
+
+
+def embed_pending(store: Store) -> int:
+    """Make vectors for all messages that have none, and return the number that is left."""
+    left = total = store.searcher.count_unembedded()
+    with progress_bar("embedding") as step:
+        while left:
+            if not store.searcher.embed_pending(_EMBEDDED_AT_ONCE):
+                break
+            left = store.searcher.count_unembedded()
+            step(max(0, total - left), total)
     return left
 
 

@@ -28,7 +28,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 from everlong import config
 from everlong.cli.output import format_bytes
 from everlong.config.paths import data_home
-from everlong.errors import ConfigError, NotesError, ProviderError, StoreError
+from everlong.errors import ConfigError, EverlongError, NotesError, ProviderError, StoreError
 from everlong.providers.endpoints import ENDPOINTS, endpoint_for
 from everlong.providers.keys import key_source
 
@@ -54,6 +54,7 @@ EXTRAS = {
     "testing": ("hypothesis",),
     "langchain": ("langchain",),
     "openai-agents": ("openai-agents",),
+    "semantic": ("numpy", "onnxruntime", "tokenizers"),
 }
 """The packages of each extra."""
 _LEAST_PYTHON = (3, 11)
@@ -555,6 +556,31 @@ def _check_server(backend: PostgreSQL) -> Iterator[Finding]:
         yield fail("store", f"{backend.where} holds tables that are not Everlong's", "name another database")
 
 
+def check_embeddings(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check that the model for the search by meaning works; an endpoint only with ``--call``."""
+    name = situation.settings.search.embeddings
+    if name == "off":
+        return
+    from everlong.providers.embeddings import embedder_for  # noqa: PLC0415 - may be broken
+    from everlong.providers.onnx_model import OnnxModel  # noqa: PLC0415 - as above
+
+    advice = "everlong config set search.embeddings PATH, PROVIDER:MODEL or off"
+    try:
+        embedder = embedder_for(situation.settings)
+        if embedder is None or not (situation.call or isinstance(embedder, OnnxModel)):
+            yield ok("search.embeddings", f"{name}, not asked; --call does that")
+            return
+        began = time.monotonic()
+        size = embedder.embed(["Which port did we agree on?"], is_query=True).shape[1]
+    except EverlongError as error:
+        yield fail("search.embeddings", str(error), advice)
+    except Exception as error:  # noqa: BLE001 - a broken model is a finding, whatever it raises
+        yield fail("search.embeddings", f"{name} does not work: {type(error).__name__}: {error}", advice)
+    else:
+        milliseconds = 1_000 * (time.monotonic() - began)
+        yield ok("search.embeddings", f"{embedder.model_id} gives vectors of {size} numbers, in {milliseconds:.0f} ms")
+
+
 def check_disk(situation: DoctorSituation) -> Iterator[Finding]:
     """Check the free disk space where data is kept."""
     folder = _nearest_folder(Path(situation.settings.store.path or data_home()).expanduser())
@@ -687,6 +713,7 @@ CHECKS: tuple[Check, ...] = (
     check_gateway,
     check_local,
     check_store,
+    check_embeddings,
     check_disk,
     check_logs,
     check_memory,

@@ -1,4 +1,4 @@
-"""``everlong sessions rename``, ``delete``, ``forget``, ``verify``, ``stats``, ``backup`` and ``vacuum``.
+"""``everlong sessions rename``, ``delete``, ``forget``, ``verify``, ``stats``, ``index``, ``backup`` and ``vacuum``.
 
 These commands change or maintain the store. Those that delete ask first.
 """
@@ -13,8 +13,10 @@ import click
 
 from everlong.cli.chosen_store import (
     command,
+    embed_pending,
     find_conversation,
     find_part,
+    index_pending,
     is_for_all_tenants,
     open_chosen_store,
     open_for_all_tenants,
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from everlong.store.search import Hit
     from everlong.store.verify import Verified
 
-__all__ = ["backup", "delete", "forget", "rename", "stats", "vacuum", "verify"]
+__all__ = ["backup", "delete", "forget", "index", "rename", "stats", "vacuum", "verify"]
 
 _MOST_LISTED = 10
 _HISTORY_ENTRY = re.compile(r"(?m)^(?:# .*\n)?(?:\+.*\n?)+")
@@ -313,7 +315,7 @@ def stats(as_json: bool) -> None:
     with open_for_all_tenants() as stores:
         counts = {store.tenant: maintenance.stats(store) for store in stores}
         found: dict[str, Any] = {"store": stores[0].database.backend.where, **counts["local"]}
-        for name in found.keys() - {"store", "pending", "bytes"}:  # those two are of the whole store
+        for name in found.keys() - {"store", "pending", "unembedded", "bytes"}:  # these are of the whole store
             found[name] = sum(one[name] for one in counts.values())
         found["tenants"] = {name: one["sessions"] for name, one in counts.items()}
         sessions = [one for store in stores for one in store.sessions.newest()]
@@ -344,6 +346,9 @@ def _print_stats(found: dict[str, Any]) -> None:
         ("compactions", f"{found['compactions']:,}; {found['views']:,} views; {found['sessions']:,} parts of sessions"),
         ("index", "all messages are indexed" if not pending else f"{counted(pending, 'text')} not indexed yet"),
     ]
+    if found["vectors"] or found["unembedded"]:
+        waiting = f"; {counted(found['unembedded'], 'message')} without" if found["unembedded"] else ""
+        rows.append(("vectors", f"{found['vectors']:,}{waiting}"))
     if len(found["tenants"]) > 1:
         shares = ", ".join(f"{one_line(name)} ({number:,})" for name, number in found["tenants"].items())
         rows.append(("tenants", f"{shares}, by parts of sessions"))
@@ -351,6 +356,22 @@ def _print_stats(found: dict[str, Any]) -> None:
         rows.append(("from … to", f"{moment(found['first'])[:16]} … {moment(found['last'])[:16]}"))
     for name, value in rows:
         click.echo(f"{name + ':':<13}{value}")
+
+
+@command("index", "all")
+@json_option
+def index(as_json: bool) -> None:
+    """Index all messages now, and make the vectors that search.embeddings asks for, for all tenants."""
+    with open_chosen_store() as store:
+        pending = index_pending(store)
+        unembedded = embed_pending(store)
+    if as_json:
+        print_json({"pending": pending, "unembedded": unembedded})
+    if unembedded:
+        without = f"{counted(unembedded, 'message')} without vectors"
+        say(f"{without}: another process makes them, or `everlong doctor --call` says why not")
+        raise click.exceptions.Exit(1)
+    say("all messages are indexed")
 
 
 @command("backup", "all")

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         PluginsSettings as PluginsSettings,
         PromptCachingSettings as PromptCachingSettings,
         ProviderSettings as ProviderSettings,
+        SearchSettings as SearchSettings,
         Settings as Settings,
         StoreSettings as StoreSettings,
     )
@@ -46,7 +47,7 @@ __all__, __getattr__ = export_lazily(
         "settings": (
             "AgentSettings AuxiliaryCompressionSettings AuxiliarySettings CompressionSettings ContextSettings "
             "LosslessSettings MemorySettings ModelSettings PluginsSettings PromptCachingSettings ProviderSettings "
-            "Settings StoreSettings"
+            "SearchSettings Settings StoreSettings"
         ),
     },
 )

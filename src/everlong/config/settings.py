@@ -37,6 +37,7 @@ __all__ = [
     "PromptCachingSettings",
     "ProviderSettings",
     "RouteSettings",
+    "SearchSettings",
     "Settings",
     "StoreSettings",
 ]
@@ -61,6 +62,10 @@ def _name(value: str) -> str:
     if not value.strip():
         raise ValueError("a name is wanted, not an empty text")
     return value.strip()
+
+
+def _off(value: object) -> object:
+    return "off" if value is False else value  # older versions of YAML read a bare off as false
 
 
 def _web_address(value: str) -> str:
@@ -609,6 +614,16 @@ class StoreSettings(Section):
     )
 
 
+class SearchSettings(Section):
+    """The search over all conversations."""
+
+    embeddings: Annotated[Name, BeforeValidator(_off)] = setting(
+        "off",
+        "off, the path of a folder with an ONNX model, or an embedding model as provider:model",
+        "The model by which questions also find messages by meaning; an endpoint is sent the words of all messages.",
+    )
+
+
 class ModelSettings(Section):
     """Window and prices of one model, for models that the catalogue does not know or has wrong."""
 
@@ -652,6 +667,7 @@ class Settings(Section):
     lcm: LosslessSettings = LosslessSettings()
     memory: MemorySettings = MemorySettings()
     store: StoreSettings = StoreSettings()
+    search: SearchSettings = SearchSettings()
     gateway: GatewaySettings = GatewaySettings()
     models: dict[Name, ModelSettings] = setting(
         {}, "a mapping of model names to their settings", "What is known of single models."

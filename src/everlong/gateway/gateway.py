@@ -98,6 +98,7 @@ from everlong.gateway.upstream import (
 from everlong.gateway.window import Windows, tokens_of
 from everlong.gateway.writer import Writer
 from everlong.lossless.tools import SCHEMAS
+from everlong.providers.embeddings import usable_embedder
 from everlong.providers.failures import classify_answer
 from everlong.store import Store
 from everlong.store.leases import take
@@ -156,6 +157,7 @@ class Gateway:
         self.settings = settings
         self.routes = routes
         self.database = database
+        self._embedder = usable_embedder(settings, _log.warning)
         self.metrics = Metrics()
         self.relay = Relay(Network(settings.gateway.ca_bundle))
         self._writer = Writer(database)
@@ -694,7 +696,8 @@ class Gateway:
         self._backlog.do(self._finish(relayed, ended))
 
     def _store_of(self, tenant: str) -> Store:
-        return Store(self.database, tenant, redact=redacted_message if self.settings.store.redact else None)
+        redact = redacted_message if self.settings.store.redact else None
+        return Store(self.database, tenant, redact=redact, embedder=self._embedder)
 
     def _responses_of(self, tenant: str) -> TenantResponses:
         return TenantResponses(ResponseRecorder(self._store_of(tenant)), self._writer, self._journal)

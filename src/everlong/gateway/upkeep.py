@@ -35,6 +35,7 @@ _log = logging.getLogger("everlong.gateway")
 
 _REPLAY_SECONDS = 5.0
 _INDEX_SECONDS = 1.0
+_EMBEDDING_SECONDS = 2.0
 _LAST_SECONDS = 10.0
 _AT_ONCE = 100
 """Messages that are read at once to be indexed."""
@@ -101,14 +102,15 @@ class GatewayUpkeep:
     async def _index(self) -> None:
         searcher = self._store_of("local").searcher  # the index is one for all tenants
         while not self._is_over.is_set():
-            taken = 0
+            taken = embedded = 0
             try:
                 taken = await asyncio.to_thread(searcher.index_pending, _AT_ONCE, gives_way=True)
+                embedded = await asyncio.to_thread(searcher.embed_pending, _AT_ONCE, _EMBEDDING_SECONDS)
             except AWAY:
                 pass  # as above
             except Exception as error:  # noqa: BLE001 - the search also looks at what is not indexed
                 _log.error("what was said could not be indexed: %s", type(error).__name__)
-            has_more = taken == _AT_ONCE and not self._is_busy()
+            has_more = (taken == _AT_ONCE or embedded > 0) and not self._is_busy()
             await self._pause(_INDEX_SECONDS / 20 if has_more else _INDEX_SECONDS)
 
 

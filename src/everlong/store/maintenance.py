@@ -34,6 +34,8 @@ from everlong.store.schema import (
     session,
     summary,
     turn,
+    vector_block,
+    vector_pending,
     view,
     view_item,
 )
@@ -326,4 +328,7 @@ def stats(core: StoreCore) -> dict[str, int]:
             for name, table in (tables | {"compactions": compaction, "outputs": output, "receipts": receipt}).items()
         }
         found["pending"] = connection.execute(select(func.count()).select_from(pending)).scalar_one()
+        held = select(func.coalesce(func.sum(vector_block.c.rows), 0)).where(vector_block.c.tenant == core.tenant)
+        found["vectors"] = int(connection.execute(held).scalar_one())
+        found["unembedded"] = connection.execute(select(func.count()).select_from(vector_pending)).scalar_one()
     return {**found, "bytes": size_of(core)}

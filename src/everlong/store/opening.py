@@ -15,6 +15,7 @@ from everlong.store.upgrade import open_database
 
 if TYPE_CHECKING:
     from everlong.config.settings import StoreSettings
+    from everlong.store.search.embedding import Embedder
 
 FILE_NAME = "store.db"
 
@@ -24,18 +25,26 @@ def default_path() -> Path:
     return data_home() / FILE_NAME
 
 
-def open_store(settings: StoreSettings | None = None, tenant: str = "local", *, waits_for_disk: bool = True) -> Store:
+def open_store(
+    settings: StoreSettings | None = None,
+    tenant: str = "local",
+    *,
+    waits_for_disk: bool = True,
+    embedder: Embedder | None = None,
+) -> Store:
     """Open the store that the settings of the ``store`` section name; without settings, the user's own.
 
     Whoever has what it stores in a journal, too, need not wait for the disk with every commit.
+    With an ``embedder``, questions also find messages by their meaning.
     """
     if settings is None:
-        return Store(open_database(default_path(), waits_for_disk=waits_for_disk), tenant)
+        return Store(open_database(default_path(), waits_for_disk=waits_for_disk), tenant, embedder=embedder)
     where = settings.url or settings.path or default_path()
     return Store(
         open_database(where, float(settings.wait_seconds), waits_for_disk=waits_for_disk),
         tenant,
         redact=redacted_message if settings.redact else None,
+        embedder=embedder,
     )
 
 

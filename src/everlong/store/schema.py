@@ -45,6 +45,9 @@ __all__ = [
     "summary_child",
     "tombstone",
     "turn",
+    "vector_block",
+    "vector_pending",
+    "vector_state",
     "view",
     "view_item",
 ]
@@ -391,4 +394,34 @@ pending = Table(  # stored but not indexed yet: a node's seq, or minus the seq o
     "pending",
     metadata,
     Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+)
+
+vector_state = Table(  # the model whose vectors are kept; no row as long as nobody has searched by meaning
+    "vector_state",
+    metadata,
+    Column("model", String, primary_key=True),
+    Column("is_listed", Boolean, nullable=False),  # false until every message is on the list
+    Column("ts", Float(53), nullable=False),
+)
+
+vector_pending = Table(  # messages without vectors of that model
+    "vector_pending",
+    metadata,
+    Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+)
+
+vector_block = Table(  # vectors of some messages; a block never changes, another takes its place
+    "vector_block",
+    metadata,
+    Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("tenant", String, nullable=False),
+    Column("model", String, nullable=False),
+    Column("rows", Integer, nullable=False),
+    Column("low", BigInteger, nullable=False),  # the least number of a message in it
+    Column("high", BigInteger, nullable=False),  # the greatest
+    Column("seqs", LargeBinary, nullable=False),  # the numbers of the messages, ascending, 8 bytes each
+    Column("scales", LargeBinary, nullable=False),  # 4 bytes each
+    Column("vectors", LargeBinary, nullable=False),  # one signed byte for each number of a vector
+    Index("ix_vector_block_tenant", "tenant", "model"),
+    sqlite_autoincrement=True,
 )

@@ -61,15 +61,22 @@ from everlong.store.views import ViewItem, items_of, pinned_in
 
 if TYPE_CHECKING:
     from everlong.store.search import Page, Searcher
+    from everlong.store.search.embedding import Embedder
 
 
 class Store(StoreCore):
     """Conversations of one tenant in one database."""
 
     def __init__(
-        self, database: Database, tenant: str = "local", *, redact: Callable[[Message], Message] | None = None
+        self,
+        database: Database,
+        tenant: str = "local",
+        *,
+        redact: Callable[[Message], Message] | None = None,
+        embedder: Embedder | None = None,
     ) -> None:
         super().__init__(database, tenant, redact=redact)
+        self._embedder = embedder
         self.additions = Additions(database, self.chain)
         self.recognizer = Recognizer(self, self.additions)
         self.recording = Recording(self, self.recognizer)
@@ -82,9 +89,14 @@ class Store(StoreCore):
         self.outputs = Outputs(self)
 
     @classmethod
-    def open(cls, url_or_path: str | Path, tenant: str = "local", *, wait: float = 10.0) -> Store:
-        """Open a store by the path of a SQLite file or by a url; create it if it is not there."""
-        return cls(open_database(url_or_path, wait), tenant)
+    def open(
+        cls, url_or_path: str | Path, tenant: str = "local", *, wait: float = 10.0, embedder: Embedder | None = None
+    ) -> Store:
+        """Open a store by the path of a SQLite file or by a url; create it if it is not there.
+
+        With an ``embedder``, questions also find messages by their meaning.
+        """
+        return cls(open_database(url_or_path, wait), tenant, embedder=embedder)
 
     def close(self) -> None:
         """Close the database."""
@@ -237,7 +249,7 @@ class Store(StoreCore):
         """The search over this tenant's conversations."""
         from everlong.store.search import Searcher  # noqa: PLC0415 - what it needs is loaded only where it is used
 
-        return Searcher(self.database, self.tenant)
+        return Searcher(self.database, self.tenant, embedder=self._embedder)
 
     def read(self, node: bytes, page: int = 0, chars: int = 8_000) -> ReadPage:
         """Return one page of a message's words, of so many characters."""

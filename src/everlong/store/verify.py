@@ -17,6 +17,7 @@ from everlong.errors import StoreDamaged
 from everlong.model import HashChain
 from everlong.store.branch_map import BranchPlace, KnownBranch, Tree
 from everlong.store.content import decoded, digest_of, unpacked
+from everlong.store.database import in_batches
 from everlong.store.schema import (
     alias,
     annex,
@@ -29,9 +30,11 @@ from everlong.store.schema import (
     reply_name,
     session,
     turn,
+    vector_block,
     view,
     view_item,
 )
+from everlong.store.search.vectors import seqs_of_block
 from everlong.store.summaries import check_frontiers, check_summaries
 from everlong.store.tombstones import read_stub
 from everlong.store.views import ViewItem, problems_of
@@ -83,6 +86,7 @@ def verify(core: StoreCore, progress: Callable[[int, int], None] | None = None) 
         note(check_frontiers(connection, core.reader, tenant))
         note(_check_references(connection, tenant))
         note(_check_conversations(connection, tenant))
+        note(_check_vectors(connection, tenant))
         note(_find_joined(connection, tenant), remarks)
     return Verified(sizes[0], sizes[1], sizes[2], sizes[3], problems, remarks)
 
@@ -387,6 +391,25 @@ def _check_conversations(connection: Connection, tenant: str) -> Iterator[str]:
     for row in rows:
         if row.conversation not in known and row.conversation not in beginnings:
             yield f"session {row.id} is a part of conversation {row.conversation}, which has no beginning"
+
+
+def _check_vectors(connection: Connection, tenant: str) -> Iterator[str]:
+    """Check that blocks of vectors are whole, and that each vector belongs to words that are still there."""
+    for row in _stream(connection, select(vector_block).where(vector_block.c.tenant == tenant)):
+        name = f"block of vectors {row.id}"
+        try:
+            seqs = seqs_of_block(row)
+        except StoreDamaged:
+            yield f"{name} is not whole; a change of search.embeddings makes all vectors anew"
+            continue
+        live: set[int] = set()
+        for part in in_batches(sorted(set(seqs))):
+            said = select(node.c.seq).join(content, content.c.digest == node.c.digest).where(node.c.seq.in_(part))
+            mine = said.where(node.c.tenant == tenant, content.c.state == "live")
+            live.update(connection.execute(mine).scalars())
+        gone = sorted(set(seqs) - live)
+        if gone:
+            yield f"{name} has vectors of messages that are not there or forgotten, the first is number {gone[0]}"
 
 
 def _find_joined(connection: Connection, tenant: str) -> Iterator[str]:

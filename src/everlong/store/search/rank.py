@@ -202,18 +202,30 @@ class Ranking:
         short = [seq for seq, own in self._own.items() if own.score > 0 and self._candidates[seq].is_short]
         return sorted(short, key=lambda seq: (-self._own[seq].score, -seq))[:LENDERS]
 
-    def sort(self, links: _Links | None = None) -> list[Ranked]:
-        """Return the candidates with a score, best first; ``links`` are the neighbours of lenders, before and after."""
+    def __contains__(self, seq: object) -> bool:
+        return seq in self._candidates
+
+    def sort(self, links: _Links | None = None, dense: Mapping[int, float] | None = None) -> list[Ranked]:
+        """Return the candidates with a score, best first.
+
+        ``links`` are the neighbours of lenders, before and after. ``dense`` are scores by meaning, beside which the
+        best candidate by words has 1.
+        """
         lent = self._lend(links or {})
-        found: list[Ranked] = []
+        scores: dict[int, float] = {}
         for seq, candidate in self._candidates.items():
-            own = self._own[seq]
-            score = own.score + lent.get(seq, 0.0)
+            score = self._own[seq].score + lent.get(seq, 0.0)
             if score > 0:
-                if candidate.speaker in self._named and self._shapes.get(candidate.branch) == "dialogue":
-                    score *= self._weights.speaker
-                span = own.span if own.score else candidate.spans[0]
-                found.append(Ranked(seq, score, own.score > 0, span))
+                is_named = candidate.speaker in self._named and self._shapes.get(candidate.branch) == "dialogue"
+                scores[seq] = score * self._weights.speaker if is_named else score
+        if dense:
+            best = max(scores.values(), default=1.0)
+            scores = {seq: scores.get(seq, 0.0) / best + dense.get(seq, 0.0) for seq in (*scores, *dense)}
+        found: list[Ranked] = []
+        for seq, score in scores.items():
+            own = self._own[seq]
+            span = own.span if own.score else self._candidates[seq].spans[0]
+            found.append(Ranked(seq, score, own.score > 0, span))
         found.sort(key=lambda one: (-round(one.score, 9), -self._candidates[one.seq].ts, -one.seq))
         return self._share_places(found) if self._weights.shares_places else found
 

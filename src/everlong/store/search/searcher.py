@@ -13,8 +13,9 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from sqlalchemy import Connection, or_, select
 
@@ -23,6 +24,7 @@ from everlong.store.database import Database
 from everlong.store.paths import segments_to
 from everlong.store.schema import branch, session
 from everlong.store.search.corpus import Corpus, SearchDocument, answered_calls, called_tools, in_scope, tools_of
+from everlong.store.search.embedding import Embedder, question_text
 from everlong.store.search.index import (
     FoundPassage,
     Index,
@@ -48,6 +50,9 @@ from everlong.store.search.snippets import Snippet, snippet
 from everlong.store.search.text import is_dense, passage_span, passage_spans, terms_of_word, words_of
 from everlong.store.search.upkeep import IndexUpkeep, index_for
 from everlong.store.shown_path import ShownPlace, locate, parts_of, shown_paths
+
+if TYPE_CHECKING:
+    from everlong.store.search.meaning import Meaning
 
 Order = Literal["relevance", "time"]
 
@@ -128,6 +133,9 @@ READ = 36
 READ_BYTES = 1_000_000
 """The most bytes of messages that are read for it."""
 
+EMBEDDING_SECONDS = 0.5
+"""Seconds after which `Searcher.index_pending` leaves further vectors for the next time."""
+
 MAX_LIMIT = 1_000
 SECONDS = 2.0
 _NO_FILTERS = Filters()
@@ -136,10 +144,18 @@ _NO_FILTERS = Filters()
 class Searcher:
     """The search over the documents of one tenant; it also keeps the index of the database."""
 
-    def __init__(self, database: Database, tenant: str = "local", weights: Weights = WEIGHTS) -> None:
+    def __init__(
+        self,
+        database: Database,
+        tenant: str = "local",
+        weights: Weights = WEIGHTS,
+        *,
+        embedder: Embedder | None = None,
+    ) -> None:
         self.database = database
         self.tenant = tenant
         self.weights = weights
+        self.embedder = embedder
         self.corpus = Corpus(database)
         self.index = index_for(database)
         self.upkeep = IndexUpkeep(database, self.index, self.corpus)
@@ -195,7 +211,29 @@ class Searcher:
 
         With ``gives_way`` it is slower, and others who write hardly notice.
         """
-        return self.upkeep.index_pending(limit, gives_way=gives_way)
+        taken = self.upkeep.index_pending(limit, gives_way=gives_way)
+        self.embed_pending(limit, EMBEDDING_SECONDS)
+        return taken
+
+    @cached_property
+    def meaning(self) -> Meaning | None:
+        """The search by meaning; None without an embedder."""
+        if self.embedder is None:
+            return None
+        from everlong.store.search.meaning import Meaning  # noqa: PLC0415 - loads numpy
+
+        return Meaning(self.database, self.corpus, self.embedder, self.tenant)
+
+    def embed_pending(self, limit: int = 256, seconds: float | None = None) -> int:
+        """Make vectors for up to so many messages that have none, newest first; return how many it was done for.
+
+        Makes none without an embedder, while its model fails, and while another process makes them.
+        """
+        return 0 if self.meaning is None else self.meaning.embed_pending(limit, seconds)
+
+    def count_unembedded(self) -> int:
+        """Return how many messages have no vectors yet; 0 without an embedder."""
+        return 0 if self.meaning is None else self.meaning.count_pending()
 
     def _walk(
         self,
@@ -228,6 +266,7 @@ class Searcher:
             has_pending,
             leave_out,
             self.weights,
+            self.meaning if query.is_question else None,
         )
 
     def _begin(self, walk: SearchWalk, upto: int) -> Cursor:
@@ -292,14 +331,29 @@ def _rank_by_texts(walk: SearchWalk, unindexed: list[int], found: list[FoundPass
         known = {candidate.seq for candidate in candidates}
         around = {seq for pair in links.values() for seq in pair if seq is not None} - known
         walk.load_some(sorted(around), READ_BYTES)
-        ranking.add_neighbours(
-            [_candidate(walk.loaded[seq], passages.get(seq, [0])) for seq in sorted(around) if walk.counts(seq)],
-            passages,
-        )
-    for ranked in ranking.sort(links):
+        beside = [_candidate(walk.loaded[seq], passages.get(seq, [0])) for seq in sorted(around) if walk.counts(seq)]
+        ranking.add_neighbours(beside, passages)
+    dense = _score_by_meaning(walk)
+    more = [_candidate(walk.loaded[seq], passages.get(seq, [0])) for seq in dense if seq not in ranking]
+    ranking.add_neighbours(more, dense)
+    for ranked in ranking.sort(links, dense):
         if (ranked.is_match or wide) and in_scope(walk.loaded[ranked.seq], walk.scope):
             walk.ranked[ranked.seq] = ranked
     return list(dict.fromkeys([*walk.ranked, *seqs]))
+
+
+def _score_by_meaning(walk: SearchWalk) -> dict[int, float]:
+    """Return scores of the documents that are read, and of those closest to the question; none without a model."""
+    if walk.meaning is None:
+        return {}
+
+    def load(seqs: Iterable[int]) -> dict[int, SearchDocument]:
+        walk.load(seqs)
+        return {seq: walk.loaded[seq] for seq in seqs if walk.counts(seq) and in_scope(walk.loaded[seq], walk.scope)}
+
+    known = [seq for seq in walk.loaded if seq > 0]
+    question = question_text(walk.query.text, {walk.loaded[seq].speaker for seq in known})
+    return walk.meaning.scores(walk.connection, question, walk.scope, known, load)
 
 
 def _candidate(document: SearchDocument, passages: Sequence[int] = ()) -> SearchCandidate:
@@ -325,7 +379,9 @@ def _take_page(walk: SearchWalk, state: Cursor, limit: int) -> tuple[list[ShownD
             document = walk.loaded.get(seq)
             if document is not None and not walk.leave_out(document) and walk.has_tool(document):
                 ranked = walk.ranked.get(seq)
-                is_match = walk.query.is_literal or (ranked.is_match if ranked else walk.has_words(document))
+                is_match = walk.query.is_literal or (ranked is not None and ranked.is_match)
+                if not is_match and (ranked is None or walk.meaning is not None):  # not every passage was read
+                    is_match = walk.has_words(document)
                 shown.append(ShownDocument(document, is_match))
             if len(shown) == limit:
                 break
@@ -381,6 +437,8 @@ class SearchWalk:
     has_pending: bool
     leave_out: Callable[[SearchDocument], bool]
     ranking_weights: Weights
+    meaning: Meaning | None = None
+    """The search by meaning, for questions only: it would push exact words down."""
     ranked: dict[int, Ranked] = field(default_factory=dict)
     """The documents that were ranked by their texts, best first."""
     loaded: dict[int, SearchDocument] = field(default_factory=dict)

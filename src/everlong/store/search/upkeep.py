@@ -16,6 +16,7 @@ from everlong.store.database import Database
 from everlong.store.search.corpus import Corpus
 from everlong.store.search.index import Index
 from everlong.store.search.text import INDEX_VERSION, IndexText, index_text
+from everlong.store.search.vectors import VectorTable
 
 MOST_AT_ONCE = 200_000
 """Characters that are indexed in one transaction, unless a single document has more."""
@@ -30,6 +31,7 @@ class IndexUpkeep:
         self._database = database
         self._index = index
         self._corpus = corpus
+        self._vectors = VectorTable(database)
         self._is_ready = False
         self._left_to_others: set[int] = set()
         """Documents that are left to others, who need not give way."""
@@ -89,15 +91,17 @@ class IndexUpkeep:
         taken = self._index.claim(connection, seqs, wait=False)
         known = ((seq, documents.get(seq)) for seq in seqs if seq in taken)
         self._index.add(connection, [(seq, made) for seq, made in known if made is not None])
+        self._vectors.list_messages(connection, taken)
         return len(taken)
 
     def forget(self, connection: Connection, seqs: Iterable[int], *, purge: bool = True) -> None:
         """Take documents out, in the transaction that forgets them and before their contents are gone."""
+        seqs = list(seqs)
+        self._vectors.remove(connection, seqs)
         if self._index.version(connection) != INDEX_VERSION:
             return
-        wanted = list(seqs)
-        pending = self._index.claim(connection, wanted, wait=True)
-        indexed = [seq for seq in wanted if seq not in pending]
+        pending = self._index.claim(connection, seqs, wait=True)
+        indexed = [seq for seq in seqs if seq not in pending]
         made = self._documents(connection, indexed)
         self._index.remove(connection, [(seq, text) for seq, text in made if text is not None])
         if purge and indexed:

@@ -26,6 +26,7 @@ from everlong.testing.server.cache import (
     openai_blocks_of,
     responses_blocks_of,
 )
+from everlong.testing.server.embeddings_api import check_embeddings, embeddings
 from everlong.testing.server.exchange import Api, Record, Refusal
 from everlong.testing.server.faults import Fault, FaultPlan, fault_refusal
 from everlong.testing.server.openai_rules import check_openai
@@ -33,7 +34,7 @@ from everlong.testing.server.responses_rules import check_responses
 from everlong.testing.server.script import Ask, Script, ScriptedModel
 from everlong.testing.server.window import DIALECTS, Dialect, check_window, overflow
 
-__all__ = ["ModelServer", "ServerReply", "count_reply", "models_reply", "reply_to"]
+__all__ = ["ModelServer", "ServerReply", "count_reply", "embeddings_reply", "models_reply", "reply_to"]
 
 COMPACT = "/v1/responses/compact"
 _APIS: dict[str, Api] = {
@@ -42,6 +43,7 @@ _APIS: dict[str, Api] = {
     "/v1/responses": "responses",
     COMPACT: "responses",
 }
+_EMBEDDINGS = "/v1/embeddings"
 _LARGEST = 32 * 1024 * 1024
 
 
@@ -207,6 +209,9 @@ class _Handler(BaseHTTPRequestHandler):
         owner = self.server.owner
         if self._path == "/v1/messages/count_tokens":
             self._send(count_reply(owner, raw, self._headers))
+            return
+        if self._path == _EMBEDDINGS:
+            self._send(embeddings_reply(owner, raw, self._headers))
             return
         self._send(reply_to(owner, self._path, raw, self._headers, too_large=length > _LARGEST))
 
@@ -461,6 +466,32 @@ def count_reply(server: ModelServer, raw: bytes, headers: Mapping[str, str]) -> 
         return ServerReply(200, {"input_tokens": sum(block.tokens for block in anthropic_blocks_of(body))})
     except Refusal as refusal:
         return _error("anthropic", refusal, 0)
+
+
+def embeddings_reply(server: ModelServer, raw: bytes, headers: Mapping[str, str]) -> ServerReply:
+    """Return the reply to a request for embeddings; it is recorded like one for a completion and meets faults."""
+    body, problem = _parse_body(raw)
+    record, fault = server.record_request(
+        lambda number: Record(number, "openai", _EMBEDDINGS, dict(headers), body if isinstance(body, dict) else {})
+    )
+    try:
+        _check_key(server, "openai", headers)
+        _check_size(problem)
+        texts = check_embeddings(body)
+        if fault is not None:
+            record.fault = record.error = fault.kind
+            if fault.kind == "silent":
+                return ServerReply(silent_seconds=fault.seconds)
+            refusal = fault_refusal(fault, "openai")
+            if refusal is not None:
+                raise refusal
+    except Refusal as refusal:
+        record.status, record.error = refusal.status, refusal.message
+        return _error("openai", refusal, record.number)
+    whole = embeddings(texts, record.body)
+    record.status, record.usage = 200, whole["usage"]
+    reply = ServerReply(200, whole, _identity("openai", record.number))
+    return reply if fault is None else _damage(reply, fault, "openai", record.number)
 
 
 def models_reply(server: ModelServer, path: str, headers: Mapping[str, str]) -> ServerReply:

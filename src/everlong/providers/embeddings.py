@@ -1,0 +1,132 @@
+"""Embedding models that the user names in ``search.embeddings``: a folder on this machine, or an endpoint.
+
+No endpoint is ever chosen unasked. Secrets are taken out of every text that goes to one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from everlong.context.summary.redaction import redact
+from everlong.errors import ConfigError, EverlongError, MalformedReply
+from everlong.providers.client import need
+from everlong.providers.endpoints import ENDPOINTS, Endpoint, ModelName, endpoint_for
+from everlong.providers.failures import classify
+from everlong.providers.keys import NO_KEY, find_key
+from everlong.providers.onnx_model import OnnxModel
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from everlong.config import Settings
+
+__all__ = ["EndpointModel", "embedder_for", "usable_embedder"]
+
+OFF = "off"
+_KEY = "search.embeddings"
+_AT_ONCE = 64
+_QUERY_SECONDS, _SECONDS = 5.0, 60.0
+
+
+def embedder_for(settings: Settings, env: Mapping[str, str] | None = None) -> EndpointModel | OnnxModel | None:
+    """Return the model that ``search.embeddings`` names; None if it is off. Loads and asks nothing yet.
+
+    Raises:
+        ConfigError: the name means neither a folder nor an endpoint, or a package is missing.
+        AuthenticationFailed: the endpoint needs a key and there is none.
+    """
+    name = settings.search.embeddings
+    if name == OFF:
+        return None
+    provider, colon, model = name.partition(":")
+    own = settings.providers
+    if colon and model and provider in {*ENDPOINTS, *own}:
+        endpoint = endpoint_for(provider, own)
+        if endpoint.api != "openai":
+            raise ConfigError(
+                f"search.embeddings: {provider} has no embeddings endpoint of OpenAI's format; name another provider, "
+                "a folder with an ONNX model, or off",
+                key=_KEY,
+            )
+        return EndpointModel(ModelName(provider, model), endpoint, find_key(endpoint, env))
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        raise ConfigError(
+            f"search.embeddings: {name!r} is neither a folder nor PROVIDER:MODEL with one of "
+            f"{', '.join(sorted({*ENDPOINTS, *own}))}; name the folder of an ONNX model, a provider's model, or off",
+            key=_KEY,
+        )
+    return OnnxModel(folder)
+
+
+def usable_embedder(settings: Settings, warn: Callable[[str], None]) -> EndpointModel | OnnxModel | None:
+    """Return the model that ``search.embeddings`` names; None, with a warning, if it cannot be used."""
+    try:
+        return embedder_for(settings)
+    except EverlongError as error:
+        warn(f"the search goes by words alone: {error}")
+        return None
+
+
+class EndpointModel:
+    """An embedding model behind an endpoint that speaks OpenAI's format."""
+
+    def __init__(self, name: ModelName, endpoint: Endpoint, key: str) -> None:
+        need("openai", "search.embeddings")
+        if find_spec("numpy") is None:
+            raise ConfigError(
+                "search.embeddings needs the package numpy; install it with: pip install 'everlong[semantic]'", key=_KEY
+            )
+        self._name, self._endpoint, self._key = name, endpoint, key
+        self._made: Any = None
+        self._making = threading.Lock()
+
+    @property
+    def model_id(self) -> str:
+        """The provider and the model, and the address if it is not the provider's own."""
+        known = ENDPOINTS.get(self._name.provider)
+        is_own = known is None or known.base_url != self._endpoint.base_url
+        return f"{self._name} at {self._endpoint.base_url}" if is_own else str(self._name)
+
+    def embed(self, texts: Sequence[str], *, is_query: bool) -> NDArray[np.float32]:
+        """Return a vector for each text, without the secrets in it."""
+        import numpy as np  # noqa: PLC0415 - an optional package
+
+        clean = [redact(text) for text in texts]
+        rows: list[list[float]] = []
+        for start in range(0, len(clean), _AT_ONCE):
+            rows += self._ask(clean[start : start + _AT_ONCE], _QUERY_SECONDS if is_query else _SECONDS)
+        if len({len(row) for row in rows}) > 1:
+            raise self._malformed("the vectors differ in length")
+        return np.array(rows, dtype=np.float32)
+
+    def _ask(self, texts: list[str], seconds: float) -> list[list[float]]:
+        try:
+            answer = self._client.with_options(timeout=seconds).embeddings.create(
+                model=self._name.model, input=texts, encoding_format="float"
+            )
+            found = {one.index: list(one.embedding) for one in answer.data}
+        except Exception as error:
+            raise classify(error, self._name.provider, self._name.model) from error
+        if sorted(found) != list(range(len(texts))):
+            raise self._malformed(f"{len(found)} vectors for {len(texts)} texts")
+        return [found[place] for place in range(len(texts))]
+
+    @property
+    def _client(self) -> Any:
+        with self._making:
+            if self._made is None:
+                import openai  # noqa: PLC0415 - an optional package, and slow to load
+
+                key = self._key or NO_KEY
+                self._made = openai.OpenAI(api_key=key, base_url=self._endpoint.base_url, max_retries=0)
+            return self._made
+
+    def _malformed(self, what: str) -> MalformedReply:
+        provider, model = self._name
+        return MalformedReply(f"{self._name} sent vectors that cannot be read: {what}", provider=provider, model=model)

@@ -1,0 +1,417 @@
+"""The search by meaning: vectors for messages, and the scores of messages for a question.
+
+Optional: without an embedder nothing here is loaded. Vectors are made when messages are indexed, never while they are
+stored. A model that fails is left alone for a while, and the search goes by words as if there were none.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from sqlalchemy import Connection, select
+
+from everlong.errors import EverlongError, RequestRefused
+from everlong.store import leases
+from everlong.store.database import Database
+from everlong.store.schema import vector_block
+from everlong.store.search.corpus import Corpus, SearchDocument, answered_calls
+from everlong.store.search.embedding import PASSAGE_VERSION, Embedder, passage_of
+from everlong.store.search.index import SearchScope, scope_of_messages
+from everlong.store.search.vectors import VectorRow, VectorTable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float32]
+    Numbers = NDArray[np.int64]
+
+__all__ = ["Meaning"]
+
+_log = logging.getLogger("everlong.store")
+
+WEIGHT = 0.3
+"""The score of a message that is one standard deviation closer than the average; the best one by words has 1."""
+
+PERSON = 0.1
+"""The score of a person's words beside those of an assistant or a tool."""
+
+PREVIOUS, NEXT = 0.7, 0.4
+"""Shares of their similarity that the turns before and after lend to a short turn."""
+
+SHORT = 200
+"""Characters up to which a turn is short; the longer it is, the less its neighbours say about it."""
+
+NEAREST = 60
+"""The messages closest to a question that may be found without any of its words."""
+
+AT_ONCE = 16
+"""Messages that are embedded together."""
+
+EXACT_ROWS = 100_000
+"""Above this number of rows, signs choose the rows that are compared exactly."""
+
+COMPARED_ROWS = 20_000
+"""The rows that are compared exactly after the choice by signs."""
+
+SAMPLED_BLOCKS = 4
+"""Blocks whose rows tell the average similarity and its spread."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 30.0, 3_600.0
+"""Seconds that a model is left alone after its first failure, and after many."""
+
+_LEASE, _LEASE_SECONDS = "vectors", 300.0
+_KEPT_QUESTIONS = 8
+
+
+class Meaning:
+    """The vectors of one database, and the similarity of one tenant's messages to a question."""
+
+    def __init__(self, database: Database, corpus: Corpus, embedder: Embedder, tenant: str) -> None:
+        self._database = database
+        self._corpus = corpus
+        self._embedder = embedder
+        self._table = VectorTable(database)
+        self._blocks = BlockCache(tenant)
+        self._is_ready = False
+        self._failures = 0
+        self._resumes = 0.0
+        self._questions: dict[str, Floats] = {}
+
+    @property
+    def model(self) -> str:
+        """The model, and the version of the passages, that vectors belong to."""
+        return f"{self._embedder.model_id}/{PASSAGE_VERSION}"
+
+    # -- making vectors ------------------------------------------------------------------------------------------------
+
+    def embed_pending(self, limit: int, seconds: float | None = None) -> int:
+        """Make vectors for up to so many messages, newest first; return how many were taken off the list.
+
+        A failure of the model is logged once and raises nothing; the messages stay on the list.
+        """
+        if not self._may_try():
+            return 0
+        if not self._is_ready:
+            if self._table.use_model(self.model):
+                _log.info("vectors for the search by meaning are made with %s", self._embedder.model_id)
+            self._is_ready = True
+        with self._database.read() as connection:
+            has_work = bool(self._table.listed(connection, 1)) or self._table.has_stale(connection)
+        held = leases.take(self._database, _LEASE, _LEASE_SECONDS) if has_work else None
+        if held is None:  # nothing to do, or another process does it
+            return 0
+        try:
+            return self._embed(limit, None if seconds is None else time.monotonic() + seconds)
+        finally:
+            leases.release(self._database, held)
+
+    def count_pending(self) -> int:
+        """Return how many messages have no vectors yet."""
+        with self._database.read() as connection:
+            return self._table.count_listed(connection)
+
+    def _embed(self, limit: int, until: float | None) -> int:
+        self._database.write(self._table.remove_stale)
+        taken = 0
+        while taken < limit and (until is None or time.monotonic() < until):
+            with self._database.read() as connection:
+                seqs = self._table.listed(connection, min(AT_ONCE, limit - taken))
+                known = self._table.holding(connection, self.model, seqs)
+                documents = self._corpus.load(connection, [seq for seq in seqs if seq not in known])
+            rows = self._rows(documents.values()) if seqs else None
+            if rows is None:
+                break
+            done = self._database.write(partial(self._add, seqs, rows))
+            if not done:  # another process uses another model
+                self._is_ready = False
+                break
+            taken += done
+        return taken
+
+    def _add(self, seqs: Sequence[int], rows: Mapping[int, VectorRow], connection: Connection) -> int:
+        return self._table.add(connection, self.model, seqs, rows)
+
+    def _rows(self, documents: Iterable[SearchDocument]) -> dict[int, VectorRow] | None:
+        """Return the rows of messages; None if the model fails."""
+        passages = {document.seq: text for document in documents if (text := passage_of(_spoken(document)))}
+        if not passages:
+            return {}
+        texts = list(passages.values())
+        try:
+            vectors: Sequence[Floats | None] = list(self._vectors(texts, is_query=False))
+        except RequestRefused:
+            vectors = [self._vector_alone(text) for text in texts]
+            if all(vector is None for vector in vectors):
+                self._note_failure("it refuses every text")
+                return None
+        except Exception as error:  # noqa: BLE001 - whatever a model or its server does, messages must be found
+            self._note_failure(error)
+            return None
+        self._failures = 0
+        return {seq: _row(seq, vector) for seq, vector in zip(passages, vectors, strict=True) if vector is not None}
+
+    def _vector_alone(self, text: str) -> Floats | None:
+        """Return the vector of a text; None if the model refuses it."""
+        try:
+            vector: Floats = self._vectors([text], is_query=False)[0]
+        except RequestRefused:
+            return None
+        return vector
+
+    def _vectors(self, texts: Sequence[str], *, is_query: bool) -> Floats:
+        """Return vectors of length 1."""
+        vectors = np.asarray(self._embedder.embed(texts, is_query=is_query), dtype=np.float32)
+        if vectors.ndim != 2 or len(vectors) != len(texts) or not np.isfinite(vectors).all():
+            raise ValueError(f"{self._embedder.model_id} gave no vector for each of {len(texts)} texts")
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        unit: Floats = vectors / np.maximum(lengths, 1e-12)
+        return unit
+
+    def _may_try(self) -> bool:
+        return time.monotonic() >= self._resumes
+
+    def _note_failure(self, error: object) -> None:
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._failures)
+        self._failures += 1
+        self._resumes = time.monotonic() + pause
+        said = str(error) if isinstance(error, str | EverlongError) else f"{type(error).__name__}: {error}"
+        log = _log.warning if self._failures == 1 else _log.info
+        log(
+            "%s does not work, so the search goes by words alone for %d seconds: %s",
+            self._embedder.model_id,
+            pause,
+            said,
+        )
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    def scores(
+        self,
+        connection: Connection,
+        question: str,
+        scope: SearchScope,
+        seqs: Iterable[int],
+        load: Callable[[Iterable[int]], Mapping[int, SearchDocument]],
+    ) -> dict[int, float]:
+        """Return scores of messages for a question: those that words have found, and those closest to it in meaning.
+
+        Args:
+            connection: A reading connection.
+            question: The question, as it would be put to a speaker.
+            scope: The messages that may be found.
+            seqs: The messages that words have found, and their neighbours.
+            load: Reads messages, and returns those that may be found and may lend weight.
+        """
+        if self._table.model(connection) != self.model:
+            return {}
+        vector = self._question(question)
+        if vector is None:
+            return {}
+        blocks = self._blocks.refresh(connection, self.model, len(vector))
+        if not blocks:
+            return {}
+        allowed = self._allowed(connection, scope)
+        closest = nearest_of(blocks, vector, allowed)
+        near = load(closest)
+        documents = {**near, **load([seq for seq in seqs if seq > 0])}
+        beside = self._corpus.neighbours(connection, documents)
+        pairs = [beside[seq] for seq in near if seq in beside]
+        around = load([seq for pair in pairs for seq in pair if seq is not None and seq not in beside])
+        documents.update(around)
+        beside |= self._corpus.neighbours(connection, around)
+        asked = {seq for pair in beside.values() for seq in pair if seq is not None}.union(documents)
+        similar = similarities(blocks, vector, asked.difference(set(closest).difference(near)))
+        average, spread = spread_of(blocks, vector, allowed)
+        found: dict[int, float] = {}
+        for seq, document in documents.items():
+            if seq in similar:
+                before, after = beside.get(seq, (None, None))
+                lent = PREVIOUS * _above(similar, before, average) + NEXT * _above(similar, after, average)
+                lent *= min(1.0, SHORT / max(1, len(document.own_text)))
+                found[seq] = WEIGHT * (similar[seq] - average + lent) / spread + PERSON * _is_person(document)
+        return found
+
+    def _question(self, text: str) -> Floats | None:
+        """Return the vector of a question; None if the model fails."""
+        if text in self._questions:
+            return self._questions[text]
+        if not self._may_try():
+            return None
+        try:
+            vector: Floats = self._vectors([text], is_query=True)[0]
+        except Exception as error:  # noqa: BLE001 - as above
+            self._note_failure(error)
+            return None
+        self._failures = 0
+        while len(self._questions) >= _KEPT_QUESTIONS:
+            del self._questions[next(iter(self._questions))]
+        self._questions[text] = vector
+        return vector
+
+    def _allowed(self, connection: Connection, scope: SearchScope) -> Numbers | None:
+        """Return the numbers of the messages in a scope, ascending; None for all of the tenant."""
+        if scope.stretches is None and scope.role is None and scope.since is None and scope.before is None:
+            return None
+        where, values = scope_of_messages(scope)
+        statement = self._database.sql(f"SELECT n.seq FROM node n WHERE {where}")  # noqa: S608 - only marks are put in
+        rows = connection.exec_driver_sql(statement, tuple(values))
+        return np.unique(np.fromiter((row[0] for row in rows), dtype=np.int64))
+
+
+def _spoken(document: SearchDocument) -> str:
+    """Return what a message says, without its speaker's name."""
+    text = document.own_text
+    head, colon, rest = text.partition(": ")
+    return rest if colon and document.speaker and document.speaker in head else text
+
+
+def _is_person(document: SearchDocument) -> bool:
+    """Return whether a person said a message to an assistant; in a dialogue of people with names, all are alike."""
+    return document.role == "user" and not document.speaker and not answered_calls(document.message)
+
+
+def _row(seq: int, vector: Floats) -> VectorRow:
+    scale = float(np.abs(vector).max()) / 127 or 1.0
+    return VectorRow(seq, scale, np.rint(vector / scale).astype(np.int8).tobytes())
+
+
+def _above(similar: Mapping[int, float], seq: int | None, average: float) -> float:
+    """Return how far a message is closer than the average; 0 if there is none, or none that counts."""
+    return 0.0 if seq is None else similar.get(seq, average) - average
+
+
+# -- blocks in memory --------------------------------------------------------------------------------------------------
+
+
+class MemoryBlock(NamedTuple):
+    """A block as it is compared with a question."""
+
+    seqs: Numbers
+    scales: Floats
+    vectors: NDArray[np.int8]
+    signs: NDArray[np.uint64] | None
+    """One bit per number, if the numbers fill whole words."""
+
+
+class BlockCache:
+    """The blocks of a tenant that a process has read; another block has another id."""
+
+    def __init__(self, tenant: str) -> None:
+        self._tenant = tenant
+        self._blocks: dict[int, MemoryBlock] = {}
+
+    def refresh(self, connection: Connection, model: str, size: int) -> list[MemoryBlock]:
+        """Read new blocks, drop those that are gone, and return all whose vectors have a size."""
+        mine = select(vector_block.c.id).where(vector_block.c.tenant == self._tenant, vector_block.c.model == model)
+        ids = list(connection.execute(mine.order_by(vector_block.c.low, vector_block.c.id)).scalars())
+        kept = {ident: self._blocks[ident] for ident in ids if ident in self._blocks}
+        for ident in ids:
+            if ident not in kept:
+                row = connection.execute(select(vector_block).where(vector_block.c.id == ident)).first()
+                if row is not None:
+                    kept[ident] = _read_block(row)
+        self._blocks = kept
+        return [kept[ident] for ident in ids if ident in kept and kept[ident].vectors.shape[1] == size]
+
+
+def _read_block(row: Any) -> MemoryBlock:
+    vectors = np.frombuffer(bytes(row.vectors), dtype=np.int8).reshape(row.rows, -1)
+    signs = np.packbits(vectors > 0, axis=1).view(np.uint64) if vectors.shape[1] % 64 == 0 else None
+    return MemoryBlock(
+        np.frombuffer(bytes(row.seqs), dtype="<i8").astype(np.int64),
+        np.frombuffer(bytes(row.scales), dtype="<f4").astype(np.float32),
+        vectors,
+        signs,
+    )
+
+
+def nearest_of(blocks: Sequence[MemoryBlock], vector: Floats, allowed: Numbers | None) -> list[int]:
+    """Return the messages closest to a vector, the closest first."""
+    count = sum(len(block.seqs) for block in blocks)
+    if allowed is None and count > EXACT_ROWS and all(block.signs is not None for block in blocks):
+        blocks = _promising(blocks, vector)
+    found: list[tuple[float, int]] = []
+    for seqs, cosines in _compared(blocks, vector, allowed):
+        best = _greatest(cosines, NEAREST)
+        found += zip(cosines[best].tolist(), seqs[best].tolist(), strict=True)
+    return [seq for _, seq in sorted(found, reverse=True)[:NEAREST]]
+
+
+def similarities(blocks: Sequence[MemoryBlock], vector: Floats, seqs: Iterable[int]) -> dict[int, float]:
+    """Return the similarity of messages to a vector; those without vectors are left out."""
+    wanted = np.unique(np.fromiter(seqs, dtype=np.int64))
+    found: dict[int, float] = {}
+    for own, cosines in _compared(blocks, vector, wanted):
+        found.update(zip(own.tolist(), cosines.tolist(), strict=True))
+    return found
+
+
+def spread_of(blocks: Sequence[MemoryBlock], vector: Floats, allowed: Numbers | None) -> tuple[float, float]:
+    """Return the average similarity of some messages, and how far a message with its neighbours lies from it."""
+    sampled = blocks if allowed is not None else blocks[:: max(1, len(blocks) // SAMPLED_BLOCKS)]
+    parts = [cosines for _, cosines in _compared(sampled, vector, allowed)]
+    cosines = np.concatenate(parts) if parts else np.zeros(1, np.float32)
+    average = float(cosines.mean())
+    around = cosines - average
+    before, after = np.roll(around, 1), np.roll(around, -1)
+    return average, float((around + PREVIOUS * before + NEXT * after).std()) or 1.0
+
+
+def _compared(
+    blocks: Sequence[MemoryBlock], vector: Floats, allowed: Numbers | None
+) -> Iterable[tuple[Numbers, Floats]]:
+    """Yield the numbers of messages, and the similarity of each row to a vector, block by block."""
+    room = np.empty((0, len(vector)), np.float32)
+    for block in blocks:
+        seqs, scales, vectors = block.seqs, block.scales, block.vectors
+        if allowed is not None:
+            low, high = np.searchsorted(allowed, (seqs[0], seqs[-1] + 1))
+            if low == high:
+                continue
+            places = np.searchsorted(seqs, allowed[low:high])
+            chosen = places[seqs[np.minimum(places, len(seqs) - 1)] == allowed[low:high]]
+            if not len(chosen):
+                continue
+            seqs, scales, vectors = seqs[chosen], scales[chosen], vectors[chosen]
+        if len(room) < len(vectors):
+            room = np.empty(vectors.shape, np.float32)
+        numbers = room[: len(vectors)]
+        np.copyto(numbers, vectors)
+        cosines: Floats = (numbers @ vector) * scales
+        yield seqs, cosines
+
+
+def _promising(blocks: Sequence[MemoryBlock], vector: Floats) -> list[MemoryBlock]:
+    """Return the rows whose signs agree best with those of a vector, as one block."""
+    signs = np.packbits(vector > 0).view(np.uint64)
+    differing = np.concatenate(
+        [
+            np.bitwise_count(block.signs ^ signs).sum(axis=1, dtype=np.uint16)
+            for block in blocks
+            if block.signs is not None
+        ]
+    )
+    chosen = np.sort(_greatest(-differing.astype(np.int32), COMPARED_ROWS))
+    ends = np.cumsum([len(block.seqs) for block in blocks])
+    parts: list[tuple[Numbers, Floats, NDArray[np.int8]]] = []
+    start = 0
+    for block, end in zip(blocks, ends.tolist(), strict=True):
+        low, high = np.searchsorted(chosen, (start, end))
+        own = chosen[low:high] - start
+        if len(own):
+            parts.append((block.seqs[own], block.scales[own], block.vectors[own]))
+        start = end
+    seqs, scales, vectors = (np.concatenate([part[column] for part in parts]) for column in range(3))
+    return [MemoryBlock(seqs, scales, vectors, None)]
+
+
+def _greatest(values: NDArray[Any], count: int) -> NDArray[np.intp]:
+    """Return the places of the greatest values, in any order."""
+    if len(values) <= count:
+        return np.arange(len(values))
+    return np.argpartition(values, len(values) - count)[len(values) - count :]

@@ -1,0 +1,64 @@
+"""The embeddings API: the rules of a request, and vectors that lie close together for texts that share words.
+
+A vector counts the words of a text by a hash. So nothing but the words decides, and no model is needed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import re
+import struct
+from typing import Any
+
+from everlong.testing.server.exchange import Refusal
+
+__all__ = ["SIZE", "check_embeddings", "embeddings", "vector_of"]
+
+SIZE = 64
+"""The numbers of a vector."""
+
+_MOST_INPUTS = 2_048
+_WORD = re.compile(r"\w+")
+
+
+def check_embeddings(body: Any) -> list[str]:
+    """Return the texts of a request; raise `Refusal` as the API would."""
+    if not isinstance(body, dict) or not isinstance(body.get("model"), str) or not body["model"]:
+        raise Refusal("you must provide a model parameter", param="model")
+    given = body.get("input")
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise Refusal("'$.input' is invalid: it must be a text or a list of texts", param="input")
+    if any(not text for text in texts):
+        raise Refusal("'$.input' is invalid: a text is empty", param="input")
+    if len(texts) > _MOST_INPUTS:
+        raise Refusal(
+            f"'$.input' is invalid: {len(texts)} texts, and at most {_MOST_INPUTS} are allowed", param="input"
+        )
+    if body.get("encoding_format", "float") not in {"float", "base64"}:
+        raise Refusal("encoding_format is float or base64", param="encoding_format")
+    return texts
+
+
+def embeddings(texts: list[str], body: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer to a request that keeps the rules."""
+    tokens = sum(len(_WORD.findall(text)) for text in texts)
+    data = []
+    for place, text in enumerate(texts):
+        vector: Any = vector_of(text)
+        if body.get("encoding_format") == "base64":
+            vector = base64.b64encode(struct.pack(f"<{SIZE}f", *vector)).decode()
+        data.append({"object": "embedding", "index": place, "embedding": vector})
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "data": data, "model": body["model"], "usage": usage}
+
+
+def vector_of(text: str) -> list[float]:
+    """Return the counts of a text's words by hash, as a vector of length 1."""
+    counts = [1e-3] * SIZE
+    for word in _WORD.findall(text.lower()):
+        counts[hashlib.sha256(word.encode()).digest()[0] % SIZE] += 1.0
+    length = math.sqrt(sum(count * count for count in counts))
+    return [count / length for count in counts]
