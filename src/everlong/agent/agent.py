@@ -140,6 +140,8 @@ class AgentParts:
     """The session's origin."""
     compacts: bool = True
     """False to ignore the thresholds of compaction."""
+    teases: bool = False
+    """True to put teasers of earlier messages beside what the user says."""
     log_folder: Path | None = None
     """The folder for the JSON log of each session; None for no log."""
 
@@ -178,6 +180,9 @@ class Agent(Loop):
         self._summarizer_for = parts.summarizer_for
         self._conversation_for = parts.conversation_for
         self._conversation_id = ""
+        self._teases = parts.teases
+        self._question = ""
+        """The user's newest words, for which no teaser was looked for yet."""
         self._left_session = ""
         """The session whose end the engine was told."""
 
@@ -212,9 +217,10 @@ class Agent(Loop):
     def run(self, prompt: Prompt | None = None) -> TurnFinished:
         """Work on a prompt until the model is done, with what memory recalls of it. See `Loop.run`."""
         self.pauses.end()
+        said = "" if prompt is None else prompt_text(prompt)
+        self._question = said if self._teases else ""
         if self.memory is None or prompt is None:
             return super().run(prompt)
-        said = prompt_text(prompt)
         recalled = self.memory.prefetch(said)
         if recalled is not None:
             prompt = [*prompt_parts(prompt), {"type": "text", "text": recalled}]
@@ -222,6 +228,12 @@ class Agent(Loop):
         if finished.text:
             self.memory.sync_turn(said, finished.text)
         return finished
+
+    def annotate(self) -> None:
+        """Put a teaser beside the user's newest words, once, if something out of sight seems to be asked about."""
+        question, self._question = self._question, ""
+        if question:
+            self.conversation.add_teaser(question)
 
     def _finish(self, text: str, stop: Stop, detail: str, started: float) -> TurnFinished:
         finished = super()._finish(text, stop, detail, started)

@@ -37,6 +37,7 @@ from everlong.store.recording import Recording
 from everlong.store.schema import branch as branches, content as contents, node as nodes, pin as pins
 from everlong.store.sessions import Sessions
 from everlong.store.stateless import StatelessRequests
+from everlong.store.teasers import Teasers
 from everlong.store.tombstones import title_of_opening
 from everlong.store.tree import Branch
 from everlong.store.turns import Replies, Turns
@@ -65,6 +66,7 @@ class Store(StoreCore):
         self.turns = Turns(self, self.replies, self.stateless)
         self.receipts = Receipts(self)
         self.outputs = Outputs(self)
+        self.teasers = Teasers(self)
 
     @classmethod
     def open(cls, url_or_path: str | Path, tenant: str = "local", *, wait: float = 10.0) -> Store:
