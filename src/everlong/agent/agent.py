@@ -180,7 +180,7 @@ class Agent(Loop):
         self._summarizer_for = parts.summarizer_for
         self._conversation_for = parts.conversation_for
         self._conversation_id = ""
-        self._teases = parts.teases
+        self._teases = conversation.sends_teasers = parts.teases
         self._question = ""
         """The user's newest words, for which no teaser was looked for yet."""
         self._left_session = ""
@@ -259,6 +259,7 @@ class Agent(Loop):
         self.engine.on_session_reset()
         self._fire("on_session_reset", session_id=self.conversation.session_id)
         conversation = self._conversation_for()
+        conversation.sends_teasers = self._teases
         self.conversation = self.compactor.conversation = conversation
         self.tools.context.session_id = conversation.session_id
         self.tools.context.todo.replace([])

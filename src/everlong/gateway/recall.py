@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NAMES",
     "NO_ROOM",
+    "READ",
     "ROUNDS",
     "TOOLS",
     "HiddenTool",

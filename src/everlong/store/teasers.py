@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection, delete, select
 
+from everlong.errors import NotStored
 from everlong.model import text_of
 from everlong.store.compaction import view_for
 from everlong.store.content import blob, encoded, value_of
 from everlong.store.paths import Segment, segments_to
-from everlong.store.schema import annex, branch, content
+from everlong.store.schema import annex, branch, content, node
 from everlong.store.search.confidence import THRESHOLD, RecallSigns, best_passage, confidence, read_signs
 from everlong.store.search.searcher import Filters
 from everlong.store.views import items_of
@@ -97,12 +98,14 @@ class Teasers:
         One that was made there under another view gives way.
         """
         tenant = self._core.tenant
-        said = {"teaser": teaser.text, "view": teaser.view, "nodes": [node.hex() for node in teaser.nodes]}
+        said = {"teaser": teaser.text, "view": teaser.view, "nodes": [ident.hex() for ident in teaser.nodes]}
         made = blob(tenant, encoded(said))
 
         def work(connection: Connection) -> str:
             path = segments_to(connection, at.id, at.depth)
-            number = next(part.branch for part in path if part.low < at.depth <= part.high)
+            number = connection.execute(select(node.c.branch).where(node.c.id == at.head)).scalar()
+            if number is None:
+                raise NotStored(f"the message {at.head.hex()} is not stored, so nothing is kept beside it")
             held = self._texts(connection, path, at.depth - 1, at.depth, {teaser.view})
             if at.depth in held:
                 return held[at.depth]
@@ -157,7 +160,7 @@ def drop_teasers(connection: Connection, tenant: str, nodes: set[bytes]) -> None
     held = select(annex.c.seq, annex.c.digest, content.c.bytes, content.c.codec).join(
         content, content.c.digest == annex.c.digest
     )
-    gone = {node.hex() for node in nodes}
+    gone = {ident.hex() for ident in nodes}
     for row in connection.execute(held.where(annex.c.tenant == tenant, annex.c.kind == KIND)).all():
         if row.bytes is not None and gone.isdisjoint(value_of(row.bytes, row.codec)["nodes"]):
             continue
