@@ -13,9 +13,10 @@ from __future__ import annotations
 import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, Row, Select, bindparam, func, select
 
 from everlong.errors import NotStored
 from everlong.store.database import in_batches
@@ -154,32 +155,40 @@ def _runs(connection: Connection, parts: Sequence[Row[Any]]) -> Iterator[ShownRu
 def _broken_in(connection: Connection, tenant: str, sessions: Sequence[str]) -> Iterator[BrokenReply]:
     """Yield the replies of sessions that were cancelled or failed, in the order of their turns."""
     for some in in_batches(sessions):
-        yield from _broken(connection, tenant, turn.c.session.in_(some))
+        yield from _broken(connection, tenant, "session", some)
 
 
-def _broken(connection: Connection, tenant: str, condition: Any) -> list[BrokenReply]:
+def _broken(
+    connection: Connection, tenant: str, by: Literal["session", "echo_node"], values: Sequence[str | bytes]
+) -> list[BrokenReply]:
+    rows: Sequence[Any] = connection.execute(_broken_replies(by), {"tenant": tenant, "values": values}).all()
+    found: dict[bytes, BrokenReply] = {}  # a reply that broke off twice at the same word is one message
+    for row in rows:
+        one = BrokenReply(*row)
+        found.setdefault(bytes(one.echo_node), one._replace(echo_node=bytes(one.echo_node)))
+    return list(found.values())
+
+
+@cache
+def _broken_replies(by: Literal["session", "echo_node"]) -> Select[Any]:
+    """Return the query for broken replies by the values of a column; to build it takes longer than to run it."""
     asked, echo = node.alias("asked"), node.alias("echo")
     columns = (
         *(turn.c.id, turn.c.session, turn.c.status, turn.c.error, turn.c.echo_node),
         *(asked.c.branch, asked.c.depth, echo.c.branch, echo.c.depth, branch.c.fork_depth),
     )
-    query = (
+    return (
         select(*columns)
         .join(asked, asked.c.id == turn.c.node)
         .join(echo, echo.c.id == turn.c.echo_node)
         .join(branch, branch.c.id == echo.c.branch)
         .where(
-            *(turn.c.tenant == tenant, turn.c.status.in_(("cancelled", "failed")), turn.c.reply.is_not(None)),
-            *(turn.c.session.is_not(None), condition),
+            *(turn.c.tenant == bindparam("tenant"), turn.c.status.in_(("cancelled", "failed"))),
+            *(turn.c.reply.is_not(None), turn.c.session.is_not(None)),
+            turn.c[by].in_(bindparam("values", expanding=True)),
         )
         .order_by(turn.c.id)
     )
-    found: dict[bytes, BrokenReply] = {}  # a reply that broke off twice at the same word is one message
-    rows: Sequence[Any] = connection.execute(query).all()
-    for row in rows:
-        one = BrokenReply(*row)
-        found.setdefault(bytes(one.echo_node), one._replace(echo_node=bytes(one.echo_node)))
-    return list(found.values())
 
 
 # -- the other way round -----------------------------------------------------------------------------------------------
@@ -231,7 +240,7 @@ def _beside(connection: Connection, tenant: str, places: Iterable[ShownPlace]) -
     by_node = {place.node: place for place in places if place.node is not None}
     found: dict[ShownPlace, Located] = {}
     for some in in_batches(sorted(by_node)):
-        broken = _broken(connection, tenant, turn.c.echo_node.in_(some))
+        broken = _broken(connection, tenant, "echo_node", some)
         names = select(session.c.conversation).where(session.c.id.in_([one.session for one in broken])).distinct()
         parts = parts_of(connection, tenant, connection.execute(names).scalars().all()) if broken else {}
         for name, shown in shown_paths(connection, tenant, parts).items():
@@ -246,15 +255,22 @@ def _conversations_around(connection: Connection, tenant: str, branches: set[int
     """Return the conversations with a part on one of some branches, or on one that was forked from them."""
     began: dict[str, float] = {}
     for some in in_batches(sorted(branches)):
-        tree = select(branch.c.id).where(branch.c.id.in_(some)).cte("tree", recursive=True)
-        forks = select(branch.c.id).where(branch.c.parent == tree.c.id)
-        numbers = select(tree.union(forks).c.id)
-        query = select(session.c.conversation, func.min(session.c.started)).where(
-            session.c.tenant == tenant, session.c.branch.in_(numbers)
-        )
-        for name, started in connection.execute(query.group_by(session.c.conversation)):
+        for name, started in connection.execute(_conversations_on(), {"tenant": tenant, "branches": some}):
             began[name] = min(started, began.get(name, started))
     return sorted(began, key=lambda name: (began[name], name))
+
+
+@cache
+def _conversations_on() -> Select[Any]:
+    """Return the query for the conversations of some branches and their forks, with the time at which each began."""
+    some = branch.c.id.in_(bindparam("branches", expanding=True))
+    tree = select(branch.c.id).where(some).cte("tree", recursive=True)
+    forks = select(branch.c.id).where(branch.c.parent == tree.c.id)
+    return (
+        select(session.c.conversation, func.min(session.c.started))
+        .where(session.c.tenant == bindparam("tenant"), session.c.branch.in_(select(tree.union(forks).c.id)))
+        .group_by(session.c.conversation)
+    )
 
 
 def title_of(parts: Sequence[Row[Any]]) -> str | None:

@@ -16,7 +16,16 @@ import orjson
 from sqlalchemy import Connection
 
 from everlong.errors import StoreDamaged
-from everlong.model import Message, calls_of, is_reasoning, part_text, parts_of, read_message
+from everlong.model import (
+    EPHEMERAL,
+    Message,
+    begins_with_wrapper,
+    calls_of,
+    is_reasoning,
+    part_text,
+    parts_of,
+    read_message,
+)
 from everlong.store.content import value_of
 from everlong.store.database import Database
 from everlong.store.search.index import SearchScope, scope_of_messages, scope_of_summaries
@@ -46,6 +55,10 @@ def searchable_text(message: Message) -> str:
 
 def own_text(message: Message) -> str:
     """Return a message's searchable text without what a client wrapped around the user's words."""
+    content = message.get("content")
+    is_bare = isinstance(content, str) and "<" not in content and EPHEMERAL not in message
+    if is_bare and (message.get("role") != "user" or not begins_with_wrapper(str(content))):  # as nearly all are
+        return searchable_text(message)
     if message.get("role") == "user" and not any(part.get("type") == "tool_result" for part in parts_of(message)):
         read = read_message(message)
         if read.added:

@@ -70,13 +70,25 @@ NAMED = 40
 """Texts that name a path or an identifier of the question and are looked at in any case."""
 
 
-def with_named(found: list[tuple[int, float]], named: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Return the best texts of all words and the best that name what is asked about, in turn and once each.
+class FoundPassage(NamedTuple):
+    """The best passage of a document: the document's number, the passage's number in it, and a first score."""
 
-    A long text that names it counts for little by its words, however well one of its lines answers.
+    seq: int
+    passage: int
+    score: float
+
+
+def with_named(found: list[FoundPassage], named: list[FoundPassage]) -> list[FoundPassage]:
+    """Return the best passages of all words and the best that name what is asked about, in turn and once each.
+
+    A document can have one of both kinds. They compete when their texts are read.
     """
     both = chain.from_iterable(zip_longest(named, found))
-    return list({pair[0]: pair for pair in both if pair is not None}.values())
+    return list({(one.seq, one.passage): one for one in both if one is not None}.values())
+
+
+PERSON = 1.5
+"""The first weight of the user's passages, so that long answers do not crowd them out before texts are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +100,30 @@ class RequiredContents:
 
 
 class IndexSize(NamedTuple):
-    """The size of an index: its documents, their terms, and how many documents are summaries."""
+    """The size of an index: its documents, how many of them are summaries, their passages, and the terms of these."""
 
     documents: int
-    terms: int
     summaries: int
+    passages: int
+    terms: int
 
     @property
     def average_length(self) -> float:
-        """Terms of a document, on average."""
-        return max(1.0, self.terms / max(1, self.documents))
+        """Terms of a passage, on average."""
+        return max(1.0, self.terms / max(1, self.passages))
+
+
+def size_of(documents: Sequence[tuple[int, IndexText]]) -> IndexSize:
+    """Return the share of some documents in the size of an index."""
+    passages = [passage for _, text in documents for passage in text.passages]
+    terms = sum(passage.count(" ") + 1 for passage in passages)
+    return IndexSize(len(documents), sum(seq < 0 for seq, _ in documents), len(passages), terms)
 
 
 class RankedDocuments(NamedTuple):
-    """The best documents with a first score, whether these are all there are, and how many hold each term."""
+    """The best documents by their best passage, whether these are all there are, and how many passages hold a term."""
 
-    found: list[tuple[int, float]]
+    found: list[FoundPassage]
     is_all: bool
     frequencies: dict[str, int]
 

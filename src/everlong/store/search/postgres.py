@@ -1,4 +1,4 @@
-"""The search index in PostgreSQL: one row per document, terms as a `tsvector`, trigrams as hashed numbers, both in GIN.
+"""The search index in PostgreSQL: rows of documents and of passages, with terms as `tsvector` and trigrams as numbers.
 
 Needs no extension and keeps no text. PostgreSQL counts no document frequencies for ranking, so a first score is made
 here from the same figures that BM25 uses; the order of a page comes from the texts themselves, as with SQLite.
@@ -17,6 +17,8 @@ from sqlalchemy import Connection, CursorResult
 
 from everlong.store.search.index import (
     NAMED,
+    PERSON,
+    FoundPassage,
     IndexSize,
     RankedDocuments,
     RequiredContents,
@@ -26,6 +28,7 @@ from everlong.store.search.index import (
     lookups,
     scope_of_messages,
     scope_of_summaries,
+    size_of,
     with_named,
 )
 from everlong.store.search.text import INDEX_VERSION, IndexText
@@ -41,8 +44,11 @@ MAX_BYTES = 900_000
 _MAX_PLACES = 20
 _LAST_PLACE = 16_383
 _TABLES = (
-    "CREATE TABLE search_state (version INTEGER NOT NULL, documents BIGINT NOT NULL, terms BIGINT NOT NULL, "
-    "summaries BIGINT NOT NULL)",
+    "CREATE TABLE search_state (version INTEGER NOT NULL, documents BIGINT NOT NULL, summaries BIGINT NOT NULL, "
+    "passages BIGINT NOT NULL, terms BIGINT NOT NULL)",
+    "CREATE TABLE search_passage (seq BIGINT NOT NULL, number INTEGER NOT NULL, length INTEGER NOT NULL, "
+    "words TSVECTOR NOT NULL, PRIMARY KEY (seq, number))",
+    "CREATE INDEX ix_search_passages ON search_passage USING gin (words)",
     "CREATE TABLE search_document (seq BIGINT PRIMARY KEY, length INTEGER NOT NULL, words TSVECTOR NOT NULL, "
     "grams INTEGER[] NOT NULL, is_cut BOOLEAN NOT NULL)",
     "CREATE INDEX ix_search_words ON search_document USING gin (words)",
@@ -63,10 +69,10 @@ class PostgresIndex:
 
     def create(self, connection: Connection) -> None:
         """Create an empty index in place of any that is there."""
-        _run(connection, "DROP TABLE IF EXISTS search_document, search_state")
+        _run(connection, "DROP TABLE IF EXISTS search_passage, search_document, search_state")
         for table in _TABLES:
             _run(connection, table)
-        _run(connection, "INSERT INTO search_state VALUES (?, 0, 0, 0)", (INDEX_VERSION,))
+        _run(connection, "INSERT INTO search_state VALUES (?, 0, 0, 0, 0)", (INDEX_VERSION,))
 
     def claim(self, connection: Connection, seqs: Sequence[int], *, wait: bool) -> set[int]:
         """Take documents off the pending ones; without ``wait``, those that others are working on stay theirs."""
@@ -83,43 +89,52 @@ class PostgresIndex:
         """Index documents that are not in it."""
         if not documents:
             return
-        rows = [(seq, *_row(text)) for seq, text in documents]
         connection.exec_driver_sql(
             "INSERT INTO search_document (seq, length, words, grams, is_cut) "
             "VALUES (%s, %s, %s::tsvector, %s::integer[], %s) ON CONFLICT (seq) DO NOTHING",
-            rows,
+            [(seq, *_row(text)) for seq, text in documents],
         )
-        self._count(connection, [(row[0], row[1]) for row in rows], 1)
+        passages = [
+            (seq, number, terms.count(" ") + 1, _vector(terms.split())[0])
+            for seq, text in documents
+            for number, terms in enumerate(text.passages)
+        ]
+        connection.exec_driver_sql(
+            "INSERT INTO search_passage (seq, number, length, words) VALUES (%s, %s, %s, %s::tsvector) "
+            "ON CONFLICT (seq, number) DO NOTHING",
+            passages,
+        )
+        self._count(connection, documents, 1)
 
     def remove(self, connection: Connection, documents: Sequence[tuple[int, IndexText]]) -> None:
         """Take documents out."""
         if not documents:
             return
         seqs = [seq for seq, _ in documents]
-        gone = _run(connection, "DELETE FROM search_document WHERE seq = ANY(?) RETURNING seq, length", (seqs,)).all()
-        self._count(connection, [(row[0], row[1]) for row in gone], -1)
+        gone = {
+            row[0] for row in _run(connection, "DELETE FROM search_document WHERE seq = ANY(?) RETURNING seq", (seqs,))
+        }
+        _run(connection, "DELETE FROM search_passage WHERE seq = ANY(?)", (seqs,))
+        self._count(connection, [(seq, text) for seq, text in documents if seq in gone], -1)
 
     def purge(self, connection: Connection) -> None:
         """Nothing: the server's vacuum clears the pages."""
         del connection
 
-    def _count(self, connection: Connection, lengths: list[tuple[int, int]], sign: int) -> None:
+    def _count(self, connection: Connection, documents: Sequence[tuple[int, IndexText]], sign: int) -> None:
         _run(
             connection,
-            "UPDATE search_state SET documents = documents + ?, terms = terms + ?, summaries = summaries + ?",
-            (
-                sign * len(lengths),
-                sign * sum(length for _, length in lengths),
-                sign * sum(seq < 0 for seq, _ in lengths),
-            ),
+            "UPDATE search_state SET documents = documents + ?, summaries = summaries + ?, passages = passages + ?, "
+            "terms = terms + ?",
+            tuple(sign * number for number in size_of(documents)),
         )
 
     def size(self, connection: Connection) -> IndexSize:
         """Return the size of the index."""
-        return IndexSize(*_run(connection, "SELECT documents, terms, summaries FROM search_state").one())
+        return IndexSize(*_run(connection, "SELECT documents, summaries, passages, terms FROM search_state").one())
 
     def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> RankedDocuments:
-        """Return the documents that answer best: by the weights of their words, with less for long ones."""
+        """Return the documents whose best passage answers best: by the weights of its words, less if it is long."""
         size = self.size(connection)
         if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
             exact = self._score(connection, " | ".join(map(_in_a_row, asked.rows)), {}, size, scope, limit)
@@ -128,7 +143,7 @@ class PostgresIndex:
         frequencies = self._frequencies(connection, asked.terms)
         expression, is_all = _promising(asked, frequencies)
         weights = {
-            term: math.log(1 + (size.documents - min(count, size.documents) + 0.5) / (count + 0.5))
+            term: math.log(1 + (size.passages - min(count, size.passages) + 0.5) / (count + 0.5))
             for term, count in frequencies.items()
         }
         found = self._score(connection, expression, weights, size, scope, limit) if expression else []
@@ -139,7 +154,7 @@ class PostgresIndex:
             found = with_named(found, self._score(connection, named, weights, size, scope, NAMED) if words else [])
         if not found and not is_all:
             newest = self.matching(connection, asked, scope, None, limit, by_time=False)
-            found = [(place.seq, 0.0) for place in newest]
+            found = [FoundPassage(place.seq, 0, 0.0) for place in newest]
             is_all = len(found) < limit
         return RankedDocuments(found, is_all, frequencies)
 
@@ -147,9 +162,9 @@ class PostgresIndex:
         return _run(connection, "SELECT 1 FROM search_document WHERE is_cut LIMIT 1").first() is not None
 
     def _frequencies(self, connection: Connection, terms: Sequence[str]) -> dict[str, int]:
-        """Return in how many documents each term stands, counted as far as it matters; terms in none are left out."""
+        """Return in how many passages each term stands, counted as far as it matters; terms in none are left out."""
         statement = (
-            "SELECT count(*) FROM (SELECT 1 FROM search_document WHERE words @@ CAST(? AS tsquery) LIMIT ?) AS counted"
+            "SELECT count(*) FROM (SELECT 1 FROM search_passage WHERE words @@ CAST(? AS tsquery) LIMIT ?) AS counted"
         )
         found: dict[str, int] = {}
         for term in terms:
@@ -165,19 +180,23 @@ class PostgresIndex:
         size: IndexSize,
         scope: SearchScope,
         limit: int,
-    ) -> list[tuple[int, float]]:
+    ) -> list[FoundPassage]:
         parts = ["CASE WHEN w.words @@ CAST(? AS tsquery) THEN CAST(? AS float8) ELSE 0 END" for _ in weights]
-        score = f"(0.01 + {' + '.join(parts) or '0'}) / (0.8 + 0.3 * w.length / CAST(? AS float8))"
+        score = f"(0.01 + {' + '.join(parts) or '0'}) / (0.6 + 0.5 * w.length / CAST(? AS float8))"
         values: list[Any] = [value for term, weight in weights.items() for value in (_quoted(term), weight)]
         values.append(size.average_length)
-        found: list[tuple[int, float]] = []
+        found: list[FoundPassage] = []
         for rows, (where, scoped) in _sources(scope):
+            person = f" * CASE n.role WHEN 'user' THEN {PERSON} ELSE 1.0 END" if rows.startswith("node") else ""
             statement = (
-                f"SELECT w.seq, {score} AS score FROM search_document w JOIN {rows} "  # noqa: S608 - only constants
-                f"WHERE w.words @@ CAST(? AS tsquery) AND {where} ORDER BY score DESC, w.seq DESC LIMIT ?"
+                "SELECT seq, number, score FROM (SELECT DISTINCT ON (w.seq) w.seq AS seq, w.number AS number, "  # noqa: S608 - only constants
+                f"{score}{person} AS score FROM search_passage w JOIN {rows} "
+                f"WHERE w.words @@ CAST(? AS tsquery) AND {where} ORDER BY w.seq, score DESC, w.number) AS best "
+                "ORDER BY score DESC, seq DESC LIMIT ?"
             )
-            found += [(row[0], row[1]) for row in _run(connection, statement, (*values, expression, *scoped, limit))]
-        return sorted(found, key=lambda pair: (-pair[1], -pair[0]))[:limit]
+            answer = _run(connection, statement, (*values, expression, *scoped, limit))
+            found += [FoundPassage(*row) for row in answer]
+        return sorted(found, key=lambda one: (-one.score, -one.seq))[:limit]
 
     def matching(
         self,
@@ -288,21 +307,26 @@ def _promising(asked: SearchTerms, frequencies: dict[str, int]) -> tuple[str, bo
 
 
 def _row(text: IndexText) -> tuple[int, str, list[int], bool]:
-    places: dict[str, list[int]] = {}
     terms = text.terms.split()
+    words, is_cut = _vector(terms)
+    characters = text.characters
+    grams = {_hashed(characters[at : at + 3]) for at in range(len(characters) - 2)}
+    return len(terms), words, sorted(grams), is_cut
+
+
+def _vector(terms: Sequence[str]) -> tuple[str, bool]:
+    """Return terms as the text of a `tsvector`, and whether some had no room in it."""
+    places: dict[str, list[int]] = {}
     for place, term in enumerate(terms, 1):
         places.setdefault(term, []).append(min(place, _LAST_PLACE))
-    room, is_cut = MAX_BYTES, False
+    room = MAX_BYTES
     entries: list[str] = []
     for term, found in places.items():
         room -= len(term.encode()) + 4 + 2 * min(len(found), _MAX_PLACES)
         if room < 0:
-            is_cut = True
-            break
+            return " ".join(entries), True
         entries.append(f"{_quoted(term)}:{','.join(map(str, found[:_MAX_PLACES]))}")
-    characters = text.characters
-    grams = {_hashed(characters[at : at + 3]) for at in range(len(characters) - 2)}
-    return len(terms), " ".join(entries), sorted(grams), is_cut
+    return " ".join(entries), False
 
 
 def _hashed(gram: str) -> int:

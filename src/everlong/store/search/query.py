@@ -76,6 +76,9 @@ MAX_TERMS = 64
 MAX_CHARS = 20_000
 WEAK_WEIGHT = 0.5
 SYNONYM_WEIGHT = 0.3
+FRAME_WEIGHT = 0.3
+"""The share that words count which say how to answer, or that something was said, and not what is asked about."""
+
 MAX_REQUIRED = 16
 
 _QUOTED = re.compile('["“”„«»]([^"“”„«»]+)["“”„«»]')
@@ -92,6 +95,15 @@ _NUMBER = re.compile(r"\bhow (?:many|much|old|long|far|often|big|tall|high|heavy
 _QUESTION = re.compile(
     r"^\W*(?:(?:and|so|but|by|in|on|at|for|from|to|with|since|until|of) )?"
     r"(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|do|does|did|has|have|had|can|could|would|will)\b"
+)
+_FRAME = re.compile(
+    r"\b(?:(?:can|could|would|will) you (?:please )?(?:list|walk me through|give me|provide|tell me|summari[sz]e)?"
+    r"|the order in which|in order|so far|over time|mention only\b[^.?!]*"
+    r"|(?:different|various|several|key) (?:aspects?|parts?|topics?|things|concepts?|features?)(?: related to)?"
+    r"|(?:i|we|you|we've|i've|you've) (?:brought up|mentioned|discussed|talked about|covered)"
+    r"|(?:throughout|across|over|during|in|from) (?:all )?(?:of )?(?:our|my|these|the) (?:\w+ ){0,2}"
+    r"(?:conversations?|sessions?|discussions?|chats?|requests?|messages?)"
+    r"|an? (?:(?:comprehensive|clear|brief|short|detailed|complete|full) )?summary of(?: how| everything)?)\b"
 )
 _WEAK_TERMS = frozenset(term for word in WEAK for term in terms_of_word(word))
 
@@ -218,6 +230,15 @@ def _long_runs(lowered: str) -> list[str]:
 
 
 def _weighted_terms(text: str) -> tuple[dict[str, float], tuple[str, ...]]:
+    terms, starts = _terms_and_starts(text)
+    rest = _FRAME.sub(" ", folded(text))
+    asked = _terms_and_starts(rest)[0].keys() if len(rest) < len(text) else terms.keys()
+    if asked:
+        terms = {term: weight if term in asked else FRAME_WEIGHT * weight for term, weight in terms.items()}
+    return terms, starts
+
+
+def _terms_and_starts(text: str) -> tuple[dict[str, float], tuple[str, ...]]:
     terms: dict[str, float] = {}
     starts: dict[str, None] = {}
     for word in words_of(text):
@@ -245,6 +266,10 @@ def widened(terms: dict[str, float]) -> dict[str, float]:
 
 PATTERN_SECONDS = 0.25
 """The seconds that a pattern may work on one text; what takes longer does not match."""
+
+_FORMS: dict[str, list[str]] = {}
+for _form, _lemma in LEMMAS.items():
+    _FORMS.setdefault(_lemma, []).append(_form)
 
 _KEPT = 3
 """Characters at the end of a term that stemming may have changed."""
@@ -296,7 +321,7 @@ def _hint(weights: Mapping[str, float]) -> re.Pattern[str] | None:
     beginnings: set[str] = set()
     for term in weights:
         beginnings.add(term[: max(1, len(term) - _KEPT)] if term.isascii() and term.isalpha() else term)
-        beginnings.update(form for form, lemma in LEMMAS.items() if lemma == term)
+        beginnings.update(_FORMS.get(term, ()))
     if not beginnings:
         return None
     return re.compile("|".join(map(re.escape, sorted(beginnings))))

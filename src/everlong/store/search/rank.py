@@ -1,9 +1,10 @@
-"""The ranking of hits: BM25 over the words, and what a conversation tells beyond them.
+"""The ranking of hits: BM25 over passages, and what a conversation tells beyond the words.
 
-A turn answers the one before it, so neighbours lend each other weight for what they do not say themselves. A question
-that names a speaker means what that speaker said. "When" wants a time, "how many" a number. Texts with more of what was
-asked come before texts with more of one word. Pure functions over texts that are already loaded: no database, no clock,
-the same order every time.
+A text counts by its best passage, so a long answer and a short message compete alike. What a person said counts more
+than what an assistant made of it. A short turn lends weight to the turns beside it for what they do not say themselves.
+A question that names a speaker means what that speaker said. Texts that say the same share a place; of a fact that was
+updated, the newest version comes first and the older one right after it. Pure functions over texts that are already
+loaded: no database, no clock, the same order every time.
 """
 
 from __future__ import annotations
@@ -11,39 +12,73 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import chain
+from typing import Literal, NamedTuple
 
 from everlong.store.search.corpus import SearchDocument
 from everlong.store.search.index import IndexSize
 from everlong.store.search.query import Query
-from everlong.store.search.snippets import pieces_of
-from everlong.store.search.text import counted, folded, is_dense, terms_of
+from everlong.store.search.text import SHORT, Span, counted, folded, is_dense, passage_spans, terms_of
 
 __all__ = ["Unindexed", "weigh_unindexed"]
 
-K1, B = 1.2, 0.5
-"""BM25's saturation, and how much a text's length counts against it."""
+Shape = Literal["dialogue", "chat", "agent"]
+"""The kind of a conversation: people with names, a person and an assistant, or an agent with tools."""
 
-PREVIOUS, NEXT, BEFORE_PREVIOUS = 0.35, 0.2, 0.1
-"""Shares of its score that a turn lends to the one after it, to the one before it, and to the one after the next."""
 
-ANSWERS = 0.1
-"""The additional share that is lent to a turn after a question."""
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The numbers of the ranking; `bench.store.retrieval --ablation` shows what each of them brings."""
 
-LONG = 120
-"""The number of terms above which a text counts by its best passage."""
+    saturation: float = 1.2
+    """BM25's k1: how soon a repeated word counts no more."""
+    length: float = 0.9
+    """BM25's b: how much the length of a passage counts against it."""
+    coverage: float = 0.3
+    """The share that a passage gains if it has all that is asked."""
+    person: float = 2.0
+    """A person's words in answer to a question, beside those of an assistant."""
+    agent_person: float = 1.3
+    """The same in a conversation of an agent with tools."""
+    keyword_person: float = 1.15
+    """A person's words in answer to a query that is no question."""
+    speaker: float = 2.0
+    """The words of a speaker whom the question names."""
+    after: float = 0.35
+    """The share of its score that a short turn lends to the one after it."""
+    answer: float = 0.1
+    """The additional share if that turn ends with a question mark."""
+    before: float = 0.2
+    """The share that it lends to the one before it."""
+    second: float = 0.1
+    """The share that it lends to the one after the next."""
+    time: float = 1.2
+    """A turn of a dialogue with a time in it, if the question is "when"."""
+    number: float = 1.1
+    """A turn of a dialogue with a number in it, if the question is "how many"."""
+    summary: float = 0.8
+    tool: float = 0.9
+    system: float = 0.7
+    literal: float = 1.0
+    """A path or an identifier as it was typed."""
+    start: float = 3.0
+    """The rarity of a single character of dense script."""
+    shares_places: bool = True
+    """True if texts that say the same share a place."""
 
-PASSAGE, PASSAGE_CHARS = 0.9, 240
-"""The share of its best passage that a long text counts for at least, and the characters of a passage."""
 
-COVERAGE = 0.6
-SPEAKER = 1.25
-TIME, NUMBER = 1.2, 1.1
-LITERAL = 1.0
-START_IDF = 3.0
-ROLES: Mapping[str, float] = {"summary": 0.8, "tool": 0.9, "system": 0.7, "developer": 0.7}
+WEIGHTS = Weights()
+
+LENDERS = 8
+"""The best short texts that lend weight to their neighbours."""
+
+COMPARED = 14
+"""The first texts of a ranking that are compared with each other."""
+
+SAME, SIMILAR = 0.85, 0.55
+"""The shares of common words from which two passages say the same, and from which one may update the other."""
 
 _TIME = re.compile(
     r"\b(?:yesterday|today|tonight|tomorrow|ago|last|next|since|monday|tuesday|wednesday|thursday|friday|saturday|sunday|"
@@ -55,183 +90,304 @@ _NUMBER = re.compile(
     r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|sixty|seventy|eighty|"
     r"ninety|hundred|thousand|half|dozen|couple)\b|teen\b"
 )
+_DIGIT = re.compile(r"\d")
 
 
-@dataclass(frozen=True, slots=True)
-class SearchCandidate:
-    """One loaded document: its words, who said them, and the documents right before and after it."""
+class SearchCandidate(NamedTuple):
+    """One loaded document: its text, the passages of it that compete, who said it, and where."""
 
     seq: int
     text: str
-    plain: str
-    """The text, folded."""
+    spans: Sequence[Span]
     role: str
     speaker: str
+    branch: int
     ts: float
-    previous: int | None = None
-    next: int | None = None
+
+    @property
+    def is_short(self) -> bool:
+        """True if the text is one passage."""
+        return len(self.text) <= SHORT
+
+    @property
+    def is_asked(self) -> bool:
+        """True if it ends with a question mark."""
+        return self.text.rstrip().endswith(("?", "？"))
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The statistics of all documents: how many, how long, and in how many each term stands."""
+    """The statistics of all passages: how many, how long, and in how many each term stands."""
 
-    documents: int
+    passages: int
     average_length: float
     frequencies: Mapping[str, int]
 
     def idf(self, term: str) -> float:
-        """Return the weight of a term: the fewer texts it stands in, the more."""
+        """Return the weight of a term: the fewer passages it stands in, the more."""
         return self.rarity(self.frequencies.get(term, 0))
 
     def rarity(self, holding: int) -> float:
-        """Return the weight of something that stands in so many texts."""
-        among = max(self.documents, 1)
+        """Return the weight of something that stands in so many passages."""
+        among = max(self.passages, 1)
         holding = min(holding, among)
         return math.log(1 + (among - holding + 0.5) / (holding + 0.5))
 
 
+class Ranked(NamedTuple):
+    """A document in a ranking: its score, whether it matches itself or stands beside a match, its best passage."""
+
+    seq: int
+    score: float
+    is_match: bool
+    span: Span
+
+
 class _OwnScore(NamedTuple):
-    """The score of a text by itself, and the terms that it has."""
+    """The score of a text by itself, and its best passage: the place, the terms that are asked for, all terms."""
 
     score: float
+    span: Span
     terms: frozenset[str]
+    all_terms: frozenset[str]
 
 
-_NOTHING = _OwnScore(0.0, frozenset())
+_NOTHING = _OwnScore(0.0, Span(0, 0), frozenset(), frozenset())
+_Links = Mapping[int, tuple[int | None, int | None]]
+
+
+class Ranking:
+    """The ranking of one query's candidates. Add candidates, then link those that lend, then sort."""
+
+    def __init__(
+        self,
+        query: Query,
+        terms: Mapping[str, float],
+        figures: Figures,
+        may_match: Callable[[str], bool],
+        weights: Weights = WEIGHTS,
+    ) -> None:
+        self._query = query
+        self._terms = terms
+        self._figures = figures
+        self._may_match = may_match
+        self._weights = weights
+        self._candidates: dict[int, SearchCandidate] = {}
+        self._own: dict[int, _OwnScore] = {}
+        self._shapes: dict[int, Shape] = {}
+        self._named: set[str] = set()
+        self._idfs: dict[str, float] = {}
+        self._whole = 0.0
+        self._pairs: list[str] = []
+        self._literals: list[tuple[str, float]] = []
+
+    def add(self, candidates: Sequence[SearchCandidate]) -> None:
+        """Score candidates by themselves. They also say who speaks, and what kind of conversation it is."""
+        self._shapes = _shapes_of(candidates)
+        self._weigh_terms(candidates)
+        for candidate in candidates:
+            self._candidates[candidate.seq] = candidate
+            self._own[candidate.seq] = self._score_alone(candidate)
+
+    def add_neighbours(self, neighbours: Sequence[SearchCandidate], matching: Container[int]) -> None:
+        """Add the candidates beside those that lend; only ``matching`` ones have any of the words themselves."""
+        for candidate in neighbours:
+            self._candidates[candidate.seq] = candidate
+            self._own[candidate.seq] = self._score_alone(candidate) if candidate.seq in matching else _NOTHING
+
+    def _weigh_terms(self, candidates: Sequence[SearchCandidate]) -> None:
+        self._named = _named_speakers(self._query, candidates)
+        silent = {term for name in self._named for term in terms_of(name)}
+        idfs = {term: worth * self._figures.idf(term) for term, worth in self._terms.items() if term not in silent}
+        if not idfs and silent:  # nothing but a name was asked for
+            idfs = {term: self._figures.idf(term) for term in silent}
+        self._idfs = idfs
+        self._whole = sum(idfs.values())
+        self._pairs = [term for term in idfs if is_dense(term)]
+        for literal in self._query.literals:
+            words = sum(idfs.get(term, 0.0) for term in set(terms_of(literal)))
+            holding = sum(literal in folded(_text_of(one, span)) for one in candidates for span in one.spans)
+            self._literals.append((literal, max(words, self._figures.rarity(holding))))
+
+    def lenders(self) -> list[int]:
+        """Return the short texts with the best scores: only these lend weight to their neighbours."""
+        short = [seq for seq, own in self._own.items() if own.score > 0 and self._candidates[seq].is_short]
+        return sorted(short, key=lambda seq: (-self._own[seq].score, -seq))[:LENDERS]
+
+    def sort(self, links: _Links | None = None) -> list[Ranked]:
+        """Return the candidates with a score, best first; ``links`` are the neighbours of lenders, before and after."""
+        lent = self._lend(links or {})
+        found: list[Ranked] = []
+        for seq, candidate in self._candidates.items():
+            own = self._own[seq]
+            score = (own.score + lent.get(seq, 0.0)) * self._bonus(candidate, own)
+            if score > 0:
+                span = own.span if own.score else candidate.spans[0]
+                found.append(Ranked(seq, score, own.score > 0, span))
+        found.sort(key=lambda one: (-round(one.score, 9), -self._candidates[one.seq].ts, -one.seq))
+        return self._share_places(found) if self._weights.shares_places else found
+
+    def _score_alone(self, candidate: SearchCandidate) -> _OwnScore:
+        """Return the score of a candidate's best passage, with the weight of who said it."""
+        best = _NOTHING
+        for span in candidate.spans:
+            said = _text_of(candidate, span)
+            plain = folded(said)
+            if len(candidate.spans) > 1 and not self._may_match(plain):
+                continue
+            counts, length, every = counted(said, plain, self._idfs.keys(), self._pairs)
+            score = self._score(counts, length, plain)
+            if score > best.score:
+                best = _OwnScore(score, span, frozenset(counts), every)
+        return best._replace(score=best.score * self._role_weight(candidate)) if best.score else best
+
+    def _score(self, counts: Mapping[str, int], length: int, plain: str) -> float:
+        """Return the BM25 score of a passage, with more if it has more of what was asked."""
+        k1, b = self._weights.saturation, self._weights.length
+        damping = k1 * (1 - b + b * length / self._figures.average_length)
+        idfs = self._idfs
+        score = sum(idfs[term] * count * (k1 + 1) / (count + damping) for term, count in counts.items())
+        if self._whole > 0:
+            score *= 1 + self._weights.coverage * sum(idfs[term] for term in counts) / self._whole
+        for start in self._query.starts:
+            if count := plain.count(start):
+                score += self._weights.start * count * (k1 + 1) / (count + damping)
+        if score and self._literals:
+            line = " ".join(plain.split())
+            score += sum(self._weights.literal * worth for literal, worth in self._literals if literal in line)
+        return score
+
+    def _role_weight(self, candidate: SearchCandidate) -> float:
+        weights, shape = self._weights, self._shapes.get(candidate.branch, "chat")
+        person = weights.person if self._query.is_question else weights.keyword_person
+        match candidate.role:
+            case "user" | "assistant" if shape == "dialogue":
+                return person
+            case "user":
+                return min(person, weights.agent_person) if shape == "agent" else person
+            case "summary":
+                return weights.summary
+            case "tool":
+                return weights.tool
+            case "system" | "developer":
+                return weights.system
+            case _:
+                return 1.0
+
+    def _lend(self, links: _Links) -> dict[int, float]:
+        """Return the weight that each candidate has from its neighbours."""
+        lent: dict[int, float] = {}
+        weights = self._weights
+        after_of = {seq: after for seq, (_, after) in links.items()}
+        after_of |= {before: seq for seq, (before, _) in links.items() if before is not None}
+        for seq, (before, after) in links.items():
+            own = self._own.get(seq, _NOTHING)
+            if not own.score or not self._candidates[seq].is_short:
+                continue
+            share = weights.after + (weights.answer if self._candidates[seq].is_asked else 0.0)
+            second = after_of.get(after) if after is not None else None
+            for to, part in ((before, weights.before), (after, share), (second, weights.second)):
+                if to is not None and to in self._candidates:
+                    lacking = self._share_lacking(own.terms, self._own[to].terms)
+                    lent[to] = lent.get(to, 0.0) + part * own.score * lacking
+        return lent
+
+    def _share_lacking(self, there: frozenset[str], here: frozenset[str]) -> float:
+        """Return the share of a neighbour's weight that this text lacks: what both say counts once."""
+        if there.isdisjoint(here):
+            return 1.0
+        whole = sum(self._idfs[term] for term in there)
+        return sum(self._idfs[term] for term in there - here) / whole if whole > 0 else 0.0
+
+    def _bonus(self, candidate: SearchCandidate, own: _OwnScore) -> float:
+        if self._shapes.get(candidate.branch) != "dialogue":
+            return 1.0
+        bonus = self._weights.speaker if candidate.speaker in self._named else 1.0
+        if self._query.asks_when or self._query.asks_number:
+            plain = folded(_text_of(candidate, own.span if own.score else candidate.spans[0]))
+            if self._query.asks_when and _TIME.search(plain):
+                bonus *= self._weights.time
+            if self._query.asks_number and _NUMBER.search(plain):
+                bonus *= self._weights.number
+        return bonus
+
+    def _share_places(self, found: list[Ranked]) -> list[Ranked]:
+        """Return a ranking in which repetitions follow all others, and versions of a fact each other, newest first."""
+        places: list[list[Ranked]] = []
+        repeated: list[Ranked] = []
+        for one in found[:COMPARED]:
+            terms = self._own[one.seq].all_terms
+            for place in places:
+                relation = _relation(terms, self._own[place[0].seq].all_terms)
+                if relation is not None:
+                    (repeated if relation == "same" else place).append(one)
+                    break
+            else:
+                places.append([one])
+        for place in places:
+            place.sort(key=lambda one: (-self._candidates[one.seq].ts, -one.seq))
+        return [*chain.from_iterable(places), *found[COMPARED:], *repeated]
+
+
+def _text_of(candidate: SearchCandidate, span: Span) -> str:
+    return candidate.text[span.start : span.stop]
+
+
+def _relation(one: frozenset[str], other: frozenset[str]) -> Literal["same", "update"] | None:
+    """Return whether two passages, by their terms, say the same, or the same with other values."""
+    ours, theirs = len(one), len(other)
+    if not ours or min(ours, theirs) < SIMILAR * max(ours, theirs):
+        return None
+    common = len(one & other)
+    alike = common / (ours + theirs - common)
+    if alike < SIMILAR:
+        return None
+    if any(map(_DIGIT.search, one ^ other)):
+        return "update"
+    return "same" if alike >= SAME else None
+
+
+def _shapes_of(candidates: Iterable[SearchCandidate]) -> dict[int, Shape]:
+    """Return the kind of each branch: by tools in it, and by the names before what is said."""
+    said: Counter[int] = Counter()
+    named: Counter[int] = Counter()
+    tools: set[int] = set()
+    for candidate in candidates:
+        if candidate.role == "tool":
+            tools.add(candidate.branch)
+        elif candidate.role in {"user", "assistant"}:
+            said[candidate.branch] += 1
+            named[candidate.branch] += bool(candidate.speaker)
+    shapes: dict[int, Shape] = {}
+    for branch, count in said.items():
+        shapes[branch] = "dialogue" if 2 * named[branch] > count else "chat"
+    for branch in tools:
+        shapes[branch] = "agent"
+    return shapes
+
+
+def _named_speakers(query: Query, candidates: Iterable[SearchCandidate]) -> set[str]:
+    """Return the speakers whose names stand in the query."""
+    speakers = {candidate.speaker for candidate in candidates if candidate.speaker}
+    return {name for name in speakers if (terms := terms_of(name)) and all(term in query.terms for term in terms)}
 
 
 def rank(
     query: Query,
-    weights: Mapping[str, float],
-    candidates: Mapping[int, SearchCandidate],
+    terms: Mapping[str, float],
+    candidates: Sequence[SearchCandidate],
     figures: Figures,
     may_match: Callable[[str], bool],
-) -> list[tuple[int, float, bool]]:
-    """Return candidates with a score, best first, and whether each matches itself rather than stands beside a match."""
-    named = _named_speakers(query, candidates)
-    silent = {term for name in named for term in terms_of(name)}
-    idfs = {term: weight * figures.idf(term) for term, weight in weights.items() if term not in silent}
-    if not idfs and silent:  # nothing but a name was asked for
-        idfs = {term: figures.idf(term) for term in silent}
-    literals = [(literal, _weigh_literal(literal, idfs, candidates, figures)) for literal in query.literals]
-    pairs = [term for term in idfs if is_dense(term)]
-    own = {
-        seq: _score_alone(query, candidate, idfs, pairs, literals, figures) if may_match(candidate.plain) else _NOTHING
-        for seq, candidate in candidates.items()
-    }
-    found: list[tuple[int, float, bool]] = []
-    for seq, candidate in candidates.items():
-        score = own[seq].score + _score_of_neighbours(candidate, candidates, own, idfs)
-        if score > 0:
-            found.append((seq, score * _bonus(query, candidate, named), own[seq].score > 0))
-    return sorted(found, key=lambda item: (-round(item[1], 9), -candidates[item[0]].ts, -item[0]))
-
-
-def _weigh_literal(
-    literal: str, idfs: Mapping[str, float], candidates: Mapping[int, SearchCandidate], figures: Figures
-) -> float:
-    """Return the weight of a path or identifier: of all its words, or more if few texts have them in a row."""
-    words = sum(idfs.get(term, 0.0) for term in set(terms_of(literal)))
-    holding = sum(literal in candidate.plain for candidate in candidates.values())
-    return max(words, figures.rarity(holding))
-
-
-def _score_alone(
-    query: Query,
-    candidate: SearchCandidate,
-    idfs: Mapping[str, float],
-    pairs: list[str],
-    literals: list[tuple[str, float]],
-    figures: Figures,
-) -> _OwnScore:
-    counts, length = counted(candidate.text, candidate.plain, idfs, pairs)
-    damping = K1 * (1 - B + B * length / figures.average_length)
-    score = _score(counts, length, idfs, figures)
-    if length > LONG and len(counts) > 1:
-        score = max(score, PASSAGE * _best_passage(candidate.text, idfs, pairs, figures))
-    if query.starts:
-        for start in query.starts:
-            if count := candidate.plain.count(start):
-                score += START_IDF * count * (K1 + 1) / (count + damping)
-    if not score:
-        return _NOTHING
-    if literals:
-        plain = " ".join(candidate.plain.split())
-        score += sum(LITERAL * worth for literal, worth in literals if literal in plain)
-    return _OwnScore(score, frozenset(counts))
-
-
-def _score(counts: Mapping[str, int], length: int, idfs: Mapping[str, float], figures: Figures) -> float:
-    """Return the BM25 score, with more for a text that has more of what was asked."""
-    damping = K1 * (1 - B + B * length / figures.average_length)
-    score = sum(idfs[term] * count * (K1 + 1) / (count + damping) for term, count in counts.items())
-    whole = sum(idfs.values())
-    return score * (1 + COVERAGE * sum(idfs[term] for term in counts) / whole) if whole > 0 else score
-
-
-def _best_passage(text: str, idfs: Mapping[str, float], pairs: list[str], figures: Figures) -> float:
-    """Return the score that the best lines in a row would have as a text of their own."""
-    passage: list[str] = []
-    best, size = 0.0, 0
-    for line in [*pieces_of(text), None]:
-        if passage and (line is None or size + len(line) > PASSAGE_CHARS):
-            said = "\n".join(passage)
-            counts, length = counted(said, folded(said) if pairs else "", idfs, pairs)
-            best = max(best, _score(counts, length, idfs, figures))
-            passage, size = [], 0
-        if line is not None:
-            passage.append(line)
-            size += len(line) + 1
-    return best
-
-
-def _score_of_neighbours(
-    candidate: SearchCandidate,
-    candidates: Mapping[int, SearchCandidate],
-    own: Mapping[int, _OwnScore],
-    idfs: Mapping[str, float],
-) -> float:
-    def lent_by(seq: int | None) -> float:
-        there = own.get(seq, _NOTHING) if seq is not None else _NOTHING
-        return there.score * _share_lacking(there.terms, own[candidate.seq].terms, idfs)
-
-    lent = NEXT * lent_by(candidate.next)
-    before = candidates.get(candidate.previous) if candidate.previous is not None else None
-    if before is None:
-        return lent
-    asked = before.text.rstrip().endswith(("?", "？"))
-    lent += (PREVIOUS + (ANSWERS if asked else 0.0)) * lent_by(before.seq)
-    return lent + BEFORE_PREVIOUS * lent_by(before.previous)
-
-
-def _share_lacking(there: frozenset[str], here: frozenset[str], idfs: Mapping[str, float]) -> float:
-    """Return the share of a neighbour's weight that this text lacks: what both say counts once."""
-    if there.isdisjoint(here):
-        return 1.0
-    whole = sum(idfs[term] for term in there)
-    return sum(idfs[term] for term in there - here) / whole if whole > 0 else 0.0
-
-
-def _bonus(query: Query, candidate: SearchCandidate, named: set[str]) -> float:
-    bonus = ROLES.get(candidate.role, 1.0)
-    if candidate.speaker and candidate.speaker in named:
-        bonus *= SPEAKER
-    if query.asks_when and _TIME.search(candidate.plain):
-        bonus *= TIME
-    if query.asks_number and _NUMBER.search(candidate.plain):
-        bonus *= NUMBER
-    return bonus
-
-
-def _named_speakers(query: Query, candidates: Mapping[int, SearchCandidate]) -> set[str]:
-    """Return the speakers whose names stand in the query."""
-    speakers = {candidate.speaker for candidate in candidates.values() if candidate.speaker}
-    return {name for name in speakers if (terms := terms_of(name)) and all(term in query.terms for term in terms)}
+    weights: Weights = WEIGHTS,
+) -> list[Ranked]:
+    """Return candidates with a score, best first, by themselves and without what neighbours lend."""
+    ranking = Ranking(query, terms, figures, may_match, weights)
+    ranking.add(candidates)
+    return ranking.sort()
 
 
 class Unindexed(NamedTuple):
-    """Unindexed texts with any word that is asked for, best first, and the statistics of all texts."""
+    """Unindexed texts with any word that is asked for, best first, and the statistics of all passages."""
 
     documents: list[SearchDocument]
     figures: Figures
@@ -246,21 +402,26 @@ def weigh_unindexed(
 ) -> Unindexed:
     """Return the pending texts that match, best first; ``frequencies`` are the index's own."""
     pairs = [term for term in weights if is_dense(term)]
-    found: list[tuple[SearchDocument, dict[str, int]]] = []
+    found: list[tuple[SearchDocument, set[str]]] = []
     holding = Counter(frequencies)
-    total = terms = 0
+    total = passages = terms = 0
     for document in pending:
-        total += 1
         if not matches(document):
+            total += 1
             continue
-        counts, length = counted(document.text, document.plain, weights, pairs)
-        holding.update(counts.keys())
-        terms += length
-        found.append((document, counts))
+        has: set[str] = set()
+        for span in passage_spans(document.text):
+            said = document.text[span.start : span.stop]
+            counts, length, _ = counted(said, folded(said) if pairs else "", weights.keys(), pairs)
+            holding.update(counts.keys())
+            has |= counts.keys()
+            passages += 1
+            terms += length
+        found.append((document, has))
     average = size.average_length
     if found:
-        average = (average * size.documents + terms) / (size.documents + len(found))
-    figures = Figures(size.documents + total, max(1.0, average), holding)
+        average = (average * size.passages + terms) / (size.passages + passages)
+    figures = Figures(size.passages + passages + total, max(1.0, average), holding)
     worth = {term: weight * figures.idf(term) for term, weight in weights.items()}
     found.sort(key=lambda one: (-sum(worth[term] for term in one[1]), -one[0].ts, -one[0].seq))
     return Unindexed([document for document, _ in found], figures)

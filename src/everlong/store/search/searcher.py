@@ -24,6 +24,7 @@ from everlong.store.paths import segments_to
 from everlong.store.schema import branch, session
 from everlong.store.search.corpus import Corpus, SearchDocument, answered_calls, called_tools, in_scope, tools_of
 from everlong.store.search.index import (
+    FoundPassage,
     Index,
     IndexSize,
     RequiredContents,
@@ -33,9 +34,18 @@ from everlong.store.search.index import (
     Stretch,
 )
 from everlong.store.search.query import Matcher, Mode, Query, normal, read_query, widened
-from everlong.store.search.rank import Figures, SearchCandidate, rank, weigh_unindexed
+from everlong.store.search.rank import (
+    WEIGHTS,
+    Figures,
+    Ranked,
+    Ranking,
+    SearchCandidate,
+    Weights,
+    rank,
+    weigh_unindexed,
+)
 from everlong.store.search.snippets import Snippet, snippet
-from everlong.store.search.text import folded, is_dense, terms_of_word, words_of
+from everlong.store.search.text import is_dense, passage_span, passage_spans, terms_of_word, words_of
 from everlong.store.search.upkeep import IndexUpkeep, index_for
 from everlong.store.shown_path import ShownPlace, locate, parts_of, shown_paths
 
@@ -109,11 +119,14 @@ class Page:
     is_partial: bool
 
 
-CANDIDATES = 300
+CANDIDATES = 120
 """The documents that are carried from page to page in their ranking; the rest comes newest first."""
 
-READ_BYTES = 40_000
-"""Bytes of texts that are read to rank what a question finds, and as many again of their neighbours; else half."""
+READ = 36
+"""The candidates whose texts are read to rank them; the others follow by the first score of their passages."""
+
+READ_BYTES = 1_000_000
+"""The most bytes of messages that are read for it."""
 
 MAX_LIMIT = 1_000
 SECONDS = 2.0
@@ -123,9 +136,10 @@ _NO_FILTERS = Filters()
 class Searcher:
     """The search over the documents of one tenant; it also keeps the index of the database."""
 
-    def __init__(self, database: Database, tenant: str = "local") -> None:
+    def __init__(self, database: Database, tenant: str = "local", weights: Weights = WEIGHTS) -> None:
         self.database = database
         self.tenant = tenant
+        self.weights = weights
         self.corpus = Corpus(database)
         self.index = index_for(database)
         self.upkeep = IndexUpkeep(database, self.index, self.corpus)
@@ -172,7 +186,7 @@ class Searcher:
             elif state.is_fragment:
                 _look_for_fragment(walk)
             shown, state = _take_page(walk, state, limit)
-            hits = hits_of(connection, self.tenant, shown, walk.query, walk.weights)
+            hits = hits_of(connection, self.tenant, shown, walk)
         more = bool(state.waiting or state.has_tail)
         return Page(tuple(hits), state.pack(identity) if more else None, is_partial=walk.is_partial)
 
@@ -225,6 +239,7 @@ class Searcher:
             time.monotonic() + seconds,
             has_pending,
             leave_out,
+            self.weights,
         )
 
     def _begin(self, walk: SearchWalk, upto: int) -> Cursor:
@@ -242,12 +257,12 @@ class Searcher:
             lambda document: walk.has_words(document) and not walk.leave_out(document),
         )
         walk.loaded |= {document.seq: document for document in waiting}
-        first = [document.seq for document in waiting[:CANDIDATES]] + [seq for seq, _ in found.found]
-        if not first and not walk.query.is_question:
+        unindexed = [document.seq for document in waiting[:CANDIDATES]]
+        if not (unindexed or found.found or walk.query.is_question):
             _look_for_fragment(walk)
             return Cursor(upto, has_tail=True, is_fragment=True)
         is_all = found.is_all and len(waiting) <= CANDIDATES
-        return Cursor(upto, waiting=tuple(_rank_by_texts(walk, first, figures)), has_tail=not is_all)
+        return Cursor(upto, waiting=tuple(_rank_by_texts(walk, unindexed, found.found, figures)), has_tail=not is_all)
 
 
 def _look_for_fragment(walk: SearchWalk) -> None:
@@ -261,62 +276,67 @@ def _begin_with_literals(walk: SearchWalk, upto: int) -> Cursor:
     """Return the first state: the newest texts with all required contents, ranked by all words."""
     documents = list(islice((one for one in walk.find_required(None) if not walk.leave_out(one)), CANDIDATES))
     frequencies = walk.index.rank(walk.connection, walk.asked, walk.scope, 1).frequencies
-    candidates = {document.seq: _candidate(document) for document in documents}
-    figures = Figures(walk.size.documents, walk.size.average_length, frequencies)
-    best = [seq for seq, _, _ in rank(walk.query, walk.weights, candidates, figures, walk.matcher.may_have_words)]
-    ranking = dict.fromkeys([*best, *candidates])
+    candidates = [_candidate(document) for document in documents]
+    figures = Figures(walk.size.passages, walk.size.average_length, frequencies)
+    found = rank(walk.query, walk.weights, candidates, figures, walk.matcher.may_have_words, walk.ranking_weights)
+    ranking = dict.fromkeys([*(one.seq for one in found), *(document.seq for document in documents)])
     last = SearchPlace(documents[-1].ts, documents[-1].seq) if documents else None
     has_tail = len(documents) >= CANDIDATES or walk.is_partial
     return Cursor(upto, waiting=tuple(ranking), tail=last, has_tail=has_tail)
 
 
-def _rank_by_texts(walk: SearchWalk, seqs: list[int], figures: Figures) -> list[int]:
-    """Return documents ranked by their texts, as far as there is room to read them; the others follow as they came."""
+def _rank_by_texts(walk: SearchWalk, unindexed: list[int], found: list[FoundPassage], figures: Figures) -> list[int]:
+    """Return documents ranked by their texts, the first ones; the others follow as they came."""
     wide = walk.query.is_question
-    room = READ_BYTES if wide else READ_BYTES // 2
-    walk.load_some(seqs, room)
-    inside = [seq for seq in seqs if walk.counts(seq)]
-    beside: dict[int, tuple[int | None, int | None]] = {}
-    around: dict[int, None] = {}
+    passages: dict[int, list[int]] = {seq: [] for seq in unindexed}
+    for one in found:
+        passages.setdefault(one.seq, []).append(one.passage)
+    seqs = list(passages)
+    first = seqs[: max(READ, len(unindexed) + READ // 2)]
+    walk.load_some(first, READ_BYTES)
+    ranking = Ranking(walk.query, walk.weights, figures, walk.matcher.may_have_words, walk.ranking_weights)
+    candidates = [_candidate(walk.loaded[seq], passages[seq]) for seq in first if walk.counts(seq)]
+    ranking.add(candidates)
+    links: dict[int, tuple[int | None, int | None]] = {}
     if wide or len(walk.query.text.split()) > 1:  # a single word is not met by others next door
-        beside = walk.corpus.neighbours(walk.connection, inside)
-        around = dict.fromkeys(
-            seq for pair in beside.values() for seq in pair if seq is not None and seq not in walk.loaded
-        )
-        walk.load_some(list(around), room)
+        links = walk.corpus.neighbours(walk.connection, ranking.lenders())
     if wide:
-        beside |= walk.corpus.neighbours(walk.connection, [seq for seq in around if walk.counts(seq)])
-    candidates = {
-        seq: _candidate(walk.loaded[seq], beside.get(seq, (None, None)))
-        for seq in (*inside, *around)
-        if walk.counts(seq)
-    }
-    found = [
-        seq
-        for seq, _, matches in rank(walk.query, walk.weights, candidates, figures, walk.matcher.may_have_words)
-        if (matches or wide) and in_scope(walk.loaded[seq], walk.scope)
-    ]
-    return list(dict.fromkeys([*found, *seqs]))
+        known = {candidate.seq for candidate in candidates}
+        around = {seq for pair in links.values() for seq in pair if seq is not None} - known
+        walk.load_some(sorted(around), READ_BYTES)
+        beside = [_candidate(walk.loaded[seq], passages.get(seq, [0])) for seq in sorted(around) if walk.counts(seq)]
+        ranking.add_neighbours(beside, passages)
+    for ranked in ranking.sort(links):
+        if (ranked.is_match or wide) and in_scope(walk.loaded[ranked.seq], walk.scope):
+            walk.ranked[ranked.seq] = ranked
+    return list(dict.fromkeys([*walk.ranked, *seqs]))
 
 
-def _candidate(document: SearchDocument, beside: tuple[int | None, int | None] = (None, None)) -> SearchCandidate:
+def _candidate(document: SearchDocument, passages: Sequence[int] = ()) -> SearchCandidate:
+    """Return a document for the ranking, with some of its passages; all of them if none is named."""
     own = document.own_text
-    plain = document.plain if own == document.text else folded(own)
-    return SearchCandidate(document.seq, own, plain, document.role, document.speaker, document.ts, *beside)
+    # The index numbers the passages of the whole text.
+    spans = [passage_span(own, number) for number in passages] if passages and own == document.text else None
+    return SearchCandidate(
+        document.seq, own, spans or passage_spans(own), document.role, document.speaker, document.branch, document.ts
+    )
 
 
 def _take_page(walk: SearchWalk, state: Cursor, limit: int) -> tuple[list[ShownDocument], Cursor]:
     """Return the documents of one page, and the state after it."""
     shown: list[ShownDocument] = []
     taken = 0
-    for start in range(0, len(state.waiting), BATCH):
-        part = state.waiting[start : start + BATCH]
+    size = min(limit, BATCH)
+    for start in range(0, len(state.waiting), size):
+        part = state.waiting[start : start + size]
         walk.load(part)
         for seq in part:
             taken += 1
             document = walk.loaded.get(seq)
             if document is not None and not walk.leave_out(document) and walk.has_tool(document):
-                shown.append(ShownDocument(document, is_match=walk.query.is_literal or walk.has_words(document)))
+                ranked = walk.ranked.get(seq)
+                is_match = walk.query.is_literal or (ranked.is_match if ranked else walk.has_words(document))
+                shown.append(ShownDocument(document, is_match))
             if len(shown) == limit:
                 break
         if len(shown) == limit:
@@ -348,7 +368,7 @@ BATCH = 64
 """The number of documents that are read together."""
 
 _MOST_AT_ONCE = 1_024
-_READ_AT_ONCE = 24
+_READ_AT_ONCE = 100
 _NEAR = 8
 _CALL_WITHIN = 64
 
@@ -370,6 +390,9 @@ class SearchWalk:
     deadline: float
     has_pending: bool
     leave_out: Callable[[SearchDocument], bool]
+    ranking_weights: Weights
+    ranked: dict[int, Ranked] = field(default_factory=dict)
+    """The documents that were ranked by their texts, best first."""
     loaded: dict[int, SearchDocument] = field(default_factory=dict)
     is_partial: bool = False
 
@@ -508,9 +531,7 @@ class ShownDocument(NamedTuple):
     is_match: bool
 
 
-def hits_of(
-    connection: Connection, tenant: str, shown: Sequence[ShownDocument], query: Query, weights: dict[str, float]
-) -> list[Hit]:
+def hits_of(connection: Connection, tenant: str, shown: Sequence[ShownDocument], walk: SearchWalk) -> list[Hit]:
     """Return hits for the documents of a page."""
     places = [ShownPlace(item.document.branch, item.document.depth, item.document.id) for item in shown]
     located = locate(connection, tenant, places)
@@ -528,7 +549,7 @@ def hits_of(
                 role=document.role,
                 speaker=document.speaker,
                 at=document.ts,
-                snippet=_snippet(document, query, weights),
+                snippet=_snippet(document, walk),
                 is_match=is_match,
                 status=where.status if where else None,
             )
@@ -536,10 +557,13 @@ def hits_of(
     return hits
 
 
-def _snippet(document: SearchDocument, query: Query, weights: dict[str, float]) -> Snippet:
+def _snippet(document: SearchDocument, walk: SearchWalk) -> Snippet:
     """Return words around a match that a person, a model or a tool said; a client's only where nothing else matches."""
-    own = snippet(document.own_text, query, weights)
-    return own if own.marks or document.own_text == document.text else snippet(document.text, query, weights)
+    ranked = walk.ranked.get(document.seq)
+    own = snippet(document.own_text, walk.query, walk.weights, span=ranked.span if ranked else None)
+    if own.marks or document.own_text == document.text:
+        return own
+    return snippet(document.text, walk.query, walk.weights)
 
 
 # -- the scope ---------------------------------------------------------------------------------------------------------

@@ -10,13 +10,12 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from itertools import repeat
 from typing import NamedTuple
 
 import regex
 
 from everlong.store.search.query import Query, normal, read_query, widened
-from everlong.store.search.text import DENSE, folded, terms_of, terms_of_word
+from everlong.store.search.text import DENSE, Span, folded, terms_of, weight_of_word
 
 ROUND = 160
 """The approximate number of characters of a snippet."""
@@ -26,7 +25,6 @@ _DENSE_RUN = re.compile(f"[{DENSE}]+")
 _CLUSTER = re.compile("[^\u0300-\u036f\u3099\u309a\u1160-\u11ff][\u0300-\u036f\u3099\u309a\u1160-\u11ff]*|.", re.DOTALL)
 _SCANNED = 200_000
 _MATCHES = 2_000
-_NOTHING = repeat(0.0)
 
 
 class Snippet(NamedTuple):
@@ -44,8 +42,14 @@ class Snippet(NamedTuple):
         return "".join([*pieces, self.text[end:]])
 
 
-def snippet(text: str, query: Query, weights: dict[str, float], length: int = ROUND) -> Snippet:
-    """Return the stretch of a text with the most of what was asked."""
+def snippet(
+    text: str, query: Query, weights: dict[str, float], length: int = ROUND, span: Span | None = None
+) -> Snippet:
+    """Return the stretch of a text, or of the surroundings of one passage, with the most of what was asked."""
+    if span is not None and len(text) > span.stop - span.start + 2 * length:
+        start = _word_edge(text, max(0, span.start - length // 2), -1)
+        stop = _word_edge(text, min(len(text), span.stop + length // 2), 1)
+        return _within(text, start, stop, snippet(text[start:stop].strip(), query, weights, length))
     text = text[:_SCANNED] if len(text) > 2 * _SCANNED and not query.is_literal else text
     spans = _merged(_spans(text, query, weights))
     if not spans:
@@ -55,6 +59,16 @@ def snippet(text: str, query: Query, weights: dict[str, float], length: int = RO
     inside = [span for span in spans if span[0] >= start and span[1] <= start + length] or [spans[best]]
     middle = (start + inside[-1][1]) // 2
     return _cut(text, max(0, min(middle - length // 2, start - 20)), spans, length)
+
+
+def _within(text: str, start: int, stop: int, part: Snippet) -> Snippet:
+    """Return the snippet of a part of a text, with dots where the text goes on."""
+    shown, marks = part
+    if text[:start].strip() and not shown.startswith("…"):
+        shown, marks = f"…{shown}", tuple((first + 1, last + 1) for first, last in marks)
+    if text[stop:].strip() and not shown.endswith("…"):
+        shown += "…"
+    return Snippet(shown, marks)
 
 
 def _spans(text: str, query: Query, weights: dict[str, float]) -> list[tuple[int, int, float]]:
@@ -78,7 +92,7 @@ def _spans(text: str, query: Query, weights: dict[str, float]) -> list[tuple[int
             written = word[0]
             if written > "\u0e00" and _DENSE_RUN.match(written):
                 spans += _dense_spans(word, query, weights)
-            elif weight := max(map(weights.get, terms_of_word(written), _NOTHING), default=0.0):
+            elif weight := weight_of_word(written, weights):
                 spans.append((word.start(), word.end(), weight))
     return spans
 

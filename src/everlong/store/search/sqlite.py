@@ -1,6 +1,7 @@
-"""The search index in SQLite: two FTS5 tables without content, one of words, one of trigrams.
+"""The search index in SQLite: three FTS5 tables without content, of passages, of whole texts, and of trigrams.
 
-`search_words` answers ranked queries; its terms come prepared, so its tokenizer only splits at spaces.
+`search_passages` answers ranked queries; a row's number is its document's with the passage's number in the low bits.
+`search_words` says which texts have a word. The terms of both come prepared, so their tokenizer splits at spaces.
 `search_grams` says which texts may contain a run of characters; it keeps no positions, so the caller checks.
 FTS5 removes from such a table only if told exactly what was put in, and clears old pages when it merges all segments.
 """
@@ -16,6 +17,8 @@ from sqlalchemy import Connection
 from everlong.store.database import in_batches
 from everlong.store.search.index import (
     NAMED,
+    PERSON,
+    FoundPassage,
     IndexLookup,
     IndexSize,
     RankedDocuments,
@@ -26,11 +29,12 @@ from everlong.store.search.index import (
     lookups,
     scope_of_messages,
     scope_of_summaries,
+    size_of,
     with_named,
 )
-from everlong.store.search.text import INDEX_VERSION, IndexText
+from everlong.store.search.text import INDEX_VERSION, PASSAGE_BITS, IndexText
 
-SCORED_ROWS = 6_000
+SCORED_ROWS = 2_000
 """Rows that one query may score; with more, rare words decide and frequent ones only refine."""
 
 MANY = 20_000
@@ -41,14 +45,23 @@ PAIRED = 6
 
 _TABLES = (
     "CREATE TABLE search_state (version INTEGER NOT NULL, documents INTEGER NOT NULL, "
-    "terms INTEGER NOT NULL, summaries INTEGER NOT NULL)",
+    "summaries INTEGER NOT NULL, passages INTEGER NOT NULL, terms INTEGER NOT NULL)",
+    "CREATE VIRTUAL TABLE search_passages USING fts5(terms, content='', tokenize='ascii')",
     "CREATE VIRTUAL TABLE search_words USING fts5(terms, content='', tokenize='ascii')",
     "CREATE VIRTUAL TABLE search_grams USING fts5(characters, content='', columnsize=0, detail=none, "
     "tokenize='trigram case_sensitive 1')",
-    "CREATE VIRTUAL TABLE search_vocabulary USING fts5vocab('search_words', 'row')",
+    "CREATE VIRTUAL TABLE search_vocabulary USING fts5vocab('search_passages', 'row')",
     "CREATE VIRTUAL TABLE search_gram_vocabulary USING fts5vocab('search_grams', 'row')",
 )
-_NAMES = ("search_gram_vocabulary", "search_vocabulary", "search_grams", "search_words", "search_state")
+_DOCUMENT = f"w.rowid >> {PASSAGE_BITS}"
+_NAMES = (
+    "search_gram_vocabulary",
+    "search_vocabulary",
+    "search_grams",
+    "search_words",
+    "search_passages",
+    "search_state",
+)
 
 
 class SQLiteIndex:
@@ -66,7 +79,7 @@ class SQLiteIndex:
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {name}")
         for table in _TABLES:
             connection.exec_driver_sql(table)
-        connection.exec_driver_sql("INSERT INTO search_state VALUES (?, 0, 0, 0)", (INDEX_VERSION,))
+        connection.exec_driver_sql("INSERT INTO search_state VALUES (?, 0, 0, 0, 0)", (INDEX_VERSION,))
 
     def claim(self, connection: Connection, seqs: Sequence[int], *, wait: bool) -> set[int]:
         """Take documents off the pending ones; a writing transaction is alone, so what is deleted is ours."""
@@ -82,8 +95,8 @@ class SQLiteIndex:
         """Index documents that are not in it."""
         if not documents:
             return
-        words = [(seq, text.terms) for seq, text in documents]
-        grams = [(seq, text.characters) for seq, text in documents]
+        passages, words, grams = _rows(documents)
+        connection.exec_driver_sql("INSERT INTO search_passages (rowid, terms) VALUES (?, ?)", passages)
         connection.exec_driver_sql("INSERT INTO search_words (rowid, terms) VALUES (?, ?)", words)
         connection.exec_driver_sql("INSERT INTO search_grams (rowid, characters) VALUES (?, ?)", grams)
         self._count(connection, documents, 1)
@@ -98,8 +111,10 @@ class SQLiteIndex:
         documents = [(seq, text) for seq, text in documents if seq in held]
         if not documents:  # to take out what is not there damages the index
             return
-        words = [(seq, text.terms) for seq, text in documents]
-        grams = [(seq, text.characters) for seq, text in documents]
+        passages, words, grams = _rows(documents)
+        connection.exec_driver_sql(
+            "INSERT INTO search_passages (search_passages, rowid, terms) VALUES ('delete', ?, ?)", passages
+        )
         connection.exec_driver_sql(
             "INSERT INTO search_words (search_words, rowid, terms) VALUES ('delete', ?, ?)", words
         )
@@ -110,22 +125,24 @@ class SQLiteIndex:
 
     def purge(self, connection: Connection) -> None:
         """Merge all segments into one, which leaves removed terms out."""
+        connection.exec_driver_sql("INSERT INTO search_passages (search_passages) VALUES ('optimize')")
         connection.exec_driver_sql("INSERT INTO search_words (search_words) VALUES ('optimize')")
         connection.exec_driver_sql("INSERT INTO search_grams (search_grams) VALUES ('optimize')")
 
     def _count(self, connection: Connection, documents: Sequence[tuple[int, IndexText]], sign: int) -> None:
-        terms = sum(text.terms.count(" ") + 1 for _, text in documents)
         connection.exec_driver_sql(
-            "UPDATE search_state SET documents = documents + ?, terms = terms + ?, summaries = summaries + ?",
-            (sign * len(documents), sign * terms, sign * sum(seq < 0 for seq, _ in documents)),
+            "UPDATE search_state SET documents = documents + ?, summaries = summaries + ?, passages = passages + ?, "
+            "terms = terms + ?",
+            tuple(sign * number for number in size_of(documents)),
         )
 
     def size(self, connection: Connection) -> IndexSize:
         """Return the size of the index."""
-        return IndexSize(*connection.exec_driver_sql("SELECT documents, terms, summaries FROM search_state").one())
+        row = connection.exec_driver_sql("SELECT documents, summaries, passages, terms FROM search_state").one()
+        return IndexSize(*row)
 
     def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> RankedDocuments:
-        """Return the documents that answer best, by BM25; if that would score too many, only the most promising."""
+        """Return the documents whose best passage answers best, by BM25; of too many, only the most promising."""
         if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
             # A path or an identifier and nothing else: first where it stands as it is, its parts elsewhere later.
             exact = self._score(connection, " OR ".join(map(_in_a_row, asked.rows)), scope, limit)
@@ -141,41 +158,36 @@ class SQLiteIndex:
             found = with_named(found, self._score(connection, named, scope, NAMED) if words else [])
         if not found and not is_all:  # the promise was empty: no two frequent words meet
             newest = self.matching(connection, asked, scope, None, limit, by_time=False)
-            found = [(place.seq, 0.0) for place in newest]
+            found = [FoundPassage(place.seq, 0, 0.0) for place in newest]
             is_all = len(found) < limit
         return RankedDocuments(found, is_all, frequencies)
 
     def _frequencies(self, connection: Connection, terms: Sequence[str]) -> dict[str, int]:
-        """Return in how many documents each term stands, counted as far as it matters; terms in none are left out."""
-        statement = "SELECT count(*) FROM (SELECT 1 FROM search_words WHERE search_words MATCH ? LIMIT ?)"
-        found: dict[str, int] = {}
-        for term in terms:
-            if count := connection.exec_driver_sql(statement, (_quoted(term), MANY)).scalar_one():
-                found[term] = count
-        return found
+        """Return in how many passages each term stands, counted as far as it matters; terms in none are left out."""
+        statement = f"SELECT term, doc FROM search_vocabulary WHERE term IN ({','.join('?' * len(terms))})"  # noqa: S608
+        counted = {row[0]: row[1] for row in connection.exec_driver_sql(statement, tuple(terms))}
+        return {term: min(counted[term], MANY) for term in terms if term in counted}
 
-    def _score(
-        self, connection: Connection, expression: str, scope: SearchScope, limit: int
-    ) -> list[tuple[int, float]]:
-        found: list[tuple[int, float]] = []
+    def _score(self, connection: Connection, expression: str, scope: SearchScope, limit: int) -> list[FoundPassage]:
+        found: list[FoundPassage] = []
         if scope.has_messages:
             where, values = scope_of_messages(scope)
-            found += _pairs(
+            found += _best_passages(
                 connection,
-                "SELECT w.rowid, -w.rank FROM search_words w CROSS JOIN node n ON n.seq = w.rowid "  # noqa: S608
-                f"WHERE w.search_words MATCH ? AND w.rowid > 0 AND {where} ORDER BY w.rank LIMIT ?",
+                f"max(-w.rank * CASE n.role WHEN 'user' THEN {PERSON} ELSE 1.0 END)",
+                f"node n ON n.seq = {_DOCUMENT} WHERE w.search_passages MATCH ? AND w.rowid > 0 AND {where}",
                 (expression, *values, limit),
             )
         if scope.has_summaries:
             where, values = scope_of_summaries(scope)
-            found += _pairs(
+            found += _best_passages(
                 connection,
-                "SELECT w.rowid, -w.rank FROM search_words w CROSS JOIN view_item i ON i.seq = -w.rowid "  # noqa: S608
-                f"JOIN view v ON v.id = i.view WHERE w.search_words MATCH ? AND w.rowid < 0 AND {where} "
-                "ORDER BY w.rank LIMIT ?",
+                "max(-w.rank)",
+                f"view_item i ON i.seq = -({_DOCUMENT}) JOIN view v ON v.id = i.view "
+                f"WHERE w.search_passages MATCH ? AND w.rowid < 0 AND {where}",
                 (expression, *values, limit),
             )
-        return sorted(found, key=lambda pair: (-pair[1], -pair[0]))[:limit]
+        return sorted(found, key=lambda one: (-one.score, -one.seq))[:limit]
 
     def matching(
         self,
@@ -317,8 +329,22 @@ def _quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def _pairs(connection: Connection, statement: str, values: Sequence[Any]) -> list[tuple[int, float]]:
-    return [(row[0], row[1]) for row in connection.exec_driver_sql(statement, tuple(values))]
+def _rows(documents: Sequence[tuple[int, IndexText]]) -> tuple[list[tuple[int, str]], ...]:
+    """Return the rows of documents in the three tables."""
+    passages = [
+        ((seq << PASSAGE_BITS) + number, terms) for seq, text in documents for number, terms in enumerate(text.passages)
+    ]
+    words = [(seq, text.terms) for seq, text in documents]
+    return passages, words, [(seq, text.characters) for seq, text in documents]
+
+
+def _best_passages(connection: Connection, score: str, source: str, values: Sequence[Any]) -> list[FoundPassage]:
+    # Of the columns beside max(), SQLite takes those of the row with the maximum.
+    statement = (
+        f"SELECT {_DOCUMENT}, w.rowid & {(1 << PASSAGE_BITS) - 1}, {score} AS score "  # noqa: S608 - only constants
+        f"FROM search_passages w CROSS JOIN {source} GROUP BY 1 ORDER BY score DESC LIMIT ?"
+    )
+    return [FoundPassage(*row) for row in connection.exec_driver_sql(statement, tuple(values))]
 
 
 def _integer(connection: Connection, statement: str) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -103,7 +103,7 @@ SYNONYMS: tuple[tuple[str, ...], ...] = tuple(
 """Words of which a question uses one and the answer often another."""
 
 
-INDEX_VERSION = 2
+INDEX_VERSION = 3
 """Raised whenever the same text gives other terms than before; an index of another version is made anew."""
 
 MAX_TERM = 64
@@ -130,16 +130,18 @@ _DENSE_RUN = re.compile(f"[{DENSE}]+")
 _TOKEN = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
 _ASCII_TOKEN = re.compile("[A-Za-z0-9]+")
 _HUMP_GAP = re.compile("(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_THOUSANDS = re.compile(r",(?<=\d,)(?=\d{3}(?!\d))")
 _ORDINAL = re.compile("([0-9]{1,4})(?:st|nd|rd|th)")
 _MAX_KNOWN = 200_000
 
 
 class IndexText(NamedTuple):
-    """The index's input for one text: its terms, separated by spaces, and the characters for trigrams."""
+    """The index's input for one text: its terms, separated by spaces, as a whole and by passage; its trigrams."""
 
     terms: str
     characters: str
+    """The characters for trigrams."""
+    passages: tuple[str, ...]
 
 
 # Marks that no base letter took up, soft hyphens, zero-width characters; half characters, which no database stores.
@@ -234,32 +236,37 @@ def terms_of_word(word: str) -> list[str]:
     return _TERMS[word].split()
 
 
+def weight_of_word(word: str, weights: Mapping[str, float]) -> float:
+    """Return the highest weight of a word's terms; 0 if none has one."""
+    terms = _TERMS[word]
+    if " " not in terms:
+        return weights.get(terms, 0.0)
+    return max(weights.get(term, 0.0) for term in terms.split())
+
+
 def terms_of(text: str) -> list[str]:
     """Return the index terms of a text, in order and with repetitions."""
     return _joined_terms(text).split()
 
 
-def counted(text: str, plain: str, terms: Collection[str], pairs: Sequence[str]) -> tuple[dict[str, int], int]:
-    """Return how often some terms stand in a text, and its number of terms; ``pairs`` are those of dense script."""
+class Counted(NamedTuple):
+    """The number of times that some terms stand in a text, the number of all its terms, and all of them once."""
+
+    counts: dict[str, int]
+    length: int
+    all: frozenset[str]
+
+
+def counted(text: str, plain: str, terms: Set[str], pairs: Sequence[str]) -> Counted:
+    """Count some terms in a text; ``pairs`` are those of dense script."""
     counts = {pair: count for pair in pairs if (count := plain.count(pair))}
-    if len(pairs) == len(terms):  # nothing else is asked for, so no word need be looked at
-        return counts, len(text)
-    length = 0
-    for word in words_of(text):
-        if word > "\u0e00" and _DENSE_RUN.match(word):
-            length += len(word)
-            continue
-        found = _TERMS[word]
-        if " " not in found:
-            length += bool(found)
-            if found in terms:
-                counts[found] = counts.get(found, 0) + 1
-            continue
-        for term in found.split():
-            length += 1
-            if term in terms:
-                counts[term] = counts.get(term, 0) + 1
-    return counts, length
+    if pairs and len(pairs) == len(terms):  # nothing else is asked for, so no word need be looked at
+        return Counted(counts, len(text), frozenset(plain.split()))
+    found = terms_of(text)
+    every = frozenset(found)
+    for term in terms & every:
+        counts.setdefault(term, found.count(term))
+    return Counted(counts, len(found), every)
 
 
 def is_dense(term: str) -> bool:
@@ -278,15 +285,12 @@ def pairs_of(run: str) -> list[str]:
 
 def index_text(text: str) -> IndexText:
     """Return the index's input for a text."""
-    terms = _joined_terms(text) if len(text) <= REPEATS_UNTIL else _distinct_terms(text)
-    return IndexText(terms, characters_of(text) if len(text) <= TRIGRAMS_REPEAT_UNTIL else _distinct_trigrams(text))
-
-
-def _distinct_terms(text: str) -> str:
-    terms: dict[str, None] = {}
-    for piece in _pieces(text):
-        terms.update(dict.fromkeys(_joined_terms(piece).split()))
-    return " ".join(terms)
+    passages = tuple(_joined_terms(text[start:stop]) for start, stop in passage_spans(text))
+    terms = " ".join(passages)
+    if len(text) > REPEATS_UNTIL:
+        terms = " ".join(dict.fromkeys(terms.split()))
+    characters = characters_of(text) if len(text) <= TRIGRAMS_REPEAT_UNTIL else _distinct_trigrams(text)
+    return IndexText(terms, characters, passages)
 
 
 def _distinct_trigrams(text: str) -> str:
@@ -328,3 +332,66 @@ def characters_of(text: str) -> str:
     if not plain.isascii():
         plain = _DENSE_RUN.sub(" ", plain)
     return f" {' '.join(plain.split())}  "
+
+
+# -- passages ----------------------------------------------------------------------------------------------------------
+
+PASSAGE = 400
+"""The approximate number of characters of a passage."""
+
+SHORT = 600
+"""The most characters of a text that is a single passage."""
+
+PASSAGE_BITS = 12
+"""The bits of a passage's number in its text. Texts of a million characters have longer passages, not more."""
+
+_ENDS = ("\n", ". ", " ")
+_FORCED = re.compile(rf"[\s;}}，。、]|,(?!\d)|(?P<dense>[{DENSE}])")
+"""The places where a stretch without white space is cut."""
+
+
+class Span(NamedTuple):
+    """The place of a passage in its text."""
+
+    start: int
+    stop: int
+
+
+def passage_spans(text: str) -> list[Span]:
+    """Return the passages of a text, in order: whole lines, sentences or words.
+
+    They cover the text, and the same text always gives the same ones: the index knows them by their number.
+    """
+    return [passage_span(text, number) for number in range(_passage_count(text))]
+
+
+def passage_span(text: str, number: int) -> Span:
+    """Return one passage of a text; the last one for a number that is too high."""
+    last = _passage_count(text) - 1
+    number = min(number, last)
+    start = _cut(text, number)[1] if number else 0
+    return Span(start, _cut(text, number + 1)[0] if number < last else len(text))
+
+
+def _passage_size(text: str) -> int:
+    return max(PASSAGE, len(text) >> PASSAGE_BITS - 1)
+
+
+def _passage_count(text: str) -> int:
+    size = _passage_size(text)
+    return 1 if len(text) <= SHORT else -(-(len(text) - size // 2) // size)
+
+
+def _cut(text: str, number: int) -> tuple[int, int]:
+    """Return where the passage before a cut ends and the one after it begins."""
+    size = _passage_size(text)
+    high = number * size
+    for mark in _ENDS:
+        place = text.rfind(mark, high - size // 2, high)
+        if place >= 0:
+            return place + len(mark), place + len(mark)
+    forced = _FORCED.search(text, high)
+    if forced is None:
+        return len(text), len(text)
+    # Every pair of characters of dense script must stand whole in a passage.
+    return forced.end(), forced.start() if forced["dense"] else forced.end()

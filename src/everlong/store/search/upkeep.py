@@ -115,7 +115,7 @@ class IndexUpkeep:
 
 
 def _size(made: IndexText) -> int:
-    return len(made.terms) + len(made.characters)
+    return 2 * len(made.terms) + len(made.characters)
 
 
 def _divide(seqs: list[int], documents: Mapping[int, IndexText | None]) -> Iterator[list[int]]:
