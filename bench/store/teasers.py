@@ -5,8 +5,9 @@
 The folder holds `beam_100k.jsonl`: long chats with questions and the messages that answer them. Each chat is played
 into a store and compacted in a window of 32,000 tokens. Then the questions are asked whose answers are out of sight. A
 teaser is right if one of its two messages is among the evidence. The ordinary turns of the chats, and those of real
-transcripts, need no teaser; nor do questions about another chat. Chats with odd numbers are for calibration (``--fit``
-fits the weights on them), those with even numbers and the transcripts for the report.
+transcripts, need no teaser; nor do questions about another chat. The first half of the chats is for calibration, as in
+`bench.store.retrieval`; the second half and the transcripts are for the report. With ``--fit`` the weights are fitted
+on the first half, and the curves are those of the fitted ones.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from bench.measure import verdict
 from everlong.context import ContextCompressor
 from everlong.model import Message, is_system, typed_words
 from everlong.store import Branch
-from everlong.store.search.confidence import THRESHOLD, RecallSigns, SignWeights, confidence
+from everlong.store.search.confidence import THRESHOLD, WEIGHTS, RecallSigns, SignWeights, confidence
 from everlong.store.store import Store
 from everlong.store.teasers import MOST, find_candidates
 
@@ -47,10 +48,9 @@ class Case(NamedTuple):
     signs: RecallSigns | None
     is_right: bool = False
 
-    @property
-    def confidence(self) -> float:
-        """The confidence of its teaser; 0 if nothing was found."""
-        return 0.0 if self.signs is None else confidence(self.signs)
+    def reaches(self, threshold: float, weights: SignWeights) -> bool:
+        """Return whether a teaser would be shown."""
+        return self.signs is not None and confidence(self.signs, weights) >= threshold
 
 
 @dataclass
@@ -158,27 +158,27 @@ class Point(NamedTuple):
     others: dict[Kind, float]
 
 
-def point_at(cases: Sequence[Case], threshold: float) -> Point:
+def point_at(cases: Sequence[Case], threshold: float, weights: SignWeights) -> Point:
     """Return the figures of teasers that are shown from a confidence on."""
 
     def share(*kinds: Kind) -> float:
         asked = [case for case in cases if case.kind in kinds]
-        return sum(case.confidence >= threshold for case in asked) / max(1, len(asked))
+        return sum(case.reaches(threshold, weights) for case in asked) / max(1, len(asked))
 
-    shown = [case for case in cases if case.kind == "question" and case.confidence >= threshold]
+    shown = [case for case in cases if case.kind == "question" and case.reaches(threshold, weights)]
     others: tuple[Kind, ...] = ("ordinary", "transcript", "other chat", "never said")
     right = sum(case.is_right for case in shown)
     precision = right / len(shown) if shown else 1.0
     return Point(share("question"), precision, share("ordinary", "transcript"), {kind: share(kind) for kind in others})
 
 
-def show_curve(title: str, cases: Sequence[Case]) -> None:
+def show_curve(title: str, cases: Sequence[Case], weights: SignWeights) -> None:
     """Print the figures at each threshold."""
     counts = {kind: sum(case.kind == kind for case in cases) for kind in dict.fromkeys(case.kind for case in cases)}
     print(f"{title}: {', '.join(f'{count} {kind}' for kind, count in counts.items())}")
     print("  threshold  coverage  precision  needless  | ordinary  transcript  other chat  never said")
     for threshold in STEPS:
-        found = point_at(cases, threshold)
+        found = point_at(cases, threshold, weights)
         mark = "*" if threshold == THRESHOLD else " "
         others = "".join(f"{share:>11.3f}" for share in found.others.values())
         print(
@@ -236,7 +236,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help=f"the folder with {QUESTIONS}")
     parser.add_argument("--transcripts", type=Path, help="the folder with real transcripts; by default beside the data")
-    parser.add_argument("--fit", action="store_true", help="print weights fitted on the calibration half")
+    parser.add_argument("--fit", action="store_true", help="fit the weights on the calibration half first")
     options = parser.parse_args(arguments)
     if not (options.data / QUESTIONS).is_file():
         print(f"{options.data / QUESTIONS} is not there, so nothing is measured", file=sys.stderr)
@@ -245,13 +245,14 @@ def main(arguments: list[str] | None = None) -> int:
     transcripts = read_transcripts(options.transcripts or options.data.parent / "transcripts")
     if not transcripts:
         print("there are no transcripts, so only the chats are measured", file=sys.stderr)
-    calibration = measure(chats[::2], [])
-    if options.fit:
-        print(f"fitted on the calibration half: {fit(calibration)}")
-    show_curve("calibration", calibration)
-    report = measure(chats[1::2], transcripts)
-    show_curve("report", report)
-    found = point_at(report, THRESHOLD)
+    half = len(chats) // 2
+    calibration = measure(chats[:half], [])
+    weights = fit(calibration) if options.fit else WEIGHTS
+    print(f"{'fitted on the calibration half' if options.fit else 'in use'}: {weights}")
+    show_curve("calibration", calibration, weights)
+    report = measure(chats[half:], transcripts)
+    show_curve("report", report, weights)
+    found = point_at(report, THRESHOLD, weights)
     print(f"at {THRESHOLD}, on the report half:")
     print(f"  precision {found.precision:.3f} ({verdict(found.precision, PRECISION, at_least=True)}, bar {PRECISION})")
     print(f"  coverage {found.coverage:.3f} ({verdict(found.coverage, COVERAGE, at_least=True)}, bar {COVERAGE})")

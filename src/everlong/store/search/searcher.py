@@ -199,7 +199,7 @@ class Searcher:
         with self.database.read() as connection:
             size = self.index.size(connection)
             found = self.index.rank(connection, SearchTerms(tuple(query.terms)), SearchScope(self.tenant), 1)
-        figures = Figures(size.documents, size.average_length, found.frequencies)
+        figures = Figures(size.passages, size.average_length, found.frequencies)
         return {term: weight * figures.idf(term) for term, weight in query.terms.items()}
 
     def index_pending(self, limit: int = 256, *, gives_way: bool = False) -> int:
