@@ -51,8 +51,7 @@ ABLATIONS: dict[str, Weights] = {
     "no named speakers": dataclasses.replace(WEIGHTS, speaker=1.0),
     "no neighbours": dataclasses.replace(WEIGHTS, after=0.0, answer=0.0, before=0.0, second=0.0),
     "no coverage": dataclasses.replace(WEIGHTS, coverage=0.0),
-    "length as in plain BM25": dataclasses.replace(WEIGHTS, length=0.75),
-    "no times and numbers": dataclasses.replace(WEIGHTS, time=1.0, number=1.0),
+    "no weight of length": dataclasses.replace(WEIGHTS, length=0.0),
     "no shared places": dataclasses.replace(WEIGHTS, shares_places=False),
 }
 

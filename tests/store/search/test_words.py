@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, strategies as st
 
-from everlong.store.search.text import characters_of, folded, index_text, terms_of
+from everlong.store.search.text import PASSAGE, SHORT, characters_of, folded, index_text, passage_spans, terms_of
 
 
 @pytest.mark.parametrize(
@@ -77,3 +79,24 @@ def test_a_stretch_of_a_plain_text_stands_among_its_characters(text: str, start:
     stretch = plain[start : start + length].strip()
     if stretch.isascii():
         assert stretch in characters_of(text)
+
+
+@given(st.text(st.sampled_from("ab .\n,;数据库9"), max_size=3_000))
+def test_passages_cover_a_text_and_have_all_its_terms(text: str) -> None:
+    spans = passage_spans(text)
+    assert spans[0].start == 0
+    assert spans[-1].stop == len(text)
+    assert all(after.start in {before.stop, before.stop - 1} for before, after in pairwise(spans))
+    assert set(terms_of(text)) <= {term for passage in index_text(text).passages for term in passage.split()}
+
+
+def test_a_short_text_is_one_passage_and_a_long_one_has_passages_of_whole_words() -> None:
+    assert passage_spans("word " * (SHORT // 5)) == [(0, SHORT)]
+    text = "word " * 1_000
+    for start, stop in passage_spans(text):
+        assert PASSAGE // 2 <= stop - start <= 2 * PASSAGE
+        assert set(text[start:stop].split()) == {"word"}
+
+
+def test_a_word_without_an_end_is_one_passage() -> None:
+    assert [terms_of("x1" * 50_000)] == [passage.split() for passage in index_text("x1" * 50_000).passages if passage]

@@ -87,7 +87,7 @@ def with_named(found: list[FoundPassage], named: list[FoundPassage]) -> list[Fou
     return list({(one.seq, one.passage): one for one in both if one is not None}.values())
 
 
-PERSON = 1.5
+PERSON = 2.0
 """The first weight of the user's passages, so that long answers do not crowd them out before texts are read."""
 
 

@@ -34,11 +34,11 @@ class Weights:
 
     saturation: float = 1.2
     """BM25's k1: how soon a repeated word counts no more."""
-    length: float = 0.9
+    length: float = 0.75
     """BM25's b: how much the length of a passage counts against it."""
     coverage: float = 0.3
     """The share that a passage gains if it has all that is asked."""
-    person: float = 2.0
+    person: float = 2.5
     """A person's words in answer to a question, beside those of an assistant."""
     agent_person: float = 1.3
     """The same in a conversation of an agent with tools."""
@@ -46,7 +46,7 @@ class Weights:
     """A person's words in answer to a query that is no question."""
     speaker: float = 2.0
     """The words of a speaker whom the question names."""
-    after: float = 0.35
+    after: float = 0.5
     """The share of its score that a short turn lends to the one after it."""
     answer: float = 0.1
     """The additional share if that turn ends with a question mark."""
@@ -54,12 +54,7 @@ class Weights:
     """The share that it lends to the one before it."""
     second: float = 0.1
     """The share that it lends to the one after the next."""
-    time: float = 1.2
-    """A turn of a dialogue with a time in it, if the question is "when"."""
-    number: float = 1.1
-    """A turn of a dialogue with a number in it, if the question is "how many"."""
     summary: float = 0.8
-    tool: float = 0.9
     system: float = 0.7
     literal: float = 1.0
     """A path or an identifier as it was typed."""
@@ -80,16 +75,6 @@ COMPARED = 14
 SAME, SIMILAR = 0.85, 0.55
 """The shares of common words from which two passages say the same, and from which one may update the other."""
 
-_TIME = re.compile(
-    r"\b(?:yesterday|today|tonight|tomorrow|ago|last|next|since|monday|tuesday|wednesday|thursday|friday|saturday|sunday|"
-    r"january|february|march|april|may|june|july|august|september|october|november|december|week|weekend|month|year|"
-    r"morning|evening|summer|winter|spring|autumn|christmas|easter|birthday|\d{4}|\d{1,2}(?:st|nd|rd|th))s?\b"
-    r"|(?:th|first|second|third) of\b"
-)
-_NUMBER = re.compile(
-    r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|sixty|seventy|eighty|"
-    r"ninety|hundred|thousand|half|dozen|couple)\b|teen\b"
-)
 _DIGIT = re.compile(r"\d")
 
 
@@ -220,8 +205,10 @@ class Ranking:
         found: list[Ranked] = []
         for seq, candidate in self._candidates.items():
             own = self._own[seq]
-            score = (own.score + lent.get(seq, 0.0)) * self._bonus(candidate, own)
+            score = own.score + lent.get(seq, 0.0)
             if score > 0:
+                if candidate.speaker in self._named and self._shapes.get(candidate.branch) == "dialogue":
+                    score *= self._weights.speaker
                 span = own.span if own.score else candidate.spans[0]
                 found.append(Ranked(seq, score, own.score > 0, span))
         found.sort(key=lambda one: (-round(one.score, 9), -self._candidates[one.seq].ts, -one.seq))
@@ -267,8 +254,6 @@ class Ranking:
                 return min(person, weights.agent_person) if shape == "agent" else person
             case "summary":
                 return weights.summary
-            case "tool":
-                return weights.tool
             case "system" | "developer":
                 return weights.system
             case _:
@@ -298,18 +283,6 @@ class Ranking:
             return 1.0
         whole = sum(self._idfs[term] for term in there)
         return sum(self._idfs[term] for term in there - here) / whole if whole > 0 else 0.0
-
-    def _bonus(self, candidate: SearchCandidate, own: _OwnScore) -> float:
-        if self._shapes.get(candidate.branch) != "dialogue":
-            return 1.0
-        bonus = self._weights.speaker if candidate.speaker in self._named else 1.0
-        if self._query.asks_when or self._query.asks_number:
-            plain = folded(_text_of(candidate, own.span if own.score else candidate.spans[0]))
-            if self._query.asks_when and _TIME.search(plain):
-                bonus *= self._weights.time
-            if self._query.asks_number and _NUMBER.search(plain):
-                bonus *= self._weights.number
-        return bonus
 
     def _share_places(self, found: list[Ranked]) -> list[Ranked]:
         """Return a ranking in which repetitions follow all others, and versions of a fact each other, newest first."""

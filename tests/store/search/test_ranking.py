@@ -1,0 +1,104 @@
+"""The rules of the ranking: who said it, in which passage, what repeats it, what updates it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from everlong.store import Store
+from tests.store.search.saying import Sayer
+
+pytestmark = pytest.mark.spec("7.6")
+
+FILLER = [f"Paragraph {number} is about ropes, sails and the weather of the day." for number in range(80)]
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Sayer:
+    """A store of its own: how rare a word is depends on all that a database holds."""
+    return Sayer(Store.open(tmp_path / "apart.db"))
+
+
+def each_way(sayer: Sayer, query: str, **options: object) -> list[list[str]]:
+    """Return what a query finds while the texts are only stored, and when they are indexed."""
+    found = [sayer.texts(query, **options)]
+    sayer.drain()
+    return [*found, sayer.texts(query, **options)]
+
+
+def test_a_persons_words_come_before_an_assistants_repetition(apart: Sayer) -> None:
+    said, repeated = "The harbour office moved to pier nine.", "Noted: the harbour office is on pier nine, pier nine."
+    apart.say(said, repeated, "Thanks.", "Anything else?")
+    for found in each_way(apart, "Where is the harbour office now?"):
+        assert found.index(said) < found.index(repeated)
+
+
+def test_a_long_answer_does_not_crowd_out_a_short_message(apart: Sayer) -> None:
+    said = "My ferry leaves at 6:40."
+    answers = ["\n".join([*FILLER[:40], f"Ferry plan {n}: a ferry, a ferry pass.", *FILLER[40:]]) for n in range(12)]
+    apart.say(*(text for answer in answers for text in ("Go on.", answer)), said, "Good.")
+    for found in each_way(apart, "When does my ferry leave?"):
+        assert found[0] == said
+
+
+def test_a_long_message_competes_by_its_best_passage(apart: Sayer) -> None:
+    log = "\n".join([*FILLER, "The winch motor draws 41 ampere under full load.", *FILLER])
+    apart.say("Look at the log.", log, "The winch is old.", "The motor of the boat is new.")
+    for found in each_way(apart, "How much does the winch motor draw under full load?"):
+        assert found[0] == log
+
+
+def test_of_a_long_message_the_best_passage_is_shown(apart: Sayer) -> None:
+    apart.say("Look at the log.", "\n".join([*FILLER, "The winch motor draws 41 ampere.", *FILLER]))
+    apart.drain()
+    snippet = apart.store.search("What does the winch motor draw?").hits[0].snippet
+    assert "The **winch** **motor** **draws** 41 ampere." in snippet.marked()
+    assert snippet.text.startswith("…")
+    assert snippet.text.endswith("…")
+
+
+def test_texts_that_say_the_same_share_a_place(apart: Sayer) -> None:
+    again, other = (
+        "Paint the lighthouse red.",
+        "The keeper of the lighthouse likes black tea with a little milk and honey.",
+    )
+    apart.say(*(text for _ in range(6) for text in (again, "Will do.")), other, "Nice.")
+    for found in each_way(apart, "lighthouse", limit=2):
+        assert found[:2] == [again, other]
+        assert found.count(again) == 6  # the others come later, and none is lost
+
+
+def test_of_an_updated_fact_both_versions_are_shown_newest_first(apart: Sayer) -> None:
+    old, new = "The crew of the ferry has 12 members.", "The crew of the ferry has 15 members."
+    apart.say(old, "Fine.", "The ferry is blue.", "I see.", new, "Noted.", times=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    for found in each_way(apart, "How many members does the crew of the ferry have?"):
+        assert found.index(old) == found.index(new) + 1
+
+
+def test_a_named_speakers_words_come_before_what_others_say_about_it(apart: Sayer) -> None:
+    apart.say(
+        "Tom: Mia painted a boat, a blue boat with a sail",
+        "Mia: I have only ever painted a sunset",
+        "Tom: nice",
+        "Mia: thanks",
+    )
+    for found in each_way(apart, "What has Mia painted?"):
+        assert found[0] == "Mia: I have only ever painted a sunset"
+
+
+def test_a_short_turn_lends_weight_to_its_answer_and_a_long_one_does_not(apart: Sayer) -> None:
+    long = " ".join([*FILLER, "Which berth did the pilot choose?"])
+    apart.say("Which berth did the pilot choose?", "Number four.", long, "Sounds good.")
+    for found in each_way(apart, "Which berth did the pilot choose?"):
+        assert "Number four." in found
+        assert "Sounds good." not in found
+
+
+def test_words_that_only_frame_a_question_count_less_than_its_subject(apart: Sayer) -> None:
+    apart.say(
+        "The order of the items in our conversations is fine.", "Ok.", "I repaired the rudder of the dinghy.", "Ok."
+    )
+    question = "Can you list the order in which I brought up the rudder in our conversations? Mention only two items."
+    for found in each_way(apart, question):
+        assert found[0] == "I repaired the rudder of the dinghy."
