@@ -68,6 +68,14 @@ def test_a_kept_message_and_one_that_the_summary_quotes_are_in_sight(store: Stor
     assert find_teaser(store, kept, QUESTION) is None
 
 
+def test_a_request_that_was_made_before_is_no_answer_to_itself(store: Store) -> None:
+    words = "Write the entry of today: wind from the west, a swell of two metres at the outer buoy, entry {}."
+    at = store.append(hidden(store, words.format(1)), [user(words.format(2))])
+    assert find_teaser(store, at, words.format(2)) is None
+    asked_again = store.append(hidden(store, QUESTION), [user(QUESTION)])
+    assert find_teaser(store, asked_again, QUESTION) is None
+
+
 def test_it_stands_at_its_place_whatever_follows(store: Store) -> None:
     at = asked(store, hidden(store))
     (text,) = store.teasers.texts(at).values()

@@ -22,6 +22,7 @@ from everlong.store.paths import Segment, segments_to
 from everlong.store.schema import annex, branch, content, node
 from everlong.store.search.confidence import THRESHOLD, RecallSigns, best_passage, confidence, read_signs
 from everlong.store.search.searcher import Filters
+from everlong.store.search.text import terms_of
 from everlong.store.views import items_of
 from everlong.tokens import counter_for
 
@@ -171,6 +172,10 @@ def drop_teasers(connection: Connection, tenant: str, nodes: set[bytes]) -> None
 # -- finding -----------------------------------------------------------------------------------------------------------
 
 _QUESTION_CHARS = 2_000
+_LOOKED_AT = 6
+"""Hits among which messages are chosen; those that only repeat the question are left out."""
+_SAME = 0.8
+"""Share of a message's terms from which on it repeats the question."""
 _LENGTHS = (200, 120, 60, 30)
 """Characters that are quoted of each message; the first length with which the whole is small enough."""
 _BEGINNING, _END = "<everlong-recall>", "</everlong-recall>"
@@ -224,17 +229,25 @@ def find_candidates(store: Store, at: Branch, question: str) -> Candidates | Non
         branches = {part.branch for part in segments_to(connection, at.id, shown.cover_depth)}
     in_sight = _InSight(items, branches, at.head)
     filters = Filters(path=(at.id, shown.cover_depth), role="user")
-    hits = store.search(question, filters=filters, limit=MOST, leave_out=in_sight).hits
-    rarities = store.searcher.rarities(question) if hits else {}
-    texts = {hit.node: store.read(hit.node, 0, _READ_CHARS).text for hit in hits if hit.node is not None}
-    found = [
-        Candidate(hit.node, best_passage(texts[hit.node], rarities).text, hit.at)
-        for hit in hits
-        if hit.node is not None
-    ]
-    if not found:
+    asked = set(terms_of(question))
+    texts: dict[bytes, tuple[str, float]] = {}
+    for hit in store.search(question, filters=filters, limit=_LOOKED_AT, leave_out=in_sight).hits:
+        text = "" if hit.node is None else store.read(hit.node, 0, _READ_CHARS).text
+        if hit.node is not None and not _repeats(text, asked):
+            texts[hit.node] = text, hit.at
+        if len(texts) == MOST:
+            break
+    if not texts:
         return None
-    return Candidates(found, read_signs(question, rarities, list(texts.values())), shown.id)
+    rarities = store.searcher.rarities(question)
+    found = [Candidate(node, best_passage(text, rarities).text, at) for node, (text, at) in texts.items()]
+    return Candidates(found, read_signs(question, rarities, [text for text, _ in texts.values()]), shown.id)
+
+
+def _repeats(text: str, asked: set[str]) -> bool:
+    """Return whether a text says hardly more than the question: it was asked before, and answers nothing."""
+    said = set(terms_of(text))
+    return len(said & asked) >= _SAME * len(said)
 
 
 class _InSight:
