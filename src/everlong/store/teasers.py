@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sqlalchemy import Connection, delete, select
 
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from sqlalchemy import Row
 
     from everlong.store.core import StoreCore
+    from everlong.store.database import Database
+    from everlong.store.paths import Reader
     from everlong.store.search.corpus import SearchDocument
-    from everlong.store.store import Store
+    from everlong.store.search.searcher import Searcher
     from everlong.store.tree import Branch
     from everlong.store.views import ViewItem
 
@@ -64,7 +66,6 @@ READ_TURN = "read_turn"
 _ORD = 1_000_000
 """The place of a teaser among what stands beside a message: behind everything that its client sent."""
 _ID_DIGITS = 12
-_READ_CHARS = 400_000
 
 
 class Teaser(NamedTuple):
@@ -198,7 +199,20 @@ class Candidates(NamedTuple):
     view: int
 
 
-def find_teaser(store: Store, at: Branch, question: str, opener: str = READ_TURN) -> Teaser | None:
+class SearchedStore(Protocol):
+    """A store with a search, as `everlong.store.Store` is one."""
+
+    database: Database
+    tenant: str
+    reader: Reader
+
+    @property
+    def searcher(self) -> Searcher:
+        """The search over the tenant's conversations."""
+        ...
+
+
+def find_teaser(store: SearchedStore, at: Branch, question: str, opener: str = READ_TURN) -> Teaser | None:
     """Return the teaser for the user's newest message; None if nothing out of sight is meant with confidence.
 
     Args:
@@ -214,7 +228,7 @@ def find_teaser(store: Store, at: Branch, question: str, opener: str = READ_TURN
     return Teaser(_compose(chosen, opener), candidates.view, tuple(one.node for one in chosen))
 
 
-def find_candidates(store: Store, at: Branch, question: str) -> Candidates | None:
+def find_candidates(store: SearchedStore, at: Branch, question: str) -> Candidates | None:
     """Return what the user said out of the model's sight about a question; None if there is nothing.
 
     Out of sight is what the view in force covers and does not keep word for word, whatever engine made it. Only the
@@ -231,8 +245,11 @@ def find_candidates(store: Store, at: Branch, question: str) -> Candidates | Non
     filters = Filters(path=(at.id, shown.cover_depth), role="user")
     asked = set(terms_of(question))
     texts: dict[bytes, tuple[str, float]] = {}
-    for hit in store.search(question, filters=filters, limit=_LOOKED_AT, leave_out=in_sight).hits:
-        text = "" if hit.node is None else store.read(hit.node, 0, _READ_CHARS).text
+    hits = store.searcher.search(question, filters=filters, limit=_LOOKED_AT, leave_out=in_sight).hits
+    with store.database.read() as connection:
+        documents = store.searcher.corpus.load(connection, [hit.seq for hit in hits], store.tenant)
+    for hit in hits:
+        text = documents[hit.seq].own_text if hit.seq in documents else ""
         if hit.node is not None and not _repeats(text, asked):
             texts[hit.node] = text, hit.at
         if len(texts) == MOST:
