@@ -20,11 +20,11 @@ def apart(tmp_path: Path) -> Sayer:
     return Sayer(Store.open(tmp_path / "apart.db"))
 
 
-def each_way(sayer: Sayer, query: str, **options: object) -> list[list[str]]:
+def each_way(sayer: Sayer, query: str, limit: int = 10) -> list[list[str]]:
     """Return what a query finds while the texts are only stored, and when they are indexed."""
-    found = [sayer.texts(query, **options)]
+    found = [sayer.texts(query, limit=limit)]
     sayer.drain()
-    return [*found, sayer.texts(query, **options)]
+    return [*found, sayer.texts(query, limit=limit)]
 
 
 def test_a_persons_words_come_before_an_assistants_repetition(apart: Sayer) -> None:

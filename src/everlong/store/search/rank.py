@@ -165,6 +165,7 @@ class Ranking:
         self._whole = 0.0
         self._pairs: list[str] = []
         self._literals: list[tuple[str, float]] = []
+        self._plains: dict[tuple[int, Span], str] = {}
 
     def add(self, candidates: Sequence[SearchCandidate]) -> None:
         """Score candidates by themselves. They also say who speaks, and what kind of conversation it is."""
@@ -191,7 +192,7 @@ class Ranking:
         self._pairs = [term for term in idfs if is_dense(term)]
         for literal in self._query.literals:
             words = sum(idfs.get(term, 0.0) for term in set(terms_of(literal)))
-            holding = sum(literal in folded(_text_of(one, span)) for one in candidates for span in one.spans)
+            holding = sum(literal in self._plain(one, span) for one in candidates for span in one.spans)
             self._literals.append((literal, max(words, self._figures.rarity(holding))))
 
     def lenders(self) -> list[int]:
@@ -218,8 +219,8 @@ class Ranking:
         """Return the score of a candidate's best passage, with the weight of who said it."""
         best = _NOTHING
         for span in candidate.spans:
-            said = _text_of(candidate, span)
-            plain = folded(said)
+            said = candidate.text[span.start : span.stop]
+            plain = self._plain(candidate, span)
             if len(candidate.spans) > 1 and not self._may_match(plain):
                 continue
             counts, length, every = counted(said, plain, self._idfs.keys(), self._pairs)
@@ -227,6 +228,13 @@ class Ranking:
             if score > best.score:
                 best = _OwnScore(score, span, frozenset(counts), every)
         return best._replace(score=best.score * self._role_weight(candidate)) if best.score else best
+
+    def _plain(self, candidate: SearchCandidate, span: Span) -> str:
+        """Return a passage, folded; to fold characters beyond ASCII takes long."""
+        key = candidate.seq, span
+        if key not in self._plains:
+            self._plains[key] = folded(candidate.text[span.start : span.stop])
+        return self._plains[key]
 
     def _score(self, counts: Mapping[str, int], length: int, plain: str) -> float:
         """Return the BM25 score of a passage, with more if it has more of what was asked."""
@@ -300,10 +308,6 @@ class Ranking:
         for place in places:
             place.sort(key=lambda one: (-self._candidates[one.seq].ts, -one.seq))
         return [*chain.from_iterable(places), *found[COMPARED:], *repeated]
-
-
-def _text_of(candidate: SearchCandidate, span: Span) -> str:
-    return candidate.text[span.start : span.stop]
 
 
 def _relation(one: frozenset[str], other: frozenset[str]) -> Literal["same", "update"] | None:

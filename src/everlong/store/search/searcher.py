@@ -304,8 +304,10 @@ def _rank_by_texts(walk: SearchWalk, unindexed: list[int], found: list[FoundPass
         known = {candidate.seq for candidate in candidates}
         around = {seq for pair in links.values() for seq in pair if seq is not None} - known
         walk.load_some(sorted(around), READ_BYTES)
-        beside = [_candidate(walk.loaded[seq], passages.get(seq, [0])) for seq in sorted(around) if walk.counts(seq)]
-        ranking.add_neighbours(beside, passages)
+        ranking.add_neighbours(
+            [_candidate(walk.loaded[seq], passages.get(seq, [0])) for seq in sorted(around) if walk.counts(seq)],
+            passages,
+        )
     for ranked in ranking.sort(links):
         if (ranked.is_match or wide) and in_scope(walk.loaded[ranked.seq], walk.scope):
             walk.ranked[ranked.seq] = ranked

@@ -21,6 +21,7 @@ ROUND = 160
 """The approximate number of characters of a snippet."""
 
 _WORD = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
+_ASCII_WORD = re.compile("[A-Za-z0-9]+")
 _DENSE_RUN = re.compile(f"[{DENSE}]+")
 _CLUSTER = re.compile("[^\u0300-\u036f\u3099\u309a\u1160-\u11ff][\u0300-\u036f\u3099\u309a\u1160-\u11ff]*|.", re.DOTALL)
 _SCANNED = 200_000
@@ -85,6 +86,8 @@ def _spans(text: str, query: Query, weights: dict[str, float]) -> list[tuple[int
     if needles := (*query.required, *query.phrases, *query.literals):
         plain, origin = _traced(text)
         spans += [(start, stop, 3.0) for needle in needles for start, stop in _places(plain, origin, needle)]
+    if text.isascii():
+        return spans + (_ascii_spans(text, weights) if weights else [])
     if weights or query.starts:
         for word in _WORD.finditer(text):
             if len(spans) > _MATCHES:
@@ -94,6 +97,20 @@ def _spans(text: str, query: Query, weights: dict[str, float]) -> list[tuple[int
                 spans += _dense_spans(word, query, weights)
             elif weight := weight_of_word(written, weights):
                 spans.append((word.start(), word.end(), weight))
+    return spans
+
+
+def _ascii_spans(text: str, weights: dict[str, float]) -> list[tuple[int, int, float]]:
+    """Return where words with a weight stand; most words have none, so each is looked at once."""
+    spans: list[tuple[int, int, float]] = []
+    for word in set(_ASCII_WORD.findall(text)):
+        if weight := weight_of_word(word, weights):
+            start = text.find(word)
+            while start >= 0 and len(spans) <= _MATCHES:
+                stop = start + len(word)
+                if not (text[max(0, start - 1) : start].isalnum() or text[stop : stop + 1].isalnum()):
+                    spans.append((start, stop, weight))
+                start = text.find(word, stop)
     return spans
 
 

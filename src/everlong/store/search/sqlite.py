@@ -37,6 +37,9 @@ from everlong.store.search.text import INDEX_VERSION, PASSAGE_BITS, IndexText
 SCORED_ROWS = 2_000
 """Rows that one query may score; with more, rare words decide and frequent ones only refine."""
 
+ENOUGH = 10
+"""Documents with the rarest word of an all-frequent query and another one; of fewer, any two words will do."""
+
 MANY = 20_000
 """Words are counted up to here; what stands in more texts is frequent, however frequent."""
 
@@ -149,8 +152,12 @@ class SQLiteIndex:
             if exact:
                 return RankedDocuments(exact, False, {})
         frequencies = self._frequencies(connection, asked.terms)
-        expression, is_all = _promising(asked, frequencies)
-        found = self._score(connection, expression, scope, limit) if expression else []
+        expressions, is_all = _promising(asked, frequencies)
+        found: list[FoundPassage] = []
+        for expression in expressions:
+            found = self._score(connection, expression, scope, limit)
+            if len(found) >= ENOUGH:
+                break
         is_all = is_all and len(found) < limit
         if asked.rows and not is_all:
             words = " OR ".join(map(_quoted, frequencies))
@@ -292,8 +299,8 @@ class SQLiteIndex:
         return found[:limit]
 
 
-def _promising(asked: SearchTerms, frequencies: dict[str, int]) -> tuple[str, bool]:
-    """Return the expression to score, and whether it finds all that is asked."""
+def _promising(asked: SearchTerms, frequencies: dict[str, int]) -> tuple[list[str], bool]:
+    """Return expressions to score until one has found enough, and whether all that is asked is found."""
     rows = [_in_a_row(row) for row in asked.rows if all(term in frequencies for term in row)]
     starts = [f"{_quoted(start)} *" for start in asked.starts]
     known = sorted(frequencies, key=lambda term: (frequencies[term], term))
@@ -306,11 +313,12 @@ def _promising(asked: SearchTerms, frequencies: dict[str, int]) -> tuple[str, bo
         rare.append(term)
     chosen = [*rows, *starts, *map(_quoted, rare)]
     if chosen:
-        return " OR ".join(chosen), len(rare) == len(known)
+        return [" OR ".join(chosen)], len(rare) == len(known)
     frequent = [_quoted(term) for term in known[:PAIRED]]
-    if len(frequent) == 1:
-        return "", False
-    return " OR ".join(f"({one} AND {other})" for one, other in combinations(frequent, 2)), not frequent
+    if len(frequent) < 2:
+        return [], not frequent
+    with_rarest = f"{frequent[0]} AND ({' OR '.join(frequent[1:])})"
+    return [with_rarest, " OR ".join(f"({one} AND {other})" for one, other in combinations(frequent, 2))], False
 
 
 def _any_of(asked: SearchTerms) -> str:
