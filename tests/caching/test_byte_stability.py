@@ -43,13 +43,18 @@ def test_a_session_played_again_gives_the_same_bytes(name: str) -> None:
     assert json.dumps(sent(name)) == json.dumps(sent(name))
 
 
-@pytest.mark.parametrize("name", ["plain", "tool_loop", "openrouter"])
+@pytest.mark.parametrize("name", ["plain", "tool_loop", "openrouter", "teased"])
 def test_each_request_of_a_session_begins_with_all_blocks_of_the_one_before(name: str) -> None:
     reader = PromptReader(rough_count)
     chains = [reader.read(body, layout_of(SESSIONS[name][0], body), "").chain for body in sent(name)]
     for before, after in pairwise(chains):
         assert after[: len(before)] == before
         assert len(after) > len(before)
+
+
+def test_a_teaser_stands_in_its_place_from_its_first_request_on() -> None:
+    told = [json.dumps(body).count("<everlong-recall>") for body in sent("teased")]
+    assert told == [0, 1, 1, 1]
 
 
 @pytest.mark.parametrize("name", list(SESSIONS))

@@ -45,6 +45,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "tool_output_chars": 12_000,
             "instructions_tokens": 4_000,
             "idle_compaction": False,
+            "recall": "push",
             "sandbox": "auto",
             "ask_in_sandbox": True,
             "tools": {"pass_env": []},

@@ -18,7 +18,7 @@ from everlong.model import HashChain, Message
 from everlong.model.identity import Node
 from everlong.store.content import blob, encoded
 from everlong.store.migrations.earlier import run_steps
-from everlong.store.upgrade import backend_for, stamp
+from everlong.store.upgrade import BASELINE, backend_for, run_revisions, stamp
 
 TENANT = "local"
 LAST = "0006"
@@ -34,9 +34,11 @@ def assistant(words: str) -> Message:
 
 
 def create_earlier(connection: Connection, version: str) -> None:
-    """Make the schema of a version before 0.1 in an empty database."""
+    """Make the schema of an earlier version in an empty database."""
     run_steps(connection, to=version)
-    stamp(connection, version)
+    stamp(connection, min(version, BASELINE))
+    if version > BASELINE:
+        run_revisions(connection, version)
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,8 @@ class AgentParts:
     """The session's origin."""
     compacts: bool = True
     """False to ignore the thresholds of compaction."""
+    teases: bool = False
+    """True to put teasers of earlier messages beside what the user says."""
     log_folder: Path | None = None
     """The folder for the JSON log of each session; None for no log."""
 
@@ -179,6 +181,9 @@ class Agent(Loop):
         self._summarizer_for = parts.summarizer_for
         self._conversation_for = parts.conversation_for
         self._conversation_id = ""
+        self._teases = conversation.sends_teasers = parts.teases
+        self._question = ""
+        """The user's newest words, for which no teaser was looked for yet."""
         self._left_session = ""
         """The session whose end the engine was told."""
 
@@ -213,9 +218,10 @@ class Agent(Loop):
     def run(self, prompt: Prompt | None = None) -> TurnFinished:
         """Work on a prompt until the model is done, with what memory recalls of it. See `Loop.run`."""
         self.pauses.end()
+        said = "" if prompt is None else prompt_text(prompt)
+        self._question = said if self._teases else ""
         if self.memory is None or prompt is None:
             return super().run(prompt)
-        said = prompt_text(prompt)
         recalled = self.memory.prefetch(said)
         if recalled is not None:
             prompt = [*prompt_parts(prompt), {"type": "text", "text": recalled}]
@@ -223,6 +229,12 @@ class Agent(Loop):
         if finished.text:
             self.memory.sync_turn(said, finished.text)
         return finished
+
+    def annotate(self) -> None:
+        """Put a teaser beside the user's newest words, once, if something out of sight seems to be asked about."""
+        question, self._question = self._question, ""
+        if question:
+            self.conversation.add_teaser(question)
 
     def _finish(self, text: str, stop: Stop, detail: str, started: float) -> TurnFinished:
         finished = super()._finish(text, stop, detail, started)
@@ -248,6 +260,7 @@ class Agent(Loop):
         self.engine.on_session_reset()
         self._fire("on_session_reset", session_id=self.conversation.session_id)
         conversation = self._conversation_for()
+        conversation.sends_teasers = self._teases
         self.conversation = self.compactor.conversation = conversation
         self.tools.context.session_id = conversation.session_id
         self.tools.context.todo.replace([])

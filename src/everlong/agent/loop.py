@@ -175,6 +175,7 @@ class Loop:
     def query(self) -> Reply:
         """Return the model's answer to the conversation, which is made to fit the window first."""
         self.compactor.before_request()
+        self.annotate()
         room = self._answer_room()
         for attempt in count():
             try:
@@ -214,6 +215,9 @@ class Loop:
     def interrupt(self) -> None:
         """Stop the work, from any thread; the conversation stays whole."""
         self.tools.interrupted.set()
+
+    def annotate(self) -> None:
+        """Put something beside the newest message, which is about to be sent and fits the window."""
 
     def learn(self, error: ProviderError) -> None:
         """Take in what a refusal says about the model."""
@@ -286,7 +290,7 @@ class Loop:
         conversation = self.conversation
         number = conversation.begin_turn(self.asker.model)
         try:
-            reply = self.asker.ask(list(conversation.messages), answer_tokens, self.watch)
+            reply = self.asker.ask(conversation.sent_messages, answer_tokens, self.watch)
         except ProviderError as error:
             conversation.fail_turn(number, error)
             raise

@@ -241,6 +241,7 @@ class _Opening:
             pauses=PauseWork(held, compacts=settings.agent.idle_compaction, keeps_alive=caching.keep_alive),
             platform=self.options.platform or "cli",
             compacts=settings.compression.enabled,
+            teases=settings.agent.recall == "push",
             log_folder=self.options.log_folder,
         )
 

@@ -172,6 +172,11 @@ class AgentSettings(Section):
         allowed="true or false",
         description="Whether a conversation near its threshold is compacted in a pause, while the cache is warm.",
     )
+    recall: Literal["push", "tools"] = setting(
+        "push",
+        "push or tools",
+        "Whether the model hears of earlier words that fit a question, or only has tools to look them up.",
+    )
     sandbox: Literal["auto", "on", "off"] = setting(
         "auto",
         "auto, on or off",
@@ -201,10 +206,10 @@ class RouteSettings(Section):
         "the name of an environment variable, or null",
         "The environment variable with the key that takes the place of the client's own.",
     )
-    recall: Flag = setting(
+    recall: Flag | Literal["push"] = setting(
         default=False,
-        allowed="true or false",
-        description="Whether models get a tool to look up what was said before, which the client does not see.",
+        allowed="true, false or push",
+        description="Whether models get tools to look up earlier words, hidden from the client; push adds teasers.",
     )
 
 

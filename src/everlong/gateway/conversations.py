@@ -75,6 +75,8 @@ class AppliedView:
     """The note that is added to the system prompt."""
     edits: dict[int, bytes] = field(default_factory=dict)
     """Later entries that are sent in another form, by their number."""
+    teasers: Mapping[int, str] = field(default_factory=dict)
+    """Texts for the model behind later messages of the user, by the depth of the message; `everlong.store.teasers`."""
 
 
 @dataclass(slots=True)
@@ -128,7 +130,9 @@ class LiveConversation:
 
         Each request has a copy of its own, because others may go on from the same place at the same time.
         """
-        covers = self.view.covers if self.view is not None else 0
+        view = self.view if self.view is not None and self.view.covers <= count else None
+        if view is not None and any(depth > branch.depth for depth in view.teasers):
+            view = replace(view, teasers={at: text for at, text in view.teasers.items() if at <= branch.depth})
         is_whole = count == len(self.ends)
         return LiveConversation(
             self.read,
@@ -137,7 +141,7 @@ class LiveConversation:
             self.depths[:count],
             branch,
             self.last if is_whole else None,
-            view=self.view if covers <= count else None,
+            view=view,
             session=self.session if branch.id == self.session_branch else None,
             session_branch=self.session_branch,
             cache=self.cache if is_whole else None,
@@ -169,6 +173,11 @@ class LiveConversation:
     def view_id(self) -> int | None:
         """The id of the view in force; None if everything is sent as it came."""
         return None if self.view is None else self.view.view_id
+
+    def add_teaser(self, text: str) -> None:
+        """Send a teaser with the newest message from now on, as long as the view holds."""
+        if self.view is not None:
+            self.view = replace(self.view, teasers={**self.view.teasers, self.depths[-1]: text})
 
     @property
     def _start(self) -> int:
@@ -403,9 +412,8 @@ def apply_view(store: Store, dialect: Dialect, conversation: LiveConversation) -
     if not entries:
         return None
     data, ends = _list_entries(entries)
-    return AppliedView(
-        seen.view_id, covers, data, ends, seen.system.suffix, _edits(seen, dialect, conversation, reached)
-    )
+    edits, teasers = _edits(seen, dialect, conversation, reached), store.teasers.texts(conversation.branch)
+    return AppliedView(seen.view_id, covers, data, ends, seen.system.suffix, edits, teasers)
 
 
 def _list_entries(entries: Sequence[Any]) -> tuple[bytes, tuple[int, ...]]:
@@ -432,8 +440,16 @@ def _edits(seen: SeenContext, dialect: Dialect, conversation: LiveConversation, 
     return found
 
 
-def with_view(body: bytes, read: Read, dialect: Dialect, conversation: LiveConversation, view: AppliedView) -> Draft:
-    """Return a body with a view in the place of the entries that it covers."""
+def with_view(
+    body: bytes,
+    read: Read,
+    dialect: Dialect,
+    conversation: LiveConversation,
+    view: AppliedView,
+    *,
+    teases: bool = False,
+) -> Draft:
+    """Return a body with a view in the place of the entries that it covers and, if it ``teases``, with its teasers."""
     changes: list[Change] = []
     begin, after = (
         conversation.ends[conversation.lead - 1] if conversation.lead else read.start,
@@ -454,7 +470,9 @@ def with_view(body: bytes, read: Read, dialect: Dialect, conversation: LiveConve
     last = ends[-1] if ends else read.start
     ends += [last + place for place in places]
     changes += ((begin, after, data), *_edit_changes(conversation, view.edits))
-    ends += _moved_ends(conversation, view, ends[-1] - after)
+    told = _teaser_changes(body, read, dialect, conversation, view) if teases and view.teasers else {}
+    changes += told.values()
+    ends += _moved_ends(conversation, view, ends[-1] - after, told)
     return draft_of(body, read, conversation.ends).changed(changes, ends)
 
 
@@ -484,11 +502,32 @@ def _number_at(conversation: LiveConversation, depth: int) -> int | None:
     return number if number < len(conversation.depths) and conversation.depths[number] == depth else None
 
 
-def _moved_ends(conversation: LiveConversation, view: AppliedView, shift: int) -> Iterator[int]:
-    """Yield the ends of the entries after a view, also of those that are sent in another form."""
+def _teaser_changes(
+    body: bytes, read: Read, dialect: Dialect, conversation: LiveConversation, view: AppliedView
+) -> dict[int, Change]:
+    """Return the changes that put teasers at the end of their entries, by the entry's number."""
+    draft = draft_of(body, read, conversation.ends)
+    found: dict[int, Change] = {}
+    for depth, text in view.teasers.items():
+        number = _number_at(conversation, depth)
+        if number is None or number < view.covers or number in view.edits:
+            continue
+        change = dialect.add_text(body, draft.entry(number), text)
+        if change is not None:
+            found[number] = change
+    return found
+
+
+def _moved_ends(
+    conversation: LiveConversation, view: AppliedView, shift: int, told: Mapping[int, Change]
+) -> Iterator[int]:
+    """Yield the ends of the entries after a view, also of those that are sent in another form or with a teaser."""
     for number in range(view.covers, len(conversation.ends)):
         if number in view.edits:
             shift += 1 + len(view.edits[number]) - (conversation.ends[number] - conversation.ends[number - 1])
+        elif number in told:
+            start, end, instead = told[number]
+            shift += len(instead) - (end - start)
         yield conversation.ends[number] + shift
 
 

@@ -46,6 +46,7 @@ from everlong.gateway.formats import PLATFORM, hint_in
 from everlong.gateway.journal import AWAY, Journal, JournalEntry
 from everlong.gateway.recorder import ClientAddition, UnstoredTurn, rest_of
 from everlong.gateway.turn_queue import OpenTurn, TurnQueue
+from everlong.model import typed_words
 from everlong.store.stateless import LONG_STEM, Sender
 
 if TYPE_CHECKING:
@@ -172,6 +173,8 @@ class ConversationTurn(OpenTurn):
     """The messages that are about to be stored."""
     is_unwieldy: bool = False
     """True if it is many times as large as any window: too large to be compacted while others wait."""
+    teases: bool = False
+    """True if the model hears of earlier messages that a question seems to mean."""
     drafted: int = 0
     """Bytes of the body under the view in force when it was sent last, without the gateway's own additions."""
 
@@ -195,12 +198,28 @@ class ConversationTurn(OpenTurn):
         """Return the body under the view in force."""
         return self.draft(dialect).body
 
-    def draft(self, dialect: Dialect) -> Draft:
+    def said(self, dialect: Dialect) -> bytes:
+        """Return the body under the view in force without teasers: what user and model said."""
+        return self.draft(dialect, teases=False).body
+
+    def draft(self, dialect: Dialect, *, teases: bool | None = None) -> Draft:
         """Return the body under the view in force, with the places of its entries."""
         conversation, view = self.conversation, self.view
         if view is None:
             return draft_of(self.body, self.read, conversation.ends)
-        return with_view(self.body, self.read, dialect, conversation, view)
+        teases = self.teases if teases is None else teases
+        return with_view(self.body, self.read, dialect, conversation, view, teases=teases)
+
+    def question(self, dialect: Dialect) -> str:
+        """Return the words that a person typed in the newest message, if no teaser stands beside it yet."""
+        conversation, view = self.conversation, self.view
+        if view is None or len(conversation.ends) <= view.covers or conversation.depths[-1] in view.teasers:
+            return ""
+        if conversation.depths[-1] == conversation.depths[-2]:  # the entry has no message of its own
+            return ""
+        entry = draft_of(self.body, self.read, conversation.ends).entry(len(conversation.ends) - 1)
+        said = dialect.messages_of(parse_json(self.body[slice(*entry)]), None)
+        return typed_words(said[-1]) if said else ""
 
 
 class NewLimits(NamedTuple):
@@ -313,8 +332,10 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         self._watch(turn)
         return turn
 
-    async def peek(self, body: bytes) -> bytes:
+    async def peek(self, body: bytes, teases: Callable[[str], bool]) -> bytes:
         """Return a body under the view that would be in force for it, if its conversation is in memory.
+
+        ``teases`` says whether requests to a model carry teasers.
 
         Such a body comes to another endpoint and begins with other fields, so its conversation is found by its messages
         and not by its bytes. Nothing is stored or remembered.
@@ -332,7 +353,10 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         if place is None:
             return body
         view = move_view(place.conversation.cut(place.number, place.branch, place.mark), conversation)
-        return body if view is None else with_view(body, read, self.recorder.dialect, conversation, view).body
+        if view is None:
+            return body
+        told = teases(str(read.field("model") or ""))
+        return with_view(body, read, self.recorder.dialect, conversation, view, teases=told).body
 
     def turn_away(self, turn: ConversationTurn) -> None:
         """Forget a request that is not passed on; when it comes again it is looked up."""

@@ -71,7 +71,7 @@ class _Kind(Enum):
 
 _NAMES: dict[_Kind, str] = {
     _Kind.ADDED: """
-        system-reminder system_reminder system_notification system-update user-prompt-submit-hook
+        system-reminder system_reminder system_notification system-update user-prompt-submit-hook everlong-recall
         command-message command-contents command-instructions skill_content fork-boilerplate
         task-notification teammate-message cross-session-message new-diagnostics
         ide_opened_file ide_selection

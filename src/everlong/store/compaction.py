@@ -28,7 +28,6 @@ from everlong.store.database import TryAgain
 from everlong.store.paths import Segment, segments_to
 from everlong.store.schema import branch, compaction, turn, view
 from everlong.store.sessions import Sessions
-from everlong.store.summaries import StoredGraph
 from everlong.store.tree import Branch, inherited_view
 from everlong.store.views import (
     TAG,
@@ -196,7 +195,6 @@ def compact(
         return Compacted("busy", see(core, at).messages)
     try:
         seen = see(core, at)
-        give_graph(core, at, engine)
         # An engine is given what the store would send, without what is pinned: that is the host's to repeat.
         # Our own engines never change what they are given, so they need no copies.
         given = _tagged_system(seen.system) + tagged(seen.pieces, copies=not isinstance(engine, ContextCompressor))
@@ -285,14 +283,6 @@ def _note_size(core: StoreCore, ident: int, sizes: dict[str, Any], facts: Mappin
         row = update(compaction).where(compaction.c.id == ident, compaction.c.tenant == core.tenant)
         with suppress(StoreError):  # the compaction holds all the same
             core.database.write(lambda connection: connection.execute(row.values(sizes)))
-
-
-def give_graph(core: StoreCore, at: Branch, engine: ContextEngine) -> None:
-    """Give an engine that works with a graph of summaries the store's own, unless it has one of a store."""
-    if callable(attach := getattr(engine, "attach", None)) and not isinstance(
-        getattr(engine, "graph", None), StoredGraph
-    ):
-        attach(StoredGraph(core, lambda: at))
 
 
 def tagged_context(core: StoreCore, at: Branch) -> list[Message]:

@@ -41,6 +41,7 @@ from everlong.store.session_log import forget_in_logs
 from everlong.store.sessions import clean_title, title_base
 from everlong.store.shown_path import shown_paths
 from everlong.store.summaries import void_summaries
+from everlong.store.teasers import drop_teasers
 from everlong.store.tombstones import stub_of, stub_of_prompt
 from everlong.store.tree import inherited_view
 
@@ -245,6 +246,7 @@ class _Forgetting:
         for part in in_batches(sorted(bytes(row.id) for row in rows.values())):
             self.connection.execute(delete(pin).where(pin.c.node.in_(part)))
             drop_outputs(self.connection, self.core.tenant, list(part))
+        drop_teasers(self.connection, self.core.tenant, {bytes(row.id) for row in rows.values()})
         drop_additions(self.core, self.connection)
         self.parts = {row.id for row in mine}
         self.figures = Forgotten(len(rows), len(views), asked - len(chosen))

@@ -29,6 +29,7 @@ from everlong.lossless.graph import (
 )
 from everlong.lossless.rendering import read_node_ids
 from everlong.model import Message
+from everlong.store.compaction import tagged_context
 from everlong.store.content import blob, encoded, value_of
 from everlong.store.database import in_batches
 from everlong.store.outputs import page_of
@@ -38,6 +39,7 @@ from everlong.store.shown_path import find_message
 from everlong.store.views import items_of
 
 if TYPE_CHECKING:
+    from everlong.context.engine import ContextEngine
     from everlong.store.core import StoreCore
     from everlong.store.tree import Branch
 
@@ -86,8 +88,6 @@ class StoredGraph:
 
     def context(self) -> list[Message] | None:
         """Return the conversation as it is sent now, with ids."""
-        from everlong.store.compaction import tagged_context  # noqa: PLC0415 - which imports this module
-
         at = self._at()
         return None if at is None else tagged_context(self._core, at)
 
@@ -378,6 +378,14 @@ class StoredGraph:
             children,
         )
         return SummaryNode(row.id, made, state, row.ts, row.started, row.ended)
+
+
+def give_graph(core: StoreCore, at: Branch, engine: ContextEngine) -> None:
+    """Give an engine that works with a graph of summaries the store's own, unless it has one of a store."""
+    if callable(attach := getattr(engine, "attach", None)) and not isinstance(
+        getattr(engine, "graph", None), StoredGraph
+    ):
+        attach(StoredGraph(core, lambda: at))
 
 
 # -- forgetting and checking -------------------------------------------------------------------------------------------

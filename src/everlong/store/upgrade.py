@@ -26,6 +26,7 @@ __all__ = [
     "backend_for",
     "is_known",
     "open_database",
+    "run_revisions",
     "stamp",
     "version_of",
 ]
@@ -157,12 +158,12 @@ def _upgrade(database: Database, connection: Connection, version: str) -> None:
     if version in EARLIER_VERSIONS:
         run_steps(connection, after=version)
         stamp(connection, BASELINE)
-    _run_revisions(connection)
+    run_revisions(connection)
     if is_joined:
         separate(database, connection)
 
 
-def _run_revisions(connection: Connection) -> None:
+def run_revisions(connection: Connection, to: str = "head") -> None:
     """Run Alembic's revisions after the one that the database is stamped with, in the connection's transaction."""
     from alembic import command  # noqa: PLC0415 - takes longer to load than opening a store
     from alembic.config import Config  # noqa: PLC0415 - as above
@@ -171,7 +172,7 @@ def _run_revisions(connection: Connection) -> None:
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    command.upgrade(config, to)
 
 
 def _create_all(connection: Connection) -> None:

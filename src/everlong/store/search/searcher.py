@@ -206,6 +206,18 @@ class Searcher:
         more = bool(state.waiting or state.has_tail)
         return Page(tuple(hits), state.pack(identity) if more else None, is_partial=walk.is_partial)
 
+    def rarities(self, text: str) -> dict[str, float]:
+        """Return the terms of a question with their weights: the fewer texts hold a term, the more it weighs."""
+        query = read_query(text)
+        if not query.terms:
+            return {}
+        self.upkeep.ensure()
+        with self.database.read() as connection:
+            size = self.index.size(connection)
+            found = self.index.rank(connection, SearchTerms(tuple(query.terms)), SearchScope(self.tenant), 1)
+        figures = Figures(size.passages, size.average_length, found.frequencies)
+        return {term: weight * figures.idf(term) for term, weight in query.terms.items()}
+
     def index_pending(self, limit: int = 256, *, gives_way: bool = False) -> int:
         """Index up to so many documents that are stored but not indexed; return how many were taken off the list.
 
