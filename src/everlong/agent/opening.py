@@ -42,7 +42,6 @@ from everlong.providers.embeddings import usable_embedder
 from everlong.store import open_store
 from everlong.store.sessions import new_session_id
 from everlong.store.sqlite import SQLite
-from everlong.store.summaries import StoredGraph
 from everlong.tokens import counter_for
 
 if TYPE_CHECKING:
@@ -220,7 +219,7 @@ class _Opening:
             listen=self.listen,
         )
         if isinstance(engine, LosslessEngine):
-            engine.attach(StoredGraph(self.store, lambda: agent.conversation.branch))
+            engine.attach(self.store.graph(lambda: agent.conversation.branch))
         agent.use_window(self.connection, window)
         agent.use_model(self.connection)
         agent.begin(is_resumed=resumed is not None)

@@ -29,7 +29,6 @@ from everlong.lossless import LosslessEngine
 from everlong.lossless.frontier import sizes_for
 from everlong.plugins.guard import GuardedEngine, compressors_in
 from everlong.store.compaction import Occasion, see
-from everlong.store.summaries import StoredGraph
 from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
@@ -566,7 +565,7 @@ class ConversationCompactor:
         """Return the lossless engine over the graph of a conversation."""
         conversation = turn.conversation
         engine = LosslessEngine(window, settings=self._settings, lcm=self._lcm, model=turn.model)
-        engine.attach(StoredGraph(store, lambda: conversation.branch))
+        engine.attach(store.graph(lambda: conversation.branch))
         engine.author.expects_model = self._summaries.asks_model
         return engine
 

@@ -6,8 +6,6 @@ Everything that manages a part of a store (sessions, turns, views) works on the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 
@@ -19,27 +17,17 @@ from everlong.store.schema import branch as branches
 from everlong.store.tree import Branch, Recorder
 from everlong.store.views import TAG
 
-if TYPE_CHECKING:
-    from everlong.store.search import Searcher
-    from everlong.store.search.embedding import Embedder
-
 
 class StoreCore:
     """One tenant's part of a database, with the reader and the writer of its messages."""
 
     def __init__(
-        self,
-        database: Database,
-        tenant: str = "local",
-        *,
-        redact: Callable[[Message], Message] | None = None,
-        embedder: Embedder | None = None,
+        self, database: Database, tenant: str = "local", *, redact: Callable[[Message], Message] | None = None
     ) -> None:
         self.database = database
         self.tenant = tenant
         self.chain = HashChain(tenant)
         self._redact = redact
-        self._embedder = embedder
         self.recorder = Recorder(database)
         self.reader = Reader(database)
 
@@ -48,13 +36,6 @@ class StoreCore:
         if TAG in message:
             message = {key: value for key, value in message.items() if key != TAG}
         return message if self._redact is None else self._redact(message)
-
-    @cached_property
-    def searcher(self) -> Searcher:
-        """The search over this tenant's conversations."""
-        from everlong.store.search import Searcher  # noqa: PLC0415 - what it needs is loaded only where it is used
-
-        return Searcher(self.database, self.tenant, embedder=self._embedder)
 
     def branch(self, number: int, depth: int | None = None) -> Branch:
         """Return a branch at its newest end, or at a depth where a message ends; 0 is before the first one."""

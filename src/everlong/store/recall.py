@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from everlong.model import calls_of
 from everlong.store.outputs import ReadPage, page_of
 from everlong.store.paths import read_message
-from everlong.store.search import Filters, Hit
+from everlong.store.search import Filters, Hit, Searcher
 from everlong.store.search.corpus import SearchDocument
 from everlong.store.search.query import Mode
 
@@ -45,6 +45,7 @@ class Passage(NamedTuple):
 
 def find_passages(
     core: StoreCore,
+    searcher: Searcher,
     query: str,
     filters: Filters,
     *,
@@ -56,13 +57,13 @@ def find_passages(
 
     Args:
         core: the store.
+        searcher: its search.
         query: what to look for.
         filters: the messages that count.
         without: a message that is in sight anyway.
         mode: how the query is meant; see `Searcher.search`.
         most: how many hits are looked at.
     """
-    searcher = core.searcher
 
     def find(leave_out: Callable[[SearchDocument], bool]) -> tuple[Hit, ...]:
         found = searcher.search(query, mode=mode, filters=filters, limit=most, leave_out=leave_out).hits

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,7 @@ from everlong.store.recording import Recording
 from everlong.store.schema import branch as branches, node as nodes, pin as pins
 from everlong.store.sessions import Sessions
 from everlong.store.stateless import StatelessRequests
-from everlong.store.summaries import StoredGraph, give_graph
+from everlong.store.summaries import StoredGraph
 from everlong.store.teasers import Teasers
 from everlong.store.tombstones import title_of_opening
 from everlong.store.tree import Branch
@@ -60,7 +61,7 @@ from everlong.store.verify import Verified, verify
 from everlong.store.views import ViewItem, items_of, pinned_in
 
 if TYPE_CHECKING:
-    from everlong.store.search import Page
+    from everlong.store.search import Page, Searcher
     from everlong.store.search.embedding import Embedder
 
 
@@ -75,7 +76,8 @@ class Store(StoreCore):
         redact: Callable[[Message], Message] | None = None,
         embedder: Embedder | None = None,
     ) -> None:
-        super().__init__(database, tenant, redact=redact, embedder=embedder)
+        super().__init__(database, tenant, redact=redact)
+        self._embedder = embedder
         self.additions = Additions(database, self.chain)
         self.recognizer = Recognizer(self, self.additions)
         self.recording = Recording(self, self.recognizer)
@@ -184,12 +186,19 @@ class Store(StoreCore):
 
     def compact(self, at: Branch, engine: ContextEngine, occasion: Occasion = MANUAL, **options: Any) -> Compacted:
         """Have an engine compact a branch and put the result in force; ``options`` go to it if it takes them."""
-        give_graph(self, at, engine)
+        if callable(attach := getattr(engine, "attach", None)) and not isinstance(
+            getattr(engine, "graph", None), StoredGraph
+        ):
+            attach(self.graph(at))  # an engine that works with a graph of summaries, and has none of a store yet
         return compact(self, at, engine, occasion, **options)
 
-    def graph(self, at: Branch) -> StoredGraph:
-        """Return the graph of summaries that the engine ``lcm`` has made for a conversation."""
-        return StoredGraph(self, lambda: at)
+    def graph(self, at: Branch | Callable[[], Branch | None]) -> StoredGraph:
+        """Return the graph of summaries that the engine ``lcm`` makes for a conversation.
+
+        Args:
+            at: where the conversation is, or a function that tells where it is by now.
+        """
+        return StoredGraph(self, at if callable(at) else lambda: at, lambda: self.searcher)
 
     def tagged_context(self, at: Branch) -> list[Message]:
         """Return the messages to send, each with its id, as an engine is given them."""
@@ -244,6 +253,13 @@ class Store(StoreCore):
     def search(self, text: str, **options: Any) -> Page:
         """Return one page of what was said about something; see `everlong.store.search.Searcher.search`."""
         return self.searcher.search(text, **options)
+
+    @cached_property
+    def searcher(self) -> Searcher:
+        """The search over this tenant's conversations."""
+        from everlong.store.search import Searcher  # noqa: PLC0415 - what it needs is loaded only where it is used
+
+        return Searcher(self.database, self.tenant, embedder=self._embedder)
 
     def read(self, node: bytes, page: int = 0, chars: int = 8_000) -> ReadPage:
         """Return one page of a message's words, of so many characters."""

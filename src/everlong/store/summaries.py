@@ -39,8 +39,8 @@ from everlong.store.shown_path import find_message
 from everlong.store.views import items_of
 
 if TYPE_CHECKING:
-    from everlong.context.engine import ContextEngine
     from everlong.store.core import StoreCore
+    from everlong.store.search import Searcher
     from everlong.store.tree import Branch
 
 _IN_FORCE = ("good", "degraded")
@@ -56,9 +56,15 @@ _EDGES = "SELECT parent, child FROM summary_child"
 class StoredGraph:
     """The graph of one conversation; ``at`` tells where the conversation is now."""
 
-    def __init__(self, core: StoreCore, at: Callable[[], Branch | None]) -> None:
+    def __init__(
+        self,
+        core: StoreCore,
+        at: Callable[[], Branch | None],
+        searcher: Callable[[], Searcher] | None = None,
+    ) -> None:
         self._core = core
         self._at = at
+        self._searcher = searcher
         self._sql = core.database.sql
 
     # -- messages ------------------------------------------------------------------------------------------------------
@@ -157,7 +163,7 @@ class StoredGraph:
     def search(self, wish: SearchWish) -> tuple[list[FoundPassage], bool]:
         """Return a page of places, best first, and whether there are more."""
         from everlong.store.recall import find_passages  # noqa: PLC0415 - loaded only where it is used
-        from everlong.store.search import Filters  # noqa: PLC0415 - as above
+        from everlong.store.search import Filters, Searcher  # noqa: PLC0415 - as above
         from everlong.store.search.query import Mode  # noqa: PLC0415 - as above
         from everlong.store.search.snippets import passages as passages_in  # noqa: PLC0415 - as above
 
@@ -168,7 +174,8 @@ class StoredGraph:
         filters = Filters(path=path, role=wish.role, tool=wish.tool, since=wish.since, before=wish.before)
         start, stop = (wish.page - 1) * wish.limit, wish.page * wish.limit
         mode: Mode = cast("Mode", wish.mode) if wish.mode in get_args(Mode) else "auto"
-        found = find_passages(self._core, wish.query, filters, mode=mode, most=min(1_000, stop + 1))
+        searcher = Searcher(self._core.database, self._core.tenant) if self._searcher is None else self._searcher()
+        found = find_passages(self._core, searcher, wish.query, filters, mode=mode, most=min(1_000, stop + 1))
         passages = list(islice((one for one in found if one.hit.node is not None), stop + 1))
         shown = [
             FoundPassage(
@@ -378,14 +385,6 @@ class StoredGraph:
             children,
         )
         return SummaryNode(row.id, made, state, row.ts, row.started, row.ended)
-
-
-def give_graph(core: StoreCore, at: Branch, engine: ContextEngine) -> None:
-    """Give an engine that works with a graph of summaries the store's own, unless it has one of a store."""
-    if callable(attach := getattr(engine, "attach", None)) and not isinstance(
-        getattr(engine, "graph", None), StoredGraph
-    ):
-        attach(StoredGraph(core, lambda: at))
 
 
 # -- forgetting and checking -------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def recall(query: str, context: ToolContext, page: Page = 1) -> str:
         else:
             request, scope = latest_request(context.store, context.session_id), Filters(session=context.session_id)
         # The newest request is in sight, and full of the query's words.
-        found = find_passages(context.store, query, scope, without=request)
+        found = find_passages(context.store, context.store.searcher, query, scope, without=request)
     except NotStored:
         return "[nothing of this conversation is stored yet; all of it is in sight]"
     return _show_page(context, query, found, page, HITS)
@@ -80,7 +80,7 @@ def search_sessions(
         session: Only in the conversation with this id.
         role: Only what was said by the user, by the assistant, or what tools gave.
     """
-    found = find_passages(context.store, query, Filters(session=session, role=role))
+    found = find_passages(context.store, context.store.searcher, query, Filters(session=session, role=role))
     return _show_page(context, query, found, page, limit)
 
 
