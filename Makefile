@@ -65,6 +65,7 @@ bench: $(STAMP)  ## measure; ratios against a floor in the same run
 	@$(BIN)/python -m bench.chat
 	@$(BIN)/python -m bench.estimator
 	@$(BIN)/python -m bench.store.speed
+	@$(BIN)/python -m bench.lossless.scale --messages 20000
 	@$(BIN)/python -m bench.caching speed
 	@$(BIN)/python -m bench.agent.cpu
 	@$(BIN)/python -m bench.gateway.speed
@@ -78,6 +79,10 @@ soak: $(STAMP) test-clients  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.agent.session --turns 2000 --api both
 	@$(BIN)/python -m bench.agent.faults --turns 2000 --kills 20
 	@$(BIN)/python -m bench.gateway.endless --turns 5000 --words 5
+	@$(BIN)/python -m bench.lossless.scale --messages 1000000
+	@$(BIN)/python -m bench.lossless.outage
+	@$(BIN)/python -m bench.agent.session --turns 2000 --api openai --engine lcm
+	@$(BIN)/python -m bench.gateway.endless --turns 5000 --words 5 --api anthropic --engine lcm
 	@$(BIN)/python -m bench.gateway.identity
 	@$(BIN)/python -m bench.gateway.fuzz --count 10000
 	@$(BIN)/python -m bench.gateway.races
