@@ -41,6 +41,7 @@ from everlong.store.views import (
     system_of,
     tagged,
     untagged,
+    with_edited_ids,
     with_pins,
     write_view,
 )
@@ -191,7 +192,8 @@ def compact(
         return Compacted("busy", see(core, at).messages)
     try:
         seen = see(core, at)
-        give_graph(core, at, engine)
+        if give_graph(core, at, engine):
+            seen = seen._replace(pieces=_with_ids(core, at, seen.pieces))
         # An engine is given what the store would send, without what is pinned: that is the host's to repeat.
         given = _tagged_system(seen.system) + tagged(seen.pieces)
         started = time.perf_counter()
@@ -270,18 +272,29 @@ def _note_size(core: StoreCore, ident: int, sizes: dict[str, Any], facts: Mappin
             core.database.write(lambda connection: connection.execute(row.values(sizes)))
 
 
-def give_graph(core: StoreCore, at: Branch, engine: ContextEngine) -> None:
-    """Give an engine that works with a graph of summaries the store's own, unless it has one of a store."""
-    if callable(attach := getattr(engine, "attach", None)) and not isinstance(
-        getattr(engine, "graph", None), StoredGraph
-    ):
-        attach(StoredGraph(core, lambda: at))
+def give_graph(core: StoreCore, at: Branch, engine: ContextEngine) -> bool:
+    """Give an engine that works with a graph of summaries the store's own; return whether it is such an engine.
+
+    An engine that has one from its host, which tells where the conversation is, keeps it.
+    """
+    attach = getattr(engine, "attach", None)
+    if not callable(attach):
+        return False
+    graph = getattr(engine, "graph", None)
+    if not isinstance(graph, StoredGraph) or not graph.is_of_host:
+        attach(StoredGraph(core, at))
+    return True
 
 
 def tagged_context(core: StoreCore, at: Branch) -> list[Message]:
     """Return the messages to send, each with its id, as an engine is given them."""
     seen = see(core, at)
-    return _tagged_system(seen.system) + tagged(seen.pieces)
+    return _tagged_system(seen.system) + tagged(_with_ids(core, at, seen.pieces))
+
+
+def _with_ids(core: StoreCore, at: Branch, pieces: list[ViewPiece]) -> list[ViewPiece]:
+    with core.database.read() as connection:
+        return with_edited_ids(connection, segments_to(connection, at.id, at.depth), pieces)
 
 
 def undo(core: StoreCore, at: Branch) -> bool:

@@ -173,7 +173,7 @@ class Store(StoreCore):
 
     def graph(self, at: Branch) -> StoredGraph:
         """Return the graph of summaries that the engine ``lcm`` has made for a conversation."""
-        return StoredGraph(self, lambda: at)
+        return StoredGraph(self, at)
 
     def tagged_context(self, at: Branch) -> list[Message]:
         """Return the messages to send, each with its id, as an engine is given them."""

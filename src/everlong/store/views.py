@@ -16,9 +16,10 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Connection, Row, select, update
 
 from everlong.context.engine import MESSAGE_TAG
+from everlong.lossless.graph import ASIDE, EDITED
 from everlong.model import Message, leading_system_count, parts_of, text_of, with_part_appended
 from everlong.store.content import blob, encoded
-from everlong.store.database import Database
+from everlong.store.database import Database, in_batches
 from everlong.store.paths import Entry, Reader, Segment, segments_to
 from everlong.store.schema import branch, node, pin, view, view_item
 
@@ -302,6 +303,22 @@ def pieces_of(
     return [*pieces, *raw_pieces(after, shown.cover_depth)]
 
 
+def with_edited_ids(connection: Connection, path: list[Segment], pieces: Sequence[ViewPiece]) -> list[ViewPiece]:
+    """Return the pieces; the tag of an edited message names the message that it was."""
+    depths = [piece.to_depth for piece in pieces if piece.kind == "edit" and not piece.is_raw]
+    ids: dict[int, str] = {}
+    for part in path:
+        for some in in_batches([depth for depth in depths if part.low < depth <= part.high]):
+            found = select(node.c.depth, node.c.id).where(node.c.branch == part.branch, node.c.depth.in_(some))
+            ids.update({depth: bytes(ident).hex() for depth, ident in connection.execute(found)})
+    return [
+        piece._replace(tag=f"{piece.tag}{EDITED}{ids[piece.to_depth]}{ASIDE * (piece.from_depth == piece.to_depth)}")
+        if piece.kind == "edit" and not piece.is_raw and piece.to_depth in ids
+        else piece
+        for piece in pieces
+    ]
+
+
 def items_of(connection: Connection, reader: Reader, view_id: int) -> list[ViewItem]:
     """Return the items of a view, in order."""
     rows = connection.execute(select(view_item).where(view_item.c.view == view_id).order_by(view_item.c.ord)).all()
@@ -319,7 +336,7 @@ def raw_pieces(entries: Sequence[Entry], low: int) -> list[ViewPiece]:
     for entry in entries:
         if entry.id is None:
             beside += 1
-            beside_tag = f"{tag}+{beside}"
+            beside_tag = f"{tag}{ASIDE}{beside}"
             pieces.append(
                 ViewPiece("keep", entry.depth, entry.depth, entry.message, beside_tag, is_raw=True, ts=entry.ts)
             )
