@@ -19,7 +19,7 @@ from everlong.context.engine import MESSAGE_TAG
 from everlong.context.literals import is_acknowledgement, summary_body, summary_indices
 from everlong.lossless.author import SummaryAuthor
 from everlong.lossless.frontier import GraphBroken, GraphSizes, sizes_for
-from everlong.lossless.graph import ROOT, MemoryGraph, SummaryGraph, SummaryNode, tag_of
+from everlong.lossless.graph import EDITED, ROOT, MemoryGraph, SummaryGraph, SummaryNode, tag_of
 from everlong.lossless.rendering import read_node_ids
 from everlong.lossless.run import LosslessRun, mend
 from everlong.lossless.tools import SCHEMAS, answer_tool
@@ -60,6 +60,8 @@ class LosslessEngine(ContextCompressor):
         self._graph: SummaryGraph = graph or MemoryGraph()
         self._memory = self._graph if isinstance(self._graph, MemoryGraph) else MemoryGraph()
         """The graph for lists without ids."""
+        self._repeated: dict[str, str] = {}
+        """For lists without ids: the request that stands again after the summaries up to a message."""
         self._author: SummaryAuthor | None = None
         self._ahead: list[SummaryNode] | None = None
         """The frontier with the leaves that were made ahead; None if it is not known."""
@@ -149,6 +151,7 @@ class LosslessEngine(ContextCompressor):
             attached, self._graph = self._graph, self._memory
             try:
                 result = super().compress(placed, current_tokens, focus_topic, **options)
+                self._note_changes(result)
             finally:
                 self._graph = attached
         originals = {id(copy): original for copy, original in zip(placed, given, strict=True)}
@@ -163,20 +166,46 @@ class LosslessEngine(ContextCompressor):
 
     def _place(self, messages: list[Message]) -> list[Message]:
         """Return copies with ids, for a list whose host gives none; its messages are kept in memory."""
-        found = summary_indices(messages, 0, frozenset(self._summary_digests))
-        start, after = 0, ROOT
-        if found:
-            ids = read_node_ids(summary_body(messages[found[0]]))
-            node = self._memory.newest(ids[-1:])[0] if ids else None
-            start, after = found[0] + 1, node.made.last if node is not None else ROOT
-            start += start < len(messages) and is_acknowledgement(messages[start])
+        start, after = self._after_summary(messages)
+        repeated = self._repeated.get(after)
+        if repeated is not None and start < len(messages) and self._memory.is_message(repeated, messages[start]):
+            start += 1
+        else:
+            repeated = None
         body = [place for place in range(start, len(messages)) if not is_system(messages[place])]
         ids = self._memory.place([messages[place] for place in body], after)
-        tags = dict(zip(body, ids, strict=True))
+        is_same = self._memory.is_message
+        tags = {
+            place: ident if is_same(ident, messages[place]) else f"edited{EDITED}{ident}"
+            for place, ident in zip(body, ids, strict=True)
+        }
+        if repeated is not None:
+            tags[start - 1] = repeated
         return [
             {**message, MESSAGE_TAG: tags[place]} if place in tags else message
             for place, message in enumerate(messages)
         ]
+
+    def _after_summary(self, messages: list[Message]) -> tuple[int, str]:
+        """Return where the messages after a list's summaries begin, and the id of the last message under these."""
+        found = summary_indices(messages, 0, frozenset(self._summary_digests))
+        if not found:
+            return 0, ROOT
+        ids = read_node_ids(summary_body(messages[found[0]]))
+        node = self._memory.newest(ids[-1:])[0] if ids else None
+        start = found[0] + 1
+        start += start < len(messages) and is_acknowledgement(messages[start])
+        return start, node.made.last if node is not None else ROOT
+
+    def _note_changes(self, messages: list[Message]) -> None:
+        """Remember the messages that a compaction shortened, and the request that it repeated after the summary."""
+        for message in messages:
+            if (ident := tag_of(message)) is not None:
+                self._memory.note_edit(ident, message)
+        start, after = self._after_summary(messages)
+        ident = tag_of(messages[start]) if after != ROOT and start < len(messages) else None
+        if ident is not None and not self._memory.message_ids(after, ident, 0, 1):
+            self._repeated[after] = ident
 
     def _compact(self, request: CompactionRequest, current_tokens: int | None) -> list[Message]:
         try:
@@ -267,7 +296,7 @@ class LosslessEngine(ContextCompressor):
     def on_session_reset(self) -> None:
         """Forget the conversation; its graph stays where it is kept."""
         super().on_session_reset()
-        self._memory = MemoryGraph()
+        self._memory, self._repeated = MemoryGraph(), {}
         if isinstance(self._graph, MemoryGraph):
             self._graph = self._memory
         self._ahead, self._ahead_tokens = None, 0

@@ -20,6 +20,11 @@ from everlong.model import Message, whole_text
 ROOT = ""
 """The place before the first message of a conversation."""
 
+EDITED = "@"
+"""The sign before the id in the tag of a message that an earlier compaction has shortened or cleared."""
+ASIDE = "+"
+"""The sign behind the id in the tag of a message without identity: the id is that of the message before it."""
+
 State = Literal["good", "degraded", "replaced", "void"]
 _ID_DIGITS = 12
 
@@ -155,11 +160,14 @@ class SummaryGraph(Protocol):
         ...
 
     def messages(self, after: str, last: str) -> list[tuple[str, Message]]:
-        """Return the messages of a range, each with its id."""
+        """Return the messages of a range, each with its id; one without identity has that of the message before."""
         ...
 
     def message_ids(self, after: str, last: str, start: int, count: int) -> list[str]:
-        """Return some of the ids of a range, from the message with that number on, counted from 0."""
+        """Return some of the ids of a range, from the message with that number on, counted from 0.
+
+        A range that ends before it begins has none.
+        """
         ...
 
     def read(self, message: str, page: int, chars: int) -> TextPage | None:
@@ -181,12 +189,34 @@ def tag_of(message: Message) -> str | None:
     A message without identity has that of the message before it, and an edited one that of the original.
     """
     tag = message.get(MESSAGE_TAG)
-    if not isinstance(tag, str) or tag.startswith("system"):
+    if not isinstance(tag, str):
         return None
-    if tag.startswith("view"):
-        return tag.partition("=")[2] or None
-    ident = tag.partition("+")[0]
+    place, _, ident = tag.rpartition(EDITED)
+    if not place and tag.startswith(("view", "system")):
+        return None
+    ident = ident.partition(ASIDE)[0]
     return ROOT if ident == "start" else ident
+
+
+def is_aside(message: Message) -> bool:
+    """Return whether a message has no identity of its own, as a reminder has none."""
+    return ASIDE in str(message.get(MESSAGE_TAG))
+
+
+def is_edited(message: Message) -> bool:
+    """Return whether a message stands here in other words than it was said in, as a cleared result does."""
+    return EDITED in str(message.get(MESSAGE_TAG))
+
+
+def _said(message: Message) -> Message:
+    """Return a message without the keys that a host keeps for itself."""
+    return {key: value for key, value in message.items() if not key.startswith("_")}
+
+
+def _chained(message: Message, after: str) -> str:
+    """Return the id of a message that follows another one."""
+    said = json.dumps(message, sort_keys=True, default=str, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(said, digest_size=16, key=after.encode()[:64]).hexdigest()
 
 
 @dataclass
@@ -198,19 +228,29 @@ class MemoryGraph:
     _replaced: dict[str, str] = field(default_factory=dict)
     _messages: dict[str, Message] = field(default_factory=dict)
     _before: dict[str, str] = field(default_factory=dict)
+    _edited: dict[str, str] = field(default_factory=dict)
 
     def place(self, messages: Sequence[Message], after: str) -> list[str]:
         """Return the ids of messages that follow the message ``after``, and keep the messages."""
         ids: list[str] = []
         for message in messages:
-            own = {key: value for key, value in message.items() if not key.startswith("_")}
-            said = json.dumps(own, sort_keys=True, default=str, ensure_ascii=False).encode("utf-8", "surrogatepass")
-            ident = hashlib.blake2b(said, digest_size=16, key=after.encode()[:64]).hexdigest()
+            own = _said(message)
+            ident = _chained(own, after)
+            ident = self._edited.get(ident, ident)
             self._messages.setdefault(ident, own)
             self._before.setdefault(ident, after)
             ids.append(ident)
             after = ident
         return ids
+
+    def note_edit(self, ident: str, message: Message) -> None:
+        """Remember the words in which a message stands from now on, so that it is known by them too."""
+        if ident in self._messages and not self.is_message(ident, message):
+            self._edited[_chained(_said(message), self._before[ident])] = ident
+
+    def is_message(self, ident: str, message: Message) -> bool:
+        """Return whether a message is the one of that id."""
+        return self._messages.get(ident) == _said(message)
 
     def before(self, message: str) -> str:
         """Return the id of the message before a message; `ROOT` for the first one."""
@@ -272,7 +312,7 @@ class MemoryGraph:
         while last != after and last in self._messages:
             found.append(last)
             last = self._before[last]
-        return found[::-1]
+        return found[::-1] if last == after else []
 
     def read(self, message: str, page: int, chars: int) -> TextPage | None:
         """Return a page of a message's words, counted from 1; None if there is no such message."""

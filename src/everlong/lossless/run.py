@@ -20,7 +20,7 @@ from everlong.context.summary.newest_request import newest_line
 from everlong.context.text import shorten_text
 from everlong.lossless.author import Source, SummaryAuthor
 from everlong.lossless.frontier import GraphBroken, GraphSizes, crowded_run, cut_runs, frontier_problems, full_run
-from everlong.lossless.graph import ROOT, NewSummary, SummaryGraph, SummaryNode, tag_of
+from everlong.lossless.graph import ROOT, NewSummary, SummaryGraph, SummaryNode, is_aside, is_edited, tag_of
 from everlong.lossless.rendering import INTRODUCTION, read_node_ids, read_state, render_frontier, render_node
 from everlong.model import Message
 
@@ -55,7 +55,10 @@ class LosslessRun(CompactionRun):
 
     def _carry_over(self, body: str) -> SummaryNode:
         """Return a summary of another engine as one of the graph's, over everything before the new messages."""
-        first = next((tag for message in self.known.repaired[self._body_start :] if (tag := tag_of(message))), None)
+        body_tags = (tag_of(message) for message in self.known.repaired[self._body_start :])
+        first, second = [*dict.fromkeys(tag for tag in body_tags if tag), None, None][:2]
+        if second is not None and self.graph.before(second) != first:  # the first one is a request that was repeated
+            first = second
         last = self.graph.before(first) if first is not None else ROOT
         text = shorten_text(body, _CARRIED * self.sizes.node, self.author.count, otherwise="")
         count = len(self.graph.message_ids(ROOT, last, 0, 1 << 40))
@@ -68,16 +71,21 @@ class LosslessRun(CompactionRun):
         return layout.body_start if layout.summaries else layout.system_end
 
     def _new_messages(self, stop: int) -> tuple[list[Message], list[int], list[str]]:
-        """Return the messages up to a place that no summary covers yet, their sizes, and their ids."""
+        """Return the messages up to a place that no summary covers yet, their sizes, and their ids.
+
+        One without an identity of its own goes with the message before it.
+        """
         start, inserted = self._body_start, self.known.layout.inserted
         places = [place for place in range(start, stop) if place not in inserted]
+        said = [self.known.repaired[place] for place in places]
         covered = self._covered
         ids: list[str] = []
-        for place in places:
-            ids.append(tag_of(self.known.repaired[place]) or (ids[-1] if ids else covered))
+        for message in said:
+            ids.append(tag_of(message) or (ids[-1] if ids else covered))
         begin = self._first_new(ids, covered)
-        places = places[begin:]
-        return [self.known.repaired[p] for p in places], [self.known.counts[p] for p in places], ids[begin:]
+        while begin and begin < len(ids) and is_aside(said[begin - 1]):
+            begin -= 1
+        return said[begin:], [self.known.counts[place] for place in places[begin:]], ids[begin:]
 
     @property
     def _covered(self) -> str:
@@ -89,17 +97,24 @@ class LosslessRun(CompactionRun):
 
         A request that was repeated after the summary, or belongs to the last covered message, comes before it.
         """
+        old = {covered, ROOT}
         for place, ident in enumerate(ids):
-            if ident != covered and self.graph.before(ident) == covered:
+            if ident in old:
+                continue
+            if covered == ROOT or self.graph.message_ids(covered, ident, 0, 1):
                 return place
-        if len({ident for ident in ids if ident != covered}) > 1:
-            raise GraphBroken(f"the messages from {ids[0]} on do not follow {covered or 'the beginning'}")
+            old.add(ident)
         return len(ids)
 
     @cached_property
     def plan(self) -> Plan:
         """The cuts between middle and tail; the tail begins where a leaf of full size ends, if there is room for it."""
-        plan = super().plan
+        plan, latest = self._leaf_plan(super().plan), self.known.layout.latest_user
+        if plan.repeat_latest and latest == plan.tail_start - 1:  # it is in the tail then, and not under a summary too
+            return replace(plan, tail_start=latest, repeat_latest=False)
+        return plan
+
+    def _leaf_plan(self, plan: Plan) -> Plan:
         if self.request.target_tokens is not None or plan.tail_room is not None:
             return plan
         start = max(plan.head_end, self._body_start)
@@ -127,13 +142,17 @@ class LosslessRun(CompactionRun):
         return self._fit([*self.standing, *leaves])
 
     def _leaves(self, messages: Sequence[Message], counts: Sequence[int], ids: Sequence[str]) -> list[SummaryNode]:
+        """Return the leaves of new messages; the last one takes in those before the tail that had to be left out."""
         leaves: list[SummaryNode] = []
-        after = self._covered
-        for start, stop in cut_runs(messages, counts, self.sizes.leaf):
-            last = ids[stop - 1]
+        after, end = self._covered, self._before_tail
+        runs = cut_runs(messages, counts, self.sizes.leaf)
+        for start, stop in runs:
+            last = end if stop == len(messages) else ids[stop - 1]
             if last != after:
                 leaves.append(self._leaf(messages[start:stop], sum(counts[start:stop]), after, last))
                 after = last
+        if after != end:
+            leaves.append(self._leaf((), 0, after, end))
         return leaves
 
     def _leaf(self, messages: Sequence[Message], tokens: int, after: str, last: str) -> SummaryNode:
@@ -141,8 +160,10 @@ class LosslessRun(CompactionRun):
         there = self.graph.find(after, last)
         if there is not None and (there.state == "good" or not self._can_better):
             return there
-        source = Source(messages, tokens=tokens)
-        return self._write(source, 0, after, last, len(messages), replaces=there)
+        if not messages or any(map(is_edited, messages)):
+            messages = [message for _, message in self.graph.messages(after, last)]
+            tokens = self.request.counter.total(messages)
+        return self._write(Source(messages, tokens=tokens), 0, after, last, len(messages), replaces=there)
 
     def condense(self, nodes: Sequence[SummaryNode]) -> SummaryNode:
         """Return the summary that stands for some neighbouring ones."""
@@ -216,21 +237,22 @@ class LosslessRun(CompactionRun):
     def _write_summary(self) -> WrittenSummary:
         """Return the text of the frontier, after proving that it covers every message before the tail once."""
         text = render_frontier(self.nodes, self._state, self.summary_budget, self.author.count)
-        if problems := frontier_problems(self.nodes, self._before_tail()):
+        if problems := frontier_problems(self.nodes, self._before_tail):
             raise GraphBroken("; ".join(problems))
         reason = self.author.failure if any(node.state == "degraded" for node in self.made) else None
         writers = dict.fromkeys(node.made.model for node in self.made)
         return WrittenSummary(text, ", ".join(writers) or "graph", reason)
 
+    @cached_property
     def _before_tail(self) -> str:
-        """Return the id of the message right before the tail, as the graph knows it."""
-        covered, tail = self.nodes[-1].made.last, self.known.repaired[self.plan.tail_start :]
-        ids = [ident for message in tail if (ident := tag_of(message)) is not None]
-        if ids:
-            begin = self._first_new(ids, covered)
-            return self.graph.before(ids[begin]) if begin < len(ids) else covered
-        everything = [ident for message in self.known.repaired if (ident := tag_of(message)) is not None]
-        return everything[-1] if everything else covered
+        """The id of the message right before the tail, as the graph knows it."""
+        covered = self._covered
+        tail = _own_ids(self.known.repaired[self.plan.tail_start :])
+        begin = self._first_new(tail, covered)
+        if begin < len(tail):
+            return self.graph.before(tail[begin])
+        given = _own_ids(self.request.messages)  # also those that cannot be sent
+        return given[-1] if self._first_new(given[-1:], covered) == 0 and given else covered
 
     def _measure_quality(self, written: WrittenSummary) -> Quality:
         """Return how much of the names worth keeping the summaries of this run kept."""
@@ -277,6 +299,11 @@ class LosslessRun(CompactionRun):
         if (run := full_run(longer, self.sizes.fan_in)) is not None:
             longer[slice(*run)] = [self.condense(longer[slice(*run)])]
         return longer
+
+
+def _own_ids(messages: Sequence[Message]) -> list[str]:
+    """Return the ids of the messages that have one of their own."""
+    return [ident for message in messages if not is_aside(message) and (ident := tag_of(message))]
 
 
 def mend(node: SummaryNode, graph: SummaryGraph, author: SummaryAuthor, sizes: GraphSizes) -> bool:

@@ -43,6 +43,7 @@ from everlong.store.views import (
     system_of,
     tagged,
     untagged,
+    with_edited_ids,
     with_pins,
     write_view,
 )
@@ -195,6 +196,8 @@ def compact(
         return Compacted("busy", see(core, at).messages)
     try:
         seen = see(core, at)
+        if callable(getattr(engine, "attach", None)):  # it works with a graph, and knows edited messages by their ids
+            seen = seen._replace(pieces=_with_ids(core, at, seen.pieces))
         # An engine is given what the store would send, without what is pinned: that is the host's to repeat.
         # Our own engines never change what they are given, so they need no copies.
         given = _tagged_system(seen.system) + tagged(seen.pieces, copies=not isinstance(engine, ContextCompressor))
@@ -288,7 +291,12 @@ def _note_size(core: StoreCore, ident: int, sizes: dict[str, Any], facts: Mappin
 def tagged_context(core: StoreCore, at: Branch) -> list[Message]:
     """Return the messages to send, each with its id, as an engine is given them."""
     seen = see(core, at)
-    return _tagged_system(seen.system) + tagged(seen.pieces, copies=False)
+    return _tagged_system(seen.system) + tagged(_with_ids(core, at, seen.pieces), copies=False)
+
+
+def _with_ids(core: StoreCore, at: Branch, pieces: list[ViewPiece]) -> list[ViewPiece]:
+    with core.database.read() as connection:
+        return with_edited_ids(connection, segments_to(connection, at.id, at.depth), pieces)
 
 
 def undo(core: StoreCore, at: Branch) -> bool:

@@ -186,10 +186,10 @@ class Store(StoreCore):
 
     def compact(self, at: Branch, engine: ContextEngine, occasion: Occasion = MANUAL, **options: Any) -> Compacted:
         """Have an engine compact a branch and put the result in force; ``options`` go to it if it takes them."""
-        if callable(attach := getattr(engine, "attach", None)) and not isinstance(
-            getattr(engine, "graph", None), StoredGraph
-        ):
-            attach(self.graph(at))  # an engine that works with a graph of summaries, and has none of a store yet
+        if callable(attach := getattr(engine, "attach", None)):
+            graph = getattr(engine, "graph", None)
+            if not isinstance(graph, StoredGraph) or not graph.is_of_host:  # its host does not tell where it is
+                attach(self.graph(at))
         return compact(self, at, engine, occasion, **options)
 
     def graph(self, at: Branch | Callable[[], Branch | None]) -> StoredGraph:
@@ -198,7 +198,7 @@ class Store(StoreCore):
         Args:
             at: where the conversation is, or a function that tells where it is by now.
         """
-        return StoredGraph(self, at if callable(at) else lambda: at, lambda: self.searcher)
+        return StoredGraph(self, at, lambda: self.searcher)
 
     def tagged_context(self, at: Branch) -> list[Message]:
         """Return the messages to send, each with its id, as an engine is given them."""

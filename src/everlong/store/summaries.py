@@ -54,16 +54,18 @@ _EDGES = "SELECT parent, child FROM summary_child"
 
 
 class StoredGraph:
-    """The graph of one conversation; ``at`` tells where the conversation is now."""
+    """The graph of one conversation; ``at`` is a place of it, or tells where the conversation is now."""
 
     def __init__(
         self,
         core: StoreCore,
-        at: Callable[[], Branch | None],
+        at: Branch | Callable[[], Branch | None],
         searcher: Callable[[], Searcher] | None = None,
     ) -> None:
         self._core = core
-        self._at = at
+        self.is_of_host = callable(at)
+        """True if a host tells where the conversation is; False for a graph as it was at one place."""
+        self._at = at if callable(at) else lambda: at
         self._searcher = searcher
         self._sql = core.database.sql
 
@@ -85,12 +87,16 @@ class StoredGraph:
         return ROOT if row is None or row[0] is None else bytes(row[0]).hex()
 
     def messages(self, after: str, last: str) -> list[tuple[str, Message]]:
-        """Return the messages of a range, each with its id."""
+        """Return the messages of a range, each with its id; one without identity has that of the message before."""
+        found: list[tuple[str, Message]] = []
         with self._core.database.read() as connection:
             branch_id, low, high = self._range(connection, after, last)
             path = segments_to(connection, branch_id, high)
             entries = self._core.reader.entries(connection, path, low, high)
-        return [(entry.id.hex(), entry.message) for entry in entries if entry.id is not None]
+        for entry in entries:
+            ident = found[-1][0] if entry.id is None and found else "" if entry.id is None else entry.id.hex()
+            found.append((ident, entry.message))
+        return found
 
     def context(self) -> list[Message] | None:
         """Return the conversation as it is sent now, with ids."""
@@ -493,6 +499,16 @@ def check_frontiers(connection: Connection, reader: Reader, tenant: str) -> Iter
                 break
             at, depth = bytes(one.last), one.to_depth
         else:
-            lost = [item for item in items if item.to_depth > depth and item.kind == "new" and item.message is None]
-            if depth > row.cover_depth or lost:
+            silent = [item for item in items if item.to_depth > depth and item.kind == "new" and item.message is None]
+            spans = [(max(depth, item.from_depth), item.to_depth) for item in silent]
+            if depth > row.cover_depth or any(_has_sendable(connection, row.branch, *span) for span in spans):
                 yield f"view {row.id}: the messages after {ids[-1]} are under no summary"
+
+
+def _has_sendable(connection: Connection, number: int, low: int, high: int) -> bool:
+    """Return whether a stretch has more than results without a call, which no request can carry."""
+    for part in segments_to(connection, number, high):
+        mine = node.c.branch == part.branch, node.c.depth > max(low, part.low), node.c.depth <= part.high
+        if connection.execute(select(node.c.seq).where(*mine, node.c.role != "tool").limit(1)).first() is not None:
+            return True
+    return False

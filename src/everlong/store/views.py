@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Row, select, update
 
 from everlong.context.engine import MESSAGE_TAG
 from everlong.context.oversized import is_stub
+from everlong.lossless.graph import ASIDE, EDITED
 from everlong.model import Message, leading_system_count, parts_of, text_of, with_part_appended
 from everlong.store.content import blob, encoded
 from everlong.store.database import Database, in_batches
@@ -309,27 +310,30 @@ def pieces_of(
     if shown is None:
         return raw_pieces(reader.entries(connection, path, -1, depth), 0)
     pieces: list[ViewPiece] = []
-    items = items_of(connection, reader, shown.id)
-    edited = _ids_at(connection, path, [item.to_depth for item in items if item.kind == "edit"])
-    for place, item in enumerate(items):
+    for place, item in enumerate(items_of(connection, reader, shown.id)):
         if item.kind == "keep":
             kept = reader.entries(connection, path, item.from_depth, item.to_depth)
             pieces += raw_pieces(kept, item.from_depth)
         else:
-            stands_for = f"={edited[item.to_depth].hex()}" if item.kind == "edit" and item.to_depth in edited else ""
-            pieces.append(ViewPiece(*item, tag=f"view{shown.id}.{place}{stands_for}"))
+            pieces.append(ViewPiece(*item, tag=f"view{shown.id}.{place}"))
     after = reader.entries(connection, path, shown.cover_depth, depth)
     return [*pieces, *raw_pieces(after, shown.cover_depth)]
 
 
-def _ids_at(connection: Connection, path: Sequence[Segment], depths: Sequence[int]) -> dict[int, bytes]:
-    """Return the ids of the messages that end at some depths of a path."""
-    found: dict[int, bytes] = {}
+def with_edited_ids(connection: Connection, path: list[Segment], pieces: Sequence[ViewPiece]) -> list[ViewPiece]:
+    """Return the pieces; the tag of an edited message names the message that it was."""
+    depths = [piece.to_depth for piece in pieces if piece.kind == "edit" and not piece.is_raw]
+    ids: dict[int, str] = {}
     for part in path:
         for some in in_batches([depth for depth in depths if part.low < depth <= part.high]):
-            query = select(node.c.depth, node.c.id).where(node.c.branch == part.branch, node.c.depth.in_(some))
-            found.update({row.depth: bytes(row.id) for row in connection.execute(query)})
-    return found
+            found = select(node.c.depth, node.c.id).where(node.c.branch == part.branch, node.c.depth.in_(some))
+            ids.update({depth: bytes(ident).hex() for depth, ident in connection.execute(found)})
+    return [
+        piece._replace(tag=f"{piece.tag}{EDITED}{ids[piece.to_depth]}{ASIDE * (piece.from_depth == piece.to_depth)}")
+        if piece.kind == "edit" and not piece.is_raw and piece.to_depth in ids
+        else piece
+        for piece in pieces
+    ]
 
 
 def items_of(connection: Connection, reader: Reader, view_id: int) -> list[ViewItem]:
@@ -349,7 +353,7 @@ def raw_pieces(entries: Sequence[Entry], low: int) -> list[ViewPiece]:
     for entry in entries:
         if entry.id is None:
             beside += 1
-            beside_tag = f"{tag}+{beside}"
+            beside_tag = f"{tag}{ASIDE}{beside}"
             pieces.append(
                 ViewPiece("keep", entry.depth, entry.depth, entry.message, beside_tag, is_raw=True, ts=entry.ts)
             )

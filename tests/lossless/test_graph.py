@@ -1,0 +1,335 @@
+"""The life of a graph: dead models, restarts, forks, undo, forgetting, upkeep, and two processes at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from everlong.context.summarize import SummaryRequest
+from everlong.lossless import LosslessEngine
+from everlong.lossless.author import Source, SummaryAuthor
+from everlong.store import Store
+from everlong.store.maintenance import backup, collect_garbage
+from everlong.store.schema import summary, summary_child
+from everlong.store.tree import Branch
+from tests.lossless.talks import SYSTEM, Model, faults_of, frontier_of, grow, talk
+
+WINDOW = 8_000
+SETTINGS = {"protect_last_n": 4, "threshold": 0.5}
+
+
+def make(model: Any = None, window: int = WINDOW, **options: Any) -> LosslessEngine:
+    return LosslessEngine(window, settings=SETTINGS, summarizer=model, **options)
+
+
+def rows(store: Store) -> list[tuple[Any, ...]]:
+    """Everything that identifies the summaries of a store: range, level, state, children."""
+    with store.database.read() as connection:
+        found = connection.execute(select(summary).where(summary.c.tenant == store.tenant)).all()
+        edges = connection.execute(select(summary_child).order_by(summary_child.c.parent, summary_child.c.ord)).all()
+    children = {row.id: tuple(edge.child for edge in edges if edge.parent == row.id) for row in found}
+    return sorted((row.from_depth, row.to_depth, row.level, row.id, row.state, children[row.id]) for row in found)
+
+
+def work_until_done(engine: LosslessEngine, store: Store, at: Branch) -> None:
+    engine.attach(store.graph(lambda: at))
+    while engine.work_ahead():
+        pass
+
+
+# -- who writes --------------------------------------------------------------------------------------------------------
+
+
+class Answers:
+    """A model that gives one answer after the other."""
+
+    name = "scripted"
+
+    def __init__(self, *answers: object) -> None:
+        self.answers = list(answers)
+        self.budgets: list[int] = []
+
+    def summarize(self, request: SummaryRequest) -> str:
+        self.budgets.append(request.budget_tokens)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[return-value]  # a model may answer anything
+
+
+def author_of(*answers: object) -> tuple[SummaryAuthor, Answers]:
+    author, model = SummaryAuthor(lambda text: len(text.split())), Answers(*answers)
+    author.summarizer = model
+    return author, model
+
+
+SAID = Source([{"role": "user", "content": "one two three four five six seven eight nine ten"}], tokens=100)
+
+
+def test_a_good_summary_is_taken_at_once() -> None:
+    author, model = author_of("## Goal\n- one two")
+    written = author.write(SAID, 20)
+    assert (written.text, written.state, model.budgets) == ("## Goal\n- one two", "good", [20])
+
+
+@pytest.mark.parametrize("first", ["", None, "word " * 60, "I'm sorry, but I can't help with that."])
+def test_an_unusable_summary_is_asked_for_again_and_tighter(first: object) -> None:
+    author, model = author_of(first, "## Goal\n- one")
+    written = author.write(SAID, 20)
+    assert (written.text, written.state, model.budgets) == ("## Goal\n- one", "good", [20, 12])
+
+
+def test_after_two_unusable_summaries_the_sources_own_lines_are_taken() -> None:
+    author, model = author_of("", "word " * 200)
+    written = author.write(SAID, 20)
+    assert written.state == "degraded"
+    assert 0 < written.tokens <= 25
+    assert model.budgets == [20, 12]
+
+
+def test_a_summary_as_long_as_its_source_is_not_taken() -> None:
+    author, _ = author_of("one two three four five", "one two three four five")
+    assert author.write(Source(SAID.messages, tokens=5), 20).state == "degraded"
+
+
+def test_a_model_that_fails_is_left_alone_for_a_while() -> None:
+    author, model = author_of(TimeoutError("no answer"), "## Goal\n- one")
+    assert author.write(SAID, 20).state == "degraded"
+    assert author.write(SAID, 20).state == "degraded"
+    assert model.budgets == [20]
+    assert author.write(SAID, 20, ignore_cooldown=True).state == "good"
+    assert author.failure is None
+
+
+@pytest.mark.spec("5.7", "10")
+def test_a_dead_model_leaves_degraded_summaries_which_are_mended_when_it_is_back(store: Store) -> None:
+    now = [0.0]
+    model = Model()
+    engine = make(model, clock=lambda: now[0])
+    model.is_dead = True
+    at = grow(store, None, engine, [SYSTEM, *talk(60)])
+    states = store.graph(at).count()
+    assert states.get("degraded"), states
+    assert "good" not in states
+    shown = [node.id for node in frontier_of(store, at)]
+    model.is_dead = False
+    now[0] += 3_600
+    context = store.context(at)
+    work_until_done(engine, store, at)
+    assert store.context(at) == context  # it changes in compactions only
+    assert set(store.graph(at).count()) == {"good", "replaced"}
+    assert faults_of(store, at) == []
+    at = grow(store, at, engine, talk(40, seed=2))
+    after = frontier_of(store, at)
+    assert {node.state for node in after} == {"good"}
+    assert not {node.id for node in after} & set(shown)
+    assert set(store.graph(at).count()) == {"good", "replaced"}
+
+
+def test_mending_gives_up_on_summaries_that_the_model_cannot_write(store: Store) -> None:
+    model = Model()
+    engine = make(model, clock=lambda: 0.0)
+    model.is_dead = True
+    at = grow(store, None, engine, talk(60))
+    mute = make(Answers(*[""] * 1_000))
+    mute.attach(store.graph(at))
+    mute.last_prompt_tokens = 100_000
+    for _ in range(5):
+        mute.work_ahead()
+    assert faults_of(store, at) == []
+
+
+# -- the same again ----------------------------------------------------------------------------------------------------
+
+
+def test_after_a_restart_the_conversation_stands_on_the_same_summaries(store: Store) -> None:
+    at = grow(store, None, make(), [SYSTEM, *talk(60)])
+    shown = [node.id for node in frontier_of(store, at)]
+    assert shown
+    at = grow(store, at, make(), talk(8, seed=2))
+    store.compact(at, make(), force=True)
+    assert faults_of(store, at) == []
+    known = {node.id for node in frontier_of(store, at)}
+    under = {child for node in frontier_of(store, at) for child in node.made.children}
+    assert set(shown) <= known | under | {row[3] for row in rows(store)}
+
+
+def test_the_text_of_a_summary_never_changes(store: Store) -> None:
+    engine, at = make(), None
+    texts: dict[str, str] = {}
+    for step in range(12):
+        at = grow(store, at, engine, talk(12, seed=step))
+        for node in frontier_of(store, at):
+            assert texts.setdefault(node.id, node.made.text) == node.made.text
+    assert len(texts) > 3
+
+
+def test_the_same_turns_again_make_no_new_summaries(store: Store) -> None:
+    said = [SYSTEM, *talk(60)]
+    at = grow(store, None, make(), said)
+    before, context = rows(store), store.context(at)
+    while store.undo(at):
+        pass
+    again = store.record(said, conversation="a talk")
+    assert (again.id, again.depth) == (at.id, at.depth)
+    assert store.context(again) == said
+    store.compact(again, make())
+    assert faults_of(store, again) == []
+    assert {row[3] for row in before} <= {row[3] for row in rows(store)}
+    assert context != said
+
+
+def test_undo_brings_the_summaries_of_the_compaction_before_back(store: Store) -> None:
+    engine = make()
+    at = grow(store, None, engine, talk(60))
+    first = store.context(at)
+    at = store.append(at, talk(30, seed=2))
+    store.compact(at, engine)
+    assert store.undo(at)
+    assert store.context(at)[: len(first)] == first
+    assert faults_of(store, at) == []
+    store.compact(at, engine)
+    assert faults_of(store, at) == []
+
+
+def test_a_fork_shares_the_summaries_of_its_past_and_none_of_what_came_later(store: Store) -> None:
+    said = talk(40)
+    at = grow(store, None, make(), said)
+    earlier = next(entry for entry in store.entries(at) if entry.message == said[len(said) // 2])
+    place = store.branch(at.id, earlier.depth)
+    fork = store.append(place, [{"role": "user", "content": "Let us do it otherwise."}])
+    assert fork.id != at.id
+    before = {row[3] for row in rows(store)}
+    store.compact(fork, make())
+    assert faults_of(store, fork) == []
+    fork = grow(store, fork, make(), talk(30, seed=7))
+    at = grow(store, at, make(), talk(20, seed=8))
+    assert faults_of(store, fork) == []
+    assert faults_of(store, at) == []
+    assert before & {node.id for node in store.graph(fork).all()}  # shared
+    later = {node.id for node in store.graph(fork).all()}
+    for node in store.graph(at).all():
+        if node.id in later:
+            ids = [ident for ident, _ in store.graph(at).messages(node.made.after, node.made.last)]
+            assert ids == [ident for ident, _ in store.graph(fork).messages(node.made.after, node.made.last)]
+            assert all(ident in {e.id.hex() for e in store.entries(fork) if e.id} for ident in ids)
+    assert str(said[-1]["content"]) not in str([node.made.text for node in store.graph(fork).all()])
+
+
+# -- forgetting and upkeep ---------------------------------------------------------------------------------------------
+
+WORDS = "the code word is Zanzibarquartz"
+
+
+@pytest.mark.spec("12.8")
+def test_forgetting_a_covered_message_takes_its_words_out_of_every_summary(store: Store) -> None:
+    said = talk(60)
+    said[4] = {"role": "user", "content": f"Remember: {WORDS}. Always use src/zanzibar.py."}
+    engine = make()
+    at = grow(store, None, engine, said)
+    engine.attach(store.graph(at))
+    assert "Zanzibarquartz" in engine.handle_tool_call("lcm_grep", {"query": "Zanzibarquartz"})
+    entry = next(entry for entry in store.entries(at) if WORDS in str(entry.message))
+    assert entry.id is not None
+    store.forget([entry.id])
+    assert store.verify().problems == []
+    assert "Zanzibarquartz" not in str(store.context(at))
+    assert "Zanzibarquartz" not in str([node.made.text for node in store.graph(at).all()])
+    for mode in ("auto", "substring", "regex"):
+        answer = engine.handle_tool_call("lcm_grep", {"query": "Zanzibarquartz", "mode": mode})
+        assert "code word" not in answer
+    assert "Zanzibarquartz" not in engine.handle_tool_call("lcm_expand", {"ids": [entry.id.hex()]})
+    at = grow(store, at, make(), talk(30, seed=3))
+    store.compact(at, make(), force=True)
+    assert faults_of(store, at) == []
+    assert frontier_of(store, at)
+    assert "Zanzibarquartz" not in str(store.context(at))
+
+
+def test_collecting_garbage_leaves_a_graph_in_use_alone(store: Store) -> None:
+    at = grow(store, None, make(), talk(60))
+    store.sessions.start(at, from_depth=0)
+    before = rows(store)
+    collect_garbage(store, min_age=0)
+    assert rows(store) == before
+    assert faults_of(store, at) == []
+
+
+def test_a_deleted_conversation_takes_its_graph_along(store: Store) -> None:
+    at = grow(store, None, make(), talk(60))
+    made = store.sessions.start(at, from_depth=0)
+    store.forget_session(made.id)
+    collect_garbage(store, min_age=0)
+    assert [row for row in rows(store) if row[4] != "void"] == []
+    assert store.verify().problems == []
+
+
+def test_a_backup_has_the_whole_graph(file_store: Store, tmp_path: Path) -> None:
+    at = grow(file_store, None, make(), talk(60))
+    backup(file_store, tmp_path / "copy.db")
+    with Store.open(tmp_path / "copy.db") as copy:
+        assert rows(copy) == rows(file_store)
+        assert faults_of(copy, at) == []
+
+
+# -- at the same moment ------------------------------------------------------------------------------------------------
+
+
+def _work(path: str, number: int, depth: int, ahead: bool) -> None:
+    with Store.open(path, wait=60) as store:
+        at = store.branch(number, depth)
+        engine = make()
+        if ahead:
+            engine.attach(store.graph(at))
+            engine.last_prompt_tokens = 100_000
+            for _ in range(20):
+                if not engine.work_ahead():
+                    break
+        store.compact(at, engine, lease_seconds=None)
+
+
+def test_processes_that_compact_at_once_leave_the_rows_of_one(tmp_path: Path) -> None:
+    said = talk(60)
+    with Store.open(tmp_path / "one.db") as store:
+        at = store.record(said, conversation="a talk")
+        store.compact(at, make())
+        alone = [row[:3] for row in rows(store)]
+    with Store.open(tmp_path / "two.db") as store:
+        at = store.record(said, conversation="a talk")
+    context = multiprocessing.get_context("fork")
+    workers = [
+        context.Process(target=_work, args=(str(tmp_path / "two.db"), at.id, at.depth, ahead))
+        for ahead in (True, False)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    with Store.open(tmp_path / "two.db") as store:
+        assert faults_of(store, at) == []
+        together = [row[:3] for row in rows(store)]
+        assert len({(*row[:3], row[5]) for row in rows(store)}) == len(together), "one range, summarized twice"
+        assert [row for row in alone if row not in together] == []
+
+
+def test_threads_add_one_summary_of_a_range(store: Store) -> None:
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only here
+
+    at = store.record(talk(60), conversation="a talk")
+
+    def work(number: int) -> str:
+        time.sleep(0.01 * number)
+        return store.compact(at, make(), lease_seconds=None).outcome
+
+    with ThreadPoolExecutor(3) as pool:
+        outcomes = list(pool.map(work, range(3)))
+    assert "compacted" in outcomes
+    found = rows(store)
+    assert len({(*row[:3], row[5]) for row in found}) == len(found)
+    assert faults_of(store, at) == []

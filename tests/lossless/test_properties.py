@@ -1,0 +1,104 @@
+"""Whatever is said, no message is ever lost: each is in the tail, or under exactly one summary of the frontier."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+
+from everlong.context.invariants import check_all
+from everlong.context.literals import is_summary, summary_body
+from everlong.lossless import LosslessEngine, MemoryGraph
+from everlong.lossless.rendering import read_node_ids
+from everlong.model import Message, is_system
+from everlong.store import Store
+from everlong.store.database import Database
+from everlong.testing.strategies import conversations, wild_conversations
+from tests.examples import examples
+from tests.lossless.talks import faults_of, newest_request_tokens, turns_of
+
+SHARED = settings(
+    max_examples=examples(60),
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+WINDOWS = st.sampled_from((2_000, 4_000, 8_000, 32_000))
+KEPT = st.sampled_from((1, 4, 20))
+
+
+def joined(parts: list[list[Message]]) -> list[Message]:
+    """One conversation of several, with the system prompt of the first."""
+    return [message for number, part in enumerate(parts) for message in part if not number or not is_system(message)]
+
+
+def engine_for(window: int, kept: int) -> LosslessEngine:
+    return LosslessEngine(window, settings={"protect_last_n": kept})
+
+
+@pytest.mark.spec("10")
+@SHARED
+@given(st.lists(conversations(6), min_size=2, max_size=4), WINDOWS, KEPT)
+def test_after_every_compaction_each_message_is_in_the_tail_or_under_one_summary(
+    database: Database, parts: list[list[Message]], window: int, kept: int
+) -> None:
+    store, engine = Store(database, uuid.uuid4().hex), engine_for(window, kept)
+    at = None
+    for piece in turns_of(joined(parts)):
+        at = store.record(piece, conversation="one") if at is None else store.append(at, piece)
+        if not engine.should_compress_preflight(store.context(at)):
+            continue
+        before = engine.estimate_tokens(store.context(at))
+        store.compact(at, engine)
+        assert faults_of(store, at) == []
+        assert engine.last_report is not None
+        assert engine.last_report.fallback_reason is None
+        tokens = engine.estimate_tokens(store.context(at))
+        least = newest_request_tokens(engine, store.context(at)) + engine.sizes.total
+        assert tokens <= max(engine.threshold_tokens, least), (tokens, engine.threshold_tokens, least)
+        assert tokens <= before
+
+
+@SHARED
+@given(st.lists(wild_conversations(), min_size=2, max_size=4), WINDOWS)
+def test_broken_conversations_are_compacted_and_every_stored_message_can_be_read(
+    database: Database, parts: list[list[Message]], window: int
+) -> None:
+    store, engine = Store(database, uuid.uuid4().hex), engine_for(window, 4)
+    at = None
+    for piece in turns_of(joined(parts)):
+        at = store.record(piece, conversation="one") if at is None else store.append(at, piece)
+        if engine.should_compress_preflight(store.context(at)):
+            store.compact(at, engine)
+            assert check_all(store.context(at)) == []
+    if at is None:
+        return
+    for entry in store.entries(at):
+        if entry.id is not None:
+            assert store.graph(at).read(entry.id.hex(), 1, 100) is not None
+
+
+@SHARED
+@given(st.lists(conversations(6), min_size=2, max_size=4), WINDOWS)
+def test_without_a_store_the_engine_remembers_every_message_itself(parts: list[list[Message]], window: int) -> None:
+    engine = engine_for(window, 4)
+    context: list[Message] = []
+    said: list[Message] = []
+    for piece in turns_of(joined(parts)):
+        context += piece
+        said += [message for message in piece if not is_system(message)]
+        if not engine.should_compress_preflight(context):
+            continue
+        context = engine.compress(context)
+        assert check_all(context) == []
+        told = [message for message in context if is_summary(message)]
+        ids = read_node_ids(summary_body(told[0])) if told else []
+        nodes = [node for ident in ids if (node := engine.graph.get(ident)) is not None]
+        assert len(nodes) == len(ids)
+        under = [message for node in nodes for _, message in engine.graph.messages(node.made.after, node.made.last)]
+        assert under == said[: len(under)]
+        tail = said[len(under) :]
+        shown = [message.get("role") for message in context]
+        assert not tail or shown[-len(tail) :] == [message.get("role") for message in tail]
+    assert isinstance(engine.graph, MemoryGraph)
