@@ -136,7 +136,7 @@ def _make_engines(
     loaded = config.load_settings(overrides)
     tell_notices(loaded)
     settings = loaded.settings
-    writer = None if summarizer is None else _open_summarizer(summarizer, settings)
+    writer = None if summarizer is None else open_summarizer(summarizer, settings)
     window = context_length or DEFAULT_CONTEXT_LENGTH
 
     @cache
@@ -150,7 +150,8 @@ def _make_engines(
     return engine_for
 
 
-def _open_summarizer(name: str, settings: Settings) -> Summarizer:
+def open_summarizer(name: str, settings: Settings) -> Summarizer:
+    """Return the summarizer of a model that ``--summarizer`` names; of the configured one for ``auto``."""
     if name != "auto":
         return providers.ProviderSummarizer(providers.connect(name, settings))
     found = providers.summarizer_for(settings)

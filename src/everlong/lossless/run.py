@@ -132,11 +132,11 @@ class LosslessRun(CompactionRun):
         for start, stop in cut_runs(messages, counts, self.sizes.leaf):
             last = ids[stop - 1]
             if last != after:
-                leaves.append(self._leaf(messages[start:stop], sum(counts[start:stop]), after, last))
+                leaves.append(self.leaf(messages[start:stop], sum(counts[start:stop]), after, last))
                 after = last
         return leaves
 
-    def _leaf(self, messages: Sequence[Message], tokens: int, after: str, last: str) -> SummaryNode:
+    def leaf(self, messages: Sequence[Message], tokens: int, after: str, last: str) -> SummaryNode:
         """Return the leaf of a run; it is written only if it is not there, or degraded and a model can do better."""
         there = self.graph.find(after, last)
         if there is not None and (there.state == "good" or not self._can_better):
@@ -270,7 +270,7 @@ class LosslessRun(CompactionRun):
         nodes, after = list(self.standing), self._covered
         for start, end in cut_runs(messages, counts, self.sizes.leaf)[:-1]:  # the last one may still grow
             there = self.graph.find(after, ids[end - 1])
-            nodes.append(there or self._leaf(messages[start:end], sum(counts[start:end]), after, ids[end - 1]))
+            nodes.append(there or self.leaf(messages[start:end], sum(counts[start:end]), after, ids[end - 1]))
             after = ids[end - 1]
             if there is None:
                 if (run := full_run(nodes, self.sizes.fan_in)) is not None:

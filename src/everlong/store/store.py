@@ -57,6 +57,7 @@ from everlong.store.verify import Verified, verify
 from everlong.store.views import ViewItem, items_of, pinned_in
 
 if TYPE_CHECKING:
+    from everlong.lossless import LosslessEngine, SummaryNode
     from everlong.store.search import Page, Searcher
 
 
@@ -174,6 +175,17 @@ class Store(StoreCore):
     def graph(self, at: Branch) -> StoredGraph:
         """Return the graph of summaries that the engine ``lcm`` has made for a conversation."""
         return StoredGraph(self, lambda: at)
+
+    def build_graph(
+        self, at: Branch, engine: LosslessEngine, on_leaf: Callable[[SummaryNode], None] = lambda _: None
+    ) -> list[SummaryNode]:
+        """Have the engine ``lcm`` summarize every message that no summary covers; the context does not change.
+
+        What is written stays if this is interrupted; building again goes on there. Returns the highest summaries.
+        """
+        graph = self.graph(at)
+        engine.attach(graph)
+        return engine.build(graph.outline(), at.head.hex() if at.depth else "", on_leaf)
 
     def tagged_context(self, at: Branch) -> list[Message]:
         """Return the messages to send, each with its id, as an engine is given them."""
