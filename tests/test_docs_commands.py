@@ -109,8 +109,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copied("harbour_log", home / "everlong" / "plugins" / "context_engine")
     engine_in(project / ".everlong" / "plugins" / "context_engine" / "team_log")
     with Store.open(home / "everlong" / "store.db") as store:
-        about = {"system_prompt": "You help.", "model": "anthropic:claude-sonnet-5"}
-        added = add_session(store, talk, title="The importer", **about)
+        model = "anthropic:claude-sonnet-5"
+        added = add_session(store, talk, title="The importer", system_prompt="You help.", model=model)
         store.build_graph(store.branch(added.branch or 0), LosslessEngine(32_000))
     if LOCAL:
         from everlong.providers.local import find_model_file  # noqa: PLC0415 - only where it is installed

@@ -150,7 +150,7 @@ def test_a_compaction_takes_the_summaries_that_were_built(lcm: Run, built: Sessi
 
 
 def test_a_model_writes_summaries_again_that_it_has_not_written(
-    lcm: Run, built: Session, monkeypatch: pytest.MonkeyPatch
+    lcm: Run, built: Session, store_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(_: Ask) -> str:
         return "## Progress\n### Done\n- Ran the build step by step.\n"
@@ -161,6 +161,8 @@ def test_a_model_writes_summaries_again_that_it_has_not_written(
         (done,) = lcm("build", built.id, "--summarizer", "openai:gpt-4o", "--json").json
     figures = lcm("stats", "--json").json
     assert done["rewritten"] == 10
+    with Store.open(store_file) as store:
+        assert len(store.receipts.of_session(built.id)) >= 10
     assert figures["models"] == {"openai:gpt-4o": 10}
     assert sum(level.get("replaced", 0) for level in figures["levels"]) == 10
 
@@ -405,3 +407,17 @@ def test_an_import_builds_no_graph_for_another_engine_unless_asked(
     Path(file).write_text(json.dumps([user("Hello there."), assistant("Hello.")]), encoding="utf-8")
     ran = sessions("import", file, "--graph")
     assert "built 1 graph of summaries" in ran.err
+
+
+def test_a_model_that_fails_is_told_and_the_graph_is_built_all_the_same(
+    lcm: Run, talk: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ModelServer("<think>Hm.</think>", dialect="openai") as server:
+        monkeypatch.setenv("OPENAI_API_KEY", "k")
+        monkeypatch.setenv("EVERLONG_PROVIDERS__OPENAI__BASE_URL", server.openai_url)
+        ran = lcm("build", talk.id, "--context-length", str(WINDOW), "--summarizer", "openai:gpt-4o")
+    assert ran.code == 1
+    assert "openai:gpt-4o writes the summaries" in ran.err
+    assert "the built-in summarizer took over; build again to ask the model" in ran.err
+    assert f"{len(TALK)} of {len(TALK)} messages under summaries" in ran.err
+    assert "degraded" in lcm("doctor").err

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from everlong.context import CompactionReport, ContextCompressor, Summarizer
     from everlong.context.explanation import ExplainedLine, Explanation, Fate, Verdict
     from everlong.model import Message
+    from everlong.providers.auxiliary import AskModel
     from everlong.wire import Transcript, TranscriptConversation
 
 
@@ -150,11 +151,14 @@ def _make_engines(
     return engine_for
 
 
-def open_summarizer(name: str, settings: Settings) -> Summarizer:
+def open_summarizer(name: str, settings: Settings, ask: AskModel | None = None) -> Summarizer:
     """Return the summarizer of a model that ``--summarizer`` names; of the configured one for ``auto``."""
+    from everlong.providers.auxiliary import ask_plainly  # noqa: PLC0415 - most runs ask no model
+
+    ask = ask or ask_plainly
     if name != "auto":
-        return providers.ProviderSummarizer(providers.connect(name, settings))
-    found = providers.summarizer_for(settings)
+        return providers.ProviderSummarizer(providers.connect(name, settings), ask=ask)
+    found = providers.summarizer_for(settings, ask=ask)
     if found is None:
         raise ConfigError(
             "--summarizer auto finds no model: no provider has a key, and auxiliary.compression names none; "

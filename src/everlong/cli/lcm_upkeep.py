@@ -18,7 +18,11 @@ from everlong.lossless import LosslessEngine
 from everlong.store.graph_status import check_graphs, check_reach, read_status
 
 if TYPE_CHECKING:
+    from everlong.config import Settings
+    from everlong.context import Summarizer
     from everlong.lossless import SummaryNode
+    from everlong.model import Message
+    from everlong.providers.base import CallOptions, Provider, Reply
     from everlong.store import Branch, Conversation, Store
 
 __all__ = ["build", "build_graphs", "doctor", "summarizer_option"]
@@ -86,16 +90,14 @@ def build_graphs(
 ) -> list[dict[str, Any]]:
     """Build the graphs of conversations, with a bar on a terminal; return what was done for each."""
     settings = load_settings().settings
-    writer = None
-    if summarizer is not None:
-        from everlong.cli.compress import open_summarizer  # noqa: PLC0415 - loads the providers
-
-        writer = open_summarizer(summarizer, settings)
     done: list[dict[str, Any]] = []
     total = sum(one.messages for one in conversations)
     before = 0
     with progress_bar("summarizing") as step:
         for one in conversations:
+            writer = None if summarizer is None else _open_counted(store, one, summarizer, settings)
+            if writer is not None and not done:
+                say(f"{writer.name} writes the summaries")
             engine = LosslessEngine(
                 context_length, settings=settings.compression, lcm=settings.lcm, summarizer=writer, model=one.model
             )
@@ -103,6 +105,21 @@ def build_graphs(
             before += one.messages
             step(before, total)
     return done
+
+
+def _open_counted(store: Store, one: Conversation, summarizer: str, settings: Settings) -> Summarizer:
+    """Return the summarizer of a model; what its calls cost is stored with the conversation."""
+    from everlong.agent.model_calls import SideCalls  # noqa: PLC0415 - loads the agent
+    from everlong.cli.compress import open_summarizer  # noqa: PLC0415 - loads the providers
+
+    account = SideCalls(store, lambda: one.parts[-1], say)
+
+    def ask(provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
+        reply = provider.complete(messages, **call)
+        account.paid("summary", provider, reply.usage)
+        return reply
+
+    return open_summarizer(summarizer, settings, ask)
 
 
 def _build(store: Store, at: Branch, engine: LosslessEngine, progress: tuple[Step, int, int]) -> dict[str, Any]:
