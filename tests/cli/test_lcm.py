@@ -310,6 +310,7 @@ def test_forgotten_messages_take_their_summaries_along_until_a_build_writes_new_
     (done,) = lcm("build", "--context-length", str(WINDOW), "--json").json
     assert (done["leaves"], done["covered"]) == (1, len(TALK))
     assert "8437" not in lcm("tree").out
+    assert lcm("doctor").err == "everlong: 1 graph checked: every message is in reach\n"
 
 
 def test_a_forgotten_message_in_the_middle_costs_one_leaf(lcm: Run, built: Session, store_file: Path) -> None:

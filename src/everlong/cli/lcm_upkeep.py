@@ -146,7 +146,7 @@ def _rewrite(store: Store, at: Branch, engine: LosslessEngine) -> int:
     """Have the model write those summaries again that it has not written; return how many it did."""
     if not engine.author.has_model:
         return 0
-    graph, plain = store.graph(at), ExtractiveSummarizer().name
+    graph, plain = store.graph(at), ExtractiveSummarizer.name
     waiting = [(node.made.level, node.id) for node in graph.all() if plain == node.made.model or node.state != "good"]
     done = 0
     for _, ident in sorted(waiting):
@@ -215,7 +215,8 @@ def _examine(store: Store, one: Conversation, problems: list[str], remarks: list
             f"{one.id}: {count_summaries(degraded)} degraded, because no model answered; "
             f"`everlong lcm build {one.id} --summarizer auto` writes them again"
         )
-    if counts.get("void", 0):
+    status = read_status(store, at)
+    if counts.get("void", 0) and status.covered < status.messages - (status.newer if status.shown else 0):
         remarks.append(
             f"{one.id}: summaries of forgotten messages are gone; `everlong lcm build {one.id}` writes new ones"
         )
