@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from everlong.lossless import LosslessEngine
 from everlong.store import Store
 from everlong.testing import Ask, ModelServer
 from tests.cli.client_files import PLACES
@@ -108,7 +109,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copied("harbour_log", home / "everlong" / "plugins" / "context_engine")
     engine_in(project / ".everlong" / "plugins" / "context_engine" / "team_log")
     with Store.open(home / "everlong" / "store.db") as store:
-        add_session(store, talk, title="The importer", system_prompt="You help.", model="anthropic:claude-sonnet-5")
+        model = "anthropic:claude-sonnet-5"
+        added = add_session(store, talk, title="The importer", system_prompt="You help.", model=model)
+        store.build_graph(store.branch(added.branch or 0), LosslessEngine(32_000))
     if LOCAL:
         from everlong.providers.local import find_model_file  # noqa: PLC0415 - only where it is installed
 
@@ -178,11 +181,15 @@ def test_a_command_of_the_documentation_runs(run: Run, at_home: str, server: Mod
     assert bool(server.requests[asked:]) == bool(re.search(ASKS_A_MODEL, line)), f"{page}: {line}\n{told}"
 
 
-def test_the_first_program_of_the_library_page_prints_what_the_page_says() -> None:
-    page = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
-    program, printed = (
-        re.findall(rf"^```{kind}\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[0] for kind in ("python", "text")
+@pytest.mark.parametrize(("page", "place"), [("library.md", 0), ("lossless.md", 1)])
+def test_the_first_program_of_a_page_prints_what_the_page_says(page: str, place: int, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    (program, *_), texts = (
+        re.findall(rf"^```{kind}\n(.*?)^```", text, re.DOTALL | re.MULTILINE) for kind in ("python", "text")
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    printed = texts[place]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment)
     for line in printed.splitlines():
         assert line.removesuffix("…").rstrip() in done.stdout

@@ -48,6 +48,7 @@ EXPORTED = [
     "Explanation",
     "ExtractiveSummarizer",
     "HashChain",
+    "LosslessEngine",
     "MalformedReply",
     "MendingSummarizer",
     "Message",

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         TargetUnreachable as TargetUnreachable,
         TranscriptError as TranscriptError,
     )
+    from everlong.lossless import LosslessEngine as LosslessEngine
     from everlong.model import HashChain as HashChain, Message as Message
     from everlong.store import (
         Branch as Branch,
@@ -100,6 +101,7 @@ __all__, __getattr__ = export_lazily(
             "RequestRefused RequestTooLarge SchemaMismatch StoreBusy StoreDamaged StoreError StoreFull "
             "StoreUnavailable SummarizerError TargetUnreachable TranscriptError"
         ),
+        "lossless": "LosslessEngine",
         "model": "HashChain Message",
         "store": "Branch Compacted Compaction Occasion Session Store Turn open_store",
         "tokens": "MessageCounter TokenCounter counter_for",

@@ -27,6 +27,7 @@ _COMMANDS = {
     "demo": ("everlong.cli.demo:demo_command", "Play a long agent session in a small window."),
     "doctor": ("everlong.cli.doctor:doctor_command", "Check the installation, settings, model and store."),
     "inspect": ("everlong.cli.inspect:inspect_command", "Show where the tokens of a conversation go."),
+    "lcm": ("everlong.cli.lcm:lcm_group", "Look into the summaries of the lossless engine."),
     "plugins": ("everlong.cli.plugins:plugins_group", "List plugins and choose the context engine."),
     "run": ("everlong.cli.run:run_command", "Work on one prompt with tools until it is done."),
     "serve": ("everlong.cli.serve:serve_command", "Serve the gateway that clients talk to."),

@@ -1,4 +1,4 @@
-"""Pictures for the terminal: bars, coloured lists, and a curve over time.
+"""Pictures for the terminal: tables, bars, coloured lists, and a curve over time.
 
 rich fits colours and widths to the terminal, and leaves them out in a pipe.
 """
@@ -27,6 +27,8 @@ _LOOK: dict[MessageFate, tuple[str, str]] = {
     "added": ("+", "green"),
 }
 _LABEL_CELLS = 36
+_TITLE_CELLS = 30
+"""Cells the last column of a table gets at least; less important columns are left out to make room for it."""
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
@@ -63,6 +65,25 @@ def fit(text: str, width: int) -> str:
     if cell_len(printable) <= width:
         return printable
     return set_cell_size(printable, max(1, width - 1)).rstrip() + "…"
+
+
+def print_table(heads: list[str], rows: list[list[str]], right: set[int], spare: Sequence[int] = ()) -> None:
+    """Print a table; on a narrow terminal, leave out the columns of ``spare``, one by one, in this order."""
+    out = console()
+    widths = [max(cell_len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
+    kept = [at for at in range(len(heads)) if at not in spare or any(row[at] for row in rows)]
+    for at in spare:
+        if (
+            not out.is_terminal
+            or sum(widths[one] + 2 for one in kept[:-1]) + min(_TITLE_CELLS, widths[-1]) <= out.width
+        ):
+            break
+        kept = [one for one in kept if one != at]
+    if not out.is_terminal:  # a file or pipe has no width
+        out.width = max(out.width, sum(widths[one] + 2 for one in kept))
+    for place, row in enumerate([heads, *rows]):
+        cells = [row[at].rjust(widths[at]) if at in right else row[at].ljust(widths[at]) for at in kept]
+        out.print(Text(fit("  ".join(cells).rstrip(), out.width), style="bold" if place == 0 else ""))
 
 
 def bars(rows: Sequence[tuple[str, int, str]], out: Console, title: str) -> None:

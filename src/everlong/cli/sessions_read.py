@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
 __all__ = ["compactions", "hit_lines", "list_", "search", "show", "tail"]
 
-_TITLE_CELLS = 30
-"""Cells the title gets at least; less important columns are left out to make room for it."""
 _FOLDER_CHARS = 28
 _PAGE_CHARS = 8_000
 _ROLE_COLOURS = {"user": "blue", "assistant": "green", "tool": "yellow"}
@@ -95,12 +93,14 @@ def list_(limit: int, as_json: bool, side: bool, parts: bool, **given: Any) -> N
         nothing = "no conversations yet; `everlong sessions import FILE` adds some"
         say("no conversation matches these options" if is_filtered else nothing)
         return
+    from everlong.cli.picture import print_table  # noqa: PLC0415 - searching and showing need no rich
+
     heads = ["session", "started", "messages", "source", "title or first words"]
     if parts:
-        _print_table(heads, rows, right={2})
+        print_table(heads, rows, right={2})
     else:
         heads = ["session", "active", "messages", "compactions", "model", "cost", "from", "title or first words"]
-        _print_table(heads, rows, right={2, 3, 5}, spare=(4, 5, 3, 6))
+        print_table(heads, rows, right={2, 3, 5}, spare=(4, 5, 3, 6))
     if is_more:
         say(f"there are more; --limit {limit * 5} shows more of them")
 
@@ -170,30 +170,6 @@ def _first_words(store: Store, one: Conversation | Session) -> str:
         if words:
             return f"“{words[:80]}{'…' if len(words) > 80 else ''}”"
     return ""
-
-
-def _print_table(heads: list[str], rows: list[list[str]], right: set[int], spare: Sequence[int] = ()) -> None:
-    """Print a table; on a narrow terminal, leave out the columns of ``spare``, one by one, in this order."""
-    from rich.cells import cell_len  # noqa: PLC0415 - searching and showing need no rich
-    from rich.text import Text  # noqa: PLC0415 - as above
-
-    from everlong.cli.picture import console, fit  # noqa: PLC0415 - as above
-
-    out = console()
-    widths = [max(cell_len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
-    kept = [at for at in range(len(heads)) if at not in spare or any(row[at] for row in rows)]
-    for at in spare:
-        if (
-            not out.is_terminal
-            or sum(widths[one] + 2 for one in kept[:-1]) + min(_TITLE_CELLS, widths[-1]) <= out.width
-        ):
-            break
-        kept = [one for one in kept if one != at]
-    if not out.is_terminal:  # a file or pipe has no width
-        out.width = max(out.width, sum(widths[one] + 2 for one in kept))
-    for place, row in enumerate([heads, *rows]):
-        cells = [row[at].rjust(widths[at]) if at in right else row[at].ljust(widths[at]) for at in kept]
-        out.print(Text(fit("  ".join(cells).rstrip(), out.width), style="bold" if place == 0 else ""))
 
 
 # -- show --------------------------------------------------------------------------------------------------------------
@@ -539,9 +515,11 @@ def compactions(session: str | None, as_json: bool) -> None:
     if not history:
         say("no compaction yet")
         return
+    from everlong.cli.picture import print_table  # noqa: PLC0415 - searching and showing need no rich
+
     heads = ["when", "session", "why", "engine", "tokens", "messages", "seconds", "cost", "quality", "remark"]
     rows = [_compaction_row(one, named or whole.get(one.session or "", "")) for one in history]
-    _print_table(heads, rows, right={6, 7, 8})
+    print_table(heads, rows, right={6, 7, 8})
 
 
 def _compaction_row(one: Compaction, conversation: str) -> list[str]:

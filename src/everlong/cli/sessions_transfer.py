@@ -23,6 +23,7 @@ from everlong.cli.chosen_store import (
 )
 from everlong.cli.output import counted, json_option, progress_bar, say
 from everlong.cli.screen import is_guarded
+from everlong.config import load_settings
 from everlong.errors import MessageError, TranscriptError
 from everlong.store.imports import Importer, ImportOrigin
 from everlong.store.maintenance import stats
@@ -133,8 +134,20 @@ def _open_whole(path: Path) -> Iterator[Callable[[str], Any]]:
 @command("import")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, allow_dash=True), metavar="PATH...")
 @click.option("--source", help="A name for the source of these sessions.  [default: claude-code, or import]")
+@click.option(
+    "--graph/--no-graph",
+    default=None,
+    help="Also build the graphs of summaries of the engine lcm.  [default: as context.engine says]",
+)
+@click.option(
+    "--summarizer",
+    metavar="PROVIDER:MODEL",
+    help="Let this model write the summaries of the graphs; auto for the configured one.",
+)
 @json_option
-def import_(paths: tuple[str, ...], source: str | None, as_json: bool) -> None:
+def import_(
+    paths: tuple[str, ...], source: str | None, graph: bool | None, summarizer: str | None, as_json: bool
+) -> None:
     """Import conversations from files, from all .jsonl files of a folder, or from standard input ("-").
 
     Files are what `everlong compress` reads: message lists, request bodies, JSONL in the OpenAI or Anthropic format,
@@ -144,11 +157,12 @@ def import_(paths: tuple[str, ...], source: str | None, as_json: bool) -> None:
     files = list(dict.fromkeys(_list_files(paths)))
     outcomes: Counter[str] = Counter()
     skipped: list[dict[str, str]] = []
+    added_to: list[str] = []
     with open_chosen_store(new=True) as store:
         before = _count_messages(store)
         try:
             with progress_bar("importing") as step:
-                for done, result in _import_files(store, files, source, skipped):
+                for done, result in _import_files(store, files, source, skipped, added_to):
                     outcomes.update(result)
                     step(done, len(files))
         except KeyboardInterrupt:
@@ -158,9 +172,13 @@ def import_(paths: tuple[str, ...], source: str | None, as_json: bool) -> None:
             _say_skipped(skipped)
         added = _count_messages(store) - before
         index_pending(store)
+        graphs = _build_graphs(store, added_to, summarizer, is_wanted=graph)
     if as_json:
-        print_json({"files": len(files), "messages": added, **_figures(outcomes), "skipped": skipped})
+        built = {} if graphs is None else {"graphs": graphs}
+        print_json({"files": len(files), "messages": added, **_figures(outcomes), **built, "skipped": skipped})
     say(f"read {counted(len(files) - len(skipped), 'file')}: {_describe(outcomes)}; {counted(added, 'new message')}")
+    if graphs is not None:
+        say(f"built {counted(len(graphs), 'graph')} of summaries")
     if skipped:
         raise click.exceptions.Exit(1)
 
@@ -177,10 +195,28 @@ def _list_files(paths: Sequence[str]) -> Iterator[str]:
         yield from inside
 
 
+def _build_graphs(
+    store: Store, sessions: Sequence[str], summarizer: str | None, *, is_wanted: bool | None
+) -> list[dict[str, Any]] | None:
+    """Build the graphs of conversations that got new messages; return None if none are wanted."""
+    if is_wanted is None:
+        from everlong.plugins.manager import chooses_lossless  # noqa: PLC0415 - loads the plugins
+
+        is_wanted = summarizer is not None or chooses_lossless(load_settings().settings)
+    if not is_wanted:
+        return None
+    from everlong.cli.lcm_upkeep import build_graphs  # noqa: PLC0415 - loads the engine
+
+    return build_graphs(store, [store.conversations.get(ident) for ident in dict.fromkeys(sessions)], summarizer)
+
+
 def _import_files(
-    store: Store, files: Sequence[str], source: str | None, skipped: list[dict[str, str]]
+    store: Store, files: Sequence[str], source: str | None, skipped: list[dict[str, str]], added_to: list[str]
 ) -> Iterator[tuple[int, Counter[str]]]:
-    """Import the files one by one; yield the number of files so far and the outcomes of the last one."""
+    """Import the files one by one; yield the number of files so far and the outcomes of the last one.
+
+    Sessions that got new messages are noted in ``added_to``.
+    """
     importer = Importer(store)
     for done, name in enumerate(files, start=1):
         result: Counter[str] = Counter()
@@ -192,7 +228,10 @@ def _import_files(
             )
             with store.batch():
                 for conversation in transcript.conversations:
-                    result[importer.add(conversation, origin).outcome] += 1
+                    done_with = importer.add(conversation, origin)
+                    result[done_with.outcome] += 1
+                    if done_with.session is not None and done_with.outcome in {"new", "grown"}:
+                        added_to.append(done_with.session)
         except (TranscriptError, MessageError, OSError) as error:
             if _is_empty_log(error):
                 result["empty"] += 1

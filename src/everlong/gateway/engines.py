@@ -19,7 +19,7 @@ from everlong.memory import MemoryManager
 from everlong.plugins.adapters.host_state import Host, home as plugin_home
 from everlong.plugins.engines import is_engine, make_engine
 from everlong.plugins.guard import GuardedEngine
-from everlong.plugins.manager import BUILT_IN, BUILT_IN_LOSSLESS, LOSSLESS, Plugins
+from everlong.plugins.manager import BUILT_IN, Plugins, chooses_lossless
 from everlong.store.compaction import see
 
 if TYPE_CHECKING:
@@ -122,10 +122,7 @@ class GatewayPlugins:
     @cached_property
     def wants_lossless(self) -> bool:
         """True if the settings name the lossless engine that comes with Everlong; a plugin of that name comes first."""
-        wanted = self.settings.context.engine
-        if wanted != LOSSLESS:
-            return wanted == BUILT_IN_LOSSLESS
-        return all(one.origin == "built-in" for one in Plugins(self.settings).named(LOSSLESS))
+        return chooses_lossless(self.settings)
 
     def of(self, tenant: str) -> TenantPlugins:
         """Return the plugins of a tenant; they are loaded when they are first needed."""

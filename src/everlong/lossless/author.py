@@ -85,7 +85,6 @@ class SummaryAuthor:
         """True if a model writes summaries as a rule; without one, they are degraded then."""
         self.input_tokens = 0
         """Tokens of all sources that a model was asked to read."""
-        self._extract = ExtractiveSummarizer()
         self._cooldown = cooldown_seconds
         self._clock = clock
         self._cooling_until: float | None = None
@@ -139,7 +138,9 @@ class SummaryAuthor:
                     break
         state: State = "degraded" if self._asks_model or self.expects_model else "good"
         text = self._extracted(source, budget)
-        return WrittenNode(text, self.count(text), self._extract.name, quality_of(text, source.text, budget), state)
+        return WrittenNode(
+            text, self.count(text), ExtractiveSummarizer.name, quality_of(text, source.text, budget), state
+        )
 
     def _ask(self, request: SummaryRequest, source: Source, budget: int) -> WrittenNode | None:
         """Ask the model once; None if its answer cannot be used."""
@@ -164,7 +165,7 @@ class SummaryAuthor:
         """Return a summary made of the source's own lines, within the budget."""
         if source.messages:
             request = SummaryRequest(source.turns(), previous=None, budget_tokens=budget, count=self.count)
-            text = self._extract.summarize(request)
+            text = ExtractiveSummarizer().summarize(request)  # a new one: it would remember every message that it read
         else:
             merged = SummaryDocument()
             for child in source.child_texts():

@@ -18,8 +18,9 @@ from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH, ContextCompresso
 from everlong.context.engine import MESSAGE_TAG
 from everlong.context.literals import is_acknowledgement, summary_body, summary_indices
 from everlong.lossless.author import SummaryAuthor
+from everlong.lossless.builder import GraphBuilder
 from everlong.lossless.frontier import GraphBroken, GraphSizes, sizes_for
-from everlong.lossless.graph import EDITED, ROOT, MemoryGraph, SummaryGraph, SummaryNode, tag_of
+from everlong.lossless.graph import EDITED, ROOT, MemoryGraph, SummaryGraph, SummaryNode, SummarySpan, tag_of
 from everlong.lossless.rendering import read_node_ids
 from everlong.lossless.run import LosslessRun, mend
 from everlong.lossless.tools import SCHEMAS, answer_tool
@@ -270,6 +271,20 @@ class LosslessEngine(ContextCompressor):
         """Return whether enough messages are under no leaf, besides those of the tail."""
         uncovered = self.last_prompt_tokens - self._ahead_tokens
         return uncovered >= self.budgets.tail_tokens + _AHEAD_LEAVES * self.sizes.leaf
+
+    # -- building ------------------------------------------------------------------------------------------------------
+
+    def build(
+        self, spans: Sequence[SummarySpan], last: str, on_leaf: Callable[[SummaryNode], None] = lambda _: None
+    ) -> list[SummaryNode]:
+        """Summarize all messages up to ``last`` that no summary covers; see `everlong.lossless.builder`."""
+        with self._lock:
+            return GraphBuilder(self._run_for(self.request_for([])), on_leaf).build(spans, last)
+
+    def rewrite(self, node: SummaryNode) -> bool:
+        """Have the model write a summary again; return whether it did."""
+        with self._lock:
+            return self.author.has_model and mend(node, self._graph, self.author, self._sizes_in_units())
 
     # -- tools ---------------------------------------------------------------------------------------------------------
 

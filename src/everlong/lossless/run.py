@@ -149,13 +149,13 @@ class LosslessRun(CompactionRun):
         for start, stop in runs:
             last = end if stop == len(messages) else ids[stop - 1]
             if last != after:
-                leaves.append(self._leaf(messages[start:stop], sum(counts[start:stop]), after, last))
+                leaves.append(self.leaf(messages[start:stop], sum(counts[start:stop]), after, last))
                 after = last
         if after != end:
-            leaves.append(self._leaf((), 0, after, end))
+            leaves.append(self.leaf((), 0, after, end))
         return leaves
 
-    def _leaf(self, messages: Sequence[Message], tokens: int, after: str, last: str) -> SummaryNode:
+    def leaf(self, messages: Sequence[Message], tokens: int, after: str, last: str) -> SummaryNode:
         """Return the leaf of a run; it is written only if it is not there, or degraded and a model can do better."""
         there = self.graph.find(after, last)
         if there is not None and (there.state == "good" or not self._can_better):
@@ -294,7 +294,7 @@ class LosslessRun(CompactionRun):
             return nodes
         stop = runs[0][1]
         after = nodes[-1].made.last if nodes else ROOT
-        leaf = self._leaf(messages[:stop], sum(counts[:stop]), after, following[stop - 1][0])
+        leaf = self.leaf(messages[:stop], sum(counts[:stop]), after, following[stop - 1][0])
         longer = [*nodes, leaf]
         if (run := full_run(longer, self.sizes.fan_in)) is not None:
             longer[slice(*run)] = [self.condense(longer[slice(*run)])]

@@ -31,7 +31,16 @@ from everlong.providers.keys import key_source
 if TYPE_CHECKING:
     from everlong.config import Settings
 
-__all__ = ["CHEAPER", "USUAL", "AskModel", "ProviderSummarizer", "auxiliary_connection", "completer", "summarizer_for"]
+__all__ = [
+    "CHEAPER",
+    "USUAL",
+    "AskModel",
+    "ProviderSummarizer",
+    "ask_plainly",
+    "auxiliary_connection",
+    "completer",
+    "summarizer_for",
+]
 
 CHEAPER: dict[str, str] = {
     "anthropic": "claude-haiku-5-5",
@@ -48,11 +57,12 @@ AskModel: TypeAlias = Callable[[Provider, Sequence[Message], CallOptions], Reply
 """A function that asks a provider; callers that count, watch or stop calls pass their own."""
 
 
-def _ask_plainly(provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
+def ask_plainly(provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
+    """Ask a provider, and do nothing besides."""
     return provider.complete(messages, **call)
 
 
-def completer(provider: Provider, ask: AskModel = _ask_plainly, **call: Unpack[CallOptions]) -> Complete:
+def completer(provider: Provider, ask: AskModel = ask_plainly, **call: Unpack[CallOptions]) -> Complete:
     """Return a function that completes a chat with a provider, in the form that summarizers take.
 
     For `WarmPrefixSummarizer` pass the arguments of the conversation's own calls (``tools``, ``options``,
@@ -75,7 +85,7 @@ class ProviderSummarizer:
         self,
         connection: Connection,
         progress: Callable[[SummaryProgress], None] | None = None,
-        ask: AskModel = _ask_plainly,
+        ask: AskModel = ask_plainly,
     ) -> None:
         self._connection = connection
         self._progress = progress
@@ -134,7 +144,7 @@ def summarizer_for(
     catalogue: Catalogue | None = None,
     env: Mapping[str, str] | None = None,
     progress: Callable[[SummaryProgress], None] | None = None,
-    ask: AskModel = _ask_plainly,
+    ask: AskModel = ask_plainly,
 ) -> Summarizer | None:
     """Return the summarizer that the settings ask for: the auxiliary models, then the main one; None without either.
 

@@ -61,6 +61,7 @@ from everlong.store.verify import Verified, verify
 from everlong.store.views import ViewItem, items_of, pinned_in
 
 if TYPE_CHECKING:
+    from everlong.lossless import LosslessEngine, SummaryNode
     from everlong.store.search import Page, Searcher
     from everlong.store.search.embedding import Embedder
 
@@ -199,6 +200,17 @@ class Store(StoreCore):
             at: where the conversation is, or a function that tells where it is by now.
         """
         return StoredGraph(self, at, lambda: self.searcher)
+
+    def build_graph(
+        self, at: Branch, engine: LosslessEngine, on_leaf: Callable[[SummaryNode], None] = lambda _: None
+    ) -> list[SummaryNode]:
+        """Have the engine ``lcm`` summarize every message that no summary covers; the context does not change.
+
+        What is written stays if this is interrupted; building again goes on there. Returns the highest summaries.
+        """
+        graph = self.graph(at)
+        engine.attach(graph)
+        return engine.build(graph.outline(), at.head.hex() if at.depth else "", on_leaf)
 
     def tagged_context(self, at: Branch) -> list[Message]:
         """Return the messages to send, each with its id, as an engine is given them."""

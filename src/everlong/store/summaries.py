@@ -22,6 +22,7 @@ from everlong.lossless.graph import (
     SearchWish,
     State,
     SummaryNode,
+    SummarySpan,
     TextPage,
     passage_around,
     summary_id,
@@ -36,14 +37,14 @@ from everlong.store.outputs import page_of
 from everlong.store.paths import Reader, read_message, segments_to
 from everlong.store.schema import branch, content, node, summary, summary_child, view
 from everlong.store.shown_path import find_message
-from everlong.store.views import items_of
+from everlong.store.views import ViewItem, items_of
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
     from everlong.store.search import Searcher
     from everlong.store.tree import Branch
 
-_IN_FORCE = ("good", "degraded")
+_IN_FORCE: tuple[State, ...] = ("good", "degraded")
 
 # Plain SQL where a turn may wait for it: to put a statement together takes longer than to run it.
 _NODE = "SELECT branch, depth, ts FROM node WHERE id = ? AND tenant = ?"
@@ -144,6 +145,23 @@ class StoredGraph:
                 if len(found) >= count:
                     break
         return found
+
+    def message_count(self, after: str, last: str) -> int:
+        """Return the number of messages in a range."""
+        if last == ROOT:
+            return 0
+        with self._core.database.read() as connection:
+            branch_id, low, high = self._range(connection, after, last)
+            parts = [part for part in segments_to(connection, branch_id, high) if part.high > low]
+            many = select(func.count()).select_from(node)
+            return sum(
+                connection.execute(
+                    many.where(
+                        node.c.branch == part.branch, node.c.depth > max(low, part.low), node.c.depth <= part.high
+                    )
+                ).scalar_one()
+                for part in parts
+            )
 
     def _range(self, connection: Connection, after: str, last: str) -> tuple[int, int, int]:
         """Return the branch of a range's last message, and the depths that it covers."""
@@ -331,14 +349,37 @@ class StoredGraph:
             )
             return {str(state): int(many) for state, many in connection.execute(query.group_by(summary.c.state))}
 
-    def all(self) -> Iterator[SummaryNode]:
-        """Yield the summaries of this conversation that are in force, oldest first and lowest levels first."""
+    def outline(self) -> list[SummarySpan]:
+        """Return the places of all summaries of this conversation that are in force, ordered by depth."""
+        at = self._at()
+        if at is None:
+            return []
+        columns = (
+            *(summary.c.id, summary.c.level, summary.c.after, summary.c.last),
+            *(summary.c.from_depth, summary.c.to_depth),
+        )
+        found: list[SummarySpan] = []
+        with self._core.database.read() as connection:
+            for part in segments_to(connection, at.id, at.depth):
+                query = select(*columns).where(
+                    summary.c.branch == part.branch,
+                    summary.c.to_depth <= part.high,
+                    summary.c.tenant == self._core.tenant,
+                    summary.c.state.in_(_IN_FORCE),
+                )
+                for ident, level, after, last, low, high in connection.execute(query):
+                    begin = ROOT if after is None else bytes(after).hex()
+                    found.append(SummarySpan(ident, level, begin, bytes(last).hex(), low, high))
+        return sorted(found, key=lambda span: (span.from_depth, span.to_depth, span.level))
+
+    def all(self, states: Sequence[State] = _IN_FORCE) -> Iterator[SummaryNode]:
+        """Yield the summaries of this conversation, oldest first and lowest levels first; as a rule those in force."""
         at = self._at()
         if at is None:
             return
         with self._core.database.read() as connection:
             for part in segments_to(connection, at.id, at.depth):
-                query = self._mine().where(summary.c.branch == part.branch, summary.c.state.in_(_IN_FORCE))
+                query = self._mine().where(summary.c.branch == part.branch, summary.c.state.in_(states))
                 query = query.where(summary.c.to_depth <= part.high).order_by(summary.c.to_depth, summary.c.level)
                 rows = connection.execute(query).all()
                 children = self._children(connection, rows)
@@ -474,6 +515,12 @@ def _are_whole(row: Row[Any], children: Sequence[Row[Any]]) -> bool:
     return bool(at == row.last)
 
 
+def shown_ids(items: Sequence[ViewItem]) -> list[str]:
+    """Return the ids of the summaries that a view shows, oldest first; none if another engine made it."""
+    told = next((item.message for item in items if item.kind == "new" and item.message is not None), None)
+    return read_node_ids(summary_body(told)) if told is not None and is_summary(told) else []
+
+
 def check_frontiers(connection: Connection, reader: Reader, tenant: str) -> Iterator[str]:
     """Yield views in force under which a message does not stand exactly once.
 
@@ -485,8 +532,7 @@ def check_frontiers(connection: Connection, reader: Reader, tenant: str) -> Iter
         return
     for row in connection.execute(shown.where(*mine).distinct()).all():
         items = items_of(connection, reader, row.id)
-        told = next((item.message for item in items if item.kind == "new" and item.message is not None), None)
-        ids = read_node_ids(summary_body(told)) if told is not None and is_summary(told) else []
+        ids = shown_ids(items)
         if not ids:
             continue
         nodes = {one.id: one for one in connection.execute(select(summary).where(summary.c.id.in_(ids)))}
