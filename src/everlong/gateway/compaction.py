@@ -21,7 +21,7 @@ from everlong.context import ContextCompressor
 from everlong.context.oversized import SpillLimits
 from everlong.context.policy import CACHE_SECONDS, HYGIENE_MESSAGES, Habits, Waiting, overflow_target
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, TargetUnreachable
-from everlong.gateway.recall import READ, can_hide
+from everlong.gateway.recall import HiddenTool, can_hide, reader_of, recall_tools
 from everlong.gateway.requests import AWAY_SECONDS, RelayedRequest, header_text
 from everlong.gateway.summaries import Earlier, Summaries, spent_by
 from everlong.gateway.window import RequestSize, Windows, read_request, tokens_in, tokens_of
@@ -382,7 +382,7 @@ class ConversationCompactor:
         pace = size.pace
         kept = pace.need - pace.tail if newest_only else tokens_of(conversation, conversation.fixed_bytes)
         # Only the tools that the gateway hides can read a whole message.
-        reader = READ if relayed.route.recalls and can_hide(relayed.dialect, before) else ""
+        reader = reader_of(self.recall_tools(relayed)) if can_hide(relayed.dialect, before) else ""
         room = max(1, int((pace.room - min(kept, int(_MOST_KEPT * pace.room))) / _CAREFUL))
         limits = SpillLimits(room, MessageCounter(counter_for(turn.model)), reader, newest_only)
         occasion = Occasion("oversized", conversation.session, turn.model, str(size.window))
@@ -568,6 +568,10 @@ class ConversationCompactor:
         engine.attach(store.graph(lambda: conversation.branch))
         engine.author.expects_model = self._summaries.asks_model
         return engine
+
+    def recall_tools(self, relayed: RelayedRequest) -> tuple[HiddenTool, ...]:
+        """Return the tools by which the model of a request looks things up."""
+        return recall_tools(is_wanted=bool(relayed.route.recalls), is_lossless=self.is_lossless)
 
     def call_lossless(
         self, relayed: RelayedRequest, turn: ConversationTurn, name: str, arguments: Mapping[str, Any]

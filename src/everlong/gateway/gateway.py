@@ -44,8 +44,6 @@ from everlong.gateway.engines import Engines, GatewayPlugins
 from everlong.gateway.formats import RESPONSES, Dialect, is_stateless, sender_of
 from everlong.gateway.journal import Journal, JournalEntry
 from everlong.gateway.recall import (
-    READ,
-    TOOLS,
     HiddenTool,
     RecallLookup,
     can_hide,
@@ -53,6 +51,7 @@ from everlong.gateway.recall import (
     has_tools,
     look_up_all,
     offer_tools,
+    reader_of,
 )
 from everlong.gateway.recorder import ConversationRecorder
 from everlong.gateway.requests import (
@@ -98,7 +97,6 @@ from everlong.gateway.upstream import (
 )
 from everlong.gateway.window import Windows, tokens_of
 from everlong.gateway.writer import Writer
-from everlong.lossless.tools import SCHEMAS
 from everlong.providers.embeddings import usable_embedder
 from everlong.providers.failures import classify_answer
 from everlong.store import Store
@@ -412,7 +410,8 @@ class Gateway:
         conversation, store = turn.conversation, relayed.conversations.recorder.store
         try:
             question = turn.question(relayed.dialect)
-            work = partial(find_teaser, store, conversation.branch, question, READ)
+            opener = reader_of(self._compactor.recall_tools(relayed))
+            work = partial(find_teaser, store, conversation.branch, question, opener)
             teaser = await self._compactor.run_apart(work) if question else None
             if teaser is None:
                 return
@@ -568,8 +567,7 @@ class Gateway:
         draft = turn.draft(relayed.dialect)
         turn.drafted = len(draft.body)
         view = None if turn.view is None else turn.view.view_id
-        is_lossless = self._compactor.is_lossless
-        tools = _hidden_tools(relayed, draft, is_compacted=view is not None, is_lossless=is_lossless)
+        tools = _hidden_tools(relayed, draft, self._compactor.recall_tools(relayed), is_compacted=view is not None)
         relayed.hidden = frozenset(tool.name for tool in tools)
         if tools:
             draft = offer_tools(relayed.dialect, draft, tools)
@@ -593,8 +591,9 @@ class Gateway:
     ) -> Earlier:
         """Return the beginning of a request with the gateway's additions, as it is in the provider's cache."""
         dialect = relayed.dialect
-        if relayed.route.recalls and can_offer(dialect, draft, is_compacted=turn.conversation.view is not None):
-            draft = offer_tools(dialect, draft)
+        tools = self._compactor.recall_tools(relayed)
+        if tools and can_offer(dialect, draft, is_compacted=turn.conversation.view is not None):
+            draft = offer_tools(dialect, draft, tools)
         if not dialect.takes_markers:
             return Earlier(draft.body)
         return Earlier(self._marking.marked_once(draft, turn.model, relayed.route.cached_as), marker)
@@ -763,23 +762,21 @@ def _is_of_store(error: Exception) -> bool:
     return isinstance(error, StoreError | OSError)
 
 
-_LOSSLESS_TOOLS = tuple(HiddenTool(one["name"], one["description"], one["parameters"]) for one in SCHEMAS)
-
-
 def _hidden_tools(
-    relayed: RelayedRequest, draft: Draft, *, is_compacted: bool, is_lossless: bool = False
+    relayed: RelayedRequest, draft: Draft, recalling: tuple[HiddenTool, ...], *, is_compacted: bool
 ) -> list[HiddenTool]:
     """Return the gateway's own tools for a request: those for look-ups, and those of a context engine.
 
     If a client has a tool of the same name, it keeps its own.
     """
     tools: list[HiddenTool] = []
-    if relayed.route.recalls and can_offer(relayed.dialect, draft, is_compacted=is_compacted):
-        tools += _LOSSLESS_TOOLS if is_lossless else TOOLS
+    if recalling and can_offer(relayed.dialect, draft, is_compacted=is_compacted):
+        tools += recalling
     if relayed.engine is not None and can_hide(relayed.dialect, draft):
-        own = parse_json(draft.body[slice(*draft.fields["tools"])]) if has_tools(draft) else None
-        taken = {tool.name for tool in tools} | _tool_names(own)
-        tools += [tool for tool in relayed.engine.tools if tool.name not in taken]
+        tools += [tool for tool in relayed.engine.tools if tool.name not in {one.name for one in tools}]
+    if tools and has_tools(draft):
+        own = _tool_names(parse_json(draft.body[slice(*draft.fields["tools"])]))
+        tools = [tool for tool in tools if tool.name not in own]
     return tools
 
 

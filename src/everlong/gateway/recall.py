@@ -18,6 +18,7 @@ from everlong.agent.tools.history import read_turn, recall
 from everlong.agent.tools.workspace import Workspace
 from everlong.errors import EverlongError
 from everlong.gateway.body import dump_json, read_body, splice
+from everlong.lossless.tools import EXPAND, SCHEMAS
 
 if TYPE_CHECKING:
     from everlong.gateway.body import Draft
@@ -90,6 +91,20 @@ TOOLS = (
         },
     ),
 )
+
+
+LOSSLESS_TOOLS = tuple(HiddenTool(one["name"], one["description"], one["parameters"]) for one in SCHEMAS)
+"""The tools of the lossless engine, which take the place of the other two."""
+
+
+def recall_tools(*, is_wanted: bool, is_lossless: bool) -> tuple[HiddenTool, ...]:
+    """Return the tools by which models look things up: the lossless engine's own always, the others if wanted."""
+    return LOSSLESS_TOOLS if is_lossless else TOOLS if is_wanted else ()
+
+
+def reader_of(tools: Sequence[HiddenTool]) -> str:
+    """Return the name of the tool that reads a whole message; empty if there is none."""
+    return EXPAND if tools is LOSSLESS_TOOLS else READ if tools else ""
 
 
 class RecallLookup(NamedTuple):
