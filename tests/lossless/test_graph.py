@@ -222,18 +222,18 @@ def test_a_fork_shares_the_summaries_of_its_past_and_none_of_what_came_later(sto
 
 # -- forgetting and upkeep ---------------------------------------------------------------------------------------------
 
-SECRET = "the code word is Zanzibarquartz"
+WORDS = "the code word is Zanzibarquartz"
 
 
 @pytest.mark.spec("12.8")
 def test_forgetting_a_covered_message_takes_its_words_out_of_every_summary(store: Store) -> None:
     said = talk(60)
-    said[4] = {"role": "user", "content": f"Remember: {SECRET}. Always use src/zanzibar.py."}
+    said[4] = {"role": "user", "content": f"Remember: {WORDS}. Always use src/zanzibar.py."}
     engine = make()
     at = grow(store, None, engine, said)
     engine.attach(store.graph(at))
     assert "Zanzibarquartz" in engine.handle_tool_call("lcm_grep", {"query": "Zanzibarquartz"})
-    entry = next(entry for entry in store.entries(at) if SECRET in str(entry.message))
+    entry = next(entry for entry in store.entries(at) if WORDS in str(entry.message))
     assert entry.id is not None
     store.forget([entry.id])
     assert store.verify().problems == []

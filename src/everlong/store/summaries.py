@@ -6,6 +6,7 @@ share their summaries. Edges are rows; messages are not stored a second time.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -159,11 +160,12 @@ class StoredGraph:
         return shown, len(passages) > stop
 
     def _search_summaries(self, wish: SearchWish) -> tuple[list[FoundPassage], bool]:
+        pattern = re.compile(wish.query, re.IGNORECASE) if wish.mode == "regex" else None
         words = [wish.query.casefold()] if wish.mode != "auto" else wish.query.casefold().split()
         scored: list[tuple[int, FoundPassage]] = []
         for one in self.all():
             low = one.made.text.casefold()
-            if score := sum(word in low for word in words):
+            if score := len(pattern.findall(low)) if pattern is not None else sum(word in low for word in words):
                 text = passage_around(one.made.text, wish.query, wish.room)
                 scored.append((score, FoundPassage(one.id, "summary", one.ended, text, len(one.made.text))))
         scored.sort(key=lambda pair: -pair[0])
