@@ -210,6 +210,14 @@ def test_whatever_the_arguments_are_the_tools_answer_without_a_store() -> None:
         assert_answers_all(engine, mode)
 
 
+@pytest.mark.parametrize("role", ["user", "summary"])
+def test_a_pattern_that_would_take_for_ever_is_refused(role: str) -> None:
+    engine = make(MemoryGraph())
+    engine.compress([{"role": "user", "content": "a" * 5_000 + "!"}, *talk(40)])
+    answer = ask(engine, "lcm_grep", query=r"(a+)+$|(\w+\s?)+\z!", mode="regex", role=role)
+    assert "takes too long" in answer.get("error", "takes too long")
+
+
 def test_an_open_page_past_the_end_is_empty(store: Store) -> None:
     engine, at = conversation(store)
     node = frontier_of(store, at)[0]

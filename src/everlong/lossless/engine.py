@@ -62,6 +62,8 @@ class LosslessEngine(ContextCompressor):
         self._ahead_at = 0
         """The size of the prompt at which work was last done ahead."""
         self._may_be_degraded = True
+        self._given_up: set[str] = set()
+        """Degraded summaries that the model could not write better."""
         self._lock = threading.RLock()
         super().__init__(
             context_length,
@@ -231,10 +233,13 @@ class LosslessEngine(ContextCompressor):
         """
         with self._lock:
             if self._may_be_degraded and self.author.has_model:
-                waiting = self._graph.degraded(1)
-                self._may_be_degraded = bool(waiting)
-                if waiting and mend(waiting[0], self._graph, self.author, self._sizes_in_units()):
+                found = self._graph.degraded(len(self._given_up) + 1)
+                waiting = next((node for node in found if node.id not in self._given_up), None)
+                self._may_be_degraded = waiting is not None
+                if waiting is not None and mend(waiting, self._graph, self.author, self._sizes_in_units()):
                     return True
+                if waiting is not None and self.author.has_model:  # it answered, and nothing of use
+                    self._given_up.add(waiting.id)
             if self.last_prompt_tokens - self._ahead_at < self.sizes.leaf:
                 return False
             self._ahead_at = self.last_prompt_tokens
