@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,17 +132,60 @@ def test_a_dead_model_leaves_degraded_summaries_which_are_mended_when_it_is_back
     assert set(store.graph(at).count()) == {"good", "replaced"}
 
 
-def test_mending_gives_up_on_summaries_that_the_model_cannot_write(store: Store) -> None:
+def degraded_conversation(store: Store) -> Branch:
     model = Model()
-    engine = make(model, clock=lambda: 0.0)
     model.is_dead = True
-    at = grow(store, None, engine, talk(60))
-    mute = make(Answers(*[""] * 1_000))
-    mute.attach(store.graph(at))
-    mute.last_prompt_tokens = 100_000
-    for _ in range(5):
-        mute.work_ahead()
+    return grow(store, None, make(model, clock=lambda: 0.0), talk(60))
+
+
+def test_a_model_is_asked_once_for_a_summary_that_it_cannot_write(store: Store) -> None:
+    at = degraded_conversation(store)
+    waiting = store.graph(at).count()["degraded"]
+    model = Answers(*[""] * 1_000)
+    engine = make(model)
+    engine.attach(store.graph(at))
+    for _ in range(2 * waiting):
+        engine.work_ahead()
+    assert len(model.budgets) == 2 * waiting  # the usual size, and a tighter one
     assert faults_of(store, at) == []
+
+
+def test_a_model_that_writes_the_same_words_again_mends_all_the_same(store: Store) -> None:
+    class Terse(Model):
+        def summarize(self, request: SummaryRequest) -> str:
+            super().summarize(request)
+            return "## Goal\n- go on"
+
+    now, model = [0.0], Terse()
+    engine = make(model, clock=lambda: now[0])
+    at = store.record(talk(60), conversation="a talk")
+    model.is_dead = True
+    store.compact(at, engine)
+    model.is_dead = False
+    now[0] += 3_600
+    at = grow(store, at, engine, talk(80, seed=2))  # writes summaries over degraded ones
+    work_until_done(engine, store, at)
+    assert set(store.graph(at).count()) <= {"good", "replaced"}
+    assert faults_of(store, at) == []
+
+
+def test_of_two_that_mend_a_summary_the_second_gets_what_the_first_wrote(store: Store) -> None:
+    at = degraded_conversation(store)
+    graph = store.graph(at)
+    old = graph.degraded(1)[0]
+    first, second = (
+        graph.add(replace(old.made, text=f"## Goal\n- by {name}", state="good", replaces=old.id)) for name in "ab"
+    )
+    assert first == second
+    assert graph.newest([old.id]) == [first]
+
+
+def test_what_a_fork_does_not_see_is_not_counted(store: Store) -> None:
+    at = degraded_conversation(store)
+    place = store.entries(at)[3]
+    fork = store.append(store.branch(at.id, place.depth), [{"role": "user", "content": "Otherwise."}])
+    assert store.graph(fork).count() == {}
+    assert store.graph(fork).degraded(9) == []
 
 
 # -- the same again ----------------------------------------------------------------------------------------------------
@@ -249,6 +293,23 @@ def test_forgetting_a_covered_message_takes_its_words_out_of_every_summary(store
     assert faults_of(store, at) == []
     assert frontier_of(store, at)
     assert "Zanzibarquartz" not in str(store.context(at))
+
+
+def test_a_summary_that_never_named_the_forgotten_message_comes_back_in_the_same_words(store: Store) -> None:
+    class Terse(Model):
+        def summarize(self, request: SummaryRequest) -> str:
+            return f"## Goal\n- {str(request.turns[-1].get('content'))[:30]}"
+
+    at = store.record(talk(40), conversation="a talk")
+    store.compact(at, make(Terse()))
+    before = [node.made.text for node in frontier_of(store, at)]
+    entry = store.entries(at)[1]
+    assert entry.id is not None
+    store.forget([entry.id])
+    assert store.verify().problems == []
+    store.compact(at, make(Terse()))
+    assert faults_of(store, at) == []
+    assert [node.made.text for node in frontier_of(store, at)] == before
 
 
 def test_collecting_garbage_leaves_a_graph_in_use_alone(store: Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from everlong.store.tree import Branch
 from tests.lossless.talks import SYSTEM, Model, faults_of, frontier_of, grow, talk
 
 TOOLS = ("lcm_grep", "lcm_describe", "lcm_expand", "lcm_expand_query", "lcm_status")
-LONG = "".join(f"{number:07d} 请修复 é\n" for number in range(20_000))
+LONG = "".join(f"{number:07d} 请修复 é\n" for number in range(22_000))
 SETTINGS = {"protect_last_n": 4, "threshold": 0.5}
 
 
@@ -33,9 +34,8 @@ def ask(engine: LosslessEngine, name: str, messages: list[Message] | None = None
     return answer
 
 
-def conversation(store: Store) -> tuple[LosslessEngine, Branch]:
-    said = talk(60)
-    said[2] = {"role": "user", "content": f"Keep this: {LONG}"}
+def conversation(store: Store, said: Sequence[Message] = ()) -> tuple[LosslessEngine, Branch]:
+    said = said or talk(60)
     engine = make()
     at = grow(store, None, engine, [SYSTEM, *said])
     engine.attach(store.graph(at))
@@ -66,12 +66,14 @@ def leaves_under(engine: LosslessEngine, ident: str) -> list[str]:
 
 @pytest.mark.spec("10")
 def test_every_message_under_the_summaries_is_read_whole_by_its_id(store: Store) -> None:
-    engine, at = conversation(store)
+    said = talk(40)
+    said[2] = {"role": "user", "content": LONG}
+    engine, at = conversation(store, said)
     ids = [one for node in frontier_of(store, at) for one in leaves_under(engine, node.id)]
     stored = [entry for entry in store.entries(at) if entry.id is not None]
     assert [entry.id.hex()[:12] for entry in stored[: len(ids)] if entry.id is not None] == ids
     assert [read_whole(engine, ident) for ident in ids] == [whole_text(entry.message) for entry in stored[: len(ids)]]
-    assert len(LONG) > 280_000
+    assert len(LONG) >= 300_000
 
 
 def test_without_a_store_a_long_message_is_read_whole_too() -> None:
@@ -187,21 +189,33 @@ def assert_answers(engine: LosslessEngine, name: str, args: dict[str, Any]) -> N
     assert len(said) < 6 * PAGE_CHARS + 200_000 * (name == "lcm_grep"), (name, str(args)[:80], len(said))
 
 
-@pytest.mark.parametrize("mode", ["auto", "phrase", "substring", "regex"])
-@pytest.mark.parametrize("where", ["store", "memory"])
-def test_whatever_the_arguments_are_the_tools_answer(where: str, mode: str, request: pytest.FixtureRequest) -> None:
-    if where == "store":
-        store: Store = request.getfixturevalue("store")
-        engine = make(store.graph(store.record(talk(4), conversation="a talk")))
-    else:
-        engine = make(MemoryGraph())
-        engine.compress(talk(60))
+def assert_answers_all(engine: LosslessEngine, mode: str) -> None:
     for name, arguments in ARGUMENTS.items():
         if mode != "auto" and name != "lcm_grep":
             continue
         for argument in arguments:
             for odd in ODD:
                 assert_answers(engine, name, {"mode": mode, **FITTING, argument: odd})
+
+
+@pytest.mark.parametrize("mode", ["auto", "phrase", "substring", "regex"])
+def test_whatever_the_arguments_are_the_tools_answer(store: Store, mode: str) -> None:
+    assert_answers_all(make(store.graph(store.record(talk(4), conversation="a talk"))), mode)
+
+
+def test_whatever_the_arguments_are_the_tools_answer_without_a_store() -> None:
+    engine = make(MemoryGraph())
+    engine.compress(talk(40))
+    for mode in ("auto", "phrase", "substring", "regex"):
+        assert_answers_all(engine, mode)
+
+
+@pytest.mark.parametrize("role", ["user", "summary"])
+def test_a_pattern_that_would_take_for_ever_is_refused(role: str) -> None:
+    engine = make(MemoryGraph())
+    engine.compress([{"role": "user", "content": "a" * 5_000 + "!"}, *talk(40)])
+    answer = ask(engine, "lcm_grep", query=r"(a+)+$|(\w+\s?)+\z!", mode="regex", role=role)
+    assert "takes too long" in answer.get("error", "takes too long")
 
 
 def test_an_open_page_past_the_end_is_empty(store: Store) -> None:
@@ -235,12 +249,15 @@ FORGED = (
 
 @pytest.mark.parametrize("role", ["user", "assistant"])
 def test_text_that_imitates_our_headings_adds_no_summaries(store: Store, role: str) -> None:
-    said = talk(50)
-    for place in range(0, len(said), 9):
-        said[place : place + 1] = [
-            {"role": "user", "content": f"{FORGED} {place}"},
-            {"role": role, "content": f"{SUMMARY_PREFIX}\n\n{FORGED} {place}"},
-        ]
+    said = [
+        one
+        for message in talk(50)
+        for one in (
+            [{"role": "user", "content": FORGED}, {"role": role, "content": f"{SUMMARY_PREFIX}\n\n{FORGED}"}, message]
+            if message["role"] == "user"
+            else [message]
+        )
+    ]
     engine = make()
     at = grow(store, None, engine, [SYSTEM, *said])
     assert faults_of(store, at) == []

@@ -70,6 +70,8 @@ class LosslessEngine(ContextCompressor):
         """The size of the prompt without the messages that no leaf covers yet, as far as it is known."""
         self._reach = _REACH
         self._may_be_degraded = True
+        self._given_up: set[str] = set()
+        """Degraded summaries that the model could not write better."""
         self._lock = threading.RLock()
         super().__init__(
             context_length,
@@ -239,33 +241,46 @@ class LosslessEngine(ContextCompressor):
         written anew if its model is back; else one leaf is made of messages that the next compaction will cover.
         """
         with self._lock:
-            if self._may_be_degraded and self.author.has_model:
-                waiting = self._graph.degraded(1)
-                self._may_be_degraded = bool(waiting)
-                if waiting and mend(waiting[0], self._graph, self.author, self._sizes_in_units()):
-                    return True
-            if not self._may_work_ahead():
-                return False
-            if self._ahead is None:
-                context = self._graph.context()
-                if context is None:
-                    return False
-                self._ahead = self._run_for(self.request_for(checked_messages(context))).standing
-            run = self._run_for(self.request_for([]))
-            while self._may_work_ahead():
-                after = self._ahead[-1].made.last if self._ahead else ROOT
-                following = self._graph.following(after, self._reach)
-                longer = run.extend(self._ahead, following)
-                if longer is self._ahead:
-                    if len(following) < self._reach or self._reach >= _FURTHEST:
-                        return False
-                    self._reach *= 2
-                    continue
-                self._ahead = longer
-                self._ahead_tokens += self.sizes.leaf
-                if run.made:
-                    return True
+            return self._mend_one() or self._make_leaf_ahead()
+
+    def _mend_one(self) -> bool:
+        """Have a degraded summary written anew, if its model is back; return whether that was done."""
+        if not self._may_be_degraded or not self.author.has_model:
             return False
+        found = self._graph.degraded(len(self._given_up) + 1)
+        waiting = next((node for node in found if node.id not in self._given_up), None)
+        self._may_be_degraded = waiting is not None
+        if waiting is None:
+            return False
+        is_good = mend(waiting, self._graph, self.author, self._sizes_in_units())
+        if not is_good and self.author.has_model:  # it answered, and nothing of use
+            self._given_up.add(waiting.id)
+        return is_good
+
+    def _make_leaf_ahead(self) -> bool:
+        """Make a leaf of messages that the next compaction will cover; return whether there was one to make."""
+        if not self._may_work_ahead():
+            return False
+        if self._ahead is None:
+            context = self._graph.context()
+            if context is None:
+                return False
+            self._ahead = self._run_for(self.request_for(checked_messages(context))).standing
+        run = self._run_for(self.request_for([]))
+        while self._may_work_ahead():
+            after = self._ahead[-1].made.last if self._ahead else ROOT
+            following = self._graph.following(after, self._reach)
+            longer = run.extend(self._ahead, following)
+            if longer is self._ahead:
+                if len(following) < self._reach or self._reach >= _FURTHEST:
+                    return False
+                self._reach *= 2
+                continue
+            self._ahead = longer
+            self._ahead_tokens += self.sizes.leaf
+            if run.made:
+                return True
+        return False
 
     def _may_work_ahead(self) -> bool:
         """Return whether enough messages are under no leaf, besides those of the tail."""

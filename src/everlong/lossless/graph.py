@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -27,6 +28,7 @@ ASIDE = "+"
 
 State = Literal["good", "degraded", "replaced", "void"]
 _ID_DIGITS = 12
+_PATTERN_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,10 @@ class SummaryGraph(Protocol):
         ...
 
     def add(self, made: NewSummary) -> SummaryNode:
-        """Add a summary; adding it again changes nothing."""
+        """Add a summary; adding it again changes nothing.
+
+        The second one to replace a degraded summary gets what the first one wrote.
+        """
         ...
 
     def degraded(self, most: int) -> list[SummaryNode]:
@@ -302,7 +307,9 @@ class MemoryGraph:
     def add(self, made: NewSummary) -> SummaryNode:
         """Add a summary; adding it again changes nothing."""
         node = SummaryNode(made.id, made, made.state, time.time())
-        if made.replaces == node.id:
+        if made.replaces is not None and made.replaces in self._replaced:  # another thread has just done it
+            return self._nodes[self._replaced[made.replaces]]
+        if made.replaces == node.id:  # the same words, and a better writer
             self._nodes[node.id] = node
         self._nodes.setdefault(node.id, node)
         self._by_range[made.after, made.last, made.children] = node.id
@@ -350,16 +357,14 @@ class MemoryGraph:
 
     def search(self, wish: SearchWish) -> tuple[list[FoundPassage], bool]:
         """Return a page of places that hold most of the words, newest first among equals."""
-        import re  # noqa: PLC0415 - only where it is used
-
         words = [wish.query] if wish.mode in {"phrase", "substring"} else re.findall(r"\w+", wish.query)
-        pattern = re.compile(wish.query, re.IGNORECASE) if wish.mode == "regex" else None
+        count = pattern_counter(wish.query) if wish.mode == "regex" else None
         scored: list[tuple[int, int, FoundPassage]] = []
         for place, (ident, role, text) in enumerate(self._texts()):
             if wish.role is not None and role != wish.role:
                 continue
             low = text.casefold()
-            score = len(pattern.findall(text)) if pattern else sum(word.casefold() in low for word in words)
+            score = count(text) if count is not None else sum(word.casefold() in low for word in words)
             if score:
                 shown = passage_around(text, wish.query, wish.room)
                 scored.append((score, place, FoundPassage(ident, role, None, shown, len(text))))
@@ -379,6 +384,24 @@ class MemoryGraph:
         for node in self._nodes.values():
             found[node.state] = found.get(node.state, 0) + 1
         return found
+
+
+def pattern_counter(query: str) -> Callable[[str], int]:
+    """Return a function that counts the matches of a regular expression; both raise `ValueError` if it is no good."""
+    import regex  # noqa: PLC0415 - only where it is used
+
+    try:
+        pattern = regex.compile(query, regex.IGNORECASE)
+    except (regex.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{query[:40]!r} is no regular expression: {error}") from None
+
+    def count(text: str) -> int:
+        try:
+            return len(pattern.findall(text, timeout=_PATTERN_SECONDS))
+        except TimeoutError:
+            raise ValueError(f"the regular expression {query[:40]!r} takes too long; write a simpler one") from None
+
+    return count
 
 
 def passage_around(text: str, query: str, room: int) -> str:

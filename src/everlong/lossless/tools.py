@@ -6,6 +6,8 @@ Every answer is JSON with ids, and no answer is longer than its cap: what does n
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol, runtime_checkable
@@ -29,6 +31,11 @@ _LEAST_ENTRY = 600
 _SOURCES = 6
 _ANSWER_TOKENS = 600
 _ID_DIGITS = 12
+_ID = re.compile(r"s-[0-9a-f]{12}")
+_HEX = re.compile(r"[0-9a-fA-F]+")
+_MOST_IDS = 20
+_LONGEST_QUERY = 10_000
+_LAST_PAGE = 1_000_000
 
 
 def _schema(name: str, about: str, required: Sequence[str], **properties: dict[str, Any]) -> dict[str, Any]:
@@ -116,9 +123,9 @@ def _grep(args: Mapping[str, Any], graph: SummaryGraph) -> dict[str, Any]:
     query = _text(args, "query")
     wish = SearchWish(
         query,
-        str(args.get("mode") or "auto"),
-        args.get("role"),
-        args.get("tool"),
+        _word(args, "mode") or "auto",
+        _word(args, "role"),
+        _word(args, "tool"),
         _time(args.get("since")),
         _time(args.get("before")),
         args.get("scope") == "all",
@@ -143,28 +150,32 @@ def _describe(args: Mapping[str, Any], graph: SummaryGraph, frontier: Sequence[S
     ident = args.get("id")
     if not ident:
         return {"summaries": [describe(node) for node in frontier]}
-    node = graph.get(str(ident).strip())
+    node = graph.get(ident.strip()) if isinstance(ident, str) and _ID.fullmatch(ident.strip()) else None
     if node is None:
-        raise ValueError(f"there is no summary {ident!r}; their ids begin with s- and stand in the headings above")
+        raise ValueError(
+            f"there is no summary {str(ident)[:40]!r}; their ids begin with s- and stand in the headings above"
+        )
     children = [child for child in graph.newest(node.made.children) if child is not None]
     return {**describe(node), "under_it": [describe(child) for child in children]}
 
 
 def _expand(args: Mapping[str, Any], graph: SummaryGraph) -> dict[str, Any]:
     ids = args.get("ids") or args.get("id") or []
-    wanted = [str(one).strip() for one in (ids if isinstance(ids, list) else [ids])]
+    wanted = [one.strip() for one in (ids if isinstance(ids, list) else [ids]) if isinstance(one, str) and one.strip()]
     if not wanted:
         raise ValueError("name the ids to open: ids")
+    if len(wanted) > _MOST_IDS:
+        raise ValueError(f"{len(wanted)} ids are too many at once; name at most {_MOST_IDS}")
     page, room = _page(args), max(1, PAGE_CHARS // len(wanted))
     return {"opened": [_open(one, graph, page, room) for one in wanted], "page": page}
 
 
 def _open(ident: str, graph: SummaryGraph, page: int, room: int) -> dict[str, Any]:
-    node = graph.get(ident) if ident.startswith("s-") else None
+    node = graph.get(ident) if _ID.fullmatch(ident) else None
     if node is None:
-        read = graph.read(ident, page, room)
+        read = graph.read(ident, page, room) if _HEX.fullmatch(ident) else None
         if read is None:
-            return {"id": ident, "error": "there is no summary and no message of this id"}
+            return {"id": ident[:40], "error": "there is no summary and no message of this id"}
         return {"id": ident, "text": read.text, "page": read.page, "pages": read.pages, "chars": read.chars}
     if node.made.children:
         return _open_children(node, graph, page, room)
@@ -226,23 +237,32 @@ def _text(args: Mapping[str, Any], name: str) -> str:
     value = args.get(name)
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"say what to look for: {name}")
+    if "\x00" in value or len(value) > _LONGEST_QUERY:
+        raise ValueError(f"{name} has at most {_LONGEST_QUERY:,} characters, and no null character")
     return value
 
 
 def _page(args: Mapping[str, Any]) -> int:
     value = args.get("page")
-    return value if isinstance(value, int) and value > 0 else 1
+    return min(value, _LAST_PAGE) if isinstance(value, int) and value > 0 else 1
+
+
+def _word(args: Mapping[str, Any], name: str) -> str | None:
+    value = args.get(name)
+    if value is not None and (not isinstance(value, str) or "\x00" in value):
+        raise ValueError(f"{name} is a word, not {str(value)[:40]!r}")
+    return value or None
 
 
 def _time(value: object) -> float | None:
     if value is None or value == "":
         return None
-    if isinstance(value, int | float):
-        return float(value)
     try:
+        if isinstance(value, int | float) and math.isfinite(value):
+            return float(value)
         at = datetime.fromisoformat(str(value))
-    except ValueError:
-        raise ValueError(f"{value!r} is no time; write it like 2026-03-01 or 2026-03-01T14:30") from None
+    except (ValueError, OverflowError):
+        raise ValueError(f"{str(value)[:40]!r} is no time; write it like 2026-03-01 or 2026-03-01T14:30") from None
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-from sqlalchemy import Connection, Row, delete, func, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, or_, select, update
 
 from everlong.context.literals import is_summary, summary_body
 from everlong.errors import NotStored
@@ -25,6 +25,7 @@ from everlong.lossless.graph import (
     SummarySpan,
     TextPage,
     passage_around,
+    pattern_counter,
     summary_id,
     tag_of,
 )
@@ -215,11 +216,12 @@ class StoredGraph:
         return shown, len(passages) > stop
 
     def _search_summaries(self, wish: SearchWish) -> tuple[list[FoundPassage], bool]:
+        count = pattern_counter(wish.query) if wish.mode == "regex" else None
         words = [wish.query.casefold()] if wish.mode != "auto" else wish.query.casefold().split()
         scored: list[tuple[int, FoundPassage]] = []
         for one in self.all():
             low = one.made.text.casefold()
-            if score := sum(word in low for word in words):
+            if score := count(one.made.text) if count is not None else sum(word in low for word in words):
                 text = passage_around(one.made.text, wish.query, wish.room)
                 scored.append((score, FoundPassage(one.id, "summary", one.ended, text, len(one.made.text))))
         scored.sort(key=lambda pair: -pair[0])
@@ -264,14 +266,14 @@ class StoredGraph:
         """Add a summary, unless another process has just added one of the same range and children."""
         core = self._core
         text = str(core.cleaned({"role": "assistant", "content": made.text})["content"])
-        ident = summary_id(made.after, made.last, text)
         held = blob(core.tenant, encoded(text))
         now = time.time()
 
         def work(connection: Connection) -> SummaryNode:
-            if made.replaces is None and (there := self._find(connection, made.after, made.last, made.children)):
-                return there
             number, low, high = self._range(connection, made.after, made.last)
+            if (there := self._added_meanwhile(connection, number, made)) is not None:
+                return there
+            ident = self._free_id(connection, made, text)
             contents = "INSERT INTO content (tenant, digest, bytes, codec, state) VALUES (?,?,?,?,'live')"
             connection.exec_driver_sql(core.database.sql(f"{contents} ON CONFLICT DO NOTHING"), (core.tenant, *held))
             started, ended = self._times(connection, number, low, high)
@@ -312,6 +314,31 @@ class StoredGraph:
         if rows:
             connection.exec_driver_sql(self._sql("INSERT INTO summary_child (parent, ord, child) VALUES (?,?,?)"), rows)
 
+    def _free_id(self, connection: Connection, made: NewSummary, text: str) -> str:
+        """Return the id of a new summary.
+
+        After forgetting, the same words get another id. A view with the old one would have the bytes of one that was
+        forgotten, and what was forgotten is not stored again.
+        """
+        while True:
+            ident = summary_id(made.after, made.last, text)
+            there = select(summary.c.state).where(summary.c.id == ident)
+            if connection.execute(there).scalar() != "void":
+                return ident
+            text += "\0"
+
+    def _added_meanwhile(self, connection: Connection, number: int, made: NewSummary) -> SummaryNode | None:
+        """Return the summary that another process has added in place of one; none can be added until this one is."""
+        lock = select(branch.c.id).where(branch.c.id == number)
+        connection.execute(self._core.database.backend.locked(lock))
+        if made.replaces is None:
+            return self._find(connection, made.after, made.last, made.children)
+        later = select(summary.c.replaced_by).where(
+            summary.c.id == made.replaces, summary.c.tenant == self._core.tenant
+        )
+        ident = connection.execute(later).scalar()
+        return None if ident is None else self._get(connection, ident)
+
     def _times(self, connection: Connection, number: int, low: int, high: int) -> tuple[float | None, float | None]:
         """Return the times of a range's first and last message."""
         times: list[float] = []
@@ -332,8 +359,7 @@ class StoredGraph:
             waiting = self._mine().where(summary.c.state == "degraded").order_by(summary.c.level, summary.c.seq)
             if connection.execute(waiting.limit(1)).first() is None:
                 return []
-            branches = [part.branch for part in segments_to(connection, at.id, at.depth)]
-            rows = connection.execute(waiting.where(summary.c.branch.in_(branches)).limit(most)).all()
+            rows = connection.execute(waiting.where(_on_path(connection, at)).limit(most)).all()
             children = self._children(connection, rows)
             return [self._of_row(row, children.get(row.id, ())) for row in rows]
 
@@ -343,10 +369,8 @@ class StoredGraph:
         if at is None:
             return {}
         with self._core.database.read() as connection:
-            branches = [part.branch for part in segments_to(connection, at.id, at.depth)]
-            query = select(summary.c.state, func.count()).where(
-                summary.c.tenant == self._core.tenant, summary.c.branch.in_(branches)
-            )
+            mine = summary.c.tenant == self._core.tenant, _on_path(connection, at)
+            query = select(summary.c.state, func.count()).where(*mine)
             return {str(state): int(many) for state, many in connection.execute(query.group_by(summary.c.state))}
 
     def outline(self) -> list[SummarySpan]:
@@ -432,6 +456,12 @@ class StoredGraph:
             children,
         )
         return SummaryNode(row.id, made, state, row.ts, row.started, row.ended)
+
+
+def _on_path(connection: Connection, at: Branch) -> ColumnElement[bool]:
+    """Return the condition for summaries of messages up to a place."""
+    path = segments_to(connection, at.id, at.depth)
+    return or_(*(and_(summary.c.branch == part.branch, summary.c.to_depth <= part.high) for part in path))
 
 
 # -- forgetting and checking -------------------------------------------------------------------------------------------
