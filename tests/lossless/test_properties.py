@@ -19,7 +19,7 @@ from tests.examples import examples
 from tests.lossless.talks import faults_of, newest_request_tokens, turns_of
 
 SHARED = settings(
-    max_examples=examples(60),
+    max_examples=examples(40),
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -38,6 +38,7 @@ def test_every_place_is_looked_at_in_the_order_of_resolution(home: Path, root: P
     there = [(one.name, one.kind, one.origin, one.needs_trust) for one in plugins.found if one.origin != "package"]
     assert there == [
         ("compressor", "engine", "built-in", False),
+        ("lcm", "engine", "built-in", False),
         ("one", "engine", "user", False),
         ("two", "engine", "project", True),
         ("three", "engine", "path", False),
@@ -129,4 +130,4 @@ def test_hidden_folders_caches_and_files_are_no_plugins(home: Path) -> None:
         (home / "plugins" / name).mkdir(parents=True)
     write(home / "plugins" / ".hidden", "")
     (home / "plugins" / "file.py").write_text("")
-    assert {one.name for one in Plugins(settings(), home).found if one.origin != "package"} == {"compressor"}
+    assert {one.name for one in Plugins(settings(), home).found if one.origin != "package"} == {"compressor", "lcm"}
