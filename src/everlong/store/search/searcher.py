@@ -122,7 +122,7 @@ class Page:
 CANDIDATES = 120
 """The documents that are carried from page to page in their ranking; the rest comes newest first."""
 
-READ = 36
+READ = 30
 """The candidates whose texts are read to rank them; the others follow by the first score of their passages."""
 
 READ_BYTES = 1_000_000
