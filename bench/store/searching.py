@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,10 +81,22 @@ BARS = (
 )
 
 
+def _vocabulary(rng: random.Random) -> list[str]:
+    return ["".join(rng.choices(_SYLLABLES, k=rng.randint(1, 4))) for _ in range(30_000)]
+
+
+@cache
+def word_of_rank(rank: int) -> str:
+    """Return a long word of the texts, 0 for the most frequent; it has the frequency of that rank or the next ones."""
+    words = _vocabulary(random.Random(7))
+    first = {word: place for place, word in reversed(list(enumerate(words)))}
+    return next(word for word in words[rank:] if len(word) > 7 and first[word] >= rank)
+
+
 def texts(count: int, seed: int = 7) -> Iterator[str]:
     """Yield texts of about 1 KB as in an agent's log: words, paths, numbers, names, some of them in Chinese."""
     rng = random.Random(seed)
-    words = ["".join(rng.choices(_SYLLABLES, k=rng.randint(1, 4))) for _ in range(30_000)]
+    words = _vocabulary(rng)
     weights = list(itertools.accumulate(1 / (place + 8) for place in range(len(words))))
     signs = [chr(0x4E00 + rng.randrange(2_500)) for _ in range(2_500)] + list("数据库连接超时请问为什么的会")
     sign_weights = list(itertools.accumulate(1 / (place + 30) for place in range(len(signs))))

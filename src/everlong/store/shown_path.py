@@ -111,10 +111,17 @@ def parts_of(connection: Connection, tenant: str, conversations: Iterable[str]) 
     """Return the parts of conversations, as rows, oldest first."""
     found: dict[str, list[Row[Any]]] = {}
     for some in in_batches(list(conversations)):
-        query = select(session).where(session.c.tenant == tenant, session.c.conversation.in_(some))
-        for row in connection.execute(query.order_by(session.c.started, session.c.id)):
+        for row in connection.execute(_parts_in(), {"tenant": tenant, "conversations": some}).all():
             found.setdefault(row.conversation, []).append(row)
     return found
+
+
+@cache
+def _parts_in() -> Select[Any]:
+    """Return the query for the parts of some conversations, oldest first."""
+    mine = session.c.tenant == bindparam("tenant")
+    some = session.c.conversation.in_(bindparam("conversations", expanding=True))
+    return select(session).where(mine, some).order_by(session.c.started, session.c.id)
 
 
 def shown_paths(connection: Connection, tenant: str, parts: dict[str, list[Row[Any]]]) -> dict[str, ShownPath]:
@@ -145,11 +152,16 @@ def _runs(connection: Connection, parts: Sequence[Row[Any]]) -> Iterator[ShownRu
             last, low = members[-1], members[0].from_depth
             high = last.to_depth
             if high is None:
-                head = select(branch.c.head_depth).where(branch.c.id == last.branch)
-                high = connection.execute(head).scalar() or 0
+                high = connection.execute(_head_depth(), {"number": last.branch}).scalar() or 0
             yield ShownRun(last.branch, low, high, before, segments_to(connection, last.branch, high))
             before += max(0, high - low)
             members = []
+
+
+@cache
+def _head_depth() -> Select[Any]:
+    """Return the query for the depth of a branch's newest message."""
+    return select(branch.c.head_depth).where(branch.c.id == bindparam("number"))
 
 
 def _broken_in(connection: Connection, tenant: str, sessions: Sequence[str]) -> Iterator[BrokenReply]:

@@ -55,11 +55,13 @@ def searchable_text(message: Message) -> str:
 
 def own_text(message: Message) -> str:
     """Return a message's searchable text without what a client wrapped around the user's words."""
+    if message.get("role") != "user":
+        return searchable_text(message)
     content = message.get("content")
     is_bare = isinstance(content, str) and "<" not in content and EPHEMERAL not in message
-    if is_bare and (message.get("role") != "user" or not begins_with_wrapper(str(content))):  # as nearly all are
+    if is_bare and not begins_with_wrapper(str(content)):  # as nearly all are
         return searchable_text(message)
-    if message.get("role") == "user" and not any(part.get("type") == "tool_result" for part in parts_of(message)):
+    if not any(part.get("type") == "tool_result" for part in parts_of(message)):
         read = read_message(message)
         if read.added:
             return read.text
@@ -216,7 +218,7 @@ class Corpus:
             where += f" AND {'n' if alias == 'n' else 'v'}.tenant = ?"
             values.append(tenant)
         sql = self._sql(statement.format(rows=rows, where=where))
-        for document in _whole(connection.exec_driver_sql(sql, tuple(values))):
+        for document in _whole(connection.exec_driver_sql(sql, tuple(values)).fetchall()):
             found[document.seq] = document
 
     def neighbours(self, connection: Connection, seqs: Iterable[int]) -> dict[int, tuple[int | None, int | None]]:
@@ -228,7 +230,7 @@ class Corpus:
                 "(SELECT f.seq FROM node f WHERE f.branch = n.branch AND f.depth > n.depth ORDER BY f.depth LIMIT 1) "
                 f"FROM node n WHERE n.seq IN ({','.join('?' * len(chunk))})"
             )
-            for seq, before, after in connection.exec_driver_sql(self._sql(statement), tuple(chunk)):
+            for seq, before, after in connection.exec_driver_sql(self._sql(statement), tuple(chunk)).fetchall():
                 found[seq] = (before, after)
         return found
 

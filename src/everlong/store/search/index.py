@@ -40,6 +40,11 @@ class SearchScope:
     """The newest document that was there when the search began, so that later pages do not shift."""
 
     @property
+    def is_everything(self) -> bool:
+        """True if no filter is set."""
+        return self.stretches is None and self.role is None and self.since is None and self.before is None
+
+    @property
     def has_messages(self) -> bool:
         """True if messages can be in it."""
         return self.role != "summary"

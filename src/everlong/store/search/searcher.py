@@ -127,8 +127,11 @@ class Page:
 CANDIDATES = 120
 """The documents that are carried from page to page in their ranking; the rest comes newest first."""
 
-READ = 36
+READ = 30
 """The candidates whose texts are read to rank them; the others follow by the first score of their passages."""
+
+READ_FOR_NAMES = 60
+"""The same for a query with a path or an identifier: only the text tells whether it stands there as it was typed."""
 
 READ_BYTES = 1_000_000
 """The most bytes of messages that are read for it."""
@@ -331,7 +334,8 @@ def _rank_by_texts(walk: SearchWalk, unindexed: list[int], found: list[FoundPass
     for one in found:
         passages.setdefault(one.seq, []).append(one.passage)
     seqs = list(passages)
-    first = seqs[: max(READ, len(unindexed) + READ // 2)]
+    room = READ_FOR_NAMES if walk.query.literals and not wide else READ
+    first = seqs[: max(room, len(unindexed) + READ // 2)]
     walk.load_some(first, READ_BYTES)
     ranking = Ranking(walk.query, walk.weights, figures, walk.matcher.may_have_words, walk.ranking_weights)
     candidates = [_candidate(walk.loaded[seq], passages[seq]) for seq in first if walk.counts(seq)]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import regex
 
 from everlong.store.search.query import Query, normal, read_query, widened
-from everlong.store.search.text import DENSE, Span, folded, terms_of, weight_of_word
+from everlong.store.search.text import DENSE, Span, folded, terms_of, weight_of_word, weights_of_words
 
 ROUND = 160
 """The approximate number of characters of a snippet."""
@@ -103,14 +103,13 @@ def _spans(text: str, query: Query, weights: dict[str, float]) -> list[tuple[int
 def _ascii_spans(text: str, weights: dict[str, float]) -> list[tuple[int, int, float]]:
     """Return where words with a weight stand; most words have none, so each is looked at once."""
     spans: list[tuple[int, int, float]] = []
-    for word in set(_ASCII_WORD.findall(text)):
-        if weight := weight_of_word(word, weights):
-            start = text.find(word)
-            while start >= 0 and len(spans) <= _MATCHES:
-                stop = start + len(word)
-                if not (text[max(0, start - 1) : start].isalnum() or text[stop : stop + 1].isalnum()):
-                    spans.append((start, stop, weight))
-                start = text.find(word, stop)
+    for word, weight in weights_of_words(set(_ASCII_WORD.findall(text)), weights).items():
+        start = text.find(word)
+        while start >= 0 and len(spans) <= _MATCHES:
+            stop = start + len(word)
+            if not (text[max(0, start - 1) : start].isalnum() or text[stop : stop + 1].isalnum()):
+                spans.append((start, stop, weight))
+            start = text.find(word, stop)
     return spans
 
 

@@ -8,9 +8,10 @@ FTS5 removes from such a table only if told exactly what was put in, and clears 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import combinations
-from typing import Any
+import math
+from collections.abc import Iterator, Sequence
+from itertools import chain, combinations
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -40,11 +41,20 @@ SCORED_ROWS = 2_000
 ENOUGH = 10
 """Documents with the rarest word of an all-frequent query and another one; of fewer, any two words will do."""
 
+COUNTED = 4_000
+"""Passages with a word that are counted; for a more frequent word, the newest ones tell about how many there are."""
+
 MANY = 20_000
-"""Words are counted up to here; what stands in more texts is frequent, however frequent."""
+"""What stands in more passages is frequent, however frequent; of two such words, these newest ones must be enough."""
 
 PAIRED = 6
 """The rarest words of an all-frequent query, of which a text must have two to be scored."""
+
+MEASURED = 150
+"""The best passages whose lengths are looked up for their first score; the others count as average."""
+
+PAIR_ROWS = 600
+"""The newest passages with two frequent words that are scored."""
 
 _TABLES = (
     "CREATE TABLE search_state (version INTEGER NOT NULL, documents INTEGER NOT NULL, "
@@ -57,6 +67,13 @@ _TABLES = (
     "CREATE VIRTUAL TABLE search_gram_vocabulary USING fts5vocab('search_grams', 'row')",
 )
 _DOCUMENT = f"w.rowid >> {PASSAGE_BITS}"
+_NUMBER = (1 << PASSAGE_BITS) - 1
+_UNITED = 100
+_STATE = (
+    "SELECT documents, summaries, passages, terms, (SELECT max(id) FROM search_passages_docsize), "
+    "(SELECT min(id) FROM search_passages_docsize) FROM search_state"
+)
+"""The size of the index, and the ends of the passages' numbers."""
 _NAMES = (
     "search_gram_vocabulary",
     "search_vocabulary",
@@ -146,55 +163,37 @@ class SQLiteIndex:
 
     def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> RankedDocuments:
         """Return the documents whose best passage answers best, by BM25; of too many, only the most promising."""
-        if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
+        *numbers, last, first = connection.exec_driver_sql(_STATE).one()
+        size = IndexSize(*numbers)
+        rows = [_in_a_row(row) for row in asked.rows]
+        if rows and set(asked.terms) == {term for row in asked.rows for term in row}:
             # A path or an identifier and nothing else: first where it stands as it is, its parts elsewhere later.
-            exact = self._score(connection, " OR ".join(map(_in_a_row, asked.rows)), scope, limit)
-            if exact:
-                return RankedDocuments(exact, False, {})
-        frequencies = self._frequencies(connection, asked.terms)
-        expressions, is_all = _promising(asked, frequencies)
-        found: list[FoundPassage] = []
-        for expression in expressions:
-            found = self._score(connection, expression, scope, limit)
-            if len(found) >= ENOUGH:
-                break
+            exact = _Scores(size)
+            exact.add(_passages_with(connection, rows, scope, SCORED_ROWS))
+            if exact.passages:
+                return RankedDocuments(exact.best(connection, limit), False, {})
+        spread = _spread(connection, asked.terms, last or 0, first or 0)
+        frequencies = {term: one.holding for term, one in spread.items()}
+        rare, is_all = _rare(frequencies)
+        names = [_in_a_row(row) for row in asked.rows if all(term in spread for term in row)]
+        starts = [f"{_quoted(start)} *" for start in asked.starts]
+        scores = _Scores(size)
+        if chosen := [*names, *starts, *map(_quoted, rare)]:
+            lists = _passages_with(connection, chosen, scope, SCORED_ROWS)
+            scores.add(lists)
+            # What was cut off is found later, newest first.
+            is_all = is_all and all(one.size < SCORED_ROWS for one in lists[: len(names) + len(starts)])
+        elif len(frequencies) > 1:
+            _add_pairs(connection, scores, spread, scope)
+        found = scores.best(connection, limit)
         is_all = is_all and len(found) < limit
-        if asked.rows and not is_all:
-            words = " OR ".join(map(_quoted, frequencies))
-            named = f"({' OR '.join(map(_in_a_row, asked.rows))}) AND ({words})"
-            found = with_named(found, self._score(connection, named, scope, NAMED) if words else [])
+        if names and not is_all:
+            found = with_named(found, scores.best(connection, NAMED, lists[: len(names)]))
         if not found and not is_all:  # the promise was empty: no two frequent words meet
             newest = self.matching(connection, asked, scope, None, limit, by_time=False)
             found = [FoundPassage(place.seq, 0, 0.0) for place in newest]
             is_all = len(found) < limit
         return RankedDocuments(found, is_all, frequencies)
-
-    def _frequencies(self, connection: Connection, terms: Sequence[str]) -> dict[str, int]:
-        """Return in how many passages each term stands, counted as far as it matters; terms in none are left out."""
-        statement = f"SELECT term, doc FROM search_vocabulary WHERE term IN ({','.join('?' * len(terms))})"  # noqa: S608
-        counted = {row[0]: row[1] for row in connection.exec_driver_sql(statement, tuple(terms))}
-        return {term: min(counted[term], MANY) for term in terms if term in counted}
-
-    def _score(self, connection: Connection, expression: str, scope: SearchScope, limit: int) -> list[FoundPassage]:
-        found: list[FoundPassage] = []
-        if scope.has_messages:
-            where, values = scope_of_messages(scope)
-            found += _best_passages(
-                connection,
-                f"max(-w.rank * CASE n.role WHEN 'user' THEN {PERSON} ELSE 1.0 END)",
-                f"node n ON n.seq = {_DOCUMENT} WHERE w.search_passages MATCH ? AND w.rowid > 0 AND {where}",
-                (expression, *values, limit),
-            )
-        if scope.has_summaries:
-            where, values = scope_of_summaries(scope)
-            found += _best_passages(
-                connection,
-                "max(-w.rank)",
-                f"view_item i ON i.seq = -({_DOCUMENT}) JOIN view v ON v.id = i.view "
-                f"WHERE w.search_passages MATCH ? AND w.rowid < 0 AND {where}",
-                (expression, *values, limit),
-            )
-        return sorted(found, key=lambda one: (-one.score, -one.seq))[:limit]
 
     def matching(
         self,
@@ -299,26 +298,137 @@ class SQLiteIndex:
         return found[:limit]
 
 
-def _promising(asked: SearchTerms, frequencies: dict[str, int]) -> tuple[list[str], bool]:
-    """Return expressions to score until one has found enough, and whether all that is asked is found."""
-    rows = [_in_a_row(row) for row in asked.rows if all(term in frequencies for term in row)]
-    starts = [f"{_quoted(start)} *" for start in asked.starts]
-    known = sorted(frequencies, key=lambda term: (frequencies[term], term))
+class _Spread(NamedTuple):
+    """The number of passages with a term, the newest passage of all, and the oldest one that was counted."""
+
+    holding: int
+    last: int
+    first: int
+
+
+def _spread(connection: Connection, terms: Sequence[str], last: int, first: int) -> dict[str, _Spread]:
+    """Return in how many passages each term stands, counted as far as it matters; terms in none are left out."""
+    newest = "SELECT rowid FROM search_passages WHERE search_passages MATCH ? ORDER BY rowid DESC LIMIT ?"
+    counted = f"SELECT ?, count(*), min(rowid) FROM ({newest})"  # noqa: S608 - only constants
+    values = [value for term in terms for value in (term, _quoted(term), COUNTED)]
+    found: dict[str, _Spread] = {}
+    for term, count, oldest in _union(connection, counted, len(terms), values):
+        if count == COUNTED and oldest > 0:
+            share = (last - oldest + 1) / (last - max(first, 0) + 1)
+            found[term] = _Spread(min(MANY, max(count, int(count / share))), last, oldest)
+        elif count:
+            found[term] = _Spread(count, last, first)
+    return found
+
+
+class _Passages(NamedTuple):
+    """Passages with something that is asked for: those of persons, and the others."""
+
+    persons: list[int]
+    others: list[int]
+
+    def all(self) -> chain[int]:
+        """Return all of them."""
+        return chain(self.persons, self.others)
+
+    @property
+    def size(self) -> int:
+        """The number of passages."""
+        return len(self.persons) + len(self.others)
+
+
+class _Scores:
+    """First scores of passages: BM25 as if each word stood in a passage once."""
+
+    def __init__(self, size: IndexSize) -> None:
+        self._size = size
+        self.passages: dict[int, float] = {}
+        """The passages of persons have their weight already."""
+
+    def add(self, lists: Sequence[_Passages], counts: Sequence[int] | None = None) -> None:
+        """Add the passages with some words, each with the number of passages that there are of it."""
+        scores = self.passages
+        for place, found in enumerate(lists):
+            holding = counts[place] if counts else found.size
+            idf = math.log(1 + (max(0, self._size.passages - holding) + 0.5) / (holding + 0.5))
+            for passage in found.others:
+                scores[passage] = scores.get(passage, 0.0) + idf
+            for passage in found.persons:
+                scores[passage] = scores.get(passage, 0.0) + PERSON * idf
+
+    def best(self, connection: Connection, limit: int, among: Sequence[_Passages] | None = None) -> list[FoundPassage]:
+        """Return the best passage of each document, best first; of the first ones, short ones count more."""
+        scores = dict(self.passages)
+        if among is not None:
+            scores = {passage: scores[passage] for found in among for passage in found.all()}
+        first = _sorted(scores)
+        average = self._size.average_length
+        for passage, length in _lengths(connection, first[:MEASURED]):
+            scores[passage] *= 2.2 / (1.3 + 0.9 * length / average)
+        found: dict[int, FoundPassage] = {}
+        for passage in _sorted(scores):
+            if (seq := passage >> PASSAGE_BITS) not in found:
+                found[seq] = FoundPassage(seq, passage & _NUMBER, scores[passage])
+                if len(found) == limit:
+                    break
+        return list(found.values())
+
+
+def _sorted(scores: dict[int, float]) -> list[int]:
+    """Return passages, best first; of equals, the newest."""
+    return sorted(sorted(scores, reverse=True), key=scores.__getitem__, reverse=True)
+
+
+def _lengths(connection: Connection, passages: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the number of terms of passages, as FTS5 keeps it: seven bits in a byte, the highest first."""
+    for part in in_batches(passages):
+        marks = ",".join("?" * len(part))
+        statement = f"SELECT id, sz FROM search_passages_docsize WHERE id IN ({marks})"  # noqa: S608 - only marks
+        for passage, size in connection.exec_driver_sql(statement, tuple(part)).fetchall():
+            length = 0
+            for byte in size:
+                length = length << 7 | byte & 0x7F
+            yield passage, length
+
+
+def _rare(frequencies: dict[str, int]) -> tuple[list[str], bool]:
+    """Return the rarest terms, as many as may be scored, and whether these are all."""
     rare: list[str] = []
     room = SCORED_ROWS
-    for term in known:
+    for term in _by_rarity(frequencies):
         if frequencies[term] > room:
-            break
+            return rare, False
         room -= frequencies[term]
         rare.append(term)
-    chosen = [*rows, *starts, *map(_quoted, rare)]
-    if chosen:
-        return [" OR ".join(chosen)], len(rare) == len(known)
-    frequent = [_quoted(term) for term in known[:PAIRED]]
-    if len(frequent) < 2:
-        return [], not frequent
-    with_rarest = f"{frequent[0]} AND ({' OR '.join(frequent[1:])})"
-    return [with_rarest, " OR ".join(f"({one} AND {other})" for one, other in combinations(frequent, 2))], False
+    return rare, True
+
+
+def _by_rarity(frequencies: dict[str, int]) -> list[str]:
+    return sorted(frequencies, key=lambda term: (frequencies[term], term))
+
+
+def _add_pairs(connection: Connection, scores: _Scores, spread: dict[str, _Spread], scope: SearchScope) -> None:
+    """Score the newest passages with the rarest of some frequent words and another one; of few, with any two."""
+    frequencies = {term: one.holding for term, one in spread.items()}
+    rarest, *others = _by_rarity(frequencies)[:PAIRED]
+    since = None
+    if frequencies[rarest] >= MANY and scope.is_everything:
+        last, first = spread[rarest].last, spread[rarest].first
+        since = last - (last - first) * (MANY // COUNTED)
+    pairs = [f"{_quoted(rarest)} AND {_quoted(other)}" for other in others]
+    lists = _passages_with(connection, pairs, scope, PAIR_ROWS, since)
+    counts = [frequencies[other] for other in others]
+    both = _Passages(
+        list({passage for found in lists for passage in found.persons}),
+        list({passage for found in lists for passage in found.others}),
+    )
+    if len({passage >> PASSAGE_BITS for passage in both.all()}) < ENOUGH and len(others) > 1:
+        more = list(combinations(others, 2))
+        expressions = [f"{_quoted(one)} AND {_quoted(other)}" for one, other in more]
+        found = _passages_with(connection, expressions, scope, PAIR_ROWS, since)
+        for (one, other), passages in zip(more, found, strict=True):
+            scores.add([passages, passages], [frequencies[one], frequencies[other]])
+    scores.add([*lists, both], [*counts, frequencies[rarest]])
 
 
 def _any_of(asked: SearchTerms) -> str:
@@ -346,13 +456,45 @@ def _rows(documents: Sequence[tuple[int, IndexText]]) -> tuple[list[tuple[int, s
     return passages, words, [(seq, text.characters) for seq, text in documents]
 
 
-def _best_passages(connection: Connection, score: str, source: str, values: Sequence[Any]) -> list[FoundPassage]:
-    # Of the columns beside max(), SQLite takes those of the row with the maximum.
-    statement = (
-        f"SELECT {_DOCUMENT}, w.rowid & {(1 << PASSAGE_BITS) - 1}, {score} AS score "  # noqa: S608 - only constants
-        f"FROM search_passages w CROSS JOIN {source} GROUP BY 1 ORDER BY score DESC LIMIT ?"
-    )
-    return [FoundPassage(*row) for row in connection.exec_driver_sql(statement, tuple(values))]
+def _passages_with(
+    connection: Connection, expressions: Sequence[str], scope: SearchScope, limit: int, since: int | None = None
+) -> list[_Passages]:
+    """Return for each expression the newest passages that match, among those of a scope."""
+    found = [_Passages([], []) for _ in expressions]
+    bound = "" if since is None else f" AND w.rowid > {since:d}"
+    sources = []
+    if scope.has_messages:
+        where, values = scope_of_messages(scope)
+        rows = f"node n ON n.seq = {_DOCUMENT} WHERE w.rowid > 0 AND {where}"
+        sources.append(("CASE n.role WHEN 'user' THEN 1 ELSE 0 END", rows, values))
+    if scope.has_summaries:
+        where, values = scope_of_summaries(scope)
+        rows = f"view_item i ON i.seq = -({_DOCUMENT}) JOIN view v ON v.id = i.view"
+        sources.append(("0", f"{rows} WHERE w.rowid < 0 AND {where}", values))
+    for is_person, source, values in sources:
+        # All numbers as one text: a row for each takes longer than to find them.
+        statement = (
+            "SELECT ?, group_concat(passage) FILTER (WHERE is_person), group_concat(passage) FILTER "  # noqa: S608
+            f"(WHERE NOT is_person) FROM (SELECT w.rowid AS passage, {is_person} AS is_person "
+            f"FROM search_passages w CROSS JOIN {source} "
+            f"AND w.search_passages MATCH ?{bound} ORDER BY w.rowid DESC LIMIT ?)"
+        )
+        given = [value for place, expression in enumerate(expressions) for value in (place, *values, expression, limit)]
+        for place, persons, others in _union(connection, statement, len(expressions), given):
+            found[place].persons.extend(map(int, persons.split(",")) if persons else ())
+            found[place].others.extend(map(int, others.split(",")) if others else ())
+    return found
+
+
+def _union(connection: Connection, statement: str, times: int, values: Sequence[Any]) -> list[Any]:
+    """Return the rows of a statement with several sets of values, in one go: each by itself would cost more."""
+    rows: list[Any] = []
+    step = max(1, len(values) // max(1, times))
+    for start in range(0, times, _UNITED):
+        part = values[start * step : (start + _UNITED) * step]
+        united = " UNION ALL ".join([statement] * (len(part) // step))
+        rows += connection.exec_driver_sql(united, tuple(part)).fetchall()
+    return rows
 
 
 def _integer(connection: Connection, statement: str) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -244,6 +244,18 @@ def weight_of_word(word: str, weights: Mapping[str, float]) -> float:
     return max(weights.get(term, 0.0) for term in terms.split())
 
 
+def weights_of_words(words: Iterable[str], weights: Mapping[str, float]) -> dict[str, float]:
+    """Return those of some words that have a weight, with it."""
+    found: dict[str, float] = {}
+    for word in words:
+        terms = _TERMS[word]
+        if terms in weights:
+            found[word] = weights[terms]
+        elif " " in terms and (weight := weight_of_word(word, weights)):
+            found[word] = weight
+    return found
+
+
 def terms_of(text: str) -> list[str]:
     """Return the index terms of a text, in order and with repetitions."""
     return _joined_terms(text).split()
@@ -367,6 +379,8 @@ def passage_spans(text: str) -> list[Span]:
 
 def passage_span(text: str, number: int) -> Span:
     """Return one passage of a text; the last one for a number that is too high."""
+    if len(text) <= SHORT:
+        return Span(0, len(text))
     last = _passage_count(text) - 1
     number = min(number, last)
     start = _cut(text, number)[1] if number else 0
