@@ -28,6 +28,8 @@ def test_an_engine_is_chosen_from_the_menu(terminal: Open, home: Path) -> None:
     assert "one line for each request" in seen
     assert "! it has no plugin.yaml" in seen
     found.press("Down")
+    found.wait("› ○ lcm")
+    found.press("Down")
     found.wait("› ○ harbour_log")
     found.press("Enter")
     assert found.wait_exit() == 0
