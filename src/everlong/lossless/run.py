@@ -59,7 +59,8 @@ class LosslessRun(CompactionRun):
         first, second = [*dict.fromkeys(tag for tag in body_tags if tag), None, None][:2]
         if second is not None and self.graph.before(second) != first:  # the first one is a request that was repeated
             first = second
-        last = self.graph.before(first) if first is not None else ROOT
+        known = _own_ids(self.request.messages)
+        last = self.graph.before(first) if first is not None else known[-1] if known else ROOT
         text = shorten_text(body, _CARRIED * self.sizes.node, self.author.count, otherwise="")
         count = len(self.graph.message_ids(ROOT, last, 0, 1 << 40))
         tokens = self.author.count(text)
