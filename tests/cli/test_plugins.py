@@ -36,14 +36,15 @@ def test_the_list_tells_what_is_there_where_it_is_from_and_what_is_in_use(run: R
     lines = listed.splitlines()
     assert lines[0] == "Provider Plugins → Context Engine"
     assert "    compressor   0.1.0  built-in" in lines[1]
-    assert lines[2].startswith("  * harbour_log  1.2.0  user")
-    assert "one line for each request" in lines[2]
-    assert lines[4] == "      ! it has no plugin.yaml"
-    assert "  * clock        0.3.0  user" in lines[6]
+    assert "    lcm          0.1.0  built-in" in lines[2]
+    assert lines[3].startswith("  * harbour_log  1.2.0  user")
+    assert "one line for each request" in lines[3]
+    assert lines[5] == "      ! it has no plugin.yaml"
+    assert "  * clock        0.3.0  user" in lines[7]
     values = run("plugins", "list", "--json").json
     assert values["engine"] == "harbour_log"
     active = {one["name"]: one["active"] for one in values["plugins"] if one["origin"] != "package"}
-    assert active == {"compressor": False, "harbour_log": True, "odd": False, "clock": True}
+    assert active == {"compressor": False, "lcm": False, "harbour_log": True, "odd": False, "clock": True}
 
 
 @pytest.mark.spec("2.6")
@@ -96,7 +97,7 @@ def test_a_name_that_is_not_there_changes_nothing_and_the_error_says_what_is(run
     engine_in(home / "plugins" / "context_engine" / "short")
     ran = run("plugins", "use", "shrot")
     assert ran.code == 1
-    assert "there is no plugin 'shrot' (did you mean short?); there are compressor, short" in ran.err
+    assert "there is no plugin 'shrot' (did you mean short?); there are compressor, lcm, short" in ran.err
     assert str(home / "plugins" / "context_engine") in ran.err
     assert not (home / "config.yaml").exists()
     assert run("plugins", "info", "nobody").code == 1

@@ -14,7 +14,7 @@ from everlong.lossless import LosslessEngine
 from everlong.model import Message
 from everlong.store import Store
 from tests.lossless.talks import SYSTEM, Model, faults_of, frontier_of, grow, talk
-from tests.plugins.making import engine_in
+from tests.plugins.making import engine_in, write
 
 SETTINGS = {"protect_last_n": 4, "threshold": 0.5}
 RULE = "Never touch the folder vendor/, and always answer in British English."
@@ -141,3 +141,23 @@ def test_a_plugin_of_that_name_wins_with_a_warning_and_builtin_lcm_stays_ours(tm
     engine, said = resolved({"context": {"engine": "builtin:lcm"}, **paths})
     assert isinstance(engine, LosslessEngine)
     assert said == []
+
+
+REGISTERS = """
+from everlong import ContextCompressor
+
+class Mine(ContextCompressor):
+    name = "lcm"
+
+def register(ctx):
+    ctx.register_context_engine(Mine())
+"""
+
+
+@pytest.mark.spec("2.5")
+def test_an_enabled_plugin_whose_engine_has_that_name_wins_with_a_warning(tmp_path: Path) -> None:
+    folder = write(tmp_path / "plugins" / "graphs", REGISTERS)
+    plugins = {"paths": [str(folder.parent)], "enabled": ["graphs"]}
+    engine, said = resolved({"context": {"engine": "lcm"}, "plugins": plugins})
+    assert not isinstance(engine, LosslessEngine)
+    assert any("builtin:lcm" in warning for warning in said), said
