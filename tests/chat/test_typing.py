@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from everlong.testing import Ask
-from tests.chat.conftest import Open, idle
+from tests.chat.conftest import Open, configure, idle
 from tests.testing_server.conftest import Serve
 
 
@@ -30,12 +30,13 @@ def test_several_lines_are_one_prompt_and_come_back(serve: Serve, chat: Open) ->
     assert server.model.asked[1].last_user == "one\ntwo\nthree!"
 
 
-def test_a_paste_of_100_kb_is_one_prompt_and_the_chat_stays_usable(serve: Serve, chat: Open) -> None:
+def test_a_paste_of_100_kb_is_one_prompt_and_the_chat_stays_usable(serve: Serve, chat: Open, home: Path) -> None:
+    configure(home, models={"some-model": {"context_length": 200_000}})
     text = "".join(
         f"{number:05d} The quick brown fox jumps over the lazy dog, 漢字 and 😀.\n" for number in range(1_600)
     )
     assert len(text.encode()) > 100_000
-    server = serve(echo)
+    server = serve(echo, window=200_000)
     found = chat(server)
     found.paste(text)
     found.wait("01599 The quick brown fox")

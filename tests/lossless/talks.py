@@ -98,7 +98,7 @@ def faults_of(store: Store, at: Branch) -> list[str]:
     return faults
 
 
-_PIECES = 6
+_PIECES = 8
 """Pieces that are appended at once."""
 
 
@@ -110,13 +110,12 @@ def newest_request_tokens(engine: LosslessEngine, messages: Sequence[Message]) -
 
 
 def grow(store: Store, at: Branch | None, engine: LosslessEngine, said: Sequence[Message]) -> Branch:
-    """Append a conversation piece by piece, compact where the engine asks for it, and check some of these."""
+    """Append a conversation piece by piece, and compact wherever the engine asks for it."""
     pieces = list(turns_of(said))
     for start in range(0, len(pieces), _PIECES):
         more = [message for piece in pieces[start : start + _PIECES] for message in piece]
         at = store.record(more, conversation="a talk") if at is None else store.append(at, more)
         if engine.should_compress_preflight(store.context(at)):
             store.compact(at, engine)
-            assert start % (4 * _PIECES) or faults_of(store, at) == []
     assert at is not None
     return at

@@ -49,5 +49,5 @@ def test_the_engine_keeps_the_contract_whatever_its_model_answers(answer: Callab
     def make(context_length: int = 16_000) -> LosslessEngine:
         return LosslessEngine(context_length, summarizer=Scripted(answer))
 
-    for clause in length(1, 0) * (None,) or ("What comes back", "Another model"):
+    for clause in length(1, 0) * (None,) or ("What comes back",):
         assert check_engine(make, examples=1, clause=clause) == []

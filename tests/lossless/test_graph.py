@@ -20,7 +20,7 @@ from everlong.store.schema import summary, summary_child
 from everlong.store.tree import Branch
 from tests.lossless.talks import SYSTEM, Model, faults_of, frontier_of, grow, talk
 
-WINDOW = 8_000
+WINDOW = 4_000
 SETTINGS = {"protect_last_n": 4, "threshold": 0.5}
 
 
@@ -113,7 +113,7 @@ def test_a_dead_model_leaves_degraded_summaries_which_are_mended_when_it_is_back
     model = Model()
     engine = make(model, clock=lambda: now[0])
     model.is_dead = True
-    at = grow(store, None, engine, [SYSTEM, *talk(60)])
+    at = grow(store, None, engine, [SYSTEM, *talk(30)])
     states = store.graph(at).count()
     assert states.get("degraded"), states
     assert "good" not in states
@@ -125,7 +125,7 @@ def test_a_dead_model_leaves_degraded_summaries_which_are_mended_when_it_is_back
     assert store.context(at) == context  # it changes in compactions only
     assert set(store.graph(at).count()) == {"good", "replaced"}
     assert faults_of(store, at) == []
-    at = grow(store, at, engine, talk(40, seed=2))
+    at = grow(store, at, engine, talk(20, seed=2))
     after = frontier_of(store, at)
     assert {node.state for node in after} == {"good"}
     assert not {node.id for node in after} & set(shown)
@@ -135,7 +135,7 @@ def test_a_dead_model_leaves_degraded_summaries_which_are_mended_when_it_is_back
 def degraded_conversation(store: Store) -> Branch:
     model = Model()
     model.is_dead = True
-    return grow(store, None, make(model, clock=lambda: 0.0), talk(60))
+    return grow(store, None, make(model, clock=lambda: 0.0), talk(30))
 
 
 def test_a_model_is_asked_once_for_a_summary_that_it_cannot_write(store: Store) -> None:
@@ -158,12 +158,12 @@ def test_a_model_that_writes_the_same_words_again_mends_all_the_same(store: Stor
 
     now, model = [0.0], Terse()
     engine = make(model, clock=lambda: now[0])
-    at = store.record(talk(60), conversation="a talk")
+    at = store.record(talk(30), conversation="a talk")
     model.is_dead = True
     store.compact(at, engine)
     model.is_dead = False
     now[0] += 3_600
-    at = grow(store, at, engine, talk(80, seed=2))  # writes summaries over degraded ones
+    at = grow(store, at, engine, talk(40, seed=2))  # writes summaries over degraded ones
     work_until_done(engine, store, at)
     assert set(store.graph(at).count()) <= {"good", "replaced"}
     assert faults_of(store, at) == []
@@ -192,29 +192,30 @@ def test_what_a_fork_does_not_see_is_not_counted(store: Store) -> None:
 
 
 def test_after_a_restart_the_conversation_stands_on_the_same_summaries(store: Store) -> None:
-    at = grow(store, None, make(), [SYSTEM, *talk(60)])
+    at = grow(store, None, make(), [SYSTEM, *talk(30)])
     shown = [node.id for node in frontier_of(store, at)]
     assert shown
-    at = grow(store, at, make(), talk(8, seed=2))
+    at = grow(store, at, make(), talk(4, seed=2))
     store.compact(at, make(), force=True)
     assert faults_of(store, at) == []
-    known = {node.id for node in frontier_of(store, at)}
-    under = {child for node in frontier_of(store, at) for child in node.made.children}
-    assert set(shown) <= known | under | {row[3] for row in rows(store)}
+    graph, known = store.graph(at), frontier_of(store, at)
+    for node in known:  # grows while it is walked: what stands under the frontier comes after it
+        known += [child for child in graph.newest(node.made.children) if child is not None]
+    assert set(shown) <= {node.id for node in known}
 
 
 def test_the_text_of_a_summary_never_changes(store: Store) -> None:
     engine, at = make(), None
     texts: dict[str, str] = {}
     for step in range(12):
-        at = grow(store, at, engine, talk(12, seed=step))
+        at = grow(store, at, engine, talk(6, seed=step))
         for node in frontier_of(store, at):
             assert texts.setdefault(node.id, node.made.text) == node.made.text
     assert len(texts) > 3
 
 
 def test_the_same_turns_again_make_no_new_summaries(store: Store) -> None:
-    said = [SYSTEM, *talk(60)]
+    said = [SYSTEM, *talk(30)]
     at = grow(store, None, make(), said)
     before, context = rows(store), store.context(at)
     while store.undo(at):
@@ -230,9 +231,9 @@ def test_the_same_turns_again_make_no_new_summaries(store: Store) -> None:
 
 def test_undo_brings_the_summaries_of_the_compaction_before_back(store: Store) -> None:
     engine = make()
-    at = grow(store, None, engine, talk(60))
+    at = grow(store, None, engine, talk(30))
     first = store.context(at)
-    at = store.append(at, talk(30, seed=2))
+    at = store.append(at, talk(15, seed=2))
     store.compact(at, engine)
     assert store.undo(at)
     assert store.context(at)[: len(first)] == first
@@ -242,17 +243,17 @@ def test_undo_brings_the_summaries_of_the_compaction_before_back(store: Store) -
 
 
 def test_a_fork_shares_the_summaries_of_its_past_and_none_of_what_came_later(store: Store) -> None:
-    said = talk(40)
+    said = talk(20)
     at = grow(store, None, make(), said)
-    earlier = next(entry for entry in store.entries(at) if entry.message == said[len(said) // 2])
+    earlier = next(entry for entry in store.entries(at) if "Done with step 9" in str(entry.message))
     place = store.branch(at.id, earlier.depth)
     fork = store.append(place, [{"role": "user", "content": "Let us do it otherwise."}])
     assert fork.id != at.id
     before = {row[3] for row in rows(store)}
     store.compact(fork, make())
     assert faults_of(store, fork) == []
-    fork = grow(store, fork, make(), talk(30, seed=7))
-    at = grow(store, at, make(), talk(20, seed=8))
+    fork = grow(store, fork, make(), talk(15, seed=7))
+    at = grow(store, at, make(), talk(10, seed=8))
     assert faults_of(store, fork) == []
     assert faults_of(store, at) == []
     assert before & {node.id for node in store.graph(fork).all()}  # shared
@@ -272,7 +273,7 @@ WORDS = "the code word is Zanzibarquartz"
 
 @pytest.mark.spec("12.8")
 def test_forgetting_a_covered_message_takes_its_words_out_of_every_summary(store: Store) -> None:
-    said = talk(60)
+    said = talk(30)
     said[4] = {"role": "user", "content": f"Remember: {WORDS}. Always use src/zanzibar.py."}
     engine = make()
     at = grow(store, None, engine, said)
@@ -288,7 +289,7 @@ def test_forgetting_a_covered_message_takes_its_words_out_of_every_summary(store
         answer = engine.handle_tool_call("lcm_grep", {"query": "Zanzibarquartz", "mode": mode})
         assert "code word" not in answer
     assert "Zanzibarquartz" not in engine.handle_tool_call("lcm_expand", {"ids": [entry.id.hex()]})
-    at = grow(store, at, make(), talk(30, seed=3))
+    at = grow(store, at, make(), talk(15, seed=3))
     store.compact(at, make(), force=True)
     assert faults_of(store, at) == []
     assert frontier_of(store, at)
@@ -300,7 +301,7 @@ def test_a_summary_that_never_named_the_forgotten_message_comes_back_in_the_same
         def summarize(self, request: SummaryRequest) -> str:
             return f"## Goal\n- {str(request.turns[-1].get('content'))[:30]}"
 
-    at = store.record(talk(40), conversation="a talk")
+    at = store.record(talk(20), conversation="a talk")
     store.compact(at, make(Terse()))
     before = [node.made.text for node in frontier_of(store, at)]
     entry = store.entries(at)[1]
@@ -313,7 +314,7 @@ def test_a_summary_that_never_named_the_forgotten_message_comes_back_in_the_same
 
 
 def test_collecting_garbage_leaves_a_graph_in_use_alone(store: Store) -> None:
-    at = grow(store, None, make(), talk(60))
+    at = grow(store, None, make(), talk(30))
     store.sessions.start(at, from_depth=0)
     before = rows(store)
     collect_garbage(store, min_age=0)
@@ -322,7 +323,7 @@ def test_collecting_garbage_leaves_a_graph_in_use_alone(store: Store) -> None:
 
 
 def test_a_deleted_conversation_takes_its_graph_along(store: Store) -> None:
-    at = grow(store, None, make(), talk(60))
+    at = grow(store, None, make(), talk(30))
     made = store.sessions.start(at, from_depth=0)
     store.forget_session(made.id)
     collect_garbage(store, min_age=0)
@@ -331,7 +332,7 @@ def test_a_deleted_conversation_takes_its_graph_along(store: Store) -> None:
 
 
 def test_a_backup_has_the_whole_graph(file_store: Store, tmp_path: Path) -> None:
-    at = grow(file_store, None, make(), talk(60))
+    at = grow(file_store, None, make(), talk(30))
     backup(file_store, tmp_path / "copy.db")
     with Store.open(tmp_path / "copy.db") as copy:
         assert rows(copy) == rows(file_store)
@@ -355,7 +356,7 @@ def _work(path: str, number: int, depth: int, ahead: bool) -> None:
 
 
 def test_processes_that_compact_at_once_leave_the_rows_of_one(tmp_path: Path) -> None:
-    said = talk(60)
+    said = talk(30)
     with Store.open(tmp_path / "one.db") as store:
         at = store.record(said, conversation="a talk")
         store.compact(at, make())
@@ -382,7 +383,7 @@ def test_processes_that_compact_at_once_leave_the_rows_of_one(tmp_path: Path) ->
 def test_threads_add_one_summary_of_a_range(store: Store) -> None:
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only here
 
-    at = store.record(talk(60), conversation="a talk")
+    at = store.record(talk(30), conversation="a talk")
 
     def work(number: int) -> str:
         time.sleep(0.01 * number)

@@ -14,29 +14,30 @@ from everlong.lossless import LosslessEngine
 from everlong.model import Message
 from everlong.store import Store
 from tests.lossless.talks import SYSTEM, Model, faults_of, frontier_of, grow, talk
-from tests.plugins.making import engine_in
+from tests.plugins.making import engine_in, write
 
 SETTINGS = {"protect_last_n": 4, "threshold": 0.5}
 RULE = "Never touch the folder vendor/, and always answer in British English."
 
 
-def lossless(window: int = 8_000, **options: Any) -> LosslessEngine:
+def lossless(window: int = 4_000, **options: Any) -> LosslessEngine:
     return LosslessEngine(window, settings=SETTINGS, **options)
 
 
-def compressor(window: int = 8_000) -> ContextCompressor:
+def compressor(window: int = 4_000) -> ContextCompressor:
     return ContextCompressor(window, settings=SETTINGS)
 
 
 @pytest.mark.parametrize("asks_last", [True, False])
-def test_from_the_compressor_to_lcm_the_earlier_summary_is_carried_over(store: Store, asks_last: bool) -> None:
-    said = [SYSTEM, {"role": "user", "content": "Build the harbour crane simulator in src/crane.py."}, *talk(40)[1:]]
+def test_from_the_compressor_to_lcm_the_earlier_summary_is_carried_over(file_store: Store, asks_last: bool) -> None:
+    store = file_store
+    said = [SYSTEM, {"role": "user", "content": "Build the harbour crane simulator in src/crane.py."}, *talk(20)[1:]]
     if not asks_last:  # a long run on one request, which the compressor repeats after its summary
         said = [message for place, message in enumerate(said) if place < 2 or message["role"] != "user"]
     at = store.record(said, conversation="a talk")
     store.compact(at, compressor())
     engine = lossless()
-    at = grow(store, at, engine, talk(30, seed=2))
+    at = grow(store, at, engine, talk(15, seed=2))
     assert store.context(at)
     store.compact(at, engine, force=True)
     assert engine.last_report is not None
@@ -50,21 +51,23 @@ def test_from_the_compressor_to_lcm_the_earlier_summary_is_carried_over(store: S
     assert first["content"] == said[1]["content"]
 
 
-def test_from_lcm_to_the_compressor_and_back(store: Store) -> None:
-    at = grow(store, None, lossless(), [SYSTEM, *talk(40)])
-    at = store.append(at, talk(40, seed=2))
+def test_from_lcm_to_the_compressor_and_back(file_store: Store) -> None:
+    store = file_store
+    at = grow(store, None, lossless(), [SYSTEM, *talk(20)])
+    at = store.append(at, talk(20, seed=2))
     store.compact(at, compressor())
     assert store.verify().problems == []
-    at = grow(store, at, lossless(), talk(40, seed=3))
+    at = grow(store, at, lossless(), talk(20, seed=3))
     assert faults_of(store, at) == []
     assert frontier_of(store, at)
 
 
-def test_a_smaller_window_condenses_the_frontier(store: Store) -> None:
-    engine = lossless(32_000)
-    at = grow(store, None, engine, [SYSTEM, *talk(200, words=100)])
+def test_a_smaller_window_condenses_the_frontier(file_store: Store) -> None:
+    store = file_store
+    engine = lossless(16_000)
+    at = grow(store, None, engine, [SYSTEM, *talk(100, words=100)])
     before = len(frontier_of(store, at))
-    engine.update_model("small", 4_000)
+    engine.update_model("small", 3_000)
     store.compact(at, engine)
     assert faults_of(store, at) == []
     assert engine.estimate_tokens(store.context(at)) <= engine.threshold_tokens
@@ -72,18 +75,20 @@ def test_a_smaller_window_condenses_the_frontier(store: Store) -> None:
 
 
 @pytest.mark.parametrize("target", [600, 1_000, 2_500])
-def test_an_overflow_brings_the_context_down_to_the_target(store: Store, target: int) -> None:
+def test_an_overflow_brings_the_context_down_to_the_target(file_store: Store, target: int) -> None:
+    store = file_store
     engine = lossless()
-    at = grow(store, None, engine, talk(40))
+    at = grow(store, None, engine, talk(20))
     at = store.append(at, talk(3, seed=4))
     store.compact(at, engine, target_tokens=target, force=True)
     assert engine.estimate_tokens(store.context(at)) <= target
     assert faults_of(store, at) == []
-    at = grow(store, at, engine, talk(30, seed=5))
+    at = grow(store, at, engine, talk(15, seed=5))
     assert faults_of(store, at) == []
 
 
-def test_a_focus_reaches_the_model(store: Store) -> None:
+def test_a_focus_reaches_the_model(file_store: Store) -> None:
+    store = file_store
     heard: list[str | None] = []
 
     class Listening(Model):
@@ -91,20 +96,21 @@ def test_a_focus_reaches_the_model(store: Store) -> None:
             heard.append(request.focus_topic)
             return super().summarize(request)
 
-    at = store.record(talk(40), conversation="a talk")
+    at = store.record(talk(20), conversation="a talk")
     store.compact(at, lossless(summarizer=Listening()), focus_topic="the harbour", force=True)
     assert set(heard) == {"the harbour"}
     assert faults_of(store, at) == []
 
 
 @pytest.mark.spec("9.6")
-def test_rules_of_the_user_stay_word_for_word(store: Store) -> None:
+def test_rules_of_the_user_stay_word_for_word(file_store: Store) -> None:
+    store = file_store
     at = None
     engine = lossless()
     opening: list[Message] = [SYSTEM, {"role": "user", "content": RULE}, {"role": "assistant", "content": "I will."}]
     at = grow(store, at, engine, opening)
     for step in range(4):
-        at = grow(store, at, engine, talk(25, seed=step))
+        at = grow(store, at, engine, talk(12, seed=step))
         assert "Never touch the folder vendor/" in str(store.context(at))
         assert "always answer in British English" in str(store.context(at))
 
@@ -135,3 +141,23 @@ def test_a_plugin_of_that_name_wins_with_a_warning_and_builtin_lcm_stays_ours(tm
     engine, said = resolved({"context": {"engine": "builtin:lcm"}, **paths})
     assert isinstance(engine, LosslessEngine)
     assert said == []
+
+
+REGISTERS = """
+from everlong import ContextCompressor
+
+class Mine(ContextCompressor):
+    name = "lcm"
+
+def register(ctx):
+    ctx.register_context_engine(Mine())
+"""
+
+
+@pytest.mark.spec("2.5")
+def test_an_enabled_plugin_whose_engine_has_that_name_wins_with_a_warning(tmp_path: Path) -> None:
+    folder = write(tmp_path / "plugins" / "graphs", REGISTERS)
+    plugins = {"paths": [str(folder.parent)], "enabled": ["graphs"]}
+    engine, said = resolved({"context": {"engine": "lcm"}, "plugins": plugins})
+    assert not isinstance(engine, LosslessEngine)
+    assert any("builtin:lcm" in warning for warning in said), said

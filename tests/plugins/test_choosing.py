@@ -12,7 +12,6 @@ from everlong import ContextCompressor
 from everlong.agent import resolve_engine
 from everlong.config import Settings
 from everlong.context import ContextEngine
-from everlong.lossless import LosslessEngine
 from everlong.plugins.guard import GuardedEngine
 from everlong.plugins.manager import Plugins
 from everlong.plugins.trust import trust
@@ -94,23 +93,23 @@ def test_an_engine_with_another_name_works_with_a_warning(home: Path) -> None:
 
 @pytest.mark.spec("2.4")
 def test_a_plugin_answers_to_the_names_that_its_manifest_tells(home: Path) -> None:
-    told = "name: lossless\ndescription: d\nversion: 1\nprovides: [lcm]\n"
-    write(home / "plugins" / "hermes-lcm", REGISTERS.format(name="lcm"), told)
-    engine, (said,) = chosen(home, "lcm")
-    assert engine.name == "lcm"
-    assert "in place of the built-in engine, which builtin:lcm names" in said
+    told = "name: lossless\ndescription: d\nversion: 1\nprovides: [graphs]\n"
+    write(home / "plugins" / "hermes-graphs", REGISTERS.format(name="graphs"), told)
+    engine, said = chosen(home, "graphs")
+    assert (engine.name, said) == ("graphs", [])
 
 
 @pytest.mark.spec("2.2", "2.5")
 def test_the_engine_of_an_enabled_plugin_is_found_by_its_own_name(home: Path) -> None:
-    write(home / "plugins" / "hermes-lcm", REGISTERS.format(name="lcm"))
-    engine, said = chosen(home, "lcm", enabled=["hermes-lcm"])
-    assert (engine.name, said) == ("lcm", [])
-    engine, said = chosen(home, "lcm")  # the plugin is not enabled, so the name means the built-in engine
-    assert (type(engine), said) == (LosslessEngine, [])
-    engine, (warning,) = chosen(home, "other", enabled=["hermes-lcm"])
+    write(home / "plugins" / "hermes-graphs", REGISTERS.format(name="graphs"))
+    engine, said = chosen(home, "graphs", enabled=["hermes-graphs"])
+    assert (engine.name, said) == ("graphs", [])
+    engine, (warning,) = chosen(home, "graphs")
     assert isinstance(engine, ContextCompressor)
-    assert "the plugin 'hermes-lcm' has the engine 'lcm'" in warning
+    assert "no engine of that name" in warning
+    engine, (warning,) = chosen(home, "other", enabled=["hermes-graphs"])
+    assert isinstance(engine, ContextCompressor)
+    assert "the plugin 'hermes-graphs' has the engine 'graphs'" in warning
 
 
 @pytest.mark.spec("2.5")

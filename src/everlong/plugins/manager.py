@@ -103,10 +103,7 @@ class Plugins:
             chosen = self._load_first(wanted, f"{instead} is used")
             self._chosen = chosen if chosen is not None and chosen.origin != "built-in" else None
             if wanted == LOSSLESS and self._chosen is not None:
-                self.warn(
-                    f"context.engine is {LOSSLESS!r}, and the plugin in {self._chosen.where} has that name; it is used "
-                    f"in place of the built-in engine, which {BUILT_IN_LOSSLESS} names"
-                )
+                self._warn_of_shadow(f"the plugin in {self._chosen.where}")
         for name in self.settings.plugins.enabled:
             meant = self.named(name)
             if not meant or name == BUILT_IN:
@@ -271,7 +268,16 @@ class Plugins:
             return None
         if name != wanted:
             self.warn(f"context.engine is {wanted!r}, and the engine of that name calls itself {name!r}")
+        if chosen is None and wanted == LOSSLESS:
+            self._warn_of_shadow(f"the engine of the plugin {offer.plugin!r}")
         return engine
+
+    def _warn_of_shadow(self, what: str) -> None:
+        """Say that a plugin takes the place of the lossless engine."""
+        self.warn(
+            f"context.engine is {LOSSLESS!r}, and {what} has that name; it is used in place of the built-in engine, "
+            f"which {BUILT_IN_LOSSLESS} names"
+        )
 
     @property
     def wants_lossless(self) -> bool:

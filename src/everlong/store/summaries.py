@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, or_, 
 
 from everlong.context.literals import is_summary, summary_body
 from everlong.errors import NotStored
+from everlong.lossless.frontier import GraphBroken
 from everlong.lossless.graph import (
     ROOT,
     FoundPassage,
@@ -270,6 +271,8 @@ class StoredGraph:
         now = time.time()
 
         def work(connection: Connection) -> SummaryNode:
+            if made.last == ROOT:  # another engine's summary, of which nobody knows what it stands for
+                raise GraphBroken("a summary that stands for no message cannot be stored")
             number, low, high = self._range(connection, made.after, made.last)
             if (there := self._added_meanwhile(connection, number, made)) is not None:
                 return there

@@ -76,6 +76,13 @@ def test_of_an_updated_fact_both_versions_are_shown_newest_first(apart: Sayer) -
         assert found.index(old) == found.index(new) + 1
 
 
+def test_a_newer_text_with_another_name_is_no_version_of_the_one_asked_for(apart: Sayer) -> None:
+    ships = [f"Ship {number} came in; note it in ship-{number:03}.log" for number in range(12)]
+    apart.say(*(text for ship in ships for text in (ship, "Noted.")), times=[float(at) for at in range(24)])
+    for found in each_way(apart, "ship-004.log"):
+        assert found[0] == ships[4]
+
+
 def test_a_named_speakers_words_come_before_what_others_say_about_it(apart: Sayer) -> None:
     apart.say(
         "Tom: Mia painted a boat, a blue boat with a sail",

@@ -313,9 +313,8 @@ class Ranking:
         places: list[list[Ranked]] = []
         repeated: list[Ranked] = []
         for one in found[:COMPARED]:
-            terms = self._own[one.seq].all_terms
             for place in places:
-                relation = _relation(terms, self._own[place[0].seq].all_terms)
+                relation = self._relation(one.seq, place[0].seq)
                 if relation is not None:
                     (repeated if relation == "same" else place).append(one)
                     break
@@ -324,6 +323,14 @@ class Ranking:
         for place in places:
             place.sort(key=lambda one: (-self._candidates[one.seq].ts, -one.seq))
         return [*chain.from_iterable(places), *found[COMPARED:], *repeated]
+
+    def _relation(self, seq: int, best: int) -> Literal["same", "update"] | None:
+        """Return whether a text says the same as a better one, or the same with other values.
+
+        A text that lacks a word that was asked for is no version of one that has it: its value is not the one meant.
+        """
+        own, other = self._own[seq], self._own[best]
+        return _relation(own.all_terms, other.all_terms) if other.terms <= own.terms else None
 
 
 def _relation(one: frozenset[str], other: frozenset[str]) -> Literal["same", "update"] | None:
