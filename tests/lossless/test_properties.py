@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from everlong.context.invariants import check_all
 from everlong.context.literals import is_summary, summary_body
 from everlong.lossless import LosslessEngine, MemoryGraph
-from everlong.lossless.rendering import read_node_ids
+from everlong.lossless.frontier_text import read_node_ids
 from everlong.model import Message, is_system
 from everlong.store import Store
 from everlong.store.database import Database

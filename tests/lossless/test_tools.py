@@ -13,7 +13,7 @@ import pytest
 from everlong.context.literals import SUMMARY_PREFIX
 from everlong.context.summarize import SummaryRequest
 from everlong.lossless import LosslessEngine, MemoryGraph, SummaryGraph
-from everlong.lossless.rendering import read_node_ids, read_state
+from everlong.lossless.frontier_text import read_node_ids, read_state
 from everlong.lossless.tools import PAGE_CHARS
 from everlong.model import Message, whole_text
 from everlong.store import Store

@@ -24,7 +24,7 @@ from everlong.errors import NotStored, StoreError, StoreUnavailable
 if TYPE_CHECKING:
     from everlong.config.settings import StoreSettings
     from everlong.store import Conversation, Session, Store
-    from everlong.store.search.embedding import Embedder
+    from everlong.store.search.embedder import Embedder
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGO = re.compile(r"(\d{1,6})([mhdw])")

@@ -49,7 +49,7 @@ class WrittenNode(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a summary is made from: messages, or summaries of a lower level."""
+    """The messages, or the summaries of a lower level, that one summary is to stand for."""
 
     messages: Sequence[Message]
     children: Sequence[SummaryNode] = ()

@@ -20,8 +20,8 @@ from everlong.context.literals import is_acknowledgement, summary_body, summary_
 from everlong.lossless.author import SummaryAuthor
 from everlong.lossless.builder import GraphBuilder
 from everlong.lossless.frontier import GraphBroken, GraphSizes, sizes_for
+from everlong.lossless.frontier_text import read_node_ids
 from everlong.lossless.graph import EDITED, ROOT, MemoryGraph, SummaryGraph, SummaryNode, SummarySpan, tag_of
-from everlong.lossless.rendering import read_node_ids
 from everlong.lossless.run import LosslessRun, mend
 from everlong.lossless.tools import SCHEMAS, answer_tool
 from everlong.model import Message, checked_messages, is_system

@@ -20,8 +20,8 @@ from everlong.context.summary.newest_request import newest_line
 from everlong.context.text import shorten_text
 from everlong.lossless.author import Source, SummaryAuthor
 from everlong.lossless.frontier import GraphBroken, GraphSizes, crowded_run, cut_runs, frontier_problems, full_run
+from everlong.lossless.frontier_text import INTRODUCTION, read_node_ids, read_state, render_frontier, render_node
 from everlong.lossless.graph import ROOT, NewSummary, SummaryGraph, SummaryNode, is_aside, is_edited, tag_of
-from everlong.lossless.rendering import INTRODUCTION, read_node_ids, read_state, render_frontier, render_node
 from everlong.model import Message
 
 _RUNS = 2

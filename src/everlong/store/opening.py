@@ -15,7 +15,7 @@ from everlong.store.upgrade import open_database
 
 if TYPE_CHECKING:
     from everlong.config.settings import StoreSettings
-    from everlong.store.search.embedding import Embedder
+    from everlong.store.search.embedder import Embedder
 
 FILE_NAME = "store.db"
 

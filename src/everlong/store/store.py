@@ -63,7 +63,7 @@ from everlong.store.views import ViewItem, items_of, pinned_in
 if TYPE_CHECKING:
     from everlong.lossless import LosslessEngine, SummaryNode
     from everlong.store.search import Page, Searcher
-    from everlong.store.search.embedding import Embedder
+    from everlong.store.search.embedder import Embedder
 
 
 class Store(StoreCore):

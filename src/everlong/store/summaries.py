@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, or_, 
 from everlong.context.literals import is_summary, summary_body
 from everlong.errors import NotStored
 from everlong.lossless.frontier import GraphBroken
+from everlong.lossless.frontier_text import read_node_ids
 from everlong.lossless.graph import (
     ROOT,
     FoundPassage,
@@ -30,7 +31,6 @@ from everlong.lossless.graph import (
     summary_id,
     tag_of,
 )
-from everlong.lossless.rendering import read_node_ids
 from everlong.model import Message
 from everlong.store.compaction import tagged_context
 from everlong.store.content import blob, encoded, value_of

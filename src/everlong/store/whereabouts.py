@@ -42,7 +42,7 @@ State = Literal[
     "broken off",
     "forgotten",
 ]
-"""What has become of a message. The model gets it word for word only ``in context``; ``in summary`` means that the
+"""The state of a message. The model gets it word for word only ``in context``; ``in summary`` means that the
 summary in its place still says the words. ``left out``: its client no longer sends it. ``taken back``: no conversation
 shows it. ``broken off``: a reply that the conversation does not go on with."""
 

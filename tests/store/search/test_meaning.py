@@ -16,7 +16,7 @@ from everlong.store import Store, maintenance
 from everlong.store.database import Database
 from everlong.store.schema import vector_block, vector_pending
 from everlong.store.search import Filters
-from everlong.store.search.embedding import PASSAGE_CHARS, passage_of, question_text
+from everlong.store.search.embedder import PASSAGE_CHARS, passage_of, question_text
 from everlong.store.search.meaning import EXACT_ROWS
 from everlong.store.search.vectors import BLOCK, MOST_SMALL
 from everlong.store.upgrade import open_database

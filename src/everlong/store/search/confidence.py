@@ -48,7 +48,7 @@ _PASSAGE = 2
 
 
 class RecallSigns(NamedTuple):
-    """What tells whether the best hits are what a message asks about, each from 0 to 1."""
+    """Signs that the best hits are about what a message asks, each from 0 to 1."""
 
     coverage: float
     """The share of the question's words, by their rarity, that the best passage holds."""

@@ -20,7 +20,7 @@ from everlong.store import leases
 from everlong.store.database import Database
 from everlong.store.schema import vector_block
 from everlong.store.search.corpus import Corpus, SearchDocument, answered_calls
-from everlong.store.search.embedding import PASSAGE_VERSION, Embedder, passage_of
+from everlong.store.search.embedder import PASSAGE_VERSION, Embedder, passage_of
 from everlong.store.search.index import SearchScope, scope_of_messages
 from everlong.store.search.vectors import VectorRow, VectorTable
 

@@ -24,7 +24,7 @@ from everlong.store.database import Database
 from everlong.store.paths import segments_to
 from everlong.store.schema import branch, session
 from everlong.store.search.corpus import Corpus, SearchDocument, answered_calls, called_tools, in_scope, tools_of
-from everlong.store.search.embedding import Embedder, question_text
+from everlong.store.search.embedder import Embedder, question_text
 from everlong.store.search.index import (
     FoundPassage,
     Index,

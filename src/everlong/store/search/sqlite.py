@@ -45,7 +45,7 @@ COUNTED = 4_000
 """Passages with a word that are counted; for a more frequent word, the newest ones tell about how many there are."""
 
 MANY = 20_000
-"""What stands in more passages is frequent, however frequent; of two such words, these newest ones must be enough."""
+"""Passages from which on a word is frequent; of a more frequent one, only so many newest passages are read."""
 
 PAIRED = 6
 """The rarest words of an all-frequent query, of which a text must have two to be scored."""
@@ -181,7 +181,7 @@ class SQLiteIndex:
         if chosen := [*names, *starts, *map(_quoted, rare)]:
             lists = _passages_with(connection, chosen, scope, SCORED_ROWS)
             scores.add(lists)
-            # What was cut off is found later, newest first.
+            # Passages beyond the limit are found later, newest first.
             is_all = is_all and all(one.size < SCORED_ROWS for one in lists[: len(names) + len(starts)])
         elif len(frequencies) > 1:
             _add_pairs(connection, scores, spread, scope)
