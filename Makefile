@@ -77,7 +77,6 @@ soak: $(STAMP) test-clients  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.store.faults --postgres --writes 600
 	@$(BIN)/python -m bench.store.sharing --steps 10000
 	@$(BIN)/python -m bench.lossless.faults --rounds 200
-	@$(BIN)/python -m bench.lossless.faults --rounds 200
 	@$(BIN)/python -m bench.agent.session --turns 2000 --api both
 	@$(BIN)/python -m bench.agent.faults --turns 2000 --kills 20
 	@$(BIN)/python -m bench.gateway.endless --turns 5000 --words 5
