@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import Stemmer
@@ -152,6 +152,7 @@ _REMOVED: dict[int, str] = {
 }
 
 
+@cache
 def _plain_letters() -> dict[int, str]:
     """Letters with accents and the same without, for the alphabets where that is how people type."""
     table: dict[int, str] = {}
@@ -162,7 +163,6 @@ def _plain_letters() -> dict[int, str]:
     return {**table, **_REMOVED}
 
 
-_PLAIN = _plain_letters()
 _REMOVABLE = re.compile("[\0\u00ad\u0300-\u036f\u200b-\u200d\u2060\ufeff\ud800-\udfff]")
 _PLAINABLE = re.compile("[\0\u00ad\u00c0-\u052f\u1e00-\u1fff\u200b-\u200d\u2060\ufeff\ud800-\udfff]")
 
@@ -176,7 +176,7 @@ def folded(text: str) -> str:
     if plain != composed:
         plain = unicodedata.normalize("NFKC", plain)
     # Looking characters up one by one is slow, and most scripts have none to replace.
-    return plain.translate(_PLAIN) if _PLAINABLE.search(plain) else plain
+    return plain.translate(_plain_letters()) if _PLAINABLE.search(plain) else plain
 
 
 class _Terms(dict[str, str]):
