@@ -140,7 +140,7 @@ class Store(StoreCore):
             conversation: The name of the conversation: it goes on from what was recorded under the same name, and never
                 from another one, whatever it says.
         """
-        return self.recording.whole(checked_messages(messages), tools, times, tokens, ext_id, known, conversation)
+        return self.recording.whole(messages, tools, times, tokens, ext_id, known, conversation)
 
     def batch(self) -> AbstractContextManager[None]:
         """Commit what this thread stores in a ``with`` block together at its end, rather than one by one.
