@@ -138,16 +138,48 @@ def test_with_a_deleted_conversation_its_further_names_and_what_was_learnt_from_
     assert count() == [0, 0, 0, 0]
 
 
-def test_removing_many_branches_clears_the_index_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(5):
-        store.record([{"role": "user", "content": f"conversation {number}"}])
-    store.searcher.index_pending(100_000)
-    purges: list[object] = []
-    monkeypatch.setattr(type(store.searcher.index), "purge", lambda _, connection: purges.append(connection))
-    assert collect_garbage(store, min_age=-1.0).branches == 5
-    assert len(purges) == 1
-    assert collect_garbage(store, min_age=-1.0).branches == 0
-    assert len(purges) == 1
+def test_removed_words_leave_the_pages_of_the_index_while_others_write(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "store.db") as store:
+        for number in range(40):
+            store.record([{"role": "user", "content": f"conversation {number} about pelicanword{number} and more"}])
+            store.searcher.index_pending(10)
+        at = store.record([{"role": "user", "content": "the vault opens with zebrasecret"}])
+        store.searcher.index_pending(10)
+        assert "zebrasecret" in _terms(store)
+        store.forget([at.head])
+        assert "zebrasecret" not in _terms(store)
+        with store.database.read() as connection:
+            assert not store.searcher.index.has_traces(connection)
+            blocks = connection.exec_driver_sql("SELECT block FROM search_passages_data").scalars().all()
+        assert not any(b"zebrasecret" in bytes(block) for block in blocks)
+        assert [hit.turn for hit in store.search("pelicanword7").hits] == [1]
+        assert store.verify().problems == []
+
+
+def test_a_purge_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store.open(tmp_path / "store.db") as store:
+        for number in range(12):
+            at = store.record([{"role": "user", "content": f"the vault {number} opens with zebrasecret"}])
+            store.searcher.index_pending(10)
+        with monkeypatch.context() as patched:
+
+            def stop(*_: object) -> None:
+                raise KeyboardInterrupt
+
+            patched.setattr("everlong.store.search.purging.purge_some", stop)
+            with pytest.raises(KeyboardInterrupt):
+                store.forget([at.head])
+        with store.database.read() as connection:
+            assert store.searcher.index.has_traces(connection)
+    with Store.open(tmp_path / "store.db") as store:
+        vacuum(store)
+        with store.database.read() as connection:
+            assert not store.searcher.index.has_traces(connection)
+
+
+def _terms(store: Store) -> set[str]:
+    with store.database.read() as connection:
+        return set(connection.exec_driver_sql("SELECT term FROM search_vocabulary").scalars())
 
 
 def test_retention_is_off_by_default_and_deletes_by_age(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from everlong.errors import NotStored
 from everlong.model import Message, blocks_of, part_text, parts_of, text_of, title_from
 from everlong.store.content import digest_of, value_of
 from everlong.store.database import VALUES_AT_ONCE, in_batches
-from everlong.store.maintenance import drop_additions, remove_from_search
+from everlong.store.maintenance import drop_additions, purge_search, remove_from_search
 from everlong.store.outputs import drop_outputs
 from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
 from everlong.store.schema import (
@@ -154,7 +154,8 @@ def all_texts(value: Any) -> Iterator[str]:
 
 
 def _forget_in_logs(core: StoreCore, done: _Forgetting) -> Forgotten:
-    """Take what was forgotten out of the logs as well; return the figures."""
+    """Take what was forgotten out of the pages of the index and out of the logs as well; return the figures."""
+    purge_search(core)
     forget_in_logs(core, done.parts, done.changed)
     return done.figures
 

@@ -92,7 +92,9 @@ def collect_garbage(core: StoreCore, min_age: float = DAY) -> CollectedGarbage:
         leases.sweep(connection, now - DAY)
         return CollectedGarbage(branches, messages, contents)
 
-    return core.database.write(work)
+    collected = core.database.write(work)
+    purge_search(core)
+    return collected
 
 
 def _needed_depths(core: StoreCore, connection: Connection, before: float) -> dict[int, int]:
@@ -136,7 +138,7 @@ def _cut_branch(core: StoreCore, connection: Connection, row: Any, keep: int | N
     seqs = list(connection.execute(doomed).scalars())
     gone_views = select(view.c.id).where(view.c.branch == row.id, view.c.saw_depth > low)
     items = select(view_item.c.seq).where(view_item.c.view.in_(gone_views), view_item.c.digest.is_not(None))
-    remove_from_search(core, connection, [*seqs, *(-seq for seq in connection.execute(items).scalars())], purge=False)
+    remove_from_search(core, connection, [*seqs, *(-seq for seq in connection.execute(items).scalars())])
     for table in (pin, output, alias):
         connection.execute(delete(table).where(table.c.node.in_(select(node.c.id).where(node.c.seq.in_(doomed)))))
     drop_summaries(connection, row.id, low)
@@ -168,11 +170,10 @@ def _cut_turns(connection: Connection, *which: ColumnElement[bool]) -> None:
 
 
 def _clean_up_after_cuts(core: StoreCore, connection: Connection) -> None:
-    """Delete everything that pointed at removed messages, and purge them from the index."""
+    """Delete everything that pointed at removed messages."""
     gone = turn.c.echo_node.is_not(None), ~exists().where(node.c.id == turn.c.echo_node)
     connection.execute(update(turn).where(turn.c.tenant == core.tenant, *gone).values(echo_node=None))
     drop_additions(core, connection)
-    purge_search(core, connection)
 
 
 def drop_additions(core: StoreCore, connection: Connection) -> None:
@@ -227,22 +228,26 @@ def _delete_unused_contents(core: StoreCore, connection: Connection) -> int:
     return connection.execute(unused).rowcount
 
 
-def remove_from_search(core: StoreCore, connection: Connection, seqs: list[int], *, purge: bool = True) -> None:
+def remove_from_search(core: StoreCore, connection: Connection, seqs: list[int]) -> None:
     """Take documents out of the index, and off the list of those that wait for it, while their contents still exist.
 
-    With ``purge`` their terms go from the index's own pages too, which takes a pass over the whole index.
+    Their terms stand in the index's own pages until `purge_search`, which follows the transaction.
     """
-    upkeep = IndexUpkeep(core.database, index_for(core.database), Corpus(core.database))
-    upkeep.forget(connection, seqs, purge=purge)
+    _upkeep(core).forget(connection, seqs)
     for some in in_batches(seqs):
         connection.execute(delete(pending).where(pending.c.seq.in_(some)))
 
 
-def purge_search(core: StoreCore, connection: Connection) -> None:
-    """Leave no trace of removed documents in the pages of the index."""
-    index = index_for(core.database)
-    if index.version(connection) is not None:
-        index.purge(connection)
+def purge_search(core: StoreCore) -> None:
+    """Leave no trace of removed documents in the pages of the index; others can write meanwhile.
+
+    Goes on with a purge that was interrupted.
+    """
+    _upkeep(core).purge()
+
+
+def _upkeep(core: StoreCore) -> IndexUpkeep:
+    return IndexUpkeep(core.database, index_for(core.database), Corpus(core.database))
 
 
 def retain(core: StoreCore, *, days: float | None = None, max_bytes: int | None = None) -> list[str]:

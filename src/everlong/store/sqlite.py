@@ -29,6 +29,14 @@ CACHE_KIB = 32_000
 
 CHECKPOINT_PAGES = 1_000
 
+LOG_BYTES = 16 << 20
+"""The size of the write-ahead log from which on a writer cuts it off, and to which SQLite shortens it by itself."""
+
+_LOG_WAIT = 0.1
+"""The seconds for which cutting off the log waits for readers, and others who write wait for it."""
+_LOG_PAUSE = 1.0
+"""The seconds after which cutting off the log is tried again."""
+
 
 class WriteQueue:
     """The threads of this process that want to write to one file, in the order in which they came.
@@ -109,6 +117,8 @@ class SQLite:
         self.where = str(self.path)
         self.counter = WriteCounter(self.path)
         self.queue = WriteQueue()
+        self._log = self.path.with_name(f"{self.path.name}-wal")
+        self._next_cut = 0.0
 
     def engine(self) -> Engine:
         """Create the file, readable by its owner only, if it is not there; the log files take over its mode."""
@@ -140,6 +150,7 @@ class SQLite:
         cursor.execute(f"PRAGMA synchronous={self._synchronous}")
         cursor.execute(f"PRAGMA cache_size=-{self._cache_kib}")
         cursor.execute(f"PRAGMA wal_autocheckpoint={self._checkpoint_pages}")
+        cursor.execute(f"PRAGMA journal_size_limit={LOG_BYTES}")
         cursor.close()
 
     def _switch_to_wal(self, cursor: sqlite3.Cursor) -> None:
@@ -198,6 +209,20 @@ class SQLite:
         """Note how much is committed now."""
         if counts is not None:
             self.counter.note(counts)
+
+    def limit_log(self, engine: Engine) -> None:
+        """Cut off a write-ahead log that has grown; readers that follow one another keep SQLite from doing so.
+
+        Only readers that began before are waited for, and only for a moment; the next commit tries again.
+        """
+        try:
+            if self._log.stat().st_size <= 2 * LOG_BYTES or time.monotonic() < self._next_cut:
+                return
+        except OSError:  # no log
+            return
+        self._next_cut = time.monotonic() + _LOG_PAUSE
+        with engine.connect() as connection, self.waiting(connection, _LOG_WAIT):
+            _run(connection, "PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def check_end(self, engine: Engine) -> str:
         """Return what is missing at the end of the file, in words; empty if nothing is."""
@@ -308,7 +333,7 @@ def copy_file(engine: Engine, path: Path) -> None:
         os.close(os.open(partial, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600))
         with engine.connect() as connection, sqlite3.connect(partial) as copy:
             source: Any = connection.connection.driver_connection
-            source.backup(copy, pages=1_000, sleep=0.01)
+            source.backup(copy, pages=-1)  # in one read transaction: others' writes do not make it begin again
         copy.close()
         with partial.open("rb") as file:
             os.fsync(file.fileno())
