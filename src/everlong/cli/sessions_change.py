@@ -28,7 +28,7 @@ from everlong.cli.sessions_read import hit_lines
 from everlong.config.files import write_whole
 from everlong.config.paths import data_home
 from everlong.errors import NotStored
-from everlong.store import Store, maintenance
+from everlong.store import Store, garbage, maintenance
 from everlong.store.forget import Forgotten
 from everlong.store.opening import apply_retention
 from everlong.store.shown_path import message_counts
@@ -90,7 +90,7 @@ def delete(sessions: tuple[str, ...], parts: bool, yes: bool, as_json: bool) -> 
         confirm(f"Delete {counted(len(listed), noun)}?", yes)
         for ident in idents:
             store.sessions.delete(ident)
-        removed = maintenance.collect_garbage(store).messages
+        removed = garbage.collect_garbage(store).messages
     if as_json:
         print_json({"sessions": [ident for ident, _, _ in listed], "messages": removed})
     say(f"deleted {counted(len(listed), noun)} and {counted(removed, 'message')}")
@@ -401,7 +401,7 @@ def vacuum(everything: bool, as_json: bool) -> None:
     with open_for_all_tenants() as stores:
         before = maintenance.size_of(stores[0])
         expired = [ident for store in stores for ident in apply_retention(store, store_settings())]
-        each = [maintenance.vacuum(store, 0.0 if everything else maintenance.DAY) for store in stores]
+        each = [maintenance.vacuum(store, 0.0 if everything else garbage.DAY) for store in stores]
         gone = each[0]._replace(**{name: sum(getattr(one, name) for one in each) for name in each[0]._fields})
         after = maintenance.size_of(stores[0])
     if as_json:

@@ -20,7 +20,7 @@ from everlong.errors import NotStored
 from everlong.model import Message, blocks_of, part_text, parts_of, text_of, title_from
 from everlong.store.content import digest_of, value_of
 from everlong.store.database import VALUES_AT_ONCE, in_batches
-from everlong.store.maintenance import drop_additions, purge_search, remove_from_search
+from everlong.store.garbage import drop_additions, purge_search, remove_from_search
 from everlong.store.outputs import drop_outputs
 from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
 from everlong.store.schema import (
