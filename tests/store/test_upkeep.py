@@ -260,7 +260,7 @@ def test_retention_never_deletes_what_it_cannot_free(store: Store) -> None:
 
 def test_free_pages_are_given_back_before_a_conversation_is_deleted(tmp_path: Path) -> None:
     with Store.open(tmp_path / "store.db") as store:
-        at = store.record(talk_about("garbage", 4_000))
+        at = store.record(talk_about("garbage", 1_500))
         kept = ended(store, "kept", store.record(talk_about("kept")), 1_000.0)
         whole = size_of(store)
         collect_garbage(store, min_age=-1.0)
