@@ -141,13 +141,11 @@ def test_conversations_with_a_root_of_their_own_are_known_each_by_its_root(hashe
 def test_an_entry_that_is_no_message_is_told_by_its_number(store: Store) -> None:
     said: list[Any] = [{"role": "system", "content": "Be kind."}, *talk(60)]
     store.record(said)
-    for wrong in ("text", {"role": 3}, {"role": "user", "content": 7}, None):
-        with pytest.raises(MessageError, match=r"\b61\b"):
-            store.record([*said, wrong])
-    with pytest.raises(MessageError, match=r"\b0\b"):
-        store.record([None, *said])
-    with pytest.raises(MessageError, match=r"\b30\b"):
-        store.record([*said[:30], 5, *said[30:]])
+    wrong: list[Any] = ["text", {"role": 3}, {"role": "user", "content": 7}, None]
+    for one in wrong:
+        for place in (0, 30, 61):
+            with pytest.raises(MessageError, match=rf"\b{place}\b"):
+                store.record([*said[:place], one, *said[place:]])
 
 
 class Incomparable:

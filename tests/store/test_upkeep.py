@@ -235,7 +235,16 @@ def talk_about(name: str, length: int = 50) -> list[Message]:
     return [{"role": "user", "content": f"{name} {n} {chance.randbytes(200).hex()}"} for n in range(length)]
 
 
-def test_retention_by_size_frees_conversations_of_today(store: Store) -> None:
+def test_retention_by_size_frees_conversations_of_today(file_store: Store) -> None:
+    check_retention_by_size(file_store)
+
+
+def test_retention_by_size_frees_rows_of_a_server(schema_url: str) -> None:
+    with Store.open(schema_url) as store:
+        check_retention_by_size(store)
+
+
+def check_retention_by_size(store: Store) -> None:
     names = [ended(store, str(n), store.record(talk_about(f"topic{n}", 150)), 1_000.0 + n) for n in range(6)]
     store.searcher.index_pending(100_000)
     before = used_bytes(store)

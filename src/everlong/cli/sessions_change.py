@@ -5,6 +5,7 @@ These commands change or maintain the store. Those that delete ask first.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ from everlong.store.sqlite import SQLite
 from everlong.store.tombstones import forgotten_among
 from everlong.store.transcripts import one_line
 from everlong.store.transcripts.parts import moment, name_of
+from everlong.store.verification_log import VerificationLog, newest_mark
 
 if TYPE_CHECKING:
     from everlong.store.search import Hit
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 __all__ = ["backup", "delete", "forget", "index", "rename", "stats", "vacuum", "verify"]
 
 _MOST_LISTED = 10
+_MOST_PROCESSES = 4
+"""The most processes that a check uses."""
 _HISTORY_ENTRY = re.compile(r"(?m)^(?:# .*\n)?(?:\+.*\n?)+")
 """One entry of the chat's history: a line with its time, then its lines, each after a plus."""
 
@@ -265,11 +269,19 @@ def _clean_history(store: Store, path: Path, text: str | None) -> None:
 
 
 @command("verify", "all")
+@click.option("--since-last", is_flag=True, help="Recompute only the hashes of what came since the last check.")
 @json_option
-def verify(as_json: bool) -> None:
+def verify(since_last: bool, as_json: bool) -> None:
     """Recompute every hash and follow every reference, for all tenants; exit with 1 if anything is wrong."""
     with open_for_all_tenants() as stores, progress_bar("verifying") as step:
-        checked = _merge_results({store.tenant: store.verify(step) for store in stores})
+        log = VerificationLog(data_home() / "verified.json")
+        found: dict[str, Verified] = {}
+        for store in stores:
+            newest = newest_mark(store)
+            since = log.read(store, newest) if since_last else None
+            found[store.tenant] = store.verify(step, since=since, processes=min(os.cpu_count() or 1, _MOST_PROCESSES))
+            log.note(store, None if found[store.tenant].problems else newest)
+        checked = _merge_results(found)
     if as_json:
         print_json(checked._asdict())
     for remark in checked.remarks:

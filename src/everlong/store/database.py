@@ -42,6 +42,8 @@ class Backend(Protocol):
     """The mark for a parameter in a statement."""
     where: str
     """The database as people know it, without a password."""
+    address: str
+    """The path or url by which another process opens it."""
     lock: str
     """The end of a select in plain SQL that locks its rows until the transaction ends."""
 

@@ -106,7 +106,7 @@ def count_shown(connection: Connection, paths: Sequence[ShownPath]) -> dict[str,
     found = {path.conversation: len(path.broken) for path in paths}
     parts = [(path.conversation, part) for path in paths for run in path.runs for part in run.stretches()]
     for some in in_batches(parts, _STRETCHES_AT_ONCE):
-        values = {}
+        values: dict[str, int] = {}
         for place, (_, part) in enumerate(some):
             values |= {f"b{place}": part.branch, f"l{place}": part.low, f"h{place}": part.high}
         row = connection.execute(_counts(len(some)), values).one()

@@ -114,7 +114,7 @@ class SQLite:
         self._synchronous = "FULL" if waits_for_disk else "NORMAL"
         self._checkpoint_pages = CHECKPOINT_PAGES if waits_for_disk else 20 * CHECKPOINT_PAGES
         self._cache_kib = CACHE_KIB if waits_for_disk else CACHE_KIB // 4  # who serves many has several connections
-        self.where = str(self.path)
+        self.where = self.address = str(self.path)
         self.counter = WriteCounter(self.path)
         self.queue = WriteQueue()
         self._log = self.path.with_name(f"{self.path.name}-wal")
