@@ -22,7 +22,7 @@ from everlong.store.content import encoded
 MOST_BLOCKS = 1_000_000
 """The most blocks whose hashes are kept, of all lists together: about 40 MB."""
 
-MOST_TEXT = 64_000_000
+MOST_TEXT = 128_000_000
 """The most bytes of text that are kept to compare with; callers who keep their messages share the text."""
 
 LEAST = 32

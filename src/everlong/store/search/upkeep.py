@@ -24,6 +24,7 @@ _MOST_READ = 1_000_000
 _LEAST_PAUSE = 0.03
 _FIRST_PAGES = 16
 """Pages that the first step of a purge clears; later ones as many as take no longer than a pause."""
+_MOST_PAGES = 128
 
 
 class IndexUpkeep:
@@ -121,7 +122,7 @@ class IndexUpkeep:
             self._database.write(partial(self._index.purge, pages=pages))
             seconds = time.monotonic() - began
             if seconds < _LEAST_PAUSE / 2:
-                pages *= 2
+                pages = min(_MOST_PAGES, pages * 2)
             elif seconds > _LEAST_PAUSE:
                 pages = max(_FIRST_PAGES, pages // 2)
             if not self._database.in_batch:
