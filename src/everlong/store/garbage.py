@@ -47,6 +47,8 @@ DAY = 86_400.0
 MESSAGES_AT_ONCE = 64
 """Messages that are removed in one transaction."""
 
+_CONTENTS_AT_ONCE = 200
+"""Contents that are removed in one transaction."""
 _LEAST_PAUSE = 0.001
 
 
@@ -293,7 +295,7 @@ def _delete_unused_contents(core: StoreCore) -> int:
         newest = [connection.execute(select(func.max(column.table.c.seq))).scalar() or 0 for column in _ADDED]
         newest = newest if is_alone else [0] * len(newest)
     deleted = 0
-    for some in in_batches(unused):
+    for some in in_batches(unused, _CONTENTS_AT_ONCE):
         began = time.monotonic()
         deleted += core.database.write(partial(_delete_contents, some, newest))
         give_way(core, time.monotonic() - began)
