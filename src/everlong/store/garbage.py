@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 DAY = 86_400.0
 
-MESSAGES_AT_ONCE = 64
+MESSAGES_AT_ONCE = 32
 """Messages that are removed in one transaction."""
 
 _CONTENTS_AT_ONCE = 200

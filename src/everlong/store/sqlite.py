@@ -32,6 +32,11 @@ CHECKPOINT_PAGES = 1_000
 LOG_BYTES = 16 << 20
 """The size of the write-ahead log from which on a writer cuts it off, and to which SQLite shortens it by itself."""
 
+_POLL = 0.003
+"""The seconds after which a writer looks for the lock of another process again."""
+_WAIT = "everlong_wait"
+"""The name under which a connection has the seconds that it waits, if they are others than usual."""
+
 _LOG_WAIT = 0.1
 """The seconds for which cutting off the log waits for readers, and others who write wait for it."""
 _LOG_PAUSE = 1.0
@@ -140,7 +145,7 @@ class SQLite:
             max_overflow=-1,
         )
         event.listen(made, "connect", self._on_connect)
-        event.listen(made, "begin", _on_begin)
+        event.listen(made, "begin", self._on_begin)
         return made
 
     def _on_connect(self, connection: sqlite3.Connection, _record: object) -> None:
@@ -152,6 +157,28 @@ class SQLite:
         cursor.execute(f"PRAGMA wal_autocheckpoint={self._checkpoint_pages}")
         cursor.execute(f"PRAGMA journal_size_limit={LOG_BYTES}")
         cursor.close()
+
+    def _on_begin(self, connection: Connection) -> None:
+        if connection.get_execution_options().get("everlong_read"):
+            _run(connection, "BEGIN")
+            return
+        wait = connection.info.get(_WAIT, self.wait)
+        until = time.monotonic() + wait
+        # SQLite would look for the lock ever more seldom, and miss the moments that others leave between two writes.
+        _run(connection, "PRAGMA busy_timeout=0")
+        try:
+            while True:
+                try:
+                    _run(connection, "BEGIN IMMEDIATE")
+                except DBAPIError as error:
+                    code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+                    if code != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                        raise
+                    time.sleep(_POLL)
+                else:
+                    return
+        finally:
+            _run(connection, f"PRAGMA busy_timeout={int(1000 * wait)}")
 
     def _switch_to_wal(self, cursor: sqlite3.Cursor) -> None:
         cursor.execute("PRAGMA auto_vacuum=INCREMENTAL")  # of a new file: it gives free pages back without a rewrite
@@ -312,9 +339,11 @@ class SQLite:
             yield
             return
         _run(connection, f"PRAGMA busy_timeout={int(1000 * wait)}")
+        connection.info[_WAIT] = wait
         try:
             yield
         finally:
+            del connection.info[_WAIT]
             _run(connection, f"PRAGMA busy_timeout={int(1000 * self.wait)}")
 
     def lock_name(self, connection: Connection, name: bytes) -> None:
@@ -341,11 +370,6 @@ def copy_file(engine: Engine, path: Path) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _on_begin(connection: Connection) -> None:
-    reading = connection.get_execution_options().get("everlong_read")
-    _run(connection, "BEGIN" if reading else "BEGIN IMMEDIATE")
 
 
 def _run(connection: Connection, statement: str, parameters: Any = ()) -> sqlite3.Cursor:

@@ -24,7 +24,7 @@ _MOST_READ = 1_000_000
 _LEAST_PAUSE = 0.03
 _FIRST_PAGES = 16
 """Pages that the first step of a purge clears; later ones as many as take no longer than a pause."""
-_MOST_PAGES = 128
+_MOST_PAGES = 256
 
 
 class IndexUpkeep:
