@@ -35,6 +35,7 @@ from everlong.context.policy import (
 from everlong.context.report import CompactionReport
 from everlong.context.summarize import Summarizer, SummaryWriter, WrittenSummary
 from everlong.context.summary.extractive import ExtractiveSummarizer
+from everlong.context.summary.message_digest import MessageDigests
 from everlong.model import Message, checked_messages, leading_system_count
 from everlong.tokens import REPLY_PRIMING, Calibration, MessageCounter, Prices, counter_for
 
@@ -79,6 +80,7 @@ class ContextCompressor(ContextEngine):
         self.protect_first_n = self.settings.protect_first_n
         self.protect_last_n = self.settings.protect_last_n
         self._writer = SummaryWriter(summarizer, ExtractiveSummarizer(), self.settings.failure_cooldown_seconds, clock)
+        self._digests = MessageDigests()
         self._model = model or ""
         self._counter = MessageCounter(counter_for(model))
         self._calibration = Calibration(self._counter)
@@ -367,6 +369,7 @@ class ContextCompressor(ContextEngine):
             counter=self._counter,
             writer=self._writer,
             emitted=frozenset(self._summary_digests),
+            digests=self._digests,
             **wishes,
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -28,6 +28,7 @@ from everlong.context.summary.document import SECTIONS, SummaryDocument
 from everlong.context.summary.entities import entities
 from everlong.context.summary.judge import JudgedSummary, UnusableSummary, judge_answer
 from everlong.context.summary.language import Phrases, changes_file, is_closing, newest_label, phrases_for
+from everlong.context.summary.message_digest import MessageDigests
 from everlong.context.summary.newest_request import inherited_newest, restate_newest
 from everlong.context.summary.trace import NO_TRACE, SummaryTrace
 from everlong.context.text import TextCount, one_line
@@ -88,6 +89,8 @@ class SummaryRequest:
     """Everything up to the cut as it was sent to the main model, for a summarizer that reuses its cached prefix."""
     prefix_tokens: int = 0
     """The size of the prefix; 0 if it is unknown."""
+    digests: MessageDigests = field(default_factory=MessageDigests, repr=False, compare=False)
+    """The readings of the turns; an engine keeps them from one compaction to the next."""
     trace: SummaryTrace = NO_TRACE
     """Receives which lines are chosen and which are passed over; most summarizers ignore it."""
 

@@ -53,6 +53,8 @@ _TEST_COUNTS = re.compile(
 _NAMED_ERROR = re.compile(r"(?:[\w.]*(?:Error|Exception)|fatal|error)\b(?:\[\w+\])?: ")
 _TAG = re.compile(r"</?\w+>")
 _ENDS_WELL = re.compile(r"\b(?:build )?(?:succeeded|successfully|finished|completed|up to date)\b", re.IGNORECASE)
+_COUNTED = ("passed", "failed", "error", "skipped", "ran ", "ok")
+_GOOD_ENDS = ("succeeded", "successfully", "finished", "completed", "up to date")
 _RETURNED = re.compile(
     r"<(?:returncode|exit_code)>(\d+)<|\b(?:exit(?:ed with)? code|exit status|return ?code):? (\d+)\b", re.IGNORECASE
 )
@@ -223,7 +225,13 @@ def _first(arguments: dict[str, Any], keys: tuple[str, ...]) -> str:
 
 def is_failure(line: str) -> bool:
     """Return whether a line reports a failure."""
-    return bool(_FAILURE.search(line)) and not _SUCCESS.search(line)
+    return _may_fail(line) and bool(_FAILURE.search(line)) and not _SUCCESS.search(line)
+
+
+def _may_fail(line: str) -> bool:
+    """Return whether a line has a word of failure at all; a cheap check that most lines fail."""
+    lowered = line.lower()
+    return any(word in lowered for word in _FAILURE_WORDS) or not line.isascii()
 
 
 def outcome_of(result: str) -> ActionOutcome:
@@ -235,7 +243,7 @@ def outcome_of(result: str) -> ActionOutcome:
         return ActionOutcome(failed=False, line="")
     lowered = looked_at.lower()
     if any(word in lowered for word in _TEST_WORDS):
-        counts = next((line for line in newest_first if _TEST_COUNTS.search(line)), "")
+        counts = next((line for line in newest_first if _counts_tests(line)), "")
         if counts:
             failed = bool(re.search(r"\b[1-9]\d* (?:failed|errors?)\b|FAILED", counts))
             return ActionOutcome(failed, clip(counts.strip("= "), OUTCOME_LENGTH))
@@ -252,13 +260,20 @@ def outcome_of(result: str) -> ActionOutcome:
     if complaint and certain:
         return ActionOutcome(failed=True, line=clip(complaint, OUTCOME_LENGTH))
     said = newest_first[0] if len(newest_first) < _LONG else next(_telling(lines))
-    said = next((line for line in newest_first if _ENDS_WELL.search(line)), said)
+    if not looked_at.isascii() or any(word in lowered for word in _GOOD_ENDS):
+        said = next((line for line in newest_first if _ENDS_WELL.search(line)), said)
     return ActionOutcome(failed=False, line=clip(said, OUTCOME_LENGTH))
+
+
+def _counts_tests(line: str) -> bool:
+    lowered = line.lower()
+    may_count = not line.isascii() or any(word in lowered for word in _COUNTED)
+    return may_count and _TEST_COUNTS.search(line) is not None
 
 
 def _complaint(newest_first: list[str]) -> str:
     """Return the line that names the error, else the last line that mentions one, else a bare exit code."""
-    complaints = [line for line in newest_first if _FAILURE.search(line) and not _SUCCESS.search(line)]
+    complaints = [line for line in newest_first if is_failure(line)]
     named = next((line for line in complaints if _NAMED_ERROR.match(line)), "")
     said = next((line for line in complaints if line[0] != "<"), "")
     return named or said or next(iter(complaints), "")

@@ -23,7 +23,6 @@ from everlong.context.summary.digest import (
     outgoing,
     pack,
     split,
-    turn_pieces,
     without_marks,
 )
 from everlong.context.summary.document import SummaryDocument
@@ -93,7 +92,7 @@ class CompletionSummarizer:
         previous = known_document(request.previous) if request.previous else ""
         room = self._room(request, budget)
         previous_tokens = request.count(previous) + 32 if previous else 0
-        parts = list(pack(turn_pieces(request.turns, room, request.count), room))
+        parts = list(pack(request.digests.pieces(request.turns, room, request.count), room))
         if len(parts) <= 1:
             pieces = parts[0] if parts else []
             if sum(piece.tokens for piece in pieces) + previous_tokens <= room:
