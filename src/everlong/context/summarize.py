@@ -7,6 +7,7 @@ summary, the extractive one replaces it and the reason is kept. There is no netw
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -277,7 +278,7 @@ class SummaryWriter:
     ) -> WrittenSummary:
         """Return the answer, mended if it is weak, with the facts that it lacks."""
         extract = self._extract_beside(request)
-        extract_score = yardstick.score(extract)
+        extract_score = yardstick.score(extract, is_trusted=True)
         draft = _judge(answer, request, yardstick)
         problems, invented = draft.problems + yardstick.draft_faults(draft.document.render()), draft.invented
         weak = bool(problems) or yardstick.score(draft.document.render()) < extract_score - _SLACK
@@ -308,7 +309,7 @@ class SummaryWriter:
             request.count,
             quotes_newest=not request.newest_stands,
         )
-        score = yardstick.score(extract)
+        score = yardstick.score(extract, is_trusted=True)
         return WrittenSummary(text, name, None, draft.problems, score, draft.invented, draft.document.render())
 
     @staticmethod
@@ -411,14 +412,19 @@ def _judge(answer: object, request: SummaryRequest, yardstick: Yardstick) -> Jud
         return JudgedSummary(SummaryDocument(), (str(error),), error.invented)
 
 
-def sample_turns(turns: Sequence[Message]) -> Sequence[Message]:
-    """Return the turns that the extract beside a model's summary reads: all, or a sample of a huge stretch."""
+def reads_every_turn(turns: Sequence[Message]) -> bool:
+    """Return whether the extract beside a model's summary reads every turn; of a huge stretch it reads a sample."""
     characters = 0
     for message in turns:
         characters += len(text_of(message))
         if characters > _WHOLE_CHARACTERS:
-            return [*turns[:-_NEWEST:_EVERY], *turns[-_NEWEST:]]
-    return turns
+            return False
+    return True
+
+
+def sample_turns(turns: Sequence[Message]) -> Sequence[Message]:
+    """Return the turns that the extract beside a model's summary reads: all, or a sample of a huge stretch."""
+    return turns if reads_every_turn(turns) else [*turns[:-_NEWEST:_EVERY], *turns[-_NEWEST:]]
 
 
 def missing_lines(prose: SummaryDocument, extract: str, yardstick: Yardstick) -> tuple[str, ...]:
@@ -524,14 +530,34 @@ def _add_lines(
     lines = [line for item in made.items[_CONTEXT] for line in _lines_of(item) if line.names & lost]
     chosen: dict[str, list[str]] = {}
     room -= 0 if document.items[_CONTEXT] else _HEADING_TOKENS
-    while lines and room > 0:
-        best = max(lines, key=lambda line: _worth(line, lost, yardstick.wanted, chosen))
-        lines.remove(best)
-        cost = count(best.text) + 1 + (count(best.source) + 1 if best.source not in chosen else 0)
-        if cost <= room and best.names & lost:
-            chosen.setdefault(best.source, []).append(best.text)
-            lost -= best.names
-            room -= cost
+    by_source: dict[str, list[int]] = {}
+    for place, line in enumerate(lines):
+        by_source.setdefault(line.source, []).append(place)
+    waiting = [(-_worth(line, lost, yardstick.wanted, chosen), place) for place, line in enumerate(lines)]
+    heapq.heapify(waiting)
+    done: set[int] = set()
+    while waiting and room > 0:
+        negative, place = heapq.heappop(waiting)
+        line = lines[place]
+        worth = 0.0 if place in done else _worth(line, lost, yardstick.wanted, chosen)
+        if worth < -negative:  # a line chosen since then has some of its names
+            if worth > 0:
+                heapq.heappush(waiting, (-worth, place))
+            continue
+        if worth <= 0:
+            break
+        done.add(place)
+        is_first = line.source not in chosen
+        cost = count(line.text) + 1 + (count(line.source) + 1 if is_first else 0)
+        if cost > room:
+            continue
+        chosen.setdefault(line.source, []).append(line.text)
+        lost -= line.names
+        room -= cost
+        if is_first:  # the others of this source cost less now, so each is worth more
+            others = [other for other in by_source[line.source] if other not in done]
+            for other in others:
+                heapq.heappush(waiting, (-_worth(lines[other], lost, yardstick.wanted, chosen), other))
     document.items[_CONTEXT] += [
         "\n".join([source, *(f"  {text}" for text in texts)]) for source, texts in chosen.items()
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -223,15 +223,15 @@ def _first(arguments: dict[str, Any], keys: tuple[str, ...]) -> str:
     return ""
 
 
-def is_failure(line: str) -> bool:
-    """Return whether a line reports a failure."""
-    return _may_fail(line) and bool(_FAILURE.search(line)) and not _SUCCESS.search(line)
+def is_failure(line: str, words: Sequence[str] = _FAILURE_WORDS) -> bool:
+    """Return whether a line reports a failure; ``words`` are the words of failure that it may have."""
+    return _may_fail(line, words) and bool(_FAILURE.search(line)) and not _SUCCESS.search(line)
 
 
-def _may_fail(line: str) -> bool:
+def _may_fail(line: str, words: Sequence[str]) -> bool:
     """Return whether a line has a word of failure at all; a cheap check that most lines fail."""
     lowered = line.lower()
-    return any(word in lowered for word in _FAILURE_WORDS) or not line.isascii()
+    return any(map(lowered.__contains__, words)) or not line.isascii()
 
 
 def outcome_of(result: str) -> ActionOutcome:
@@ -250,8 +250,8 @@ def outcome_of(result: str) -> ActionOutcome:
     if "timed out" in lowered and (late := next((line for line in newest_first if "timed out" in line), "")):
         return ActionOutcome(failed=True, line=clip(_TAG.sub("", late), OUTCOME_LENGTH))
     complaint = ""
-    if any(word in lowered for word in _FAILURE_WORDS):
-        complaint = _complaint(newest_first)
+    if words := [word for word in _FAILURE_WORDS if word in lowered]:
+        complaint = _complaint(newest_first, words)
     # The last line of a traceback names the error; a shell's complaint is usually its only line.
     returned = _RETURNED.search(looked_at) if "return" in lowered or "exit" in lowered else None
     if returned is not None and complaint:
@@ -267,13 +267,16 @@ def outcome_of(result: str) -> ActionOutcome:
 
 def _counts_tests(line: str) -> bool:
     lowered = line.lower()
-    may_count = not line.isascii() or any(word in lowered for word in _COUNTED)
+    may_count = not line.isascii() or any(map(lowered.__contains__, _COUNTED))
     return may_count and _TEST_COUNTS.search(line) is not None
 
 
-def _complaint(newest_first: list[str]) -> str:
-    """Return the line that names the error, else the last line that mentions one, else a bare exit code."""
-    complaints = [line for line in newest_first if is_failure(line)]
+def _complaint(newest_first: list[str], words: Sequence[str]) -> str:
+    """Return the line that names the error, else the last line that mentions one, else a bare exit code.
+
+    Only lines with one of the words of failure can be such a line.
+    """
+    complaints = [line for line in newest_first if is_failure(line, words)]
     named = next((line for line in complaints if _NAMED_ERROR.match(line)), "")
     said = next((line for line in complaints if line[0] != "<"), "")
     return named or said or next(iter(complaints), "")

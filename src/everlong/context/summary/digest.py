@@ -24,6 +24,8 @@ _RESULT_TOKENS = 400
 _ARGUMENT_TOKENS = 300
 _KEY_LINE_SHARE = 0.35
 _LOOK_AT = 24_000
+_MOST_MISSES = 8
+"""Lines that do not fit any more are looked at up to this number."""
 _MARK_TOKENS = 14
 """The most tokens that the mark before a piece costs."""
 
@@ -74,7 +76,7 @@ def without_marks(text: str) -> str:
     """Return text without invisible characters, and with the prompt's tags and control words defused."""
     if not text.isascii():
         text = _LINE_ENDS.sub("\n", _INVISIBLE.sub("", text))
-    elif any(end in text for end in _ODD_LINE_ENDS):
+    elif any(map(text.__contains__, _ODD_LINE_ENDS)):
         text = _LINE_ENDS.sub("\n", text)
     return without_control_words(_TAG.sub("&lt;", text) if "<" in text else text)
 
@@ -151,21 +153,27 @@ def _digest(text: str, count: TextCount) -> str:
     outcome = outcome_of(text)
     lines = [outcome.line] if outcome.line and outcome.line.removesuffix(" ...") not in ends else []
     spent, most = sum(map(count, lines)), int(_RESULT_TOKENS * _KEY_LINE_SHARE)
-    for line in _ranked(text):
+    misses = 0
+    for line in _ranked(text, ends):
         tokens = count(line) + 1
-        if spent + tokens <= most and line not in ends:
+        if spent + tokens <= most:
             lines.append(line)
             spent += tokens
-        if spent >= most * 0.9:
+        else:
+            misses += 1
+        if spent >= most * 0.9 or misses >= _MOST_MISSES:
             break
     return "\n".join([ends, *(["(lines from the part left out:)", *lines] if lines else [])])
 
 
-def _ranked(text: str) -> list[str]:
-    """Return lines by importance: those that tell of trouble, then those with the most names."""
+def _ranked(text: str, ends: str) -> list[str]:
+    """Return lines that the ends lack, by importance: those that tell of trouble, then those with the most names."""
     looked_at = text if len(text) <= _LOOK_AT else text[: _LOOK_AT // 2] + "\n" + text[-_LOOK_AT // 2 :]
     lines = list(dict.fromkeys(clip(line.strip(), 200) for line in looked_at.splitlines() if len(line) > 3))
 
+    lines = [line for line in lines if line not in ends]
+    if not lines:
+        return []
     troubled = _find_trouble(lines)
     worth = [
         3.0 * is_troubled + 40 * len(set(names)) / (len(line) + 40)
@@ -186,7 +194,7 @@ def _find_trouble(lines: Sequence[str]) -> list[bool]:
     if not words and not has_passed:
         return [False] * len(lines)
     return [
-        any(word in line for word in words) or (has_passed and _PASSED.search(line) is not None)
+        any(map(line.__contains__, words)) or (has_passed and _PASSED.search(line) is not None)
         for line in map(str.lower, lines)
     ]
 

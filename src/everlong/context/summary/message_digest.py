@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from everlong.context.summary.digest import SPOKEN_TOKENS, DigestPiece, TurnPieces, read_turn
 from everlong.context.summary.facts import Facts, read_facts
@@ -18,13 +18,22 @@ from everlong.context.summary.key_lines import MessageLine, few_lines, many_line
 from everlong.context.text import TextCount
 from everlong.model import Message, calls_of, text_of
 
-__all__ = ["MessageDigests", "fingerprint"]
+__all__ = ["MessageDigests", "WantedReadings", "fingerprint"]
 
 _MOST_KEPT = 200_000
 """The number of readings of each kind that are kept."""
 _MOST_COUNTERS = 2
 """The number of token counters, or sizes of pieces, whose pieces are kept."""
 Read = TypeVar("Read")
+
+
+class WantedReadings(NamedTuple):
+    """The readings that the next compaction will need."""
+
+    lines: Literal["none", "few", "many"]
+    """The lines that the extract will choose from; none if it will read only a sample of the messages."""
+    counter: TextCount | None
+    """The counter by which pieces are cut for a summarizing model; None if no model reads them."""
 
 
 class MessageDigests:
@@ -63,6 +72,23 @@ class MessageDigests:
                 ran.update(turn.ran)
             yield from turn.pieces
 
+    def read_ahead(self, messages: Sequence[Message], start: int, wanted: WantedReadings, most: int) -> int:
+        """Read messages from ``start`` on until ``most`` characters are read; return where the reading ended."""
+        end, left = start, most
+        while end < len(messages) and left > 0:
+            left -= _size(messages[end])
+            end += 1
+        while start > 0 and messages[start]["role"] == "tool":  # its pieces name the call that it answers
+            start -= 1
+        stretch = messages[start:end]
+        if wanted.lines != "none":
+            self.facts(stretch)
+            (self.many_lines if wanted.lines == "many" else self.few_lines)(stretch)
+        if wanted.counter is not None:
+            for _ in self.pieces(stretch, SPOKEN_TOKENS, wanted.counter):
+                pass
+        return end
+
     def _pieces_for(self, most: int, count: TextCount) -> dict[int, TurnPieces]:
         """Return the pieces of this size by this counter."""
         for size, counter, known in self._pieces:
@@ -78,6 +104,10 @@ def fingerprint(message: Message) -> int:
     # A hash instead of the text, so that the cache keeps no conversation in memory.
     calls = tuple(calls_of(message)) if "tool_calls" in message else ()
     return hash((message["role"], text_of(message), message.get("tool_call_id"), calls))
+
+
+def _size(message: Message) -> int:
+    return len(text_of(message)) + sum(len(call.arguments) for call in calls_of(message))
 
 
 def _read_all(messages: Sequence[Message], known: dict[int, Read], read: Callable[[Message], Read]) -> list[Read]:

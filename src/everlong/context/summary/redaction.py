@@ -7,7 +7,7 @@ stay, because later work needs them: a value goes only if its own shape or the n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 REDACTED = re.compile(r"\[redacted:[a-z_]+\]")
 
@@ -76,9 +76,9 @@ def redact(text: str) -> str:
         text = _PRIVATE_KEY.sub("[redacted:private_key]", text)
     if "eyJ" in text:
         text = _JWT.sub("[redacted:jwt]", text)
-    if any(start in text for start in _CLOUD_STARTS):
+    if _has_any(text, _CLOUD_STARTS):
         text = _CLOUD_KEY.sub("[redacted:cloud_key]", text)
-    if any(start in text for start in _API_STARTS):
+    if _has_any(text, _API_STARTS):
         text = _API_KEY.sub("[redacted:api_key]", text)
     if "://" in text:
         text = _URL_PASSWORD.sub(r"\1[redacted:password]", text)
@@ -87,10 +87,14 @@ def redact(text: str) -> str:
     if "authorization" in lowered or "bearer" in lowered:
         text = _BEARER.sub(r"\1[redacted:bearer_token]", _AUTHORIZATION.sub(r"\1[redacted:bearer_token]", text))
         lowered = text.lower()
-    if any(word in lowered for word in _ASSIGNED_STARTS):
+    if _has_any(lowered, _ASSIGNED_STARTS):
         text = _redact_assignments(text, lowered)
         text = _FLAG.sub(r"\1[redacted:secret]", text) if "--" in text else text
     return text
+
+
+def _has_any(text: str, words: Iterable[str]) -> bool:
+    return any(map(text.__contains__, words))  # faster than a generator, and this runs over every message
 
 
 def _redact_assignments(text: str, lowered: str) -> str:
