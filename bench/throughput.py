@@ -27,6 +27,9 @@ SIZES = (200, 2_000, 20_000, 100_000)
 WINDOW = 128_000
 REPEATS = {200: 9, 2_000: 3, 20_000: 2, 100_000: 1}
 WARM_BAR, COLD_BAR, SECOND_BAR = 1.0, 5.0, 0.15
+AHEAD_BAR = 0.5
+"""CPU milliseconds of reading 4 KB as they come."""
+_GROWTH_STEPS = 40
 
 
 class Stub:
@@ -110,10 +113,11 @@ def _once_with_model(base: list[Message], grown: list[Message], answer: str) -> 
 
 
 def read_ahead(engine: ContextCompressor, messages: list[Message]) -> None:
-    """Let an engine see a conversation before it is compacted, as a host does between turns."""
-    engine.should_compress_preflight(messages)
-    while engine.work_ahead():
-        pass
+    """Let an engine see a conversation grow before it is compacted, and work ahead as a host does between turns."""
+    for seen in range(1, _GROWTH_STEPS + 1):
+        engine.should_compress_preflight(messages[: len(messages) * seen // _GROWTH_STEPS])
+        while engine.work_ahead():
+            pass
 
 
 def beside_peer(sizes: tuple[int, ...]) -> None:
@@ -132,6 +136,7 @@ def beside_peer(sizes: tuple[int, ...]) -> None:
         ours = with_model(size, REPEATS.get(size, 1))
         volume = 1e6 * megabytes(conversation(size))
         told = f"{1e3 * ours.cold:>9.1f} {1e3 * ours.warm:>9.1f}"
+        ahead = 1e3 * ours.ahead / volume * 4_000
         share = ours.second / ours.cold
         if size in theirs:
             first, second = theirs[size]
@@ -140,12 +145,13 @@ def beside_peer(sizes: tuple[int, ...]) -> None:
             told += f" {1e3 * first:>9.1f} {cold_ratio:>10.2f} {warm_ratio:>10.2f}"
             told += f" {share:>8.0%} {second / first:>11.0%}"
         else:
-            held = f"{verdict(share, SECOND_BAR)}"
+            held = verdict(share, SECOND_BAR)
             told += f" {'-':>9} {'-':>10} {'-':>10} {share:>8.0%} {'-':>11}"
-        print(f"{size:>9,} {told} {1e3 * ours.ahead / volume * 4_000:>18.2f} ms  {held}")
+        print(f"{size:>9,} {told} {ahead:>18.2f} ms  {held} / {verdict(ahead, AHEAD_BAR)}")
     print(
         "\nwarm: the messages were read as they came, which is printed apart; second: the next compaction of the whole"
-        "\nconversation after it grew by a tenth, as a share of the first from cold.\n"
+        "\nconversation after it grew by a tenth, as a share of the first from cold."
+        "\nThe bars are those of warm, cold, second and reading ahead.\n"
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 
 from everlong import CompletionSummarizer, ContextCompressor, Message
+from everlong.context.frontier import read_frontier
+from everlong.context.steps import KnownSteps
 from everlong.context.summary.clauses import clauses
 from everlong.context.summary.digest import turn_pieces
 from everlong.context.summary.message_digest import MessageDigests
@@ -144,3 +146,13 @@ def test_a_dropped_file_is_no_clause_and_thousands_of_slashes_do_no_harm() -> No
     said = clauses("'/Users/me/shots/crash.png' Please fix the crash of the parser.")
     assert [clause.text for clause in said] == ["fix the crash of the parser"]
     assert clauses("/" + "./-/=." * 3_000 + "' fix it") is not None  # cubic before: it would take hours
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
+
+
+def test_steps_that_were_read_before_give_the_same_frontier_wherever_they_stand() -> None:
+    turns = [user("Fix it."), *step(1, "Error: port 8443 is taken", command="make"), *step(2, "ok", command="ls")]
+    known = KnownSteps()
+    for messages in (turns, turns, turns[1:], [user("hello"), *turns], [*turns, *step(3, "1 failed", command="make")]):
+        assert read_frontier(messages, known=known) == read_frontier(messages)

@@ -102,7 +102,8 @@ class SummaryRequest:
         is_repeated = any(message is self.latest_user for message in self.turns)
         after = [message for message in self.after if not (is_repeated and message is self.latest_user)]
         before = self._original_head() if carried is None else ()
-        found = read_frontier([*before, *self.turns, *after], carried, one_line(self.newest_words))
+        newest = one_line(self.newest_words)
+        found = read_frontier([*before, *self.turns, *after], carried, newest, known=self.digests.steps)
         return fit_frontier(found, self.budget_tokens, self.count, self.phrases)
 
     def _original_head(self) -> Sequence[Message]:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Literal, NamedTuple, TypeVar
 
+from everlong.context.frontier import read_frontier
+from everlong.context.steps import KnownSteps
 from everlong.context.summary.digest import SPOKEN_TOKENS, DigestPiece, TurnPieces, read_turn
 from everlong.context.summary.facts import Facts, read_facts
 from everlong.context.summary.key_lines import MessageLine, few_lines, many_lines
@@ -24,6 +26,8 @@ _MOST_KEPT = 200_000
 """The number of readings of each kind that are kept."""
 _MOST_COUNTERS = 2
 """The number of token counters, or sizes of pieces, whose pieces are kept."""
+_STEPS_AHEAD = 600
+"""Newest messages whose steps are read ahead."""
 Read = TypeVar("Read")
 
 
@@ -40,6 +44,8 @@ class MessageDigests:
     """The readings of messages, each made when it is first asked for."""
 
     def __init__(self) -> None:
+        self.steps = KnownSteps()
+        """The newest steps, which every frontier is read from."""
         self._facts: dict[int, Facts] = {}
         self._few: dict[int, tuple[MessageLine, ...]] = {}
         self._many: dict[int, tuple[MessageLine, ...]] = {}
@@ -87,6 +93,8 @@ class MessageDigests:
         if wanted.counter is not None:
             for _ in self.pieces(stretch, SPOKEN_TOKENS, wanted.counter):
                 pass
+        if end == len(messages):
+            read_frontier(messages[-_STEPS_AHEAD:], known=self.steps)
         return end
 
     def _pieces_for(self, most: int, count: TextCount) -> dict[int, TurnPieces]:
@@ -102,8 +110,15 @@ class MessageDigests:
 def fingerprint(message: Message) -> int:
     """Return a number that is equal for messages with equal content."""
     # A hash instead of the text, so that the cache keeps no conversation in memory.
-    calls = tuple(calls_of(message)) if "tool_calls" in message else ()
-    return hash((message["role"], text_of(message), message.get("tool_call_id"), calls))
+    content, raw = message.get("content"), message.get("tool_calls")
+    text = content if type(content) is str else text_of(message)
+    if not raw:
+        return hash((message["role"], text, message.get("tool_call_id")))
+    try:  # the usual shape, without a check of every part: this runs over whole conversations
+        calls: object = tuple([(c["id"], (body := c["function"])["name"], body["arguments"]) for c in raw])
+        return hash((message["role"], text, message.get("tool_call_id"), calls))
+    except (KeyError, TypeError):
+        return hash((message["role"], text, message.get("tool_call_id"), tuple(calls_of(message))))
 
 
 def _size(message: Message) -> int:
