@@ -99,7 +99,7 @@ def check_conversation(folder: Path, count: int) -> dict[str, float]:
         store.compact(at, _Summary())  # type: ignore[arg-type] # as much of an engine as is called
         at = store.append(at, messages(BEHIND - 20, seed=count))
         context = median_cpu(lambda _: store.context(at))
-        kept = store.recording.checkpoints
+        kept = store.checkpoints
         each = first / count * 1e6
         print(f"conversation of {count:,}: recorded whole in {first:.1f} s of CPU, {each:.0f} µs a message")
         ratio = record / floor

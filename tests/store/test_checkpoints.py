@@ -271,8 +271,8 @@ def test_a_store_records_the_same_with_and_without_checkpoints(
     database: Database, said: list[Message], edits: list[Edit]
 ) -> None:
     without, with_them = Store(database, uuid.uuid4().hex), Store(database, uuid.uuid4().hex)
-    without.recording.checkpoints = Checkpoints(without.chain, most_blocks=0)
-    with_them.recording.checkpoints = Checkpoints(with_them.chain, least=1)
+    without.checkpoints = Checkpoints(without.chain, most_blocks=0)
+    with_them.checkpoints = Checkpoints(with_them.chain, least=1)
     for edit in [("same", 0, None), *edits]:
         said = edited(said, edit)
         one, other = with_them.record(said), without.record(said)

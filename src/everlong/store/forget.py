@@ -182,7 +182,8 @@ def all_texts(value: Any) -> Iterator[str]:
 
 
 def _forget_in_logs(core: StoreCore, done: _Forgetting) -> Forgotten:
-    """Take what was forgotten out of the pages of the index and out of the logs as well; return the figures."""
+    """Take what was forgotten out of memory, out of the pages of the index and out of the logs; return the figures."""
+    core.checkpoints.clear()
     purge_search(core)
     forget_in_logs(core, done.parts, done.changed)
     return done.figures

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, select
 
 from everlong.model import Message, Trace, check_messages, is_system, list_messages
-from everlong.store.checkpoints import Checkpoints
 from everlong.store.cleared_results import carry, view_to_carry
 from everlong.store.content import blob, encoded
 from everlong.store.database import TryAgain
@@ -36,7 +35,6 @@ class Recording:
         self._core = core
         self._recognizer = recognizer
         self._database = core.database
-        self.checkpoints = Checkpoints(core.chain)
 
     def whole(
         self,
@@ -58,7 +56,7 @@ class Recording:
         if known is not None and len(known.ends) != len(said):  # of another list
             known = None
         if known is None and not self._database.in_batch:  # what is imported in a batch does not come again soon
-            known = self.checkpoints.traced(said, core.cleaned, root, skip=lead)
+            known = core.checkpoints.traced(said, core.cleaned, root, skip=lead)
         else:
             check_messages(said, lead)
             if conversation and known is not None:

@@ -280,7 +280,6 @@ class Store(StoreCore):
 
     def forget(self, nodes: Sequence[bytes]) -> Forgotten:
         """Forget messages for good, wherever the same words stand; sent again, they are not stored again."""
-        self.recording.checkpoints.clear()  # which hold messages as they came
         return forget(self, nodes)
 
     def forget_titles(self, words: str) -> int:
@@ -298,7 +297,6 @@ class Store(StoreCore):
 
     def forget_session(self, ident: str) -> Forgotten:
         """Forget the conversation that a session is part of, except what other conversations show or use."""
-        self.recording.checkpoints.clear()
         return forget_conversation(self, ident)
 
     def verify(
