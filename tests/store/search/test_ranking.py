@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from everlong.model import Message
 from everlong.store import Store
 from tests.store.search.saying import Sayer
 
@@ -114,11 +115,14 @@ def test_words_that_only_frame_a_question_count_less_than_its_subject(apart: Say
 def test_a_tools_answer_is_found_among_many_requests_with_the_other_words(apart: Sayer) -> None:
     log = "\n".join([*(f"sent volume {number} of 30" for number in range(30)), "copy to Tromso ended, 2 files skipped"])
     requests = [f"What do you think, shall we send list {number}, and is anything missing?" for number in range(40)]
-    said = [{"role": role, "content": text} for one in requests for role, text in (("user", one), ("assistant", "No."))]
+    said: list[Message] = []
+    for request in requests:
+        said += [{"role": "user", "content": request}, {"role": "assistant", "content": "No."}]
     call = {"id": "c1", "type": "function", "function": {"name": "read_file", "arguments": "{}"}}
-    read = [{"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c1"}]
-    read[1]["content"] = log
-    said[41:41] = read
+    said[41:41] = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": log},
+    ]
     apart.store.record(said)
     for found in each_way(apart, "What is missing from what we sent to Tromso?", limit=5):
         assert log in found
