@@ -184,6 +184,9 @@ class WarmPrefixSummarizer:
     ``complete`` must send the same model, tools and settings as the conversation's own requests, or the cache is cold.
     """
 
+    needs_prefix = True
+    """A chain leaves it out where the request has no prefix, as for a part of a conversation."""
+
     def __init__(self, complete: Complete, *, window: int = 200_000, name: str = "main model") -> None:
         check_window(window)
         self._complete = complete
@@ -280,6 +283,8 @@ class SummarizerChain:
         best: tuple[float, str, Summarizer] | None = None
         for place in self._awake():
             member = self._members[place]
+            if not request.prefix and len(self._members) > 1 and getattr(member, "needs_prefix", False):
+                continue
             try:
                 text = member.summarize(request)
                 draft = judge_answer(text, yardstick, request.budget_tokens, request.count)
@@ -300,7 +305,7 @@ class SummarizerChain:
                 best = (score, text, member)
                 break
         if best is None:
-            raise SummarizerError("; ".join(complaints))
+            raise SummarizerError("; ".join(complaints) or "no member of the chain reads a request without a prefix")
         self._winner = best[2]
         return best[1]
 
