@@ -266,8 +266,7 @@ def outcome_of(result: str) -> ActionOutcome:
 
 
 def _counts_tests(line: str) -> bool:
-    lowered = line.lower()
-    may_count = not line.isascii() or any(map(lowered.__contains__, _COUNTED))
+    may_count = not line.isascii() or any(map(line.lower().__contains__, _COUNTED))
     return may_count and _TEST_COUNTS.search(line) is not None
 
 
@@ -276,10 +275,11 @@ def _complaint(newest_first: list[str], words: Sequence[str]) -> str:
 
     Only lines with one of the words of failure can be such a line.
     """
-    complaints = [line for line in newest_first if is_failure(line, words)]
-    named = next((line for line in complaints if _NAMED_ERROR.match(line)), "")
-    said = next((line for line in complaints if line[0] != "<"), "")
-    return named or said or next(iter(complaints), "")
+    named = next((line for line in newest_first if _NAMED_ERROR.match(line) and is_failure(line, words)), "")
+    if named:
+        return named
+    said = next((line for line in newest_first if line[0] != "<" and is_failure(line, words)), "")
+    return said or next((line for line in newest_first if line[0] == "<" and is_failure(line, words)), "")
 
 
 def _telling(lines: Iterable[str]) -> Iterator[str]:

@@ -108,26 +108,33 @@ def _redact_assignments(text: str, lowered: str) -> str:
             places.append(place)
             place = lowered.find(word, place + 1)
     kept: list[str] = []
-    done = 0
+    done = copied = 0
     for place in sorted(places):
         if place >= done and (found := _ASSIGNED.match(text, place)):
-            kept += text[done:place], _redact_assigned(found)
             done = found.end()
-    return "".join([*kept, text[done:]]) if kept else text
+            if (told := _redact_assigned(found)) != found[0]:
+                kept += text[copied:place], told
+                copied = done
+    return "".join([*kept, text[copied:]]) if kept else text
 
 
 def _redact_assigned(match: re.Match[str]) -> str:
+    if match["name"][0].lower() == "k" and not _ends_key_name(match.string, match.start()):
+        return match[0]  # a primary key, a key of a mapping
     value, quoted = match["value"], match["quote"] is not None
     kind = "password" if match["password"] else "secret"
-    name = match["name"].lower()
-    if name.startswith("key") and not _KEY_NAME.search(match.string, max(0, match.start() - 12), match.start()):
-        return match[0]  # a primary key, a key of a mapping
     # A called or indexed value is code. An unquoted value after " = " or ": " in code is a name, no secret.
     looks_secret = _is_password if match["password"] else _is_token
     in_code = not quoted and match["sign"] != "=" and not _has_letter_and_digit(value)
     if match["after"] or in_code or not looks_secret(value):
         return match[0]
     return f"{match['name']}{match['sign']}{match['quote'] or ''}[redacted:{kind}]"
+
+
+def _ends_key_name(text: str, place: int) -> bool:
+    """Return whether the word before a place makes the word ``key`` behind it the name of a secret."""
+    before = text[place - 1 : place]
+    return (before.isalpha() or before in ("_", "-")) and bool(_KEY_NAME.search(text, max(0, place - 12), place))
 
 
 def _is_password(value: str) -> bool:
