@@ -536,8 +536,15 @@ class CompletionTask(NamedTuple):
     @property
     def key(self) -> str:
         """A hash of everything that the answer depends on."""
-        asked = json.dumps([self.messages, self.max_tokens], sort_keys=True, default=str)
-        return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()
+        digest = hashlib.sha256(str(self.max_tokens).encode())
+        for message in self.messages:
+            others = {key: value for key, value in message.items() if key != "content"}
+            content = message.get("content")
+            told = json.dumps([others, len(content) if isinstance(content, str) else content], sort_keys=True, default=str)
+            digest.update(told.encode())
+            if isinstance(content, str):  # as it is, because it may be long
+                digest.update(content.encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
 
 
 class PartsRunner:
