@@ -47,7 +47,7 @@ class MessageDigests:
         self._facts: dict[int, Facts] = {}
         self._few: dict[int, tuple[MessageLine, ...]] = {}
         self._many: dict[int, tuple[MessageLine, ...]] = {}
-        self._pieces: list[tuple[int, TextCount, dict[int, TurnPieces]]] = []
+        self._pieces: list[tuple[int, TextCount, dict[int, _KeptTurn]]] = []
 
     def facts(self, messages: Sequence[Message]) -> list[Facts]:
         """Return the facts of each message."""
@@ -69,12 +69,14 @@ class MessageDigests:
         for message in turns:
             title = ran.pop(str(message.get("tool_call_id") or ""), "") if message["role"] == "tool" else ""
             key = hash((fingerprint(message), title)) if title else fingerprint(message)
-            turn = known.get(key)
-            if turn is None:
-                turn = _keep(known, key, read_turn(message, title, most, count, self._lines.names))
-            if turn.ran:
-                ran.update(turn.ran)
-            yield from turn.pieces
+            kept = known.get(key)
+            if kept is None:
+                kept = _keep(known, key, _packed(read_turn(message, title, most, count, self._lines.names)))
+            if kept.ran:
+                ran.update(kept.ran)
+            for label, body, tokens in kept.pieces:
+                text = body if type(body) is str else str(body, "utf-8", "surrogatepass")
+                yield DigestPiece(label, text, tokens)
 
     def read_ahead(self, messages: Sequence[Message], start: int, wanted: WantedReadings, most: int) -> int:
         """Read messages from ``start`` on until ``most`` characters are read; return where the reading ended."""
@@ -94,14 +96,35 @@ class MessageDigests:
         self.steps.read_ahead(read_steps(stretch))
         return end
 
-    def _pieces_for(self, most: int, count: TextCount) -> dict[int, TurnPieces]:
+    def _pieces_for(self, most: int, count: TextCount) -> dict[int, _KeptTurn]:
         """Return the pieces of this size by this counter."""
         for size, counter, known in self._pieces:
             if size == most and counter == count:
                 return known
-        made: dict[int, TurnPieces] = {}
+        made: dict[int, _KeptTurn] = {}
         self._pieces = [*self._pieces, (most, count, made)][-_MOST_COUNTERS:]
         return made
+
+
+class _KeptTurn(NamedTuple):
+    """The pieces of a turn as they are kept, and the titles of its calls.
+
+    A text with a single wide character takes two or four bytes for each; where UTF-8 takes less, its bytes are kept.
+    """
+
+    pieces: tuple[tuple[str, str | bytes, int], ...]
+    ran: tuple[tuple[str, str], ...]
+
+
+def _packed(turn: TurnPieces) -> _KeptTurn:
+    return _KeptTurn(tuple((piece.label, _packed_text(piece.body), piece.tokens) for piece in turn.pieces), turn.ran)
+
+
+def _packed_text(text: str) -> str | bytes:
+    if text.isascii():
+        return text
+    data = text.encode("utf-8", "surrogatepass")
+    return data if len(data) < 2 * len(text) else text
 
 
 def fingerprint(message: Message) -> int:
