@@ -337,15 +337,18 @@ class Yardstick:
     @cached_property
     def wanted(self) -> dict[str, float]:
         """The entities of the turns; those that people and models wrote, and those that recur, weigh more."""
-        seen: Counter[str] = Counter()
-        weights: dict[str, float] = {}
+        by_weight: dict[float, list[str]] = {}
+        named: list[str] = []  # each name as often as texts have it
         for message in self._turns[:: self._step]:
-            weight = _WEIGHTS.get(message["role"], 1.0)
+            mine = by_weight.setdefault(_WEIGHTS.get(message["role"], 1.0), [])
             for text in _readable_texts(message):
-                for name in set(entities(text[:_MOST_CHARACTERS])):
-                    seen[name] += 1
-                    weights[name] = max(weight, weights.get(name, 0.0))
-        return {name: weights[name] * min(count, 5) for name, count in seen.items()}
+                names = set(entities(text[:_MOST_CHARACTERS]))
+                named += names
+                mine += names
+        weights: dict[str, float] = {}
+        for weight in sorted(by_weight):
+            weights.update(dict.fromkeys(by_weight[weight], weight))
+        return {name: weights[name] * min(count, 5) for name, count in Counter(named).items()}
 
     @cached_property
     def _lost_around(self) -> dict[str, float]:

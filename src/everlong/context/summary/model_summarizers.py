@@ -544,7 +544,9 @@ class CompletionTask(NamedTuple):
         for message in self.messages:
             others = {key: value for key, value in message.items() if key != "content"}
             content = message.get("content")
-            told = json.dumps([others, len(content) if isinstance(content, str) else content], sort_keys=True, default=str)
+            told = json.dumps(
+                [others, len(content) if isinstance(content, str) else content], sort_keys=True, default=str
+            )
             digest.update(told.encode())
             if isinstance(content, str):  # as it is, because it may be long
                 digest.update(content.encode("utf-8", "surrogatepass"))

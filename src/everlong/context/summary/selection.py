@@ -423,7 +423,8 @@ class Gains:
         names, recency, company, length, is_spoken = weighed
         added = sum(map(self._adds.__getitem__, names))
         if is_spoken:
-            added += self._added_again(names)
+            again = self._again
+            added += sum([again[name] for name in names if name in again])
         return added * recency * company / length  # in the order of `_gain`, so that the result is the same
 
     def best(self, most: int) -> list[Waiting]:
@@ -464,8 +465,7 @@ class Gains:
                 if is_spoken:
                     added += self._added_again(names)
                 if added:  # as in `_gain`, without a call for each of many lines
-                    at = order + place / 1_000
-                    recency = 0.5 + 0.5 * (at if at > 0.0 else 0.0) / size
+                    recency = 0.5 + 0.5 * max(0.0, order + place / 1_000) / size
                     added = added * recency * (1.0 + _COMPANY * words) / (len(text) + 16)
                 append(added)
         return gains
