@@ -75,7 +75,7 @@ class MessageDigests:
             if kept.ran:
                 ran.update(kept.ran)
             for label, body, tokens in kept.pieces:
-                text = body if type(body) is str else str(body, "utf-8", "surrogatepass")
+                text = body if isinstance(body, str) else body.decode("utf-8", "surrogatepass")
                 yield DigestPiece(label, text, tokens)
 
     def read_ahead(self, messages: Sequence[Message], start: int, wanted: WantedReadings, most: int) -> int:

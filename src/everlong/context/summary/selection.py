@@ -371,7 +371,7 @@ _RECURRENCE = 0.6
 _COMPANY = 0.4
 _MANY_TIMES = 16
 """From this many times more lines than are wanted on, looking for the best is faster than sorting all."""
-_WeighedLine = tuple[Sequence[str], float, float, int, bool]
+_WeighedLine = tuple[tuple[str, ...], float, float, int, bool]
 """The entities of a line, the factors and the length that its gain depends on, and whether somebody spoke it."""
 _LINES: Callable[[LineGroup], Sequence[MessageLine]] = attrgetter("lines")
 _ENTITIES: Callable[[MessageLine], Sequence[str]] = attrgetter("entities")
