@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from everlong.context.literals import CLEARED_RESULT
@@ -42,6 +43,8 @@ _LOOK_AT = 6_000
 _LINE_LENGTH = 400
 _MOST_LINES = 5
 _TITLE_LENGTH = 160
+_MOST_KNOWN = 400
+"""The number of steps that are read ahead of a compaction."""
 
 _RETURNED = re.compile(
     r"<(?:returncode|exit_code)>(-?\d+)<|^(?:\w+ )?exit(?:ed with)? (?:code|status):? (-?\d+)"
@@ -260,6 +263,17 @@ class KnownSteps:
         found = [self._recall(step) for step in steps]
         self._known = {(step.call, step.result, step.is_error): step for step in found}
         return found
+
+    def read_ahead(self, steps: Iterable[Step]) -> None:
+        """Read steps before anybody asks for them, and keep the newest of all that were seen."""
+        known = self._known
+        for step in steps:
+            key = (step.call, step.result, step.is_error)
+            if key not in known:
+                known[key] = step
+                _ = step.verdict, step.changes
+        if len(known) > _MOST_KNOWN:
+            self._known = dict(islice(known.items(), len(known) - _MOST_KNOWN, None))
 
     def _recall(self, step: Step) -> Step:
         known = self._known.get((step.call, step.result, step.is_error))

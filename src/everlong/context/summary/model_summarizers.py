@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Literal, NamedTuple, Protocol
@@ -95,7 +96,7 @@ class CompletionSummarizer:
         previous = known_document(request.previous) if request.previous else ""
         room = self._room(request, budget)
         previous_tokens = request.count(previous) + 32 if previous else 0
-        parts = list(pack(request.digests.pieces(request.turns, room, request.count), room))
+        parts = deque(pack(request.digests.pieces(request.turns, room, request.count), room))
         if len(parts) <= 1:
             pieces = parts[0] if parts else []
             if sum(piece.tokens for piece in pieces) + previous_tokens <= room:
@@ -133,12 +134,15 @@ class CompletionSummarizer:
         return room
 
     def _summarize_parts(
-        self, request: SummaryRequest, parts: Sequence[Sequence[DigestPiece]], previous: str, budget: int, room: int
+        self, request: SummaryRequest, parts: deque[list[DigestPiece]], previous: str, budget: int, room: int
     ) -> str:
-        """Summarize each part, then fold neighbours level by level until one summary is left; return it."""
+        """Summarize each part, then fold neighbours level by level until one summary is left; return it.
+
+        The parts are used up, so that no more than the prompts stay in memory.
+        """
         # At least three summaries fit one fold, so each level is at most half as long as the one before.
         share = min(budget, room // 4)
-        tasks = [CompletionTask(transcript_prompt(request, part, share), share) for part in parts]
+        tasks = [CompletionTask(transcript_prompt(request, parts.popleft(), share), share) for _ in range(len(parts))]
         texts = [_fit(text, share, request) for text in self._runner.run(tasks, 0)]
         if previous:
             texts = [*split(previous, share, request.count), *texts]
@@ -541,8 +545,17 @@ class CompletionTask(NamedTuple):
     @property
     def key(self) -> str:
         """A hash of everything that the answer depends on."""
-        asked = json.dumps([self.messages, self.max_tokens], sort_keys=True, default=str)
-        return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()
+        digest = hashlib.sha256(str(self.max_tokens).encode())
+        for message in self.messages:
+            others = {key: value for key, value in message.items() if key != "content"}
+            content = message.get("content")
+            told = json.dumps(
+                [others, len(content) if isinstance(content, str) else content], sort_keys=True, default=str
+            )
+            digest.update(told.encode())
+            if isinstance(content, str):  # as it is, because it may be long
+                digest.update(content.encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
 
 
 class PartsRunner:
