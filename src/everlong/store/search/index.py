@@ -15,7 +15,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from sqlalchemy import Connection
 
-from everlong.store.search.text import DENSE, IndexText
+from everlong.store.search.text import DENSE, IndexText, tag_of
+
+BLOCK_BITS = 10
+"""The bits of a message's number within a block of numbers of which the index knows the times."""
+
+MAX_NUMBER = (1 << 50) - 1
+"""The highest number that a document can have."""
 
 
 class Stretch(NamedTuple):
@@ -38,11 +44,29 @@ class SearchScope:
     is_messages_only: bool = False
     upto: int | None = None
     """The newest document that was there when the search began, so that later pages do not shift."""
+    tool: str | None = None
+    """The tool of which only calls and answers count; the caller checks that as well."""
+    numbers: tuple[int, int] | None = None
+    """The lowest and the highest number that a message in it can have, if that is known."""
+
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """The numbers between which its messages are; None if any number is possible."""
+        if self.upto is None:
+            return self.numbers
+        low, high = self.numbers or (1, self.upto)
+        return low, min(high, self.upto)
 
     @property
     def is_everything(self) -> bool:
         """True if no filter is set."""
-        return self.stretches is None and self.role is None and self.since is None and self.before is None
+        filters = (self.stretches, self.role, self.tool, self.since, self.before)
+        return all(one is None for one in filters)
+
+    def tags(self) -> list[str]:
+        """Return the tags that its messages have in the index."""
+        tags = [tag_of("role", self.role)] if self.role is not None else []
+        return [*tags, tag_of("tool", self.tool)] if self.tool is not None else tags
 
     @property
     def has_messages(self) -> bool:
@@ -64,11 +88,17 @@ class SearchPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SearchTerms:
-    """The terms to look up: any of these, those that begin so, those in a row."""
+    """The terms to look up: any of these, those that begin so, those in a row with the signs of their neighbours."""
 
     terms: tuple[str, ...]
     starts: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
+    signs: tuple[tuple[str, ...], ...] = ()
+    """For each row the signs of its words (`everlong.store.search.text.neighbour_signs`)."""
+
+    def names(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """Return the rows, each with its signs."""
+        return list(zip(self.rows, self.signs, strict=True))
 
 
 NAMED = 40
@@ -98,10 +128,10 @@ PERSON = 2.0
 
 @dataclass(frozen=True, slots=True)
 class RequiredContents:
-    """The required contents of texts: runs of characters, and terms that stand close together."""
+    """The required contents of texts: runs of characters, and terms or signs of neighbouring words."""
 
     needles: tuple[str, ...]
-    near: tuple[tuple[tuple[str, ...], int], ...] = ()
+    words: tuple[str, ...] = ()
 
 
 class IndexSize(NamedTuple):
@@ -165,6 +195,10 @@ class Index(Protocol):
 
     def size(self, connection: Connection) -> IndexSize:
         """Return the size of the index."""
+        ...
+
+    def numbers_between(self, connection: Connection, since: float | None, before: float | None) -> tuple[int, int]:
+        """Return numbers between which all indexed messages of a time are; there may be others between them."""
         ...
 
     def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> RankedDocuments:

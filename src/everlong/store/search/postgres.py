@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, CursorResult
 
 from everlong.store.search.index import (
+    BLOCK_BITS,
     NAMED,
     PERSON,
     FoundPassage,
@@ -48,6 +49,8 @@ _TABLES = (
     "passages BIGINT NOT NULL, terms BIGINT NOT NULL)",
     "CREATE TABLE search_passage (seq BIGINT NOT NULL, number INTEGER NOT NULL, length INTEGER NOT NULL, "
     "words TSVECTOR NOT NULL, PRIMARY KEY (seq, number))",
+    "CREATE TABLE search_times (block BIGINT PRIMARY KEY, first FLOAT8 NOT NULL, last FLOAT8 NOT NULL)",
+    'CREATE TABLE search_gram (gram TEXT COLLATE "C" PRIMARY KEY)',
     "CREATE INDEX ix_search_passages ON search_passage USING gin (words)",
     "CREATE TABLE search_document (seq BIGINT PRIMARY KEY, length INTEGER NOT NULL, words TSVECTOR NOT NULL, "
     "grams INTEGER[] NOT NULL, is_cut BOOLEAN NOT NULL)",
@@ -69,7 +72,9 @@ class PostgresIndex:
 
     def create(self, connection: Connection) -> None:
         """Create an empty index in place of any that is there."""
-        _run(connection, "DROP TABLE IF EXISTS search_passage, search_document, search_state")
+        _run(
+            connection, "DROP TABLE IF EXISTS search_passage, search_document, search_times, search_gram, search_state"
+        )
         for table in _TABLES:
             _run(connection, table)
         _run(connection, "INSERT INTO search_state VALUES (?, 0, 0, 0, 0)", (INDEX_VERSION,))
@@ -104,6 +109,19 @@ class PostgresIndex:
             "ON CONFLICT (seq, number) DO NOTHING",
             passages,
         )
+        grams = {gram for _, text in documents for gram in _trigrams(text.characters)}
+        _run(
+            connection,
+            "INSERT INTO search_gram (gram) SELECT unnest(CAST(? AS text[])) ON CONFLICT DO NOTHING",
+            (sorted(grams),),
+        )
+        _run(
+            connection,
+            f"INSERT INTO search_times SELECT seq >> {BLOCK_BITS}, min(ts), max(ts) FROM node "  # noqa: S608 - a constant
+            "WHERE seq = ANY(?) GROUP BY 1 ORDER BY 1 ON CONFLICT (block) DO UPDATE "
+            "SET first = least(search_times.first, excluded.first), last = greatest(search_times.last, excluded.last)",
+            ([seq for seq, _ in documents if seq > 0],),
+        )
         self._count(connection, documents, 1)
 
     def remove(self, connection: Connection, documents: Sequence[tuple[int, IndexText]]) -> None:
@@ -132,6 +150,15 @@ class PostgresIndex:
     def size(self, connection: Connection) -> IndexSize:
         """Return the size of the index."""
         return IndexSize(*_run(connection, "SELECT documents, summaries, passages, terms FROM search_state").one())
+
+    def numbers_between(self, connection: Connection, since: float | None, before: float | None) -> tuple[int, int]:
+        """Return numbers between which all indexed messages of a time are; there may be others between them."""
+        row = _run(
+            connection,
+            "SELECT min(block), max(block) FROM search_times WHERE last >= ? AND first < ?",
+            (-math.inf if since is None else since, math.inf if before is None else before),
+        ).one()
+        return (1, 0) if row[0] is None else (row[0] << BLOCK_BITS, ((row[1] + 1) << BLOCK_BITS) - 1)
 
     def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> RankedDocuments:
         """Return the documents whose best passage answers best: by the weights of its words, less if it is long."""
@@ -226,11 +253,16 @@ class PostgresIndex:
         by_time: bool,
     ) -> list[SearchPlace]:
         """Return documents that may contain all that is wanted, newest first, after a place."""
-        words = [_quoted(term) for terms, _ in wanted.near for term in terms]
+        words = list(map(_quoted, wanted.words))
         grams: list[int] = []
+        begun: list[int] = []
         for lookup in lookups(wanted.needles):
             if lookup.kind == "gram":
                 grams.append(_hashed(lookup.text))
+            elif lookup.kind == "short":
+                begun = self._grams_from(connection, lookup.text)
+                if not begun and not self._has_cut(connection):
+                    return []
             elif lookup.kind == "pair":
                 words.append(_quoted(lookup.text))
             elif lookup.kind == "start":
@@ -243,8 +275,20 @@ class PostgresIndex:
         if grams:
             conditions.append("w.grams @> CAST(? AS integer[])")
             values.append(grams)
+        if begun:
+            conditions.append("w.grams && CAST(? AS integer[])")
+            values.append(begun)
         condition = f"({' AND '.join(conditions)} OR w.is_cut)" if conditions else ""
         return self._newest(connection, condition, values, scope, after, limit, by_time)
+
+    def _grams_from(self, connection: Connection, start: str) -> list[int]:
+        """Return the trigrams of all texts that begin with one or two characters, as numbers."""
+        rows = _run(
+            connection,
+            'SELECT gram FROM search_gram WHERE gram >= ? COLLATE "C" AND gram < ? COLLATE "C"',
+            (start, start + "\U0010ffff"),
+        )
+        return [_hashed(row[0]) for row in rows]
 
     def _newest(
         self,
@@ -308,9 +352,9 @@ def _promising(asked: SearchTerms, frequencies: dict[str, int]) -> tuple[str, bo
 
 def _row(text: IndexText) -> tuple[int, str, list[int], bool]:
     terms = text.terms.split()
-    words, is_cut = _vector(terms)
+    words, is_cut = _vector([*terms, *text.signs.split()])
     characters = text.characters
-    grams = {_hashed(characters[at : at + 3]) for at in range(len(characters) - 2)}
+    grams = {_hashed(gram) for gram in _trigrams(characters)}
     return len(terms), words, sorted(grams), is_cut
 
 
@@ -327,6 +371,10 @@ def _vector(terms: Sequence[str]) -> tuple[str, bool]:
             return " ".join(entries), True
         entries.append(f"{_quoted(term)}:{','.join(map(str, found[:_MAX_PLACES]))}")
     return " ".join(entries), False
+
+
+def _trigrams(characters: str) -> set[str]:
+    return {characters[at : at + 3] for at in range(len(characters) - 2)}
 
 
 def _hashed(gram: str) -> int:

@@ -23,6 +23,7 @@ from everlong.store.search.text import (
     WEAK,
     folded,
     is_dense,
+    neighbour_signs,
     terms_of,
     terms_of_word,
     words_of,
@@ -132,6 +133,8 @@ class Query:
     """Single characters of dense scripts: terms that begin with one count."""
     rows: tuple[tuple[str, ...], ...] = ()
     """Terms that stand in a row in what is looked for: the parts of a path or an identifier."""
+    signs: tuple[tuple[str, ...], ...] = ()
+    """For each of these rows the signs of its neighbouring words."""
     literals: tuple[str, ...] = ()
     """Paths, identifiers and runs of dense script as they were typed, folded; a text that has one is preferred."""
     required: tuple[str, ...] = ()
@@ -198,13 +201,15 @@ def _read_words(text: str) -> Query:
         needle = normal(text)
         return Query(text, "auto", required=(needle,) if needle else ())
     compounds = _compounds(text)
+    rows = {row: tuple(neighbour_signs(words_of(name))) for name in compounds if len(row := tuple(terms_of(name))) > 1}
     lowered = folded(text)
     return Query(
         text,
         "auto",
         terms=terms,
         starts=starts,
-        rows=tuple(dict.fromkeys(row for name in compounds if len(row := _row_of(name)) > 1)),
+        rows=tuple(rows),
+        signs=tuple(rows.values()),
         literals=tuple(dict.fromkeys([*map(normal, compounds), *_long_runs(lowered)]))[:MAX_REQUIRED],
         phrases=phrases,
         is_question="?" in text or bool(_QUESTION.match(lowered)),
@@ -218,11 +223,6 @@ def _compounds(text: str) -> list[str]:
     # In short pieces, because the pattern takes the square of a word's length.
     pieces = (piece[:MAX_COMPOUND] for piece in _UNSPACED.findall(text))
     return list(islice((name for piece in pieces for name in _COMPOUND.findall(piece)), MAX_REQUIRED))
-
-
-def _row_of(name: str) -> tuple[str, ...]:
-    """Return the terms of a path or identifier as they stand in a row in the index."""
-    return tuple(terms_of(name))
 
 
 def _long_runs(lowered: str) -> list[str]:

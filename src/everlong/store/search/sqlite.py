@@ -2,7 +2,9 @@
 
 `search_passages` answers ranked queries; a row's number is its document's with the passage's number in the low bits.
 `search_words` says which texts have a word. The terms of both come prepared, so their tokenizer splits at spaces.
-`search_grams` says which texts may contain a run of characters; it keeps no positions, so the caller checks.
+`search_grams` says which texts may contain a run of characters. None keeps positions, so the caller checks; signs of
+neighbouring words take their place. `search_times` says for each 1,024 numbers when the messages were said.
+`search_tags` has the tags of texts that have several: of an answer, they come from the message before it.
 FTS5 removes from such a table only if told exactly what was put in, and clears old pages when it merges all segments.
 """
 
@@ -17,6 +19,8 @@ from sqlalchemy import Connection
 
 from everlong.store.database import in_batches
 from everlong.store.search.index import (
+    BLOCK_BITS,
+    MAX_NUMBER,
     NAMED,
     PERSON,
     FoundPassage,
@@ -53,14 +57,23 @@ PAIRED = 6
 MEASURED = 150
 """The best passages whose lengths are looked up for their first score; the others count as average."""
 
+NAMED_ROWS = 300
+"""The newest texts with a path or an identifier that are scored."""
+
 PAIR_ROWS = 600
 """The newest passages with two frequent words that are scored."""
+
+_FIRST_BLOCKS = 2
+_MOST_RUNS = 32
 
 _TABLES = (
     "CREATE TABLE search_state (version INTEGER NOT NULL, documents INTEGER NOT NULL, "
     "summaries INTEGER NOT NULL, passages INTEGER NOT NULL, terms INTEGER NOT NULL)",
-    "CREATE VIRTUAL TABLE search_passages USING fts5(terms, content='', tokenize='ascii')",
-    "CREATE VIRTUAL TABLE search_words USING fts5(terms, content='', tokenize='ascii')",
+    "CREATE TABLE search_times (block INTEGER PRIMARY KEY, first REAL NOT NULL, last REAL NOT NULL)",
+    "CREATE TABLE search_tags (seq INTEGER PRIMARY KEY, tags TEXT NOT NULL)",
+    "CREATE VIRTUAL TABLE search_passages USING fts5(terms, content='', detail=none, tokenize='ascii')",
+    "CREATE VIRTUAL TABLE search_words USING fts5(terms, signs, content='', columnsize=0, detail=none, "
+    "tokenize='ascii')",
     "CREATE VIRTUAL TABLE search_grams USING fts5(characters, content='', columnsize=0, detail=none, "
     "tokenize='trigram case_sensitive 1')",
     "CREATE VIRTUAL TABLE search_vocabulary USING fts5vocab('search_passages', 'row')",
@@ -80,6 +93,8 @@ _NAMES = (
     "search_grams",
     "search_words",
     "search_passages",
+    "search_times",
+    "search_tags",
     "search_state",
 )
 
@@ -117,31 +132,53 @@ class SQLiteIndex:
             return
         passages, words, grams = _rows(documents)
         connection.exec_driver_sql("INSERT INTO search_passages (rowid, terms) VALUES (?, ?)", passages)
-        connection.exec_driver_sql("INSERT INTO search_words (rowid, terms) VALUES (?, ?)", words)
+        connection.exec_driver_sql("INSERT INTO search_words (rowid, terms, signs) VALUES (?, ?, ?)", words)
         connection.exec_driver_sql("INSERT INTO search_grams (rowid, characters) VALUES (?, ?)", grams)
+        tagged = [(seq, text.tags) for seq, text in documents if " " in text.tags]
+        if tagged:
+            connection.exec_driver_sql("INSERT OR REPLACE INTO search_tags (seq, tags) VALUES (?, ?)", tagged)
+        for part in in_batches([seq for seq, _ in documents if seq > 0]):
+            marks = ",".join("?" * len(part))
+            connection.exec_driver_sql(
+                f"INSERT INTO search_times SELECT seq >> {BLOCK_BITS}, min(ts), max(ts) FROM node "  # noqa: S608 - only marks
+                f"WHERE seq IN ({marks}) GROUP BY 1 ON CONFLICT (block) DO UPDATE "
+                "SET first = min(first, excluded.first), last = max(last, excluded.last)",
+                tuple(part),
+            )
         self._count(connection, documents, 1)
 
     def remove(self, connection: Connection, documents: Sequence[tuple[int, IndexText]]) -> None:
         """Take documents out, given exactly what was indexed of them; one that is not in it is passed over."""
         held: set[int] = set()
-        for part in in_batches([seq for seq, _ in documents]):
-            marks = ",".join("?" * len(part))
-            rows = connection.exec_driver_sql(f"SELECT rowid FROM search_words WHERE rowid IN ({marks})", tuple(part))  # noqa: S608
-            held.update(row[0] for row in rows)
+        for part in in_batches([seq << PASSAGE_BITS for seq, _ in documents]):
+            statement = f"SELECT id FROM search_passages_docsize WHERE id IN ({','.join('?' * len(part))})"  # noqa: S608
+            held.update(row[0] >> PASSAGE_BITS for row in connection.exec_driver_sql(statement, tuple(part)))
         documents = [(seq, text) for seq, text in documents if seq in held]
         if not documents:  # to take out what is not there damages the index
             return
+        documents = [(seq, text._replace(tags=tags)) for (seq, text), tags in self._tagged(connection, documents)]
         passages, words, grams = _rows(documents)
         connection.exec_driver_sql(
             "INSERT INTO search_passages (search_passages, rowid, terms) VALUES ('delete', ?, ?)", passages
         )
         connection.exec_driver_sql(
-            "INSERT INTO search_words (search_words, rowid, terms) VALUES ('delete', ?, ?)", words
+            "INSERT INTO search_words (search_words, rowid, terms, signs) VALUES ('delete', ?, ?, ?)", words
         )
         connection.exec_driver_sql(
             "INSERT INTO search_grams (search_grams, rowid, characters) VALUES ('delete', ?, ?)", grams
         )
         self._count(connection, documents, -1)
+
+    def _tagged(
+        self, connection: Connection, documents: Sequence[tuple[int, IndexText]]
+    ) -> Iterator[tuple[tuple[int, IndexText], str]]:
+        """Yield documents with the tags that they were indexed with, and take off the list of tags."""
+        kept: dict[int, str] = {}
+        for part in in_batches([seq for seq, _ in documents]):
+            statement = f"DELETE FROM search_tags WHERE seq IN ({','.join('?' * len(part))}) RETURNING seq, tags"  # noqa: S608
+            kept.update((row[0], row[1]) for row in connection.exec_driver_sql(statement, tuple(part)))
+        for seq, text in documents:
+            yield (seq, text), kept.get(seq, text.tags.partition(" ")[0])
 
     def purge(self, connection: Connection) -> None:
         """Merge all segments into one, which leaves removed terms out."""
@@ -161,34 +198,43 @@ class SQLiteIndex:
         row = connection.exec_driver_sql("SELECT documents, summaries, passages, terms FROM search_state").one()
         return IndexSize(*row)
 
+    def numbers_between(self, connection: Connection, since: float | None, before: float | None) -> tuple[int, int]:
+        """Return numbers between which all indexed messages of a time are; there may be others between them."""
+        row = connection.exec_driver_sql(
+            "SELECT min(block), max(block) FROM search_times WHERE last >= ? AND first < ?",
+            (-math.inf if since is None else since, math.inf if before is None else before),
+        ).one()
+        return (1, 0) if row[0] is None else (row[0] << BLOCK_BITS, ((row[1] + 1) << BLOCK_BITS) - 1)
+
     def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> RankedDocuments:
         """Return the documents whose best passage answers best, by BM25; of too many, only the most promising."""
         *numbers, last, first = connection.exec_driver_sql(_STATE).one()
         size = IndexSize(*numbers)
-        rows = [_in_a_row(row) for row in asked.rows]
-        if rows and set(asked.terms) == {term for row in asked.rows for term in row}:
+        if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
             # A path or an identifier and nothing else: first where it stands as it is, its parts elsewhere later.
             exact = _Scores(size)
-            exact.add(_passages_with(connection, rows, scope, SCORED_ROWS))
+            exact.add([_passages_named(connection, *name, scope) for name in asked.names()])
             if exact.passages:
                 return RankedDocuments(exact.best(connection, limit), False, {})
         spread = _spread(connection, asked.terms, last or 0, first or 0)
         frequencies = {term: one.holding for term, one in spread.items()}
         rare, is_all = _rare(frequencies)
-        names = [_in_a_row(row) for row in asked.rows if all(term in spread for term in row)]
+        known = [name for name in asked.names() if all(term in spread for term in name[0])]
+        names = [_passages_named(connection, *name, scope) for name in known]
         starts = [f"{_quoted(start)} *" for start in asked.starts]
         scores = _Scores(size)
-        if chosen := [*names, *starts, *map(_quoted, rare)]:
-            lists = _passages_with(connection, chosen, scope, SCORED_ROWS)
-            scores.add(lists)
+        if names or starts or rare:
+            lists = _passages_with(connection, [*starts, *map(_quoted, rare)], scope, SCORED_ROWS)
+            scores.add([*names, *lists])
             # Passages beyond the limit are found later, newest first.
-            is_all = is_all and all(one.size < SCORED_ROWS for one in lists[: len(names) + len(starts)])
+            is_all = is_all and all(one.size < SCORED_ROWS for one in lists[: len(starts)])
+            is_all = is_all and all(one.size < NAMED_ROWS for one in names)
         elif len(frequencies) > 1:
             _add_pairs(connection, scores, spread, scope)
         found = scores.best(connection, limit)
         is_all = is_all and len(found) < limit
         if names and not is_all:
-            found = with_named(found, scores.best(connection, NAMED, lists[: len(names)]))
+            found = with_named(found, scores.best(connection, NAMED, names))
         if not found and not is_all:  # the promise was empty: no two frequent words meet
             newest = self.matching(connection, asked, scope, None, limit, by_time=False)
             found = [FoundPassage(place.seq, 0, 0.0) for place in newest]
@@ -222,14 +268,20 @@ class SQLiteIndex:
         by_time: bool,
     ) -> list[SearchPlace]:
         """Return documents that may contain all that is wanted, newest first, after a place."""
-        expressions = {"search_words": " AND ".join(_near(*near) for near in wanted.near), "search_grams": ""}
-        for lookup in lookups(wanted.needles):
+        expressions = {"search_words": " AND ".join(map(_quoted, wanted.words)), "search_grams": ""}
+        looked_up = lookups(wanted.needles)
+        if after is None and not wanted.words and all(lookup.kind == "short" for lookup in looked_up):
+            # Such a run is mostly frequent, and then the newest texts have it; if not, its trigrams are quickly listed.
+            return self._newest(connection, "", [], scope, after, limit, by_time)
+        for lookup in looked_up:
             table, expression = self._expression(connection, lookup)
             if not expression:
                 return []
             joined = expressions[table]
             expressions[table] = f"{joined} AND {expression}" if joined else expression
         tables = [table for table, expression in expressions.items() if expression]
+        if not tables and scope.tags():
+            tables = ["search_words"]
         if not tables:
             return self._newest(connection, "", [], scope, after, limit, by_time)
         first, *others = tables
@@ -263,6 +315,8 @@ class SQLiteIndex:
         by_time: bool,
     ) -> list[SearchPlace]:
         """Return the rows of one table that match, with two expressions also in the other one; all rows without any."""
+        if table == "search_words":
+            expressions = [_tagged(expressions[0], scope), *expressions[1:]]
         found: list[SearchPlace] = []
         for is_message in (True, False):
             if not (scope.has_messages if is_message else scope.has_summaries):
@@ -275,8 +329,7 @@ class SQLiteIndex:
                 key = "n.seq = w.rowid" if is_message else "i.seq = -w.rowid"
                 tail = "" if is_message else " JOIN view v ON v.id = i.view"
                 rows = f"{table} w CROSS JOIN {'node n' if is_message else 'view_item i'} ON {key}{tail}"
-                sign = ">" if is_message else "<"
-                where = f"w.{table} MATCH ? AND w.rowid {sign} 0 AND {where}"
+                where = f"w.{table} MATCH ? AND {where}"
                 seq = "w.rowid"
                 values.append(expressions[0])
             values += scoped
@@ -287,15 +340,63 @@ class SQLiteIndex:
                 where += f" AND ({ts}, {seq}) < (?, ?)" if by_time else f" AND {seq} < ?"
                 values += (after.ts, after.seq) if by_time else (after.seq,)
             order = f"{ts} DESC, {seq} DESC" if by_time else f"{seq} DESC"
-            found += [
-                SearchPlace(row[1], row[0])
-                for row in connection.exec_driver_sql(
-                    f"SELECT {seq}, {ts} FROM {rows} WHERE {where} ORDER BY {order} LIMIT ?",  # noqa: S608
-                    (*values, limit),
-                )
-            ]
+            statement = (
+                f"SELECT {ts}, {seq} FROM {rows} WHERE {where} AND {seq} BETWEEN ? AND ? ORDER BY {order} LIMIT ?"  # noqa: S608
+            )
+            places = _Places(connection, statement, values, limit)
+            low, high = (scope.bounds or (1, MAX_NUMBER)) if is_message else (-MAX_NUMBER, -1)
+            if by_time and is_message:
+                found += _latest(connection, places, low, high, after)
+            else:
+                found += places.between(low, high)
         found.sort(key=(lambda place: (place.ts, place.seq)) if by_time else (lambda place: place.seq), reverse=True)
         return found[:limit]
+
+
+class _Places(NamedTuple):
+    """A statement that finds so many first places between two numbers."""
+
+    connection: Connection
+    statement: str
+    values: list[Any]
+    limit: int
+
+    def between(self, low: int, high: int) -> list[SearchPlace]:
+        """Return the places between two numbers, both included."""
+        rows = self.connection.exec_driver_sql(self.statement, (*self.values, low, high, self.limit))
+        return [SearchPlace(*row) for row in rows]
+
+
+def _latest(
+    connection: Connection, places: _Places, low: int, high: int, after: SearchPlace | None
+) -> list[SearchPlace]:
+    """Return the latest places: block by block, the latest first, until no other block can have a later one."""
+    blocks = connection.exec_driver_sql(
+        "SELECT block, last FROM search_times WHERE block BETWEEN ? AND ? AND first <= ? ORDER BY last DESC",
+        (low >> BLOCK_BITS, high >> BLOCK_BITS, math.inf if after is None else after.ts),
+    ).fetchall()
+    found: dict[int, SearchPlace] = {}
+    start, size = 0, _FIRST_BLOCKS
+    while start < len(blocks):
+        for first, last in _runs(sorted(block for block, _ in blocks[start : start + size])):
+            for place in places.between(max(low, first << BLOCK_BITS), min(high, ((last + 1) << BLOCK_BITS) - 1)):
+                found[place.seq] = place
+        start += size
+        size *= 4
+        if start < len(blocks) and sum(place.ts > blocks[start].last for place in found.values()) >= places.limit:
+            break
+    return list(found.values())
+
+
+def _runs(numbers: list[int]) -> list[tuple[int, int]]:
+    """Return the first and last of numbers that follow each other; of too many such runs, the whole range."""
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] + 1 == number:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs if len(runs) <= _MOST_RUNS else [(numbers[0], numbers[-1])]
 
 
 class _Spread(NamedTuple):
@@ -435,24 +536,32 @@ def _any_of(asked: SearchTerms) -> str:
     return " OR ".join([*map(_quoted, asked.terms), *(f"{_quoted(start)} *" for start in asked.starts)])
 
 
-def _in_a_row(terms: Sequence[str]) -> str:
-    return " + ".join(map(_quoted, terms))
+def _all_of(terms: Sequence[str], signs: Sequence[str]) -> str:
+    return " AND ".join(map(_quoted, dict.fromkeys((*signs, *terms))))
 
 
-def _near(terms: Sequence[str], apart: int) -> str:
-    return f"NEAR({' '.join(map(_quoted, terms))}, {apart})"
+def _tagged(expression: str, scope: SearchScope) -> str:
+    """Return an expression for texts that also have the tags of a scope."""
+    tags = " AND ".join(map(_quoted, scope.tags()))
+    if not tags or not expression:
+        return expression or tags
+    return f"{tags} AND ({expression})"
 
 
 def _quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def _rows(documents: Sequence[tuple[int, IndexText]]) -> tuple[list[tuple[int, str]], ...]:
+def _rows(
+    documents: Sequence[tuple[int, IndexText]],
+) -> tuple[list[tuple[int, str]], list[tuple[int, str, str]], list[tuple[int, str]]]:
     """Return the rows of documents in the three tables."""
     passages = [
-        ((seq << PASSAGE_BITS) + number, terms) for seq, text in documents for number, terms in enumerate(text.passages)
+        ((seq << PASSAGE_BITS) + number, f"{terms} {text.tags}")
+        for seq, text in documents
+        for number, terms in enumerate(text.passages)
     ]
-    words = [(seq, text.terms) for seq, text in documents]
+    words = [(seq, text.terms, f"{text.signs} {text.tags}") for seq, text in documents]
     return passages, words, [(seq, text.characters) for seq, text in documents]
 
 
@@ -461,11 +570,12 @@ def _passages_with(
 ) -> list[_Passages]:
     """Return for each expression the newest passages that match, among those of a scope."""
     found = [_Passages([], []) for _ in expressions]
-    bound = "" if since is None else f" AND w.rowid > {since:d}"
+    low, high = _passage_bounds(scope)
+    low = low if since is None else max(low, since)
     sources = []
     if scope.has_messages:
         where, values = scope_of_messages(scope)
-        rows = f"node n ON n.seq = {_DOCUMENT} WHERE w.rowid > 0 AND {where}"
+        rows = f"node n ON n.seq = {_DOCUMENT} WHERE w.rowid > {low:d} AND w.rowid < {high:d} AND {where}"
         sources.append(("CASE n.role WHEN 'user' THEN 1 ELSE 0 END", rows, values))
     if scope.has_summaries:
         where, values = scope_of_summaries(scope)
@@ -477,13 +587,55 @@ def _passages_with(
             "SELECT ?, group_concat(passage) FILTER (WHERE is_person), group_concat(passage) FILTER "  # noqa: S608
             f"(WHERE NOT is_person) FROM (SELECT w.rowid AS passage, {is_person} AS is_person "
             f"FROM search_passages w CROSS JOIN {source} "
-            f"AND w.search_passages MATCH ?{bound} ORDER BY w.rowid DESC LIMIT ?)"
+            f"AND w.search_passages MATCH ? ORDER BY w.rowid DESC LIMIT ?)"
         )
-        given = [value for place, expression in enumerate(expressions) for value in (place, *values, expression, limit)]
+        given = [
+            value
+            for place, expression in enumerate(expressions)
+            for value in (place, *values, _tagged(expression, scope), limit)
+        ]
         for place, persons, others in _union(connection, statement, len(expressions), given):
             found[place].persons.extend(map(int, persons.split(",")) if persons else ())
             found[place].others.extend(map(int, others.split(",")) if others else ())
     return found
+
+
+def _passages_named(
+    connection: Connection, terms: Sequence[str], signs: Sequence[str], scope: SearchScope
+) -> _Passages:
+    """Return the passages of the newest texts with some neighbouring words that have all of them, else the first."""
+    found = _Passages([], [])
+    low, high = scope.bounds or (1, MAX_NUMBER)
+    sources = []
+    if scope.has_messages:
+        where, values = scope_of_messages(scope)
+        rows = f"node n ON n.seq = w.rowid WHERE w.rowid BETWEEN {low:d} AND {high:d} AND {where}"
+        sources.append(("n.role = 'user'", rows, values))
+    if scope.has_summaries:
+        where, values = scope_of_summaries(scope)
+        rows = f"view_item i ON i.seq = -w.rowid JOIN view v ON v.id = i.view WHERE w.rowid < 0 AND {where}"
+        sources.append(("0", rows, values))
+    for is_person, source, values in sources:
+        documents = connection.exec_driver_sql(
+            f"SELECT w.rowid, {is_person} FROM search_words w CROSS JOIN {source} "  # noqa: S608 - only constants
+            "AND w.search_words MATCH ? ORDER BY w.rowid DESC LIMIT ?",
+            (*values, _tagged(_all_of(terms, signs), scope), NAMED_ROWS),
+        ).fetchall()
+        holding = "SELECT rowid FROM search_passages WHERE search_passages MATCH ? AND rowid BETWEEN ? AND ?"
+        ranges = [(seq << PASSAGE_BITS, (seq << PASSAGE_BITS) + _NUMBER) for seq, _ in documents]
+        given = [value for ends in ranges for value in (_all_of(terms, ()), *ends)]
+        passages: dict[int, list[int]] = {}
+        for (passage,) in _union(connection, holding, len(ranges), given):
+            passages.setdefault(passage >> PASSAGE_BITS, []).append(passage)
+        for seq, is_user in documents:
+            (found.persons if is_user else found.others).extend(passages.get(seq, [seq << PASSAGE_BITS]))
+    return found
+
+
+def _passage_bounds(scope: SearchScope) -> tuple[int, int]:
+    """Return passages between which those of a scope's messages are."""
+    low, high = scope.bounds or (1, MAX_NUMBER)
+    return (low << PASSAGE_BITS) - 1, (high + 1) << PASSAGE_BITS
 
 
 def _union(connection: Connection, statement: str, times: int, values: Sequence[Any]) -> list[Any]:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import pairwise
+from operator import add
+from typing import Literal, NamedTuple
 
 import Stemmer
 
@@ -103,7 +106,7 @@ SYNONYMS: tuple[tuple[str, ...], ...] = tuple(
 """Words of which a question uses one and the answer often another."""
 
 
-INDEX_VERSION = 3
+INDEX_VERSION = 4
 """Raised whenever the same text gives other terms than before; an index of another version is made anew."""
 
 MAX_TERM = 64
@@ -142,6 +145,10 @@ class IndexText(NamedTuple):
     characters: str
     """The characters for trigrams."""
     passages: tuple[str, ...]
+    signs: str
+    """The signs of neighbouring words."""
+    tags: str = ""
+    """The tags of its message (`tag_of`), separated by spaces; they hold for every passage."""
 
 
 # Marks that no base letter took up, soft hyphens, zero-width characters; half characters, which no database stores.
@@ -290,19 +297,73 @@ def _joined_terms(text: str) -> str:
     return " ".join(map(_TERMS.__getitem__, words_of(text)))
 
 
+# -- neighbours --------------------------------------------------------------------------------------------------------
+
+_HALF_SIGN = 0x78000
+"""Half of a character for private use: no word has one, so signs and terms can share an index."""
+
+
+class _Codes(dict[str, int]):
+    """Numbers of words by the first of their terms; negative for dense script."""
+
+    def __missing__(self, word: str) -> int:
+        term = _TERMS[word].partition(" ")[0] or folded(word)
+        code = _HALF_SIGN | zlib.crc32(term.encode("utf-8", "surrogatepass")) & 0x7FFF
+        if is_dense(term):
+            code = -1
+        if len(word) < MAX_TERM:
+            if len(self) >= _MAX_KNOWN:
+                self.clear()
+            self[word] = code
+        return code
+
+
+_CODES = _Codes()
+
+
+def neighbour_signs(words: Sequence[str]) -> list[str]:
+    """Return a sign for every two neighbouring words, function words among them: a text with a phrase has its signs.
+
+    There are about 65,000 signs, so that one stands for many pairs, in either order: it says where to look.
+    """
+    codes = list(map(_CODES.__getitem__, words))
+    if min(codes, default=0) < 0:
+        return [chr(one + other) for one, other in pairwise(codes) if one > 0 < other]
+    return list(map(chr, map(add, codes, codes[1:])))
+
+
+def tag_of(kind: Literal["role", "tool"], name: str) -> str:
+    """Return a character for private use that stands for a role or a tool, and perhaps for others of that kind."""
+    return chr(0x100000 + zlib.crc32(f"{kind} {name}".encode("utf-8", "surrogatepass")) % 0xFFF0)
+
+
+def is_sign(term: str) -> bool:
+    """Return whether something that an index has beside terms is a sign of neighbouring words."""
+    return term >= chr(2 * _HALF_SIGN)
+
+
 def pairs_of(run: str) -> list[str]:
     """Every two neighbouring characters of a run, and its last one alone, so that each character begins a term."""
     return [run[place : place + 2] for place in range(len(run))]
 
 
-def index_text(text: str) -> IndexText:
+def index_text(text: str, tags: Iterable[str] = ()) -> IndexText:
     """Return the index's input for a text."""
-    passages = tuple(_joined_terms(text[start:stop]) for start, stop in passage_spans(text))
+    words = [words_of(text[start:stop]) for start, stop in passage_spans(text)]
+    passages = tuple(" ".join(map(_TERMS.__getitem__, some)) for some in words)
     terms = " ".join(passages)
     if len(text) > REPEATS_UNTIL:
         terms = " ".join(dict.fromkeys(terms.split()))
     characters = characters_of(text) if len(text) <= TRIGRAMS_REPEAT_UNTIL else _distinct_trigrams(text)
-    return IndexText(terms, characters, passages)
+    signs: Iterable[str] = neighbour_signs([word for some in words for word in some])
+    if len(text) > REPEATS_UNTIL:
+        signs = set(signs)
+    return IndexText(terms, characters, passages, " ".join(signs), " ".join(tags))
+
+
+def passage_terms(text: str) -> tuple[str, ...]:
+    """Return the terms of each passage of a text, separated by spaces."""
+    return tuple(_joined_terms(text[start:stop]) for start, stop in passage_spans(text))
 
 
 def _distinct_trigrams(text: str) -> str:
