@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import chain, combinations
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
@@ -21,9 +20,6 @@ from everlong.store.database import in_batches
 from everlong.store.search.index import (
     BLOCK_BITS,
     MAX_NUMBER,
-    NAMED,
-    PERSON,
-    FoundPassage,
     IndexLookup,
     IndexSize,
     RankedDocuments,
@@ -35,33 +31,10 @@ from everlong.store.search.index import (
     scope_of_messages,
     scope_of_summaries,
     size_of,
-    with_named,
 )
+from everlong.store.search.scoring import rank_passages
+from everlong.store.search.sqlite_passages import SQLitePassages, quoted, tagged
 from everlong.store.search.text import INDEX_VERSION, PASSAGE_BITS, IndexText
-
-SCORED_ROWS = 2_000
-"""Rows that one query may score; with more, rare words decide and frequent ones only refine."""
-
-ENOUGH = 10
-"""Documents with the rarest word of an all-frequent query and another one; of fewer, any two words will do."""
-
-COUNTED = 4_000
-"""Passages with a word that are counted; for a more frequent word, the newest ones tell about how many there are."""
-
-MANY = 20_000
-"""Passages from which on a word is frequent; of a more frequent one, only so many newest passages are read."""
-
-PAIRED = 6
-"""The rarest words of an all-frequent query, of which a text must have two to be scored."""
-
-MEASURED = 150
-"""The best passages whose lengths are looked up for their first score; the others count as average."""
-
-NAMED_ROWS = 300
-"""The newest texts with a path or an identifier that are scored."""
-
-PAIR_ROWS = 600
-"""The newest passages with two frequent words that are scored."""
 
 _FIRST_BLOCKS = 2
 _MOST_RUNS = 32
@@ -79,14 +52,6 @@ _TABLES = (
     "CREATE VIRTUAL TABLE search_vocabulary USING fts5vocab('search_passages', 'row')",
     "CREATE VIRTUAL TABLE search_gram_vocabulary USING fts5vocab('search_grams', 'row')",
 )
-_DOCUMENT = f"w.rowid >> {PASSAGE_BITS}"
-_NUMBER = (1 << PASSAGE_BITS) - 1
-_UNITED = 100
-_STATE = (
-    "SELECT documents, summaries, passages, terms, (SELECT max(id) FROM search_passages_docsize), "
-    "(SELECT min(id) FROM search_passages_docsize) FROM search_state"
-)
-"""The size of the index, and the ends of the passages' numbers."""
 _NAMES = (
     "search_gram_vocabulary",
     "search_vocabulary",
@@ -208,38 +173,11 @@ class SQLiteIndex:
 
     def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> RankedDocuments:
         """Return the documents whose best passage answers best, by BM25; of too many, only the most promising."""
-        *numbers, last, first = connection.exec_driver_sql(_STATE).one()
-        size = IndexSize(*numbers)
-        if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
-            # A path or an identifier and nothing else: first where it stands as it is, its parts elsewhere later.
-            exact = _Scores(size)
-            exact.add([_passages_named(connection, *name, scope) for name in asked.names()])
-            if exact.passages:
-                return RankedDocuments(exact.best(connection, limit), False, {})
-        spread = _spread(connection, asked.terms, last or 0, first or 0)
-        frequencies = {term: one.holding for term, one in spread.items()}
-        rare, is_all = _rare(frequencies)
-        known = [name for name in asked.names() if all(term in spread for term in name[0])]
-        names = [_passages_named(connection, *name, scope) for name in known]
-        starts = [f"{_quoted(start)} *" for start in asked.starts]
-        scores = _Scores(size)
-        if names or starts or rare:
-            lists = _passages_with(connection, [*starts, *map(_quoted, rare)], scope, SCORED_ROWS)
-            scores.add([*names, *lists])
-            # Passages beyond the limit are found later, newest first.
-            is_all = is_all and all(one.size < SCORED_ROWS for one in lists[: len(starts)])
-            is_all = is_all and all(one.size < NAMED_ROWS for one in names)
-        elif len(frequencies) > 1:
-            _add_pairs(connection, scores, spread, scope)
-        found = scores.best(connection, limit)
-        is_all = is_all and len(found) < limit
-        if names and not is_all:
-            found = with_named(found, scores.best(connection, NAMED, names))
-        if not found and not is_all:  # the promise was empty: no two frequent words meet
-            newest = self.matching(connection, asked, scope, None, limit, by_time=False)
-            found = [FoundPassage(place.seq, 0, 0.0) for place in newest]
-            is_all = len(found) < limit
-        return RankedDocuments(found, is_all, frequencies)
+
+        def find_newest() -> list[int]:
+            return [place.seq for place in self.matching(connection, asked, scope, None, limit, by_time=False)]
+
+        return rank_passages(SQLitePassages(connection, scope), self.size(connection), asked, scope, limit, find_newest)
 
     def matching(
         self,
@@ -268,7 +206,7 @@ class SQLiteIndex:
         by_time: bool,
     ) -> list[SearchPlace]:
         """Return documents that may contain all that is wanted, newest first, after a place."""
-        expressions = {"search_words": " AND ".join(map(_quoted, wanted.words)), "search_grams": ""}
+        expressions = {"search_words": " AND ".join(map(quoted, wanted.words)), "search_grams": ""}
         looked_up = lookups(wanted.needles)
         if after is None and not wanted.words and all(lookup.kind == "short" for lookup in looked_up):
             # Such a run is mostly frequent, and then the newest texts have it; if not, its trigrams are quickly listed.
@@ -291,17 +229,17 @@ class SQLiteIndex:
 
     def _expression(self, connection: Connection, lookup: IndexLookup) -> tuple[str, str]:
         if lookup.kind == "pair":
-            return "search_words", _quoted(lookup.text)
+            return "search_words", quoted(lookup.text)
         if lookup.kind == "start":
-            return "search_words", f"{_quoted(lookup.text)} *"
+            return "search_words", f"{quoted(lookup.text)} *"
         if lookup.kind == "gram":
-            return "search_grams", _quoted(lookup.text)
+            return "search_grams", quoted(lookup.text)
         # One or two characters: whatever trigrams begin with them.
         begun = connection.exec_driver_sql(
             "SELECT term FROM search_gram_vocabulary WHERE term >= ? AND term < ?",
             (lookup.text, lookup.text + "\U0010ffff"),
         )
-        grams = [_quoted(row[0]) for row in begun]
+        grams = [quoted(row[0]) for row in begun]
         return "search_grams", f"({' OR '.join(grams)})" if grams else ""
 
     def _newest(
@@ -316,7 +254,7 @@ class SQLiteIndex:
     ) -> list[SearchPlace]:
         """Return the rows of one table that match, with two expressions also in the other one; all rows without any."""
         if table == "search_words":
-            expressions = [_tagged(expressions[0], scope), *expressions[1:]]
+            expressions = [tagged(expressions[0], scope), *expressions[1:]]
         found: list[SearchPlace] = []
         for is_message in (True, False):
             if not (scope.has_messages if is_message else scope.has_summaries):
@@ -399,157 +337,8 @@ def _runs(numbers: list[int]) -> list[tuple[int, int]]:
     return runs if len(runs) <= _MOST_RUNS else [(numbers[0], numbers[-1])]
 
 
-class _Spread(NamedTuple):
-    """The number of passages with a term, the newest passage of all, and the oldest one that was counted."""
-
-    holding: int
-    last: int
-    first: int
-
-
-def _spread(connection: Connection, terms: Sequence[str], last: int, first: int) -> dict[str, _Spread]:
-    """Return in how many passages each term stands, counted as far as it matters; terms in none are left out."""
-    newest = "SELECT rowid FROM search_passages WHERE search_passages MATCH ? ORDER BY rowid DESC LIMIT ?"
-    counted = f"SELECT ?, count(*), min(rowid) FROM ({newest})"  # noqa: S608 - only constants
-    values = [value for term in terms for value in (term, _quoted(term), COUNTED)]
-    found: dict[str, _Spread] = {}
-    for term, count, oldest in _union(connection, counted, len(terms), values):
-        if count == COUNTED and oldest > 0:
-            share = (last - oldest + 1) / (last - max(first, 0) + 1)
-            found[term] = _Spread(min(MANY, max(count, int(count / share))), last, oldest)
-        elif count:
-            found[term] = _Spread(count, last, first)
-    return found
-
-
-class _Passages(NamedTuple):
-    """Passages with something that is asked for: those of persons, and the others."""
-
-    persons: list[int]
-    others: list[int]
-
-    def all(self) -> chain[int]:
-        """Return all of them."""
-        return chain(self.persons, self.others)
-
-    @property
-    def size(self) -> int:
-        """The number of passages."""
-        return len(self.persons) + len(self.others)
-
-
-class _Scores:
-    """First scores of passages: BM25 as if each word stood in a passage once."""
-
-    def __init__(self, size: IndexSize) -> None:
-        self._size = size
-        self.passages: dict[int, float] = {}
-        """The passages of persons have their weight already."""
-
-    def add(self, lists: Sequence[_Passages], counts: Sequence[int] | None = None) -> None:
-        """Add the passages with some words, each with the number of passages that there are of it."""
-        scores = self.passages
-        for place, found in enumerate(lists):
-            holding = counts[place] if counts else found.size
-            idf = math.log(1 + (max(0, self._size.passages - holding) + 0.5) / (holding + 0.5))
-            for passage in found.others:
-                scores[passage] = scores.get(passage, 0.0) + idf
-            for passage in found.persons:
-                scores[passage] = scores.get(passage, 0.0) + PERSON * idf
-
-    def best(self, connection: Connection, limit: int, among: Sequence[_Passages] | None = None) -> list[FoundPassage]:
-        """Return the best passage of each document, best first; of the first ones, short ones count more."""
-        scores = dict(self.passages)
-        if among is not None:
-            scores = {passage: scores[passage] for found in among for passage in found.all()}
-        first = _sorted(scores)
-        average = self._size.average_length
-        for passage, length in _lengths(connection, first[:MEASURED]):
-            scores[passage] *= 2.2 / (1.3 + 0.9 * length / average)
-        found: dict[int, FoundPassage] = {}
-        for passage in _sorted(scores):
-            if (seq := passage >> PASSAGE_BITS) not in found:
-                found[seq] = FoundPassage(seq, passage & _NUMBER, scores[passage])
-                if len(found) == limit:
-                    break
-        return list(found.values())
-
-
-def _sorted(scores: dict[int, float]) -> list[int]:
-    """Return passages, best first; of equals, the newest."""
-    return sorted(sorted(scores, reverse=True), key=scores.__getitem__, reverse=True)
-
-
-def _lengths(connection: Connection, passages: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the number of terms of passages, as FTS5 keeps it: seven bits in a byte, the highest first."""
-    for part in in_batches(passages):
-        marks = ",".join("?" * len(part))
-        statement = f"SELECT id, sz FROM search_passages_docsize WHERE id IN ({marks})"  # noqa: S608 - only marks
-        for passage, size in connection.exec_driver_sql(statement, tuple(part)).fetchall():
-            length = 0
-            for byte in size:
-                length = length << 7 | byte & 0x7F
-            yield passage, length
-
-
-def _rare(frequencies: dict[str, int]) -> tuple[list[str], bool]:
-    """Return the rarest terms, as many as may be scored, and whether these are all."""
-    rare: list[str] = []
-    room = SCORED_ROWS
-    for term in _by_rarity(frequencies):
-        if frequencies[term] > room:
-            return rare, False
-        room -= frequencies[term]
-        rare.append(term)
-    return rare, True
-
-
-def _by_rarity(frequencies: dict[str, int]) -> list[str]:
-    return sorted(frequencies, key=lambda term: (frequencies[term], term))
-
-
-def _add_pairs(connection: Connection, scores: _Scores, spread: dict[str, _Spread], scope: SearchScope) -> None:
-    """Score the newest passages with the rarest of some frequent words and another one; of few, with any two."""
-    frequencies = {term: one.holding for term, one in spread.items()}
-    rarest, *others = _by_rarity(frequencies)[:PAIRED]
-    since = None
-    if frequencies[rarest] >= MANY and scope.is_everything:
-        last, first = spread[rarest].last, spread[rarest].first
-        since = last - (last - first) * (MANY // COUNTED)
-    pairs = [f"{_quoted(rarest)} AND {_quoted(other)}" for other in others]
-    lists = _passages_with(connection, pairs, scope, PAIR_ROWS, since)
-    counts = [frequencies[other] for other in others]
-    both = _Passages(
-        list({passage for found in lists for passage in found.persons}),
-        list({passage for found in lists for passage in found.others}),
-    )
-    if len({passage >> PASSAGE_BITS for passage in both.all()}) < ENOUGH and len(others) > 1:
-        more = list(combinations(others, 2))
-        expressions = [f"{_quoted(one)} AND {_quoted(other)}" for one, other in more]
-        found = _passages_with(connection, expressions, scope, PAIR_ROWS, since)
-        for (one, other), passages in zip(more, found, strict=True):
-            scores.add([passages, passages], [frequencies[one], frequencies[other]])
-    scores.add([*lists, both], [*counts, frequencies[rarest]])
-
-
 def _any_of(asked: SearchTerms) -> str:
-    return " OR ".join([*map(_quoted, asked.terms), *(f"{_quoted(start)} *" for start in asked.starts)])
-
-
-def _all_of(terms: Sequence[str], signs: Sequence[str]) -> str:
-    return " AND ".join(map(_quoted, dict.fromkeys((*signs, *terms))))
-
-
-def _tagged(expression: str, scope: SearchScope) -> str:
-    """Return an expression for texts that also have the tags of a scope."""
-    tags = " AND ".join(map(_quoted, scope.tags()))
-    if not tags or not expression:
-        return expression or tags
-    return f"{tags} AND ({expression})"
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"'
+    return " OR ".join([*map(quoted, asked.terms), *(f"{quoted(start)} *" for start in asked.starts)])
 
 
 def _rows(
@@ -563,90 +352,6 @@ def _rows(
     ]
     words = [(seq, text.terms, f"{text.signs} {text.tags}") for seq, text in documents]
     return passages, words, [(seq, text.characters) for seq, text in documents]
-
-
-def _passages_with(
-    connection: Connection, expressions: Sequence[str], scope: SearchScope, limit: int, since: int | None = None
-) -> list[_Passages]:
-    """Return for each expression the newest passages that match, among those of a scope."""
-    found = [_Passages([], []) for _ in expressions]
-    low, high = _passage_bounds(scope)
-    low = low if since is None else max(low, since)
-    sources = []
-    if scope.has_messages:
-        where, values = scope_of_messages(scope)
-        rows = f"node n ON n.seq = {_DOCUMENT} WHERE w.rowid > {low:d} AND w.rowid < {high:d} AND {where}"
-        sources.append(("CASE n.role WHEN 'user' THEN 1 ELSE 0 END", rows, values))
-    if scope.has_summaries:
-        where, values = scope_of_summaries(scope)
-        rows = f"view_item i ON i.seq = -({_DOCUMENT}) JOIN view v ON v.id = i.view"
-        sources.append(("0", f"{rows} WHERE w.rowid < 0 AND {where}", values))
-    for is_person, source, values in sources:
-        # All numbers as one text: a row for each takes longer than to find them.
-        statement = (
-            "SELECT ?, group_concat(passage) FILTER (WHERE is_person), group_concat(passage) FILTER "  # noqa: S608
-            f"(WHERE NOT is_person) FROM (SELECT w.rowid AS passage, {is_person} AS is_person "
-            f"FROM search_passages w CROSS JOIN {source} "
-            f"AND w.search_passages MATCH ? ORDER BY w.rowid DESC LIMIT ?)"
-        )
-        given = [
-            value
-            for place, expression in enumerate(expressions)
-            for value in (place, *values, _tagged(expression, scope), limit)
-        ]
-        for place, persons, others in _union(connection, statement, len(expressions), given):
-            found[place].persons.extend(map(int, persons.split(",")) if persons else ())
-            found[place].others.extend(map(int, others.split(",")) if others else ())
-    return found
-
-
-def _passages_named(
-    connection: Connection, terms: Sequence[str], signs: Sequence[str], scope: SearchScope
-) -> _Passages:
-    """Return the passages of the newest texts with some neighbouring words that have all of them, else the first."""
-    found = _Passages([], [])
-    low, high = scope.bounds or (1, MAX_NUMBER)
-    sources = []
-    if scope.has_messages:
-        where, values = scope_of_messages(scope)
-        rows = f"node n ON n.seq = w.rowid WHERE w.rowid BETWEEN {low:d} AND {high:d} AND {where}"
-        sources.append(("n.role = 'user'", rows, values))
-    if scope.has_summaries:
-        where, values = scope_of_summaries(scope)
-        rows = f"view_item i ON i.seq = -w.rowid JOIN view v ON v.id = i.view WHERE w.rowid < 0 AND {where}"
-        sources.append(("0", rows, values))
-    for is_person, source, values in sources:
-        documents = connection.exec_driver_sql(
-            f"SELECT w.rowid, {is_person} FROM search_words w CROSS JOIN {source} "  # noqa: S608 - only constants
-            "AND w.search_words MATCH ? ORDER BY w.rowid DESC LIMIT ?",
-            (*values, _tagged(_all_of(terms, signs), scope), NAMED_ROWS),
-        ).fetchall()
-        holding = "SELECT rowid FROM search_passages WHERE search_passages MATCH ? AND rowid BETWEEN ? AND ?"
-        ranges = [(seq << PASSAGE_BITS, (seq << PASSAGE_BITS) + _NUMBER) for seq, _ in documents]
-        given = [value for ends in ranges for value in (_all_of(terms, ()), *ends)]
-        passages: dict[int, list[int]] = {}
-        for (passage,) in _union(connection, holding, len(ranges), given):
-            passages.setdefault(passage >> PASSAGE_BITS, []).append(passage)
-        for seq, is_user in documents:
-            (found.persons if is_user else found.others).extend(passages.get(seq, [seq << PASSAGE_BITS]))
-    return found
-
-
-def _passage_bounds(scope: SearchScope) -> tuple[int, int]:
-    """Return passages between which those of a scope's messages are."""
-    low, high = scope.bounds or (1, MAX_NUMBER)
-    return (low << PASSAGE_BITS) - 1, (high + 1) << PASSAGE_BITS
-
-
-def _union(connection: Connection, statement: str, times: int, values: Sequence[Any]) -> list[Any]:
-    """Return the rows of a statement with several sets of values, in one go: each by itself would cost more."""
-    rows: list[Any] = []
-    step = max(1, len(values) // max(1, times))
-    for start in range(0, times, _UNITED):
-        part = values[start * step : (start + _UNITED) * step]
-        united = " UNION ALL ".join([statement] * (len(part) // step))
-        rows += connection.exec_driver_sql(united, tuple(part)).fetchall()
-    return rows
 
 
 def _integer(connection: Connection, statement: str) -> int | None:
