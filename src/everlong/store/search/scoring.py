@@ -43,7 +43,7 @@ PAIRED = 6
 MEASURED = 150
 """The best passages whose lengths are looked up for their first score; the others count as average."""
 
-NAMED_ROWS = 300
+NAMED_ROWS = 80
 """The newest texts with a path or an identifier that are scored."""
 
 PAIR_ROWS = 600
@@ -65,6 +65,11 @@ class Wanted(NamedTuple):
 
     terms: tuple[str, ...]
     is_start: bool = False
+
+    @property
+    def is_rare(self) -> bool:
+        """True for a term by itself: only rare ones are looked up so."""
+        return len(self.terms) == 1 and not self.is_start
 
 
 class Passages(NamedTuple):

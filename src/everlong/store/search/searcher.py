@@ -283,7 +283,7 @@ class Searcher:
         scope = replace(scope, numbers=_numbers_of(connection, self.index, scope))
         size = self.index.size(connection)
         has_pending = self.corpus.has_pending(connection)
-        if not size.summaries and not has_pending and filters.role is None:
+        if not size.summaries and filters.role is None:
             scope = replace(scope, is_messages_only=True)  # there is no summary to look for
         weights = widened(query.terms) if query.is_question else dict(query.terms)
         return SearchWalk(
@@ -489,7 +489,8 @@ class SearchWalk:
     def read_pending(self) -> Iterator[tuple[PendingDocument, PendingText]]:
         """Yield the documents of the scope that are not indexed yet; end early when the time is over."""
         if self.pending is not None:
-            yield from self.pending.read(self.connection, self.scope, self._is_over)
+            scope = replace(self.scope, is_messages_only=False)  # the index has no summary; of these one may be
+            yield from self.pending.read(self.connection, scope, self._is_over)
 
     def _is_over(self) -> bool:
         self.is_partial = self.is_partial or time.monotonic() > self.deadline

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -32,12 +33,10 @@ from everlong.store.search.index import (
     scope_of_summaries,
     size_of,
 )
+from everlong.store.search.latest import TimeBlock, latest_places
 from everlong.store.search.scoring import rank_passages
 from everlong.store.search.sqlite_passages import SQLitePassages, quoted, tagged
 from everlong.store.search.text import INDEX_VERSION, PASSAGE_BITS, IndexText
-
-_FIRST_BLOCKS = 2
-_MOST_RUNS = 32
 
 _TABLES = (
     "CREATE TABLE search_state (version INTEGER NOT NULL, documents INTEGER NOT NULL, "
@@ -281,60 +280,30 @@ class SQLiteIndex:
             statement = (
                 f"SELECT {ts}, {seq} FROM {rows} WHERE {where} AND {seq} BETWEEN ? AND ? ORDER BY {order} LIMIT ?"  # noqa: S608
             )
-            places = _Places(connection, statement, values, limit)
             low, high = (scope.bounds or (1, MAX_NUMBER)) if is_message else (-MAX_NUMBER, -1)
+            between = partial(_places_between, connection, statement, values, limit)
             if by_time and is_message:
-                found += _latest(connection, places, low, high, after)
+                blocks = _time_blocks(connection, low, high, after)
+                found += latest_places(blocks, between, limit, low, high)
             else:
-                found += places.between(low, high)
+                found += between(low, high)
         found.sort(key=(lambda place: (place.ts, place.seq)) if by_time else (lambda place: place.seq), reverse=True)
         return found[:limit]
 
 
-class _Places(NamedTuple):
-    """A statement that finds so many first places between two numbers."""
-
-    connection: Connection
-    statement: str
-    values: list[Any]
-    limit: int
-
-    def between(self, low: int, high: int) -> list[SearchPlace]:
-        """Return the places between two numbers, both included."""
-        rows = self.connection.exec_driver_sql(self.statement, (*self.values, low, high, self.limit))
-        return [SearchPlace(*row) for row in rows]
-
-
-def _latest(
-    connection: Connection, places: _Places, low: int, high: int, after: SearchPlace | None
+def _places_between(
+    connection: Connection, statement: str, values: Sequence[Any], limit: int, low: int, high: int
 ) -> list[SearchPlace]:
-    """Return the latest places: block by block, the latest first, until no other block can have a later one."""
-    blocks = connection.exec_driver_sql(
+    return [SearchPlace(*row) for row in connection.exec_driver_sql(statement, (*values, low, high, limit))]
+
+
+def _time_blocks(connection: Connection, low: int, high: int, after: SearchPlace | None) -> list[TimeBlock]:
+    """Return the blocks of messages between two numbers that can be after a place, the latest first."""
+    rows = connection.exec_driver_sql(
         "SELECT block, last FROM search_times WHERE block BETWEEN ? AND ? AND first <= ? ORDER BY last DESC",
         (low >> BLOCK_BITS, high >> BLOCK_BITS, math.inf if after is None else after.ts),
-    ).fetchall()
-    found: dict[int, SearchPlace] = {}
-    start, size = 0, _FIRST_BLOCKS
-    while start < len(blocks):
-        for first, last in _runs(sorted(block for block, _ in blocks[start : start + size])):
-            for place in places.between(max(low, first << BLOCK_BITS), min(high, ((last + 1) << BLOCK_BITS) - 1)):
-                found[place.seq] = place
-        start += size
-        size *= 4
-        if start < len(blocks) and sum(place.ts > blocks[start].last for place in found.values()) >= places.limit:
-            break
-    return list(found.values())
-
-
-def _runs(numbers: list[int]) -> list[tuple[int, int]]:
-    """Return the first and last of numbers that follow each other; of too many such runs, the whole range."""
-    runs: list[tuple[int, int]] = []
-    for number in numbers:
-        if runs and runs[-1][1] + 1 == number:
-            runs[-1] = (runs[-1][0], number)
-        else:
-            runs.append((number, number))
-    return runs if len(runs) <= _MOST_RUNS else [(numbers[0], numbers[-1])]
+    )
+    return [TimeBlock(*row) for row in rows]
 
 
 def _any_of(asked: SearchTerms) -> str:
@@ -350,7 +319,7 @@ def _rows(
         for seq, text in documents
         for number, terms in enumerate(text.passages)
     ]
-    words = [(seq, text.terms, f"{text.signs} {text.tags}") for seq, text in documents]
+    words = [(seq, text.terms, " ".join([*text.signs, text.between, text.tags])) for seq, text in documents]
     return passages, words, [(seq, text.characters) for seq, text in documents]
 
 

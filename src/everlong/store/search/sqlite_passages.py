@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection
@@ -14,6 +15,9 @@ from everlong.store.search.text import PASSAGE_BITS
 
 _DOCUMENT = f"w.rowid >> {PASSAGE_BITS}"
 _UNITED = 100
+_TELLING = 2
+"""The longest words of a name, by which the passage with it is found in a text that has the name."""
+
 _ENDS = "SELECT (SELECT max(id) FROM search_passages_docsize), (SELECT min(id) FROM search_passages_docsize)"
 
 
@@ -65,7 +69,7 @@ class SQLitePassages:
             given = [
                 value
                 for place, expression in enumerate(expressions)
-                for value in (place, *values, tagged(expression, self._scope), limit)
+                for value in (place, *values, tagged(expression, self._scope, wanted[place].is_rare), limit)
             ]
             for place, persons, others in _union(self._connection, statement, len(expressions), given):
                 found[place].persons.extend(map(int, persons.split(",")) if persons else ())
@@ -93,7 +97,8 @@ class SQLitePassages:
             ).fetchall()
             holding = "SELECT rowid FROM search_passages WHERE search_passages MATCH ? AND rowid BETWEEN ? AND ?"
             ranges = [(seq << PASSAGE_BITS, (seq << PASSAGE_BITS) + NUMBER) for seq, _ in documents]
-            given = [value for ends in ranges for value in (_all_of(terms), *ends)]
+            telling = _all_of(sorted(terms, key=len)[-_TELLING:])
+            given = [value for ends in ranges for value in (telling, *ends)]
             passages: dict[int, list[int]] = {}
             for (passage,) in _union(self._connection, holding, len(ranges), given):
                 passages.setdefault(passage >> PASSAGE_BITS, []).append(passage)
@@ -121,9 +126,9 @@ def _all_of(tokens: Sequence[str]) -> str:
     return " AND ".join(map(quoted, dict.fromkeys(tokens)))
 
 
-def tagged(expression: str, scope: SearchScope) -> str:
-    """Return an expression for texts that also have the tags of a scope."""
-    tags = _all_of(scope.tags())
+def tagged(expression: str, scope: SearchScope, is_rare: bool = False) -> str:
+    """Return an expression for texts that also have the tags of a scope; the role of few texts is read instead."""
+    tags = _all_of(replace(scope, role=None).tags() if is_rare else scope.tags())
     if not tags or not expression:
         return expression or tags
     return f"{tags} AND ({expression})"

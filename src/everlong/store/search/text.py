@@ -145,10 +145,14 @@ class IndexText(NamedTuple):
     characters: str
     """The characters for trigrams."""
     passages: tuple[str, ...]
-    signs: str
-    """The signs of neighbouring words."""
+    signs: tuple[str, ...]
+    """The signs of neighbouring words, by passage."""
+    between: str
+    """The signs of the last word of a passage and the first word of the next one."""
     tags: str = ""
     """The tags of its message (`tag_of`), separated by spaces; they hold for every passage."""
+    is_long: bool = False
+    """True if the characters are only those of distinct trigrams."""
 
 
 # Marks that no base letter took up, soft hyphens, zero-width characters; half characters, which no database stores.
@@ -304,13 +308,11 @@ _HALF_SIGN = 0x78000
 
 
 class _Codes(dict[str, int]):
-    """Numbers of words by the first of their terms; negative for dense script."""
+    """Numbers of words as they are written, folded; negative for dense script."""
 
     def __missing__(self, word: str) -> int:
-        term = _TERMS[word].partition(" ")[0] or folded(word)
-        code = _HALF_SIGN | zlib.crc32(term.encode("utf-8", "surrogatepass")) & 0x7FFF
-        if is_dense(term):
-            code = -1
+        plain = folded(word)
+        code = -1 if is_dense(plain) else _HALF_SIGN | zlib.crc32(plain.encode("utf-8", "surrogatepass")) & 0x7FFF
         if len(word) < MAX_TERM:
             if len(self) >= _MAX_KNOWN:
                 self.clear()
@@ -354,11 +356,12 @@ def index_text(text: str, tags: Iterable[str] = ()) -> IndexText:
     terms = " ".join(passages)
     if len(text) > REPEATS_UNTIL:
         terms = " ".join(dict.fromkeys(terms.split()))
-    characters = characters_of(text) if len(text) <= TRIGRAMS_REPEAT_UNTIL else _distinct_trigrams(text)
-    signs: Iterable[str] = neighbour_signs([word for some in words for word in some])
-    if len(text) > REPEATS_UNTIL:
-        signs = set(signs)
-    return IndexText(terms, characters, passages, " ".join(signs), " ".join(tags))
+    is_long = len(text) > TRIGRAMS_REPEAT_UNTIL
+    characters = _distinct_trigrams(text) if is_long else characters_of(text)
+    signs = tuple(" ".join(neighbour_signs(some)) for some in words)
+    filled = [some for some in words if some]
+    between = [sign for one, other in pairwise(filled) for sign in neighbour_signs((one[-1], other[0]))]
+    return IndexText(terms, characters, passages, signs, " ".join(between), " ".join(tags), is_long)
 
 
 def passage_terms(text: str) -> tuple[str, ...]:
