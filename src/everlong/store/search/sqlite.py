@@ -18,6 +18,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from everlong.store.database import in_batches
+from everlong.store.search import purging
 from everlong.store.search.index import (
     BLOCK_BITS,
     MAX_NUMBER,
@@ -132,6 +133,7 @@ class SQLiteIndex:
             "INSERT INTO search_grams (search_grams, rowid, characters) VALUES ('delete', ?, ?)", grams
         )
         self._count(connection, documents, -1)
+        purging.list_tables(connection)
 
     def _tagged(
         self, connection: Connection, documents: Sequence[tuple[int, IndexText]]
@@ -144,11 +146,13 @@ class SQLiteIndex:
         for seq, text in documents:
             yield (seq, text), kept.get(seq, text.tags.partition(" ")[0])
 
-    def purge(self, connection: Connection) -> None:
-        """Merge all segments into one, which leaves removed terms out."""
-        connection.exec_driver_sql("INSERT INTO search_passages (search_passages) VALUES ('optimize')")
-        connection.exec_driver_sql("INSERT INTO search_words (search_words) VALUES ('optimize')")
-        connection.exec_driver_sql("INSERT INTO search_grams (search_grams) VALUES ('optimize')")
+    def has_traces(self, connection: Connection) -> bool:
+        """Return whether removed terms may still stand in the tables' pages."""
+        return purging.is_due(connection)
+
+    def purge(self, connection: Connection, pages: int) -> None:
+        """Merge about so many pages, which leaves removed terms out."""
+        purging.purge_some(connection, pages)
 
     def _count(self, connection: Connection, documents: Sequence[tuple[int, IndexText]], sign: int) -> None:
         connection.exec_driver_sql(
