@@ -1,24 +1,16 @@
-"""Search at several sizes of a store: every kind of query, its median and worst time, and how both grow.
-
-    python -m bench.store.scale_queries [--messages 10000 100000 …] [--keep FOLDER] [--postgres]
+"""Search at several sizes of a store, a part of `bench.store.scale`: every kind of query, its times and their growth.
 
 The messages are those of `bench.store.searching` in conversations of 500, one second apart, with calls of tools and
 their answers. CPU milliseconds for one page, of several queries per kind the best of three runs each. The exponent is
-the power by which the median grows with the store. With ``--postgres`` the same store is made on a PostgreSQL server
-as well; then wall time, CPU of the indexing (with that of the server), size and hits are compared.
-
-Bars: median 30 ms and worst 120 ms at a million messages, exponent at most .2, except for a pattern without a literal.
-PostgreSQL: indexing at most 2.5 times the CPU, at most 3 times the text in size, queries at most 2.5 times the time of
-SQLite, and the same hits.
+the power by which the median grows with the store. On a PostgreSQL server with the same store, wall time, CPU of the
+indexing (with that of the server), size and hits are compared.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -229,7 +221,7 @@ def size_of(store: Store) -> int:
         return int(connection.execute(sql_text("SELECT pg_database_size(current_database())")).scalar_one())
 
 
-def compare(count: int) -> int:
+def check_postgres(count: int) -> int:
     """Print PostgreSQL beside SQLite; return the number of missed bars."""
     with tempfile.TemporaryDirectory() as name, Store.open(Path(name) / "store.db") as store:
         own, own_size = fill(store, count), size_of(store)
@@ -297,24 +289,13 @@ def opened(count: int, keep: Path | None) -> Iterator[tuple[Store, Filled | None
             yield store, fill(store, count) if is_new else None
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Measure, print, and say whether the bars are held."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--messages", type=int, nargs="+", default=[10_000, 100_000])
-    parser.add_argument("--keep", type=Path, help="leave the databases there and use them the next time")
-    parser.add_argument("--postgres", action="store_true", help="compare with PostgreSQL")
-    options = parser.parse_args(arguments)
-    if options.postgres:
-        return 1 if sum([compare(count) for count in options.messages]) else 0
+def check_queries(sizes: Sequence[int], keep: Path | None = None) -> int:
+    """Measure and print the queries of stores of several sizes; return the number of missed bars."""
     results: dict[int, dict[str, Measured]] = {}
-    for count in options.messages:
-        with opened(count, options.keep) as (store, filled):
+    for count in sizes:
+        with opened(count, keep) as (store, filled):
             if filled is not None:
                 ratio, rate = size_of(store) / filled.size, count / max(filled.cpu, 1e-9)
                 print(f"{count:,} messages: {rate:,.0f} indexed per CPU second, {ratio:.2f} times the text", flush=True)
             results[count] = measure_all(store, count)
-    return 1 if report(results) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return report(results) if results else 0
