@@ -28,6 +28,12 @@ def test_a_number_at_the_end_of_a_phrase_may_go_on_in_the_text(said: Said) -> No
     assert said.texts('"cost 1"') == ["it cost 1,000 dollars"]
 
 
+def test_a_number_is_found_with_and_without_its_commas(said: Said) -> None:
+    said.say("it cost 1,250,000 dollars", "a ship of 1250000 tons")
+    for query in ("1250000", "1,250,000", "what about 1250000?"):
+        assert len(said.texts(query)) == 2
+
+
 def test_two_characters_are_found_in_the_oldest_of_many_texts(said: Said) -> None:
     said.say("the code is xq7", *(f"plain text {number}" for number in range(300)))
     page = said.store.search("q7", mode="substring")

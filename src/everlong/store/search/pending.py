@@ -1,4 +1,4 @@
-"""Stored but not indexed yet: the texts of pending documents, cut into terms once and kept in memory.
+"""Stored but not indexed yet: the texts of pending documents, read once and kept in memory.
 
 Which documents are pending, and which of them are in the scope of a search, the database says each time; only what a
 content says is remembered, by its digest. So it does not matter which process stores, indexes or forgets.
@@ -15,41 +15,55 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from everlong.store.search.corpus import CHUNK, Corpus, PendingDocument
-from everlong.store.search.index import PERSON, FoundPassage, IndexSize, RequiredContents, SearchScope
-from everlong.store.search.query import normal
+from everlong.store.search.index import PERSON, FoundPassage, IndexSize, SearchScope
+from everlong.store.search.query import beginnings, normal
 from everlong.store.search.rank import Figures
-from everlong.store.search.text import passage_terms
+from everlong.store.search.text import count_passages, folded, passage_spans, terms_of
 
 MOST_CHARACTERS = 8_000_000
 """Characters of pending texts that are remembered; the texts of others are read by every search."""
 
-_BREAK = "\n"
+
+class PassageTerms(NamedTuple):
+    """The terms of a passage, and how many they are with repetitions."""
+
+    terms: frozenset[str]
+    length: int
 
 
 class PendingText:
-    """One text as the search sees it: its terms by passage, and its characters."""
+    """One text as the search sees it; the terms of a passage are made when a query may meet it there."""
 
-    __slots__ = ("passages", "plain", "seen", "terms")
+    __slots__ = ("_terms", "plain", "seen", "text")
 
     def __init__(self, text: str) -> None:
-        self.terms = _BREAK.join(f" {terms} " for terms in passage_terms(text))
-        """The terms between spaces; passages are parted by line breaks."""
-        self.passages = self.terms.count(_BREAK) + 1
+        self.text = text
         self.plain = normal(text)
         self.seen = 0
+        self._terms: dict[int, PassageTerms] = {}
 
     @property
     def weight(self) -> int:
-        """The characters that it takes."""
-        return len(self.terms) + len(self.plain)
+        """The characters that it takes, with those of its terms."""
+        return 2 * len(self.text) + len(self.plain)
 
-    def may_contain(self, wanted: RequiredContents, words: Iterable[str]) -> bool:
-        """Return False if something that is wanted is missing; signs of neighbours are not looked at."""
-        return all(f" {word} " in self.terms for word in words) and all(one in self.plain for one in wanted.needles)
+    def has_any(self, pieces: Iterable[str]) -> bool:
+        """Return whether any of some folded pieces stands in it."""
+        return any(piece in self.plain for piece in pieces)
 
-    def has_any(self, terms: Iterable[str], starts: Iterable[str]) -> bool:
-        """Return whether any of some terms is in it, or one that begins so."""
-        return any(f" {term} " in self.terms for term in terms) or any(f" {start}" in self.terms for start in starts)
+    def has_all(self, pieces: Iterable[str]) -> bool:
+        """Return whether all of some folded pieces stand in it."""
+        return all(piece in self.plain for piece in pieces)
+
+    def passages_with(self, pieces: Sequence[str]) -> Iterator[tuple[int, PassageTerms]]:
+        """Yield the numbers of passages with any of some folded pieces, and their terms."""
+        for number, (start, stop) in enumerate(passage_spans(self.text)):
+            plain = folded(self.text[start:stop])
+            if any(piece in plain for piece in pieces):
+                if number not in self._terms:
+                    terms = terms_of(self.text[start:stop])
+                    self._terms[number] = PassageTerms(frozenset(terms), len(terms))
+                yield number, self._terms[number]
 
 
 class WeighedTexts(NamedTuple):
@@ -119,30 +133,29 @@ class PendingTexts:
 def weigh(
     texts: Iterable[tuple[PendingDocument, PendingText]],
     weights: Mapping[str, float],
-    starts: Sequence[str],
+    starts: tuple[str, ...],
     size: IndexSize,
     frequencies: Mapping[str, int],
 ) -> WeighedTexts:
     """Return the best passages of the texts with any word, best first; ``frequencies`` are those of the index."""
-    needles = [(term, f" {term} ") for term in weights]
-    begun = [f" {start}" for start in starts]
+    pieces = [*beginnings(weights), *starts]
     holding = Counter(frequencies)
     found: list[tuple[PendingDocument, int, int, list[str]]] = []
-    passages = length = 0
+    passages = 0
     for row, text in texts:
-        passages += text.passages
-        length += text.terms.count(" ") - text.passages
-        here = [(term, needle) for term, needle in needles if needle in text.terms]
-        if not here and not any(start in text.terms for start in begun):
+        passages += count_passages(text.text)
+        if not text.has_any(pieces):
             continue
-        for number, terms in enumerate(text.terms.split(_BREAK)):
-            has = [term for term, needle in here if needle in terms]
-            if has or any(start in terms for start in begun):
+        for number, (terms, count) in text.passages_with(pieces):
+            has = [term for term in weights if term in terms]
+            if has or (starts and any(term.startswith(starts) for term in terms)):
                 holding.update(has)
-                found.append((row, number, terms.count(" ") - 1, has))
-    whole = size.passages + passages
-    average = max(1.0, (size.average_length * size.passages + length) / whole) if whole else 1.0
-    figures = Figures(whole, average, holding)
+                found.append((row, number, count, has))
+    average = size.average_length
+    if found:
+        length = sum(count for _, _, count, _ in found)
+        average = max(1.0, (average * size.passages + length) / (size.passages + len(found)))
+    figures = Figures(size.passages + passages, average, holding)
     worth = {term: weight * figures.idf(term) for term, weight in weights.items()}
     best: dict[int, FoundPassage] = {}
     for row, number, terms_here, has in found:

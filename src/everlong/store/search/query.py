@@ -269,10 +269,13 @@ PATTERN_SECONDS = 0.25
 
 _FORMS: dict[str, list[str]] = {}
 for _form, _lemma in LEMMAS.items():
-    _FORMS.setdefault(_lemma, []).append(_form)
+    for _term in {_lemma, *terms_of_word(_lemma)}:
+        _FORMS.setdefault(_term, []).append(_form)
 
-_KEPT = 3
-"""Characters at the end of a term that stemming may have changed."""
+_CHANGED = re.compile(r"(?:(?<=^\w)ie|[iey]|(?<=b)l)$")
+"""The end of a term that its words may not have: stemming makes happi of happy, hope of hoping, die of dying."""
+
+_LONG_NUMBER = re.compile(r"\d{4,}")
 
 
 class Matcher:
@@ -316,12 +319,19 @@ def whole_words(phrase: str) -> re.Pattern[str]:
     return re.compile(before + re.escape(phrase) + after)
 
 
-def _hint(weights: Mapping[str, float]) -> re.Pattern[str] | None:
-    """Return a pattern that matches every text with one of the terms: cutting a text into terms is expensive."""
-    beginnings: set[str] = set()
+def beginnings(weights: Mapping[str, float]) -> set[str]:
+    """Return pieces of which a folded text with one of the terms has one: cutting a text into terms is expensive."""
+    found: set[str] = set()
     for term in weights:
-        beginnings.add(term[: max(1, len(term) - _KEPT)] if term.isascii() and term.isalpha() else term)
-        beginnings.update(_FORMS.get(term, ()))
-    if not beginnings:
-        return None
-    return re.compile("|".join(map(re.escape, sorted(beginnings))))
+        if long := _LONG_NUMBER.match(term):  # the text may have commas in it
+            found.add(term[long.end() - 3 :])
+        else:
+            found.add(_CHANGED.sub("", term) or term)
+        found.update(_FORMS.get(term, ()))
+    return found
+
+
+def _hint(weights: Mapping[str, float]) -> re.Pattern[str] | None:
+    """Return a pattern that matches every text with one of the terms."""
+    pieces = beginnings(weights)
+    return re.compile("|".join(map(re.escape, sorted(pieces)))) if pieces else None

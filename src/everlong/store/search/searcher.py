@@ -46,7 +46,7 @@ from everlong.store.search.index import (
     Stretch,
 )
 from everlong.store.search.pending import PendingText, PendingTexts, weigh
-from everlong.store.search.query import Matcher, Mode, Query, normal, read_query, widened
+from everlong.store.search.query import Matcher, Mode, Query, beginnings, normal, read_query, widened
 from everlong.store.search.rank import (
     WEIGHTS,
     Figures,
@@ -59,7 +59,6 @@ from everlong.store.search.rank import (
 from everlong.store.search.snippets import Snippet, snippet
 from everlong.store.search.text import (
     is_dense,
-    is_sign,
     neighbour_signs,
     passage_span,
     passage_spans,
@@ -568,17 +567,14 @@ class SearchWalk:
 
     def _waiting(self, after: SearchPlace | None) -> list[PendingDocument]:
         """Return the pending documents that may match and come after a place, the last ones first."""
-        wanted = _required_of_index(self.query)
-        words = [word for word in wanted.words if not is_sign(word)]
+        query = self.query
+        needles = (*query.required, *query.phrases, *map(normal, query.hints))
+        pieces = (*beginnings(self.weights), *query.starts)
         found = [
             row
             for row, text in self.read_pending()
             if (after is None or self._key(row) < self._key(after))
-            and (
-                text.may_contain(wanted, words)
-                if self.query.is_literal
-                else text.has_any(self.weights, self.query.starts)
-            )
+            and (text.has_all(needles) if query.is_literal else text.has_any(pieces))
         ]
         return sorted(found, key=self._key)
 

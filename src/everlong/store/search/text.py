@@ -364,11 +364,6 @@ def index_text(text: str, tags: Iterable[str] = ()) -> IndexText:
     return IndexText(terms, characters, passages, signs, " ".join(between), " ".join(tags), is_long)
 
 
-def passage_terms(text: str) -> tuple[str, ...]:
-    """Return the terms of each passage of a text, separated by spaces."""
-    return tuple(_joined_terms(text[start:stop]) for start, stop in passage_spans(text))
-
-
 def _distinct_trigrams(text: str) -> str:
     """Return characters that have all trigrams of a long text, each as seldom as possible; others may come between."""
     known: set[str] = set()
@@ -439,7 +434,7 @@ def passage_spans(text: str) -> list[Span]:
     They cover the text, and the same text always gives the same ones: the index knows them by their number.
     """
     spans, start, forced = [], 0, _ForcedCuts(text)
-    for number in range(1, _passage_count(text)):
+    for number in range(1, count_passages(text)):
         stop, begin = _cut(text, number, forced)
         spans.append(Span(start, stop))
         start = begin
@@ -450,7 +445,7 @@ def passage_span(text: str, number: int) -> Span:
     """Return one passage of a text; the last one for a number that is too high."""
     if len(text) <= SHORT:
         return Span(0, len(text))
-    last = _passage_count(text) - 1
+    last = count_passages(text) - 1
     number = min(number, last)
     forced = _ForcedCuts(text)
     start = _cut(text, number, forced)[1] if number else 0
@@ -461,7 +456,8 @@ def _passage_size(text: str) -> int:
     return max(PASSAGE, len(text) >> PASSAGE_BITS - 1)
 
 
-def _passage_count(text: str) -> int:
+def count_passages(text: str) -> int:
+    """Return the number of passages of a text."""
     size = _passage_size(text)
     return 1 if len(text) <= SHORT else -(-(len(text) - size // 2) // size)
 
