@@ -205,6 +205,10 @@ class Index(Protocol):
         """Return numbers between which all indexed messages of a time are; there may be others between them."""
         ...
 
+    def frequencies(self, connection: Connection, terms: Sequence[str]) -> dict[str, int]:
+        """Return how many passages hold each of some terms, counted as far as it matters."""
+        ...
+
     def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> RankedDocuments:
         """Return the documents that answer best, best first."""
         ...

@@ -194,6 +194,11 @@ class PostgresIndex:
         ).one()
         return (1, 0) if row[0] is None else (row[0] << BLOCK_BITS, ((row[1] + 1) << BLOCK_BITS) - 1)
 
+    def frequencies(self, connection: Connection, terms: Sequence[str]) -> dict[str, int]:
+        """Return how many passages hold each of some terms, counted as far as it matters."""
+        spread = PostgresPassages(connection, SearchScope(""), self.size(connection).passages).spread(terms)
+        return {term: one.holding for term, one in spread.items()}
+
     def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> RankedDocuments:
         """Return the documents whose best passage answers best; of too many, only the most promising."""
 

@@ -235,8 +235,8 @@ class Searcher:
         self.upkeep.ensure()
         with self.database.read() as connection:
             size = self.index.size(connection)
-            found = self.index.rank(connection, SearchTerms(tuple(query.terms)), SearchScope(self.tenant), 1)
-        figures = Figures(size.passages, size.average_length, found.frequencies)
+            frequencies = self.index.frequencies(connection, tuple(query.terms))
+        figures = Figures(size.passages, size.average_length, frequencies)
         return {term: weight * figures.idf(term) for term, weight in query.terms.items()}
 
     def index_pending(self, limit: int = 256, *, gives_way: bool = False) -> int:
@@ -329,7 +329,7 @@ def _look_for_fragment(walk: SearchWalk) -> None:
 def _begin_with_literals(walk: SearchWalk, upto: int) -> Cursor:
     """Return the first state: the newest texts with all required contents, ranked by all words."""
     documents = list(islice((one for one in walk.find_required(None) if not walk.leave_out(one)), READ_FOR_NAMES))
-    frequencies = walk.index.rank(walk.connection, walk.asked, walk.scope, 1).frequencies
+    frequencies = walk.index.frequencies(walk.connection, tuple(walk.weights)) if len(documents) > 1 else {}
     candidates = [_candidate(document) for document in documents]
     figures = Figures(walk.size.passages, walk.size.average_length, frequencies)
     found = rank(walk.query, walk.weights, candidates, figures, walk.matcher.may_have_words, walk.ranking_weights)

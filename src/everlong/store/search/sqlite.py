@@ -174,6 +174,11 @@ class SQLiteIndex:
         ).one()
         return (1, 0) if row[0] is None else (row[0] << BLOCK_BITS, ((row[1] + 1) << BLOCK_BITS) - 1)
 
+    def frequencies(self, connection: Connection, terms: Sequence[str]) -> dict[str, int]:
+        """Return how many passages hold each of some terms, counted as far as it matters."""
+        spread = SQLitePassages(connection, SearchScope("")).spread(terms)
+        return {term: one.holding for term, one in spread.items()}
+
     def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> RankedDocuments:
         """Return the documents whose best passage answers best, by BM25; of too many, only the most promising."""
 
