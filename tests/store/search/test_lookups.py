@@ -16,6 +16,29 @@ def test_a_phrase_is_found_wherever_a_long_text_is_cut(said: Said) -> None:
     assert said.texts('"step7 word9"') == []
 
 
+def test_a_long_phrase_is_found_wherever_a_long_text_is_cut(said: Said) -> None:
+    words = [f"the w{number} of a s{number}" for number in range(120)]
+    said.say(" ".join(words), "ok")
+    for number in range(0, 110, 4):
+        assert len(said.texts(f'"{" ".join(words[number : number + 6])}"')) == 1
+
+
+def test_phrases_are_found_in_several_passages_of_one_text(said: Said) -> None:
+    filler = " ".join(f"word{number}" for number in range(150))
+    said.say(f"a red lantern {filler} an old pier", f"a red pier {filler} an old lantern")
+    assert [text[:13] for text in said.texts('"red lantern" "old pier"')] == ["a red lantern"]
+    assert said.texts('"red lantern" "old lantern"') == []
+
+
+def test_a_run_of_dense_script_is_found_wherever_a_long_text_is_cut(said: Said) -> None:
+    text = "".join(chr(0x4E00 + (number * 37) % 5_000) for number in range(1_400))
+    said.say(text, "ok")
+    for place in range(380, 1_300, 23):
+        for length in (2, 3, 7, 30):
+            assert len(said.texts(text[place : place + length], mode="substring")) == 1
+    assert said.texts(text[410] + text[400], mode="substring") == []
+
+
 def test_a_phrase_of_function_words_and_one_other_is_found(said: Said) -> None:
     said.say("what is it to be or not", "the pier, to be sure", "a pier is to be")
     assert said.texts('"the pier"') == ["the pier, to be sure"]
@@ -70,7 +93,7 @@ def test_an_answer_is_taken_out_of_the_index_after_its_call(store: Store) -> Non
     assert sayer.texts("gauge", **within(tool="terminal")) == []
     if store.database.backend.name == "sqlite":
         with store.database.engine.connect() as connection:
-            for table in ("search_passages", "search_words"):
+            for table in ("search_passages", "search_grams"):
                 connection.exec_driver_sql(f"INSERT INTO {table}({table}) VALUES('integrity-check')")
             connection.rollback()
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sqlalchemy import Connection
 
@@ -128,10 +128,10 @@ PERSON = 2.0
 
 @dataclass(frozen=True, slots=True)
 class RequiredContents:
-    """The required contents of texts: runs of characters, and terms or signs of neighbouring words."""
+    """The required contents of texts: runs of characters, and of phrases the terms and the signs of neighbours."""
 
     needles: tuple[str, ...]
-    words: tuple[str, ...] = ()
+    phrases: tuple[tuple[str, ...], ...] = ()
 
 
 class IndexSize(NamedTuple):
@@ -278,35 +278,29 @@ def _add_common(sql: list[str], values: list[Any], scope: SearchScope, branch: s
 MAX_PIECES = 16
 """Pieces of one needle that are looked up; more would cost more than they sort out."""
 
-_RUN = re.compile(f"[{DENSE}]+|[^{DENSE}]+")
 _DENSE_RUN = re.compile(f"[{DENSE}]+")
 
 
-class IndexLookup(NamedTuple):
-    """One piece: a pair of dense characters, a dense character that begins a pair, a trigram, or less than one."""
+def dense_runs(needles: Sequence[str]) -> list[str]:
+    """Return the runs of dense script in needles, the longest first; needles are folded and have single spaces."""
+    found = {run: None for needle in needles for run in _DENSE_RUN.findall(needle)}
+    return sorted(found, key=len, reverse=True)
 
-    kind: Literal["pair", "start", "gram", "short"]
-    text: str
 
-
-def lookups(needles: Sequence[str]) -> list[IndexLookup]:
-    """Return the trigrams that a text has if it contains every needle; needles are folded and have single spaces."""
-    found: dict[IndexLookup, None] = {}
+def grams_of(needles: Sequence[str]) -> list[str]:
+    """Return trigrams that a text has if it contains every needle; of a long one, some."""
+    found: dict[str, None] = {}
     for needle in needles:
-        grams = [piece for run in _RUN.findall(needle) for piece in _pieces(run)]
-        step = max(1, -(-len(grams) // MAX_PIECES))
-        found.update(dict.fromkeys(grams[::step]))
-    long = [piece for piece in found if piece.kind != "short"]
-    # One or two characters are dear to look up and sort out little: only where there is nothing else.
-    return long or list(found)[:1]
+        grams = [run[place : place + 3] for run in _other_runs(needle) for place in range(len(run) - 2)]
+        found.update(dict.fromkeys(grams[:: max(1, -(-len(grams) // MAX_PIECES))]))
+    return list(found)
 
 
-def _pieces(run: str) -> list[IndexLookup]:
-    if _DENSE_RUN.match(run):
-        if len(run) == 1:
-            return [IndexLookup("start", run)]
-        return [IndexLookup("pair", run[place : place + 2]) for place in range(len(run) - 1)]
-    text = run.strip()  # beside dense script, and at the ends, spaces may be others in the index
-    if len(text) < 3:
-        return [IndexLookup("short", text)] if text else []
-    return [IndexLookup("gram", text[place : place + 3]) for place in range(len(text) - 2)]
+def short_of(needles: Sequence[str]) -> str:
+    """Return the first run of one or two characters: where there is nothing else to look up."""
+    return next((run for needle in needles for run in _other_runs(needle) if len(run) < 3), "")
+
+
+def _other_runs(needle: str) -> list[str]:
+    # Beside dense script, and at the ends, spaces may be others in the index.
+    return [text for run in _DENSE_RUN.split(needle) if (text := run.strip())]

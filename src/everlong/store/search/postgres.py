@@ -237,7 +237,7 @@ class PostgresIndex:
     ) -> list[SearchPlace]:
         """Return documents that may contain all that is wanted, newest first, after a place."""
         newest = _Newest(connection, scope, after, limit, by_time)
-        conditions = _conditions_of_words(wanted.words)
+        conditions = _conditions_of_words([word for phrase in wanted.phrases for word in phrase])
         if after is None and not conditions and all(len(needle) < 3 for needle in wanted.needles):
             return newest.find([])  # such a run is mostly frequent, and then the newest texts have it
         for needle in wanted.needles:
@@ -356,9 +356,9 @@ def _conditions_of_words(words: Sequence[str]) -> list[str]:
 def _rows(seq: int, text: IndexText) -> Iterator[tuple[int, int, str, str]]:
     """Yield the rows of a document's passages."""
     extra = {code_of(tag) for tag in text.tags.split()}
-    if text.is_long or any(len(term) >= MAX_TERM for term in text.terms.split()):
+    if text.is_long or any(len(term) >= MAX_TERM for terms in text.passages for term in terms.split()):
         extra.add(code_of(_LONG))
-    edges = {edge_code(sign) for sign in text.between.split()}
+    edges = {edge_code(sign) for sign in text.edges.split()}
     for number, (terms, signs) in enumerate(zip(text.passages, text.signs, strict=True)):
         found = terms.split()
         codes = set(map(code_of, found)) | extra

@@ -619,16 +619,16 @@ def _required_of_index(query: Query) -> RequiredContents:
     """Return the part of the required contents that the index can check."""
     if query.pattern is not None:
         return RequiredContents(tuple(map(normal, query.hints)))
-    found, needles = [], list(query.required)
+    phrases, needles = [], list(query.required)
     for phrase in query.phrases:
         words = _whole_words(phrase)
-        terms = [terms[0] for word in words if (terms := terms_of_word(word)) and not is_dense(terms[0])]
-        signs = neighbour_signs(words)
+        terms = [terms[0] for word in words[:_WORDS] if (terms := terms_of_word(word)) and not is_dense(terms[0])]
+        signs = neighbour_signs(words[:_WORDS])
         if signs or (terms and len(words) == 1):
-            found += [*terms[:_WORDS], *signs[:_WORDS]]
+            phrases.append(tuple(dict.fromkeys([*terms, *signs])))
         else:
             needles.append(phrase)
-    return RequiredContents(tuple(needles), tuple(dict.fromkeys(found)))
+    return RequiredContents(tuple(needles), tuple(phrases))
 
 
 def _whole_words(phrase: str) -> list[str]:

@@ -1,10 +1,11 @@
-"""The search index in SQLite: three FTS5 tables without content, of passages, of whole texts, and of trigrams.
+"""The search index in SQLite: two FTS5 tables without content, of passages and of trigrams.
 
-`search_passages` answers ranked queries; a row's number is its document's with the passage's number in the low bits.
-`search_words` says which texts have a word. The terms of both come prepared, so their tokenizer splits at spaces.
-`search_grams` says which texts may contain a run of characters. None keeps positions, so the caller checks; signs of
-neighbouring words take their place. `search_times` says for each 1,024 numbers when the messages were said.
-`search_tags` has the tags of texts that have several: of an answer, they come from the message before it.
+`search_passages` says which passages have a word; a row's number is its document's with the passage's number in the low
+bits. Its terms come prepared, so its tokenizer splits at spaces. Beside them it has the signs of neighbouring words and
+the tags of the message. `search_grams` says which texts may contain a run of characters. None keeps positions, so the
+caller checks. What is asked for as a whole may stand where two passages meet: the first one has a token for each such
+edge. `search_times` says for each 1,024 numbers when the messages were said. `search_tags` has the tags of texts that
+have several: of an answer, they come from the message before it.
 FTS5 removes from such a table only if told exactly what was put in, and clears old pages when it merges all segments.
 """
 
@@ -12,8 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -22,31 +22,34 @@ from everlong.store.search import purging
 from everlong.store.search.index import (
     BLOCK_BITS,
     MAX_NUMBER,
-    IndexLookup,
+    MAX_PIECES,
     IndexSize,
     RankedDocuments,
     RequiredContents,
     SearchPlace,
     SearchScope,
     SearchTerms,
-    lookups,
+    dense_runs,
+    grams_of,
     scope_of_messages,
     scope_of_summaries,
+    short_of,
     size_of,
 )
 from everlong.store.search.latest import TimeBlock, latest_places
 from everlong.store.search.scoring import rank_passages
-from everlong.store.search.sqlite_passages import SQLitePassages, quoted, tagged
-from everlong.store.search.text import INDEX_VERSION, PASSAGE_BITS, IndexText
+from everlong.store.search.sqlite_passages import DOCUMENT, SQLitePassages, all_of, quoted, tagged
+from everlong.store.search.text import INDEX_VERSION, PASSAGE_BITS, IndexText, is_sign, pairs_of
+
+MOST_GROUPS = 4
+"""Phrases and runs of dense script that are looked up; the others only count when the text is read."""
 
 _TABLES = (
     "CREATE TABLE search_state (version INTEGER NOT NULL, documents INTEGER NOT NULL, "
     "summaries INTEGER NOT NULL, passages INTEGER NOT NULL, terms INTEGER NOT NULL)",
     "CREATE TABLE search_times (block INTEGER PRIMARY KEY, first REAL NOT NULL, last REAL NOT NULL)",
     "CREATE TABLE search_tags (seq INTEGER PRIMARY KEY, tags TEXT NOT NULL)",
-    "CREATE VIRTUAL TABLE search_passages USING fts5(terms, content='', detail=none, tokenize='ascii')",
-    "CREATE VIRTUAL TABLE search_words USING fts5(terms, signs, content='', columnsize=0, detail=none, "
-    "tokenize='ascii')",
+    "CREATE VIRTUAL TABLE search_passages USING fts5(terms, signs, content='', detail=none, tokenize='ascii')",
     "CREATE VIRTUAL TABLE search_grams USING fts5(characters, content='', columnsize=0, detail=none, "
     "tokenize='trigram case_sensitive 1')",
     "CREATE VIRTUAL TABLE search_vocabulary USING fts5vocab('search_passages', 'row')",
@@ -95,9 +98,8 @@ class SQLiteIndex:
         """Index documents that are not in it."""
         if not documents:
             return
-        passages, words, grams = _rows(documents)
-        connection.exec_driver_sql("INSERT INTO search_passages (rowid, terms) VALUES (?, ?)", passages)
-        connection.exec_driver_sql("INSERT INTO search_words (rowid, terms, signs) VALUES (?, ?, ?)", words)
+        passages, grams = _rows(documents)
+        connection.exec_driver_sql("INSERT INTO search_passages (rowid, terms, signs) VALUES (?, ?, ?)", passages)
         connection.exec_driver_sql("INSERT INTO search_grams (rowid, characters) VALUES (?, ?)", grams)
         tagged = [(seq, text.tags) for seq, text in documents if " " in text.tags]
         if tagged:
@@ -122,12 +124,9 @@ class SQLiteIndex:
         if not documents:  # to take out what is not there damages the index
             return
         documents = [(seq, text._replace(tags=tags)) for (seq, text), tags in self._tagged(connection, documents)]
-        passages, words, grams = _rows(documents)
+        passages, grams = _rows(documents)
         connection.exec_driver_sql(
-            "INSERT INTO search_passages (search_passages, rowid, terms) VALUES ('delete', ?, ?)", passages
-        )
-        connection.exec_driver_sql(
-            "INSERT INTO search_words (search_words, rowid, terms, signs) VALUES ('delete', ?, ?, ?)", words
+            "INSERT INTO search_passages (search_passages, rowid, terms, signs) VALUES ('delete', ?, ?, ?)", passages
         )
         connection.exec_driver_sql(
             "INSERT INTO search_grams (search_grams, rowid, characters) VALUES ('delete', ?, ?)", grams
@@ -199,9 +198,7 @@ class SQLiteIndex:
     ) -> list[SearchPlace]:
         """Return documents with any of what is asked, newest first, after a place."""
         expression = _any_of(asked)
-        return (
-            self._newest(connection, "search_words", [expression], scope, after, limit, by_time) if expression else []
-        )
+        return _Newest(connection, scope, after, limit, by_time).find([expression]) if expression else []
 
     def containing(
         self,
@@ -214,96 +211,100 @@ class SQLiteIndex:
         by_time: bool,
     ) -> list[SearchPlace]:
         """Return documents that may contain all that is wanted, newest first, after a place."""
-        expressions = {"search_words": " AND ".join(map(quoted, wanted.words)), "search_grams": ""}
-        looked_up = lookups(wanted.needles)
-        if after is None and not wanted.words and all(lookup.kind == "short" for lookup in looked_up):
+        newest = _Newest(connection, scope, after, limit, by_time)
+        groups = [_neighbours(phrase) for phrase in wanted.phrases]
+        groups += [_run(run) for run in dense_runs(wanted.needles)]
+        grams = grams_of(wanted.needles)
+        short = short_of(wanted.needles) if not groups and not grams else ""
+        if short and after is None:
             # Such a run is mostly frequent, and then the newest texts have it; if not, its trigrams are quickly listed.
-            return self._newest(connection, "", [], scope, after, limit, by_time)
-        for lookup in looked_up:
-            table, expression = self._expression(connection, lookup)
+            return newest.find([])
+        expression = " AND ".join(map(quoted, grams))
+        if short:
+            expression = self._grams_from(connection, short)
             if not expression:
                 return []
-            joined = expressions[table]
-            expressions[table] = f"{joined} AND {expression}" if joined else expression
-        tables = [table for table, expression in expressions.items() if expression]
-        if not tables and scope.tags():
-            tables = ["search_words"]
-        if not tables:
-            return self._newest(connection, "", [], scope, after, limit, by_time)
-        first, *others = tables
-        return self._newest(
-            connection, first, [expressions[table] for table in (first, *others)], scope, after, limit, by_time
-        )
+        return newest.find(groups, expression)
 
-    def _expression(self, connection: Connection, lookup: IndexLookup) -> tuple[str, str]:
-        if lookup.kind == "pair":
-            return "search_words", quoted(lookup.text)
-        if lookup.kind == "start":
-            return "search_words", f"{quoted(lookup.text)} *"
-        if lookup.kind == "gram":
-            return "search_grams", quoted(lookup.text)
-        # One or two characters: whatever trigrams begin with them.
+    def _grams_from(self, connection: Connection, text: str) -> str:
+        """Return an expression for one or two characters: any trigram that begins with them."""
         begun = connection.exec_driver_sql(
-            "SELECT term FROM search_gram_vocabulary WHERE term >= ? AND term < ?",
-            (lookup.text, lookup.text + "\U0010ffff"),
+            "SELECT term FROM search_gram_vocabulary WHERE term >= ? AND term < ?", (text, text + "\U0010ffff")
         )
-        grams = [quoted(row[0]) for row in begun]
-        return "search_grams", f"({' OR '.join(grams)})" if grams else ""
+        return " OR ".join(quoted(row[0]) for row in begun)
 
-    def _newest(
-        self,
-        connection: Connection,
-        table: str,
-        expressions: list[str],
-        scope: SearchScope,
-        after: SearchPlace | None,
-        limit: int,
-        by_time: bool,
-    ) -> list[SearchPlace]:
-        """Return the rows of one table that match, with two expressions also in the other one; all rows without any."""
-        if table == "search_words":
-            expressions = [tagged(expressions[0], scope), *expressions[1:]]
+
+class _Newest(NamedTuple):
+    """A search for the newest documents of a scope after a place."""
+
+    connection: Connection
+    scope: SearchScope
+    after: SearchPlace | None
+    limit: int
+    by_time: bool
+
+    def find(self, groups: Sequence[str], grams: str = "") -> list[SearchPlace]:
+        """Return documents with a passage for each group of expressions, and all trigrams; all without any."""
+        groups = groups[:MOST_GROUPS]
+        if self.scope.tags() and (groups or not grams):
+            groups = [tagged(groups[0] if groups else "", self.scope), *groups[1:]]
         found: list[SearchPlace] = []
-        for is_message in (True, False):
-            if not (scope.has_messages if is_message else scope.has_summaries):
-                continue
-            where, scoped = scope_of_messages(scope) if is_message else scope_of_summaries(scope)
-            seq, ts = ("n.seq", "n.ts") if is_message else ("-i.seq", "v.ts")
-            rows = "node n" if is_message else "view_item i JOIN view v ON v.id = i.view"
-            values: list[Any] = []
-            if table:
-                key = "n.seq = w.rowid" if is_message else "i.seq = -w.rowid"
-                tail = "" if is_message else " JOIN view v ON v.id = i.view"
-                rows = f"{table} w CROSS JOIN {'node n' if is_message else 'view_item i'} ON {key}{tail}"
-                where = f"w.{table} MATCH ? AND {where}"
-                seq = "w.rowid"
-                values.append(expressions[0])
-            values += scoped
-            if len(expressions) > 1:
-                where += f" AND +{seq} IN (SELECT rowid FROM search_grams WHERE search_grams MATCH ?)"  # noqa: S608
-                values.append(expressions[1])
-            if after is not None:
-                where += f" AND ({ts}, {seq}) < (?, ?)" if by_time else f" AND {seq} < ?"
-                values += (after.ts, after.seq) if by_time else (after.seq,)
-            order = f"{ts} DESC, {seq} DESC" if by_time else f"{seq} DESC"
-            statement = (
-                f"SELECT {ts}, {seq} FROM {rows} WHERE {where} AND {seq} BETWEEN ? AND ? ORDER BY {order} LIMIT ?"  # noqa: S608
-            )
-            low, high = (scope.bounds or (1, MAX_NUMBER)) if is_message else (-MAX_NUMBER, -1)
-            between = partial(_places_between, connection, statement, values, limit)
-            if by_time and is_message:
-                blocks = _time_blocks(connection, low, high, after)
-                found += latest_places(blocks, between, limit, low, high)
-            else:
-                found += between(low, high)
+        if self.scope.has_messages:
+            found += self._messages(groups, grams)
+        if self.scope.has_summaries:
+            found += self._between(groups, grams, -MAX_NUMBER, -1, is_message=False)
+        by_time = self.by_time
         found.sort(key=(lambda place: (place.ts, place.seq)) if by_time else (lambda place: place.seq), reverse=True)
-        return found[:limit]
+        return found[: self.limit]
 
+    def _messages(self, groups: Sequence[str], grams: str) -> list[SearchPlace]:
+        low, high = self.scope.bounds or (1, MAX_NUMBER)
+        if not self.by_time:
+            return self._between(groups, grams, low, high, is_message=True)
 
-def _places_between(
-    connection: Connection, statement: str, values: Sequence[Any], limit: int, low: int, high: int
-) -> list[SearchPlace]:
-    return [SearchPlace(*row) for row in connection.exec_driver_sql(statement, (*values, low, high, limit))]
+        def between(first: int, last: int) -> list[SearchPlace]:
+            return self._between(groups, grams, first, last, is_message=True)
+
+        return latest_places(_time_blocks(self.connection, low, high, self.after), between, self.limit, low, high)
+
+    def _between(
+        self, groups: Sequence[str], grams: str, low: int, high: int, *, is_message: bool
+    ) -> list[SearchPlace]:
+        """Return the documents between two numbers: by passages, else by trigrams, else all of them."""
+        where, values = scope_of_messages(self.scope) if is_message else scope_of_summaries(self.scope)
+        seq, ts = ("n.seq", "n.ts") if is_message else ("-i.seq", "v.ts")
+        rows, rest = ("node n", "") if is_message else ("view_item i", " JOIN view v ON v.id = i.view")
+        key, order, distinct = seq, f"{seq} DESC", ""
+        given: list[Any] = []
+        if groups or grams:
+            table = "search_passages" if groups else "search_grams"
+            document = DOCUMENT if groups else "w.rowid"
+            rows = f"{table} w CROSS JOIN {rows} ON {f'n.seq = {document}' if is_message else f'i.seq = -({document})'}"
+            where = f"w.{table} MATCH ? AND {where}"
+            key, order, distinct = "w.rowid", "w.rowid DESC", "DISTINCT" if groups else ""
+            given.append(groups[0] if groups else grams)
+        given += values
+        for group in groups[1:]:
+            holding = f"SELECT rowid >> {PASSAGE_BITS} FROM search_passages WHERE search_passages MATCH ?"  # noqa: S608
+            where += f" AND {DOCUMENT} IN ({holding})"
+            given.append(group)
+        if groups and grams:
+            where += f" AND {DOCUMENT} IN (SELECT rowid FROM search_grams WHERE search_grams MATCH ?)"  # noqa: S608
+            given.append(grams)
+        if self.after is not None:
+            where += f" AND ({ts}, {seq}) < (?, ?)" if self.by_time else f" AND {seq} < ?"
+            given += (self.after.ts, self.after.seq) if self.by_time else (self.after.seq,)
+            high = high if self.by_time else min(high, self.after.seq - 1)
+        if groups:
+            low, high = low << PASSAGE_BITS, ((high + 1) << PASSAGE_BITS) - 1
+        if self.by_time:
+            order = f"{ts} DESC, {seq} DESC"
+        statement = (
+            f"SELECT {distinct} {ts}, {seq} FROM {rows}{rest} WHERE {where} AND {key} BETWEEN ? AND ? "  # noqa: S608
+            f"ORDER BY {order} LIMIT ?"
+        )
+        found = self.connection.exec_driver_sql(statement, (*given, low, high, self.limit))
+        return [SearchPlace(*row) for row in found]
 
 
 def _time_blocks(connection: Connection, low: int, high: int, after: SearchPlace | None) -> list[TimeBlock]:
@@ -319,17 +320,33 @@ def _any_of(asked: SearchTerms) -> str:
     return " OR ".join([*map(quoted, asked.terms), *(f"{quoted(start)} *" for start in asked.starts)])
 
 
-def _rows(
-    documents: Sequence[tuple[int, IndexText]],
-) -> tuple[list[tuple[int, str]], list[tuple[int, str, str]], list[tuple[int, str]]]:
-    """Return the rows of documents in the three tables."""
-    passages = [
-        ((seq << PASSAGE_BITS) + number, f"{terms} {text.tags}")
-        for seq, text in documents
-        for number, terms in enumerate(text.passages)
-    ]
-    words = [(seq, text.terms, " ".join([*text.signs, text.between, text.tags])) for seq, text in documents]
-    return passages, words, [(seq, text.characters) for seq, text in documents]
+def _neighbours(phrase: Sequence[str]) -> str:
+    """Return an expression for the passages with the terms and signs of a phrase, and for texts where it is cut."""
+    edges = [quoted(_edge(token)) for token in phrase if is_sign(token)]
+    return " OR ".join([f"({all_of(phrase)})", *edges])
+
+
+def _run(run: str) -> str:
+    """Return an expression for the passages with a run of dense script, and for texts where it is cut."""
+    if len(run) == 1:
+        return f"{quoted(run)} *"
+    pairs = list(dict.fromkeys(pairs_of(run)[:-1][:MAX_PIECES]))
+    return " OR ".join([f"({all_of(pairs)})", *(quoted(_edge(pair)) for pair in pairs)])
+
+
+def _edge(token: str) -> str:
+    """Return the token for a sign or a pair where two passages meet; no word ends so."""
+    return f"{token}e"
+
+
+def _rows(documents: Sequence[tuple[int, IndexText]]) -> tuple[list[tuple[int, str, str]], list[tuple[int, str]]]:
+    """Return the rows of documents in the two tables."""
+    passages: list[tuple[int, str, str]] = []
+    for seq, text in documents:
+        first, edges = seq << PASSAGE_BITS, " ".join(map(_edge, text.edges.split()))
+        for number, (terms, signs) in enumerate(zip(text.passages, text.signs, strict=True)):
+            passages.append((first + number, terms, f"{signs} {text.tags} {'' if number else edges}"))
+    return passages, [(seq, text.characters) for seq, text in documents]
 
 
 def _integer(connection: Connection, statement: str) -> int | None:

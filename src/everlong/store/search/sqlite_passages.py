@@ -9,15 +9,12 @@ from typing import Any
 from sqlalchemy import Connection
 
 from everlong.store.database import in_batches
-from everlong.store.search.index import MAX_NUMBER, SearchScope, scope_of_messages, scope_of_summaries
-from everlong.store.search.scoring import COUNTED, MANY, NAMED_ROWS, NUMBER, Passages, Spread, Wanted, passage_bounds
+from everlong.store.search.index import SearchScope, scope_of_messages, scope_of_summaries
+from everlong.store.search.scoring import COUNTED, MANY, NAMED_ROWS, Passages, Spread, Wanted, passage_bounds
 from everlong.store.search.text import PASSAGE_BITS
 
-_DOCUMENT = f"w.rowid >> {PASSAGE_BITS}"
+DOCUMENT = f"w.rowid >> {PASSAGE_BITS}"
 _UNITED = 100
-_TELLING = 2
-"""The longest words of a name, by which the passage with it is found in a text that has the name."""
-
 _ENDS = "SELECT (SELECT max(id) FROM search_passages_docsize), (SELECT min(id) FROM search_passages_docsize)"
 
 
@@ -45,18 +42,25 @@ class SQLitePassages:
 
     def passages_with(self, wanted: Sequence[Wanted], limit: int, since: int | None = None) -> list[Passages]:
         """Return for each wish the newest passages that have it, those after ``since``."""
-        expressions = [_expression(one) for one in wanted]
+        expressions = [tagged(_expression(one), self._scope, one.is_rare) for one in wanted]
+        return self._newest(expressions, limit, since)
+
+    def passages_named(self, terms: Sequence[str], signs: Sequence[str]) -> Passages:
+        """Return the newest passages with some neighbouring words."""
+        return self._newest([tagged(all_of((*signs, *terms)), self._scope)], NAMED_ROWS)[0]
+
+    def _newest(self, expressions: Sequence[str], limit: int, since: int | None = None) -> list[Passages]:
         found = [Passages([], []) for _ in expressions]
         low, high = passage_bounds(self._scope)
         low = low if since is None else max(low, since)
         sources = []
         if self._scope.has_messages:
             where, values = scope_of_messages(self._scope)
-            rows = f"node n ON n.seq = {_DOCUMENT} WHERE w.rowid > {low:d} AND w.rowid < {high:d} AND {where}"
+            rows = f"node n ON n.seq = {DOCUMENT} WHERE w.rowid > {low:d} AND w.rowid < {high:d} AND {where}"
             sources.append(("CASE n.role WHEN 'user' THEN 1 ELSE 0 END", rows, values))
         if self._scope.has_summaries:
             where, values = scope_of_summaries(self._scope)
-            rows = f"view_item i ON i.seq = -({_DOCUMENT}) JOIN view v ON v.id = i.view"
+            rows = f"view_item i ON i.seq = -({DOCUMENT}) JOIN view v ON v.id = i.view"
             sources.append(("0", f"{rows} WHERE w.rowid < 0 AND {where}", values))
         for is_person, source, values in sources:
             # All numbers as one text: a row for each takes longer than to find them.
@@ -67,68 +71,39 @@ class SQLitePassages:
                 "AND w.search_passages MATCH ? ORDER BY w.rowid DESC LIMIT ?)"
             )
             given = [
-                value
-                for place, expression in enumerate(expressions)
-                for value in (place, *values, tagged(expression, self._scope, wanted[place].is_rare), limit)
+                value for place, expression in enumerate(expressions) for value in (place, *values, expression, limit)
             ]
             for place, persons, others in _union(self._connection, statement, len(expressions), given):
                 found[place].persons.extend(map(int, persons.split(",")) if persons else ())
                 found[place].others.extend(map(int, others.split(",")) if others else ())
         return found
 
-    def passages_named(self, terms: Sequence[str], signs: Sequence[str]) -> Passages:
-        """Return the passages of the newest texts with some neighbouring words that have all of them, or the first."""
-        found = Passages([], [])
-        low, high = self._scope.bounds or (1, MAX_NUMBER)
-        sources = []
-        if self._scope.has_messages:
-            where, values = scope_of_messages(self._scope)
-            rows = f"node n ON n.seq = w.rowid WHERE w.rowid BETWEEN {low:d} AND {high:d} AND {where}"
-            sources.append(("n.role = 'user'", rows, values))
-        if self._scope.has_summaries:
-            where, values = scope_of_summaries(self._scope)
-            rows = f"view_item i ON i.seq = -w.rowid JOIN view v ON v.id = i.view WHERE w.rowid < 0 AND {where}"
-            sources.append(("0", rows, values))
-        for is_person, source, values in sources:
-            documents = self._connection.exec_driver_sql(
-                f"SELECT w.rowid, {is_person} FROM search_words w CROSS JOIN {source} "  # noqa: S608 - only constants
-                "AND w.search_words MATCH ? ORDER BY w.rowid DESC LIMIT ?",
-                (*values, tagged(_all_of((*signs, *terms)), self._scope), NAMED_ROWS),
-            ).fetchall()
-            holding = "SELECT rowid FROM search_passages WHERE search_passages MATCH ? AND rowid BETWEEN ? AND ?"
-            ranges = [(seq << PASSAGE_BITS, (seq << PASSAGE_BITS) + NUMBER) for seq, _ in documents]
-            telling = _all_of(sorted(terms, key=len)[-_TELLING:])
-            given = [value for ends in ranges for value in (telling, *ends)]
-            passages: dict[int, list[int]] = {}
-            for (passage,) in _union(self._connection, holding, len(ranges), given):
-                passages.setdefault(passage >> PASSAGE_BITS, []).append(passage)
-            for seq, is_user in documents:
-                (found.persons if is_user else found.others).extend(passages.get(seq, [seq << PASSAGE_BITS]))
-        return found
-
     def lengths(self, passages: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Yield the number of terms of passages, as FTS5 keeps it: seven bits in a byte, the highest first."""
+        """Yield the number of terms of passages, as FTS5 keeps it first: seven bits in a byte, the highest first."""
         for part in in_batches(passages):
             marks = ",".join("?" * len(part))
             statement = f"SELECT id, sz FROM search_passages_docsize WHERE id IN ({marks})"  # noqa: S608 - only marks
-            for passage, size in self._connection.exec_driver_sql(statement, tuple(part)).fetchall():
+            for passage, sizes in self._connection.exec_driver_sql(statement, tuple(part)).fetchall():
                 length = 0
-                for byte in size:
+                for byte in sizes:
                     length = length << 7 | byte & 0x7F
+                    if byte < 0x80:
+                        break
                 yield passage, length
 
 
 def _expression(wanted: Wanted) -> str:
-    return f"{quoted(wanted.terms[0])} *" if wanted.is_start else _all_of(wanted.terms)
+    return f"{quoted(wanted.terms[0])} *" if wanted.is_start else all_of(wanted.terms)
 
 
-def _all_of(tokens: Sequence[str]) -> str:
+def all_of(tokens: Sequence[str]) -> str:
+    """Return an expression for rows with all of some tokens."""
     return " AND ".join(map(quoted, dict.fromkeys(tokens)))
 
 
 def tagged(expression: str, scope: SearchScope, is_rare: bool = False) -> str:
     """Return an expression for texts that also have the tags of a scope; the role of few texts is read instead."""
-    tags = _all_of(replace(scope, role=None).tags() if is_rare else scope.tags())
+    tags = all_of(replace(scope, role=None).tags() if is_rare else scope.tags())
     if not tags or not expression:
         return expression or tags
     return f"{tags} AND ({expression})"

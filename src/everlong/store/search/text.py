@@ -112,9 +112,6 @@ INDEX_VERSION = 4
 MAX_TERM = 64
 """Longer words (encoded data, mostly) are known by their beginning."""
 
-REPEATS_UNTIL = 200_000
-"""The characters above which each term of a text is indexed once: its frequency says nothing any more."""
-
 TRIGRAMS_REPEAT_UNTIL = 50_000
 """The characters above which each trigram of a text is given to the index once."""
 
@@ -139,16 +136,15 @@ _MAX_KNOWN = 200_000
 
 
 class IndexText(NamedTuple):
-    """The index's input for one text: its terms, separated by spaces, as a whole and by passage; its trigrams."""
+    """The index's input for one text: its terms by passage, separated by spaces, and its trigrams."""
 
-    terms: str
+    passages: tuple[str, ...]
     characters: str
     """The characters for trigrams."""
-    passages: tuple[str, ...]
     signs: tuple[str, ...]
     """The signs of neighbouring words, by passage."""
-    between: str
-    """The signs of the last word of a passage and the first word of the next one."""
+    edges: str
+    """The signs of neighbours in two passages; of dense script the pair at the beginning of the second one."""
     tags: str = ""
     """The tags of its message (`tag_of`), separated by spaces; they hold for every passage."""
     is_long: bool = False
@@ -353,15 +349,20 @@ def index_text(text: str, tags: Iterable[str] = ()) -> IndexText:
     """Return the index's input for a text."""
     words = [words_of(text[start:stop]) for start, stop in passage_spans(text)]
     passages = tuple(" ".join(map(_TERMS.__getitem__, some)) for some in words)
-    terms = " ".join(passages)
-    if len(text) > REPEATS_UNTIL:
-        terms = " ".join(dict.fromkeys(terms.split()))
     is_long = len(text) > TRIGRAMS_REPEAT_UNTIL
     characters = _distinct_trigrams(text) if is_long else characters_of(text)
     signs = tuple(" ".join(neighbour_signs(some)) for some in words)
+    edges = _edges(words) if len(words) > 1 else ""
+    return IndexText(passages, characters, signs, edges, " ".join(tags), is_long)
+
+
+def _edges(words: Sequence[Sequence[str]]) -> str:
     filled = [some for some in words if some]
-    between = [sign for one, other in pairwise(filled) for sign in neighbour_signs((one[-1], other[0]))]
-    return IndexText(terms, characters, passages, signs, " ".join(between), " ".join(tags), is_long)
+    found: list[str] = []
+    for before, after in pairwise(filled):
+        start = folded(after[0]) if is_dense(before[-1]) else ""
+        found += [start[:2]] if is_dense(start) else neighbour_signs((before[-1], after[0]))
+    return " ".join(dict.fromkeys(found))
 
 
 def _distinct_trigrams(text: str) -> str:

@@ -143,7 +143,7 @@ class IndexUpkeep:
 
 
 def _size(made: IndexText) -> int:
-    return 2 * len(made.terms) + len(made.characters)
+    return 2 * sum(map(len, made.passages)) + len(made.characters)
 
 
 def _divide(seqs: list[int], documents: Mapping[int, IndexText | None]) -> Iterator[list[int]]:
