@@ -252,9 +252,12 @@ class Corpus:
         found: dict[int, list[str]] = {}
         waiting: dict[int, tuple[int, set[str]]] = {}
         for seq, document in known.items():
-            if names := tools_of(document.message):
+            message = document.message
+            if document.role != "tool" and "tool_calls" not in message and isinstance(message.get("content"), str):
+                continue  # as most are
+            if names := tools_of(message):
                 found[seq] = list(dict.fromkeys(names))
-            if wanted := set(answered_calls(document.message)):
+            if wanted := set(answered_calls(message)):
                 waiting[seq] = (seq, wanted)
         for _ in range(CALL_WITHIN):  # a call stands shortly before its answer
             if not waiting:
