@@ -1,9 +1,10 @@
-"""The search index in PostgreSQL: a row for each passage, with its terms and the signs of its neighbours as numbers.
+"""The search index in PostgreSQL: a row for each passage, its terms as numbers and the signs of neighbours as bits.
 
-Arrays of numbers take a third of a `tsvector`. Runs of characters are looked up in `search_word`, all words there are,
-with their terms: there are far fewer words than trigrams in all texts. Where the server has `pg_trgm`, it finds parts
-of them. A word that stands in no text any more is taken off that list. Rows that are deleted leave the index's pages
-with the server's own vacuum.
+Arrays of numbers take a third of a `tsvector`. The bits are looked at where the terms are found: two words that have
+no sign in common do not stand beside each other. Runs of characters are looked up in `search_word`, all words there
+are, with their terms: there are far fewer words than trigrams in all texts. Where the server has `pg_trgm`, it finds
+parts of them. A word that stands in no text any more is taken off that list. Rows that are deleted leave the index's
+pages with the server's own vacuum.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ from everlong.store.search.index import (
 )
 from everlong.store.search.latest import TimeBlock, latest_places
 from everlong.store.search.postgres_passages import (
+    SIGN_BITS,
     PostgresPassages,
     array,
+    bits_of,
     code_of,
     edge_code,
     run,
-    sign_code,
     start_code,
+    with_signs,
 )
 from everlong.store.search.scoring import rank_passages
 from everlong.store.search.text import (
@@ -62,16 +65,18 @@ MOST_PAIRS = 8
 _LONG = "long\0"
 """Stands in the passages of a text whose words are not all listed."""
 
+_SHORT_LIST = "WITH (gin_pending_list_limit = 1024)"
+"""Kilobytes of new entries that the server collects before it sorts them in; their pages stay in the file."""
+
 _WORDS_LOCK = 0x45_56_57_44
 _TABLES = (
     "CREATE TABLE search_state (version INTEGER NOT NULL, documents BIGINT NOT NULL, summaries BIGINT NOT NULL, "
     "passages BIGINT NOT NULL, terms BIGINT NOT NULL)",
     "CREATE TABLE search_times (block BIGINT PRIMARY KEY, first FLOAT8 NOT NULL, last FLOAT8 NOT NULL)",
     "CREATE TABLE search_passage (passage BIGINT PRIMARY KEY, length INTEGER NOT NULL, words INTEGER[] NOT NULL, "
-    "signs SMALLINT[] NOT NULL)",
+    f"signs BIT({SIGN_BITS}) NOT NULL)",
     "ALTER TABLE search_passage ALTER words SET STATISTICS 300",
-    "CREATE INDEX ix_search_passage_words ON search_passage USING gin (words)",
-    "CREATE INDEX ix_search_passage_signs ON search_passage USING gin (signs)",
+    f"CREATE INDEX ix_search_passage_words ON search_passage USING gin (words) {_SHORT_LIST}",
     'CREATE TABLE search_word (word TEXT COLLATE "C" PRIMARY KEY, code INTEGER)',
 )
 _TRIGRAM_SCHEMA = (
@@ -118,7 +123,8 @@ class PostgresIndex:
         rows = [row for seq, text in documents for row in _rows(seq, text)]
         run(
             connection,
-            "INSERT INTO search_passage SELECT passage, length, CAST(words AS integer[]), CAST(signs AS smallint[]) "
+            "INSERT INTO search_passage "  # noqa: S608 - a constant
+            f"SELECT passage, length, CAST(words AS integer[]), CAST(signs AS bit({SIGN_BITS})) "
             "FROM unnest(CAST(? AS bigint[]), CAST(? AS integer[]), CAST(? AS text[]), CAST(? AS text[])) "
             "AS new(passage, length, words, signs) ON CONFLICT DO NOTHING",
             tuple(map(list, zip(*rows, strict=True))),
@@ -237,7 +243,7 @@ class PostgresIndex:
     ) -> list[SearchPlace]:
         """Return documents that may contain all that is wanted, newest first, after a place."""
         newest = _Newest(connection, scope, after, limit, by_time)
-        conditions = _conditions_of_words([word for phrase in wanted.phrases for word in phrase])
+        conditions = list(map(_condition_of_phrase, wanted.phrases))
         if after is None and not conditions and all(len(needle) < 3 for needle in wanted.needles):
             return newest.find([])  # such a run is mostly frequent, and then the newest texts have it
         for needle in wanted.needles:
@@ -342,15 +348,15 @@ class _Newest(NamedTuple):
             offset += limit
 
 
-def _conditions_of_words(words: Sequence[str]) -> list[str]:
-    """Return conditions for the terms of phrases and the signs of their neighbours, the most telling first."""
-    terms = [code_of(word) for word in words if not is_sign(word)]
-    found = [
-        f"({{p}}.signs @> {array([sign_code(sign)], 'smallint')} OR {{p}}.words @> {array([edge_code(sign)])})"
-        for sign in words
-        if is_sign(sign)
-    ]
-    return [*found, *(f"{{p}}.words @> {array([code])}" for code in terms)]
+def _condition_of_phrase(phrase: Sequence[str]) -> str:
+    """Return a condition for passages with the terms and signs of a phrase, and for texts where it is cut."""
+    terms = [code_of(word) for word in phrase if not is_sign(word)]
+    signs = [word for word in phrase if is_sign(word)]
+    conditions = [f"{{p}}.words @> {array(terms)}"] if terms else []
+    if not signs:
+        return conditions[0]
+    conditions.append(with_signs(signs, "{p}"))
+    return f"({' AND '.join(conditions)} OR {{p}}.words && {array(map(edge_code, signs))})"
 
 
 def _rows(seq: int, text: IndexText) -> Iterator[tuple[int, int, str, str]]:
@@ -370,7 +376,7 @@ def _rows(seq: int, text: IndexText) -> Iterator[tuple[int, int, str, str]]:
             (seq << PASSAGE_BITS) + number,
             terms.count(" ") + 1,
             f"{{{','.join(map(str, codes))}}}",
-            f"{{{','.join(map(str, set(map(sign_code, signs.split()))))}}}",
+            bits_of(signs.split()),
         )
 
 
@@ -397,9 +403,8 @@ def _create_trigrams(connection: Connection) -> None:
             else:
                 schema = run(connection, _TRIGRAM_SCHEMA).scalar()
                 if schema is not None:
-                    run(
-                        connection, f"CREATE INDEX ix_search_word ON search_word USING gin (word {schema}.gin_trgm_ops)"
-                    )
+                    column = f"word {schema}.gin_trgm_ops"
+                    run(connection, f"CREATE INDEX ix_search_word ON search_word USING gin ({column}) {_SHORT_LIST}")
         except DBAPIError:  # a search goes through the list of words then
             nested.rollback()
         else:

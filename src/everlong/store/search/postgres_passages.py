@@ -48,14 +48,27 @@ def edge_code(sign: str) -> int:
     return code_of(f"{sign}|")
 
 
-def sign_code(sign: str) -> int:
-    """Return the small number of a sign of neighbouring words."""
-    return ord(sign) - 0xF8000
+SIGN_BITS = 512
+"""The bits of a passage in which each sign of its neighbouring words sets one."""
 
 
-def array(codes: Iterable[int], kind: str = "integer") -> str:
+def bits_of(signs: Iterable[str]) -> str:
+    """Return the bits of some signs as PostgreSQL reads them; a passage with all signs has all of them."""
+    bits = 0
+    for sign in signs:
+        bits |= 1 << ord(sign) % SIGN_BITS
+    return f"x{bits:0{SIGN_BITS // 4}x}"
+
+
+def with_signs(signs: Iterable[str], passage: str = "p") -> str:
+    """Return a condition on a passage that may have all of some signs."""
+    bits = f"'{bits_of(signs)}'::bit({SIGN_BITS})"
+    return f"{passage}.signs & {bits} = {bits}"
+
+
+def array(codes: Iterable[int]) -> str:
     """Return numbers as an array in SQL; not as a parameter, because the plan depends on them."""
-    return f"'{{{','.join(map(str, codes))}}}'::{kind}[]"
+    return f"'{{{','.join(map(str, codes))}}}'::integer[]"
 
 
 class PostgresPassages:
@@ -103,7 +116,7 @@ class PostgresPassages:
         """Return the newest passages with some neighbouring words."""
         condition = f"p.words @> {array([*map(code_of, terms), *self._tags])}"
         if signs:
-            condition += f" AND p.signs @> {array(map(sign_code, signs), 'smallint')}"
+            condition += f" AND {with_signs(signs)}"
         return self._newest([condition], NAMED_ROWS, None)[0]
 
     def _newest(self, conditions: Sequence[str], limit: int, since: int | None) -> list[Passages]:
