@@ -329,23 +329,30 @@ class _Newest(NamedTuple):
                 f"AND {one.replace('{p}', 'q')}))"
                 for one in others
             )
-        if self.after is not None:
-            where += f" AND ({ts}, {seq}) < (?, ?)" if self.by_time else f" AND {seq} < ?"
-            values = [*values, *((self.after.ts, self.after.seq) if self.by_time else (self.after.seq,))]
-            if not self.by_time and conditions:
-                where += f" AND p.passage < {self.after.seq << PASSAGE_BITS:d}"
         order = "p.passage DESC" if conditions else f"{seq} DESC"
         if self.by_time:
             order = f"{ts} DESC, {seq} DESC"
         found: dict[int, SearchPlace] = {}
-        limit, offset = self.limit * (3 if conditions else 1), 0
+        limit, after = self.limit * (3 if conditions else 1), self.after
         while True:
-            statement = f"SELECT {ts}, {seq} FROM {rows} WHERE {where} ORDER BY {order} LIMIT {limit} OFFSET {offset}"  # noqa: S608
-            places = [SearchPlace(*row) for row in run(self.connection, statement, values)]
+            further, place = self._after(after, ts, seq, is_by_passage=bool(conditions))
+            statement = f"SELECT {ts}, {seq} FROM {rows} WHERE {where}{further} ORDER BY {order} LIMIT {limit}"  # noqa: S608
+            places = [SearchPlace(*row) for row in run(self.connection, statement, [*values, *place])]
             found.update((place.seq, place) for place in places)
             if len(places) < limit or len(found) >= self.limit:
                 return list(found.values())[: self.limit]
-            offset += limit
+            after = places[-1]  # whose other passages say nothing new
+
+    def _after(
+        self, after: SearchPlace | None, ts: str, seq: str, *, is_by_passage: bool
+    ) -> tuple[str, tuple[float, ...]]:
+        """Return the condition that documents come after a place, and its values."""
+        if after is None:
+            return "", ()
+        if self.by_time:
+            return f" AND ({ts}, {seq}) < (?, ?)", (after.ts, after.seq)
+        passages = f" AND p.passage < {after.seq << PASSAGE_BITS:d}" if is_by_passage else ""
+        return f" AND {seq} < ?{passages}", (after.seq,)
 
 
 def _condition_of_phrase(phrase: Sequence[str]) -> str:
