@@ -16,6 +16,7 @@ from sqlalchemy import Column, ColumnElement, Connection, delete, exists, func, 
 
 from everlong.store import leases
 from everlong.store.database import in_batches
+from everlong.store.objects import sweep_objects
 from everlong.store.paths import segments_to
 from everlong.store.schema import (
     addition,
@@ -91,6 +92,7 @@ def collect_garbage(core: StoreCore, min_age: float = DAY, released: Collection[
     contents = _delete_unused_contents(core)
     core.database.write(lambda connection: leases.sweep(connection, now - DAY))
     purge_search(core)
+    sweep_objects(core.database)
     return CollectedGarbage(branches, messages, contents)
 
 

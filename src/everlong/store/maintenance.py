@@ -12,6 +12,7 @@ from sqlalchemy import Connection, func, select, text, union
 
 from everlong.errors import StoreError, StoreUnavailable
 from everlong.store.garbage import DAY, CollectedGarbage, collect_garbage, give_way
+from everlong.store.objects import count_objects, fill_copy
 from everlong.store.schema import (
     branch,
     compaction,
@@ -95,13 +96,16 @@ def _number(core: StoreCore, statement: str) -> int:
 
 
 def backup(core: StoreCore, path: Path) -> None:
-    """Copy a SQLite store into a new file while others go on writing; a whole copy or none."""
+    """Copy a SQLite store into a new file while others go on writing; a whole copy or none.
+
+    Contents in an object store are fetched into the copy.
+    """
     if core.database.backend.name != "sqlite":
         raise StoreError("a PostgreSQL store is backed up with its own tools, such as pg_dump")
     if path.exists():
         raise StoreError(f"{path} is there already; name a new file for the backup")
     try:
-        copy_file(core.database.engine, path)
+        copy_file(core.database.engine, path, fill_copy)
     except (OSError, sqlite3.Error) as error:
         raise StoreUnavailable(f"the backup to {path} failed: {error}; the store itself is untouched") from error
 
@@ -138,5 +142,6 @@ def stats(core: StoreCore) -> dict[str, int]:
         found["pending"] = connection.execute(select(func.count()).select_from(pending)).scalar_one()
         held = select(func.coalesce(func.sum(vector_block.c.rows), 0)).where(vector_block.c.tenant == core.tenant)
         found["vectors"] = int(connection.execute(held).scalar_one())
+        found["objects"], found["object_bytes"] = count_objects(connection, core.tenant)
         found["unembedded"] = connection.execute(select(func.count()).select_from(vector_pending)).scalar_one()
     return {**found, "bytes": size_of(core)}

@@ -69,7 +69,7 @@ content = Table(
     Column("tenant", String, nullable=False),
     Column("digest", _Digest, nullable=False, unique=True),  # keyed by tenant, so unique among all tenants
     Column("bytes", LargeBinary),  # a message as JSON in UTF-8; null once it is forgotten
-    Column("codec", SmallInteger, nullable=False),  # 0 plain, 1 zstd
+    Column("codec", SmallInteger, nullable=False),  # 0 plain, 1 zstd, 2 a reference to an object
     Column("state", String, nullable=False),  # live or forgotten
     Column("stub", LargeBinary),  # of a forgotten one: its shape without words, and the hashes of its blocks
 )
