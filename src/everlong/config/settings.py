@@ -627,6 +627,13 @@ class StoreSettings(Section):
         "The oldest ended sessions are deleted when the store is larger; null keeps everything.",
         ge=1,
     )
+    partitions: Whole = setting(
+        0,
+        "a whole number from 0 to 256",
+        "Into how many partitions, by tenant, the large tables of a PostgreSQL store are divided when it is created.",
+        ge=0,
+        le=256,
+    )
     objects: ObjectUrl | None = setting(
         None,
         "s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///folder, or null",

@@ -122,7 +122,11 @@ def used_bytes(core: StoreCore) -> int:
     if core.database.backend.name == "sqlite":
         pages = _number(core, "PRAGMA page_count") - _number(core, "PRAGMA freelist_count")
         return pages * _number(core, "PRAGMA page_size")
-    tables = "SELECT format('%I', tablename) FROM pg_tables WHERE schemaname = current_schema()"
+    # Not from pg_tables: a table in partitions is listed there beside its parts.
+    tables = (
+        "SELECT format('%I', relname) FROM pg_class WHERE relkind = 'r' AND relnamespace ="
+        " (SELECT oid FROM pg_namespace WHERE nspname = current_schema())"
+    )
     with core.database.read() as connection:
         names = connection.execute(text(tables)).scalars().all()
     sums = (f"SELECT coalesce(sum(pg_column_size(one.*)), 0) FROM {name} one" for name in names)  # noqa: S608 - quoted

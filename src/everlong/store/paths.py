@@ -75,11 +75,12 @@ class Reader:
         held = "c.digest, c.bytes, c.codec, c.state, c.stub"
         self._nodes = database.sql(
             f"SELECT n.depth, n.id, n.seq, n.ts, n.tokens, {held} FROM node n JOIN content c ON c.digest = n.digest"  # noqa: S608
-            " WHERE n.branch = ? AND n.depth > ? AND n.depth <= ? ORDER BY n.depth"
+            " AND c.tenant = n.tenant WHERE n.branch = ? AND n.depth > ? AND n.depth <= ? ORDER BY n.depth"
         )
         self._asides = database.sql(
             f"SELECT a.depth, NULL, a.seq, a.first_ts, NULL, {held} FROM annex a JOIN content c ON c.digest = a.digest"  # noqa: S608
-            " WHERE a.branch = ? AND a.depth >= ? AND a.depth <= ? AND a.shown ORDER BY a.depth, a.ord"
+            " AND c.tenant = a.tenant WHERE a.branch = ? AND a.depth >= ? AND a.depth <= ? AND a.shown"
+            " ORDER BY a.depth, a.ord"
         )
 
     def entries(self, connection: Connection, path: list[Segment], low: int, high: int) -> list[Entry]:
