@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, func, select, text, union
 
 from everlong.errors import StoreError, StoreUnavailable
-from everlong.store.garbage import DAY, CollectedGarbage, collect_garbage, give_way
+from everlong.store.garbage import DAY, CollectedGarbage, Pace, collect_garbage
 from everlong.store.objects import count_objects, fill_copy
 from everlong.store.schema import (
     branch,
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 _INCREMENTAL = 2
 _PAGES_AT_ONCE = 256
-"""Free pages that are given back in one transaction."""
+"""The most free pages that are given back in one transaction."""
 _LOCAL = "local"
 """The tenant of conversations without a gateway key."""
 
@@ -76,18 +75,18 @@ def release_room(core: StoreCore) -> None:
     if core.database.backend.name != "sqlite" or _number(core, "PRAGMA auto_vacuum") != _INCREMENTAL:
         _rewrite(core)
         return
+    pace = Pace(core, _PAGES_AT_ONCE)
     while free := _number(core, "PRAGMA freelist_count"):
-        began = time.monotonic()
-        core.database.write(partial(_release_pages, core))
+        pace.write(partial(_release_pages, core, pace.count))
         if _number(core, "PRAGMA freelist_count") >= free:
             break
-        give_way(core, time.monotonic() - began)
     with core.database.translating(), core.database.engine.connect() as connection:
         core.database.backend.run(connection, "PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
-def _release_pages(core: StoreCore, connection: Connection) -> None:
-    core.database.backend.run(connection, f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})").fetchall()
+def _release_pages(core: StoreCore, count: int, connection: Connection) -> None:
+    for _ in range(count):  # the driver ends this pragma after its first page, however many are asked for
+        core.database.backend.run(connection, "PRAGMA incremental_vacuum(1)").fetchall()
 
 
 def _number(core: StoreCore, statement: str) -> int:
