@@ -2,7 +2,7 @@
 
 Measures nothing. The figures for one message come from `bench.store.scale` and can be given for other messages.
 
-    python -m bench.store.sizing [--text 770] [--sqlite 2.6] [--postgres 3.0] [--large .01] [--large-bytes 1000000]
+    python -m bench.store.sizing [--text 870] [--sqlite 2.0] [--postgres 8.8] [--large .01] [--large-bytes 1000000]
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ class Message(NamedTuple):
     """The share of messages with a large payload, which goes to the object store."""
     large_bytes: float
     """Bytes of such a payload, packed."""
+
+
+MEASURED = Message(text=870, sqlite=2.0, postgres=8.8, large=0.01, large_bytes=1e6)
+"""The messages of `bench.store.scale` (SQLite, 100,000 of them) and of `bench.store.partitions` (24 tenants × 300)."""
 
 
 class Sizing(NamedTuple):
@@ -79,7 +83,7 @@ def in_bytes(count: float) -> str:
     raise AssertionError
 
 
-def rows(one: Message, sizes: Sequence[int] = SIZES) -> list[list[str]]:
+def rows(one: Message = MEASURED, sizes: Sequence[int] = SIZES) -> list[list[str]]:
     """Return the table, its head first."""
     head = [
         "messages",
@@ -110,11 +114,17 @@ def rows(one: Message, sizes: Sequence[int] = SIZES) -> list[list[str]]:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--text", type=float, default=770, help="bytes of words in a message")
-    parser.add_argument("--sqlite", type=float, default=2.6, help="bytes of a SQLite file for each byte of words")
-    parser.add_argument("--postgres", type=float, default=3.0, help="the same of a PostgreSQL database")
-    parser.add_argument("--large", type=float, default=0.01, help="the share of messages with a large payload")
-    parser.add_argument("--large-bytes", type=float, default=1e6, help="bytes of a large payload, packed")
+    parser.add_argument("--text", type=float, default=MEASURED.text, help="bytes of words in a message")
+    parser.add_argument(
+        "--sqlite", type=float, default=MEASURED.sqlite, help="bytes of a SQLite file for each byte of words"
+    )
+    parser.add_argument("--postgres", type=float, default=MEASURED.postgres, help="the same of a PostgreSQL database")
+    parser.add_argument(
+        "--large", type=float, default=MEASURED.large, help="the share of messages with a large payload"
+    )
+    parser.add_argument(
+        "--large-bytes", type=float, default=MEASURED.large_bytes, help="bytes of a large payload, packed"
+    )
     asked = parser.parse_args()
     one = Message(asked.text, asked.sqlite, asked.postgres, asked.large, asked.large_bytes)
     print(f"words       = messages × {one.text:g} bytes")

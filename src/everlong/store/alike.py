@@ -14,7 +14,7 @@ from sqlalchemy import Connection, exists, select, union
 
 from everlong.model import Message, blocks_of, part_text, parts_of
 from everlong.store.content import value_of
-from everlong.store.database import VALUES_AT_ONCE, in_batches
+from everlong.store.database import in_batches
 from everlong.store.schema import annex, content, node, pending, turn, view, view_item
 from everlong.store.search.upkeep import index_for
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 MOST_LOOKUPS = 200
 """The most texts that are looked up one by one; for more, one pass over everything is quicker."""
+
+_PLACES_AT_ONCE = 20_000
+"""Places that are asked for at once: the index looks through all of them again for each page."""
 
 _MOST_WORDS = 4
 """The most words of a block that are looked up, the longest ones."""
@@ -75,9 +78,9 @@ def _containing(core: StoreCore, connection: Connection, needles: tuple[str, ...
     index, scope = index_for(core.database), SearchScope(core.tenant, is_messages_only=True)
     after = None
     while True:
-        places = index.containing(connection, RequiredContents(needles), scope, after, VALUES_AT_ONCE, by_time=False)
+        places = index.containing(connection, RequiredContents(needles), scope, after, _PLACES_AT_ONCE, by_time=False)
         yield from (place.seq for place in places)
-        if len(places) < VALUES_AT_ONCE:
+        if len(places) < _PLACES_AT_ONCE:
             return
         after = places[-1]
 
