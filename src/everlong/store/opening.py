@@ -41,7 +41,9 @@ def open_store(
         return Store(open_database(default_path(), waits_for_disk=waits_for_disk), tenant, embedder=embedder)
     where = settings.url or settings.path or default_path()
     return Store(
-        open_database(where, float(settings.wait_seconds), waits_for_disk=waits_for_disk),
+        open_database(
+            where, float(settings.wait_seconds), waits_for_disk=waits_for_disk, partitions=settings.partitions
+        ),
         tenant,
         redact=redacted_message if settings.redact else None,
         embedder=embedder,

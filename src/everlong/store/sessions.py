@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from sqlalchemy import Connection, Row, select, update
@@ -496,16 +497,16 @@ class Sessions:
 
     def delete(self, ident: str) -> None:
         """Remove a session; its messages go with the next `vacuum` unless another session needs them."""
+        self._database.write(partial(self.delete_in, ident=ident))
 
-        def work(connection: Connection) -> None:
-            row = self._row(connection, ident, lock=True)
-            connection.execute(update(session).where(session.c.parent == ident).values(parent=row.parent))
-            for table in (compaction, receipt):
-                connection.execute(table.delete().where(table.c.session == ident))
-            connection.execute(update(turn).where(turn.c.session == ident).values(session=None))
-            connection.execute(session.delete().where(session.c.id == ident))
-
-        self._database.write(work)
+    def delete_in(self, connection: Connection, ident: str) -> None:
+        """Remove a session, in a transaction that is under way."""
+        row = self._row(connection, ident, lock=True)
+        connection.execute(update(session).where(session.c.parent == ident).values(parent=row.parent))
+        for table in (compaction, receipt):
+            connection.execute(table.delete().where(table.c.session == ident))
+        connection.execute(update(turn).where(turn.c.session == ident).values(session=None))
+        connection.execute(session.delete().where(session.c.id == ident))
 
     def system_prompt(self, ident: str) -> str | None:
         """Return the system prompt that a session began with; None if there is none, or it was forgotten."""
