@@ -69,7 +69,7 @@ _LONG_DIGITS = 19
 """Digits of a number that may not fit into 64 bits."""
 _PIECE = 1 << 20
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
-_NO_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
+_NO_STRUCTURE = bytes(set(range(256)) - set(b'"[]{},'))
 _LARGE = 50_000
 """Bytes of a large body, in which digits are looked for only where numbers stand: images are full of them."""
 _STEP, _SPACE_STEP = 1 << 18, 1 << 10
@@ -500,12 +500,13 @@ def structure(data: bytes, start: int, most: int, stop: int | None = None) -> tu
     stop = len(data) if stop is None else stop
     while place < stop and values <= most:
         end = cut_before_escape(data, place, min(place + _PIECE, stop), stop)
-        piece = data[place:end].replace(b"\\\\", b"").replace(b'\\"', b"")
+        piece = data[place:end]
         place = end
-        parts = piece.split(b'"')
-        outside = b"".join(parts[1::2] if is_text else parts[::2])
+        if b"\\" in piece:
+            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+        parts = piece.translate(None, _NO_STRUCTURE).split(b'"')  # a few signs are left of long texts
+        signs = b"".join(parts[1::2] if is_text else parts[::2])
         is_text ^= len(parts) % 2 == 0
-        signs = outside.translate(None, _NO_STRUCTURE)
         values += signs.count(b",") + signs.count(b"[") + signs.count(b"{")
         brackets += signs.translate(_BRACKETS, b",")
     return values, bytes(brackets)
@@ -701,15 +702,15 @@ async def unpack(body: bytes, encoding: str, most: int) -> bytes:
         raise Refused(413, f"the request is larger than {most:,} bytes when it is unpacked", close=True) from error
 
 
-def check_structure(data: bytes, most_values: int, start: int = 0) -> None:
+def check_structure(data: bytes, most_values: int, start: int = 0) -> int:
     """Refuse JSON that has too many values from a place on, or nests them too deeply; other bytes may pass.
+
+    Returns:
+        The number of values from that place on.
 
     Raises:
         Refused: with the status 413 for too many values, 400 for too deep a structure.
     """
-    openings = data.count(b"[", start) + data.count(b"{", start)
-    if openings <= MOST_DEPTH and openings + data.count(b",", start) <= most_values:
-        return
     values, brackets = structure(data, start, most_values)
     if values > most_values:
         raise Refused(
@@ -726,14 +727,14 @@ def check_structure(data: bytes, most_values: int, start: int = 0) -> None:
             break
     if is_deep or b"[]" in brackets or brackets.count(b"[") > MOST_DEPTH:
         raise Refused(400, f"the request nests lists and objects more than {MOST_DEPTH} deep", close=True)
+    return values
 
 
-async def check_structure_apart(data: bytes, most_values: int, start: int = 0) -> None:
-    """Check the structure of JSON; in another thread if it takes longer than a moment."""
+async def check_structure_apart(data: bytes, most_values: int, start: int = 0) -> int:
+    """Check the structure of JSON; in another thread if it takes longer than a moment. Returns the number of values."""
     if len(data) - start > _HEAVY_BYTES:
-        await asyncio.to_thread(check_structure, data, most_values, start)
-    else:
-        check_structure(data, most_values, start)
+        return await asyncio.to_thread(check_structure, data, most_values, start)
+    return check_structure(data, most_values, start)
 
 
 def check_model(name: object) -> None:
@@ -746,12 +747,17 @@ def check_model(name: object) -> None:
         raise Refused(400, f"the model's name has {len(name):,} characters; at most {_LONGEST_MODEL:,} are taken here")
 
 
-def is_heavy(data: bytes, start: int = 0) -> bool:
-    """Return whether reading JSON from a place on takes so long that others would notice."""
+def is_heavy(data: bytes, start: int = 0, values: int | None = None) -> bool:
+    """Return whether reading JSON from a place on takes so long that others would notice.
+
+    Args:
+        data: the JSON.
+        start: the place.
+        values: the number of values from there on, if they were counted before.
+    """
     if len(data) - start > _HEAVY_BYTES:
         return True
-    values = data.count(b",", start) + data.count(b"[", start) + data.count(b"{", start)
-    return values > _HEAVY_VALUES and structure(data, start, _HEAVY_VALUES)[0] > _HEAVY_VALUES
+    return (structure(data, start, _HEAVY_VALUES)[0] if values is None else values) > _HEAVY_VALUES
 
 
 def is_unwieldy(body: bytes, read: Read) -> bool:

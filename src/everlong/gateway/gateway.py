@@ -301,8 +301,8 @@ class Gateway:
             words = await unpack(body, encoding_of(request.headers), request.client_max_size)
         except Unreadable:
             return await self._responder.respond(request, tenant, body, None)
-        await check_structure_apart(words, self.settings.gateway.body_values)
-        is_slow = is_heavy(words) or holds_compaction(words)
+        values = await check_structure_apart(words, self.settings.gateway.body_values)
+        is_slow = is_heavy(words, values=values) or holds_compaction(words)
         whole, is_own = await asyncio.to_thread(_unfold, words) if is_slow else _unfold(words)
         if whole is not words:
             await check_structure_apart(whole, self.settings.gateway.body_values)

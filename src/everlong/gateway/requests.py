@@ -257,9 +257,9 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         """
         found = self.live.find(body, await _hash_large(body, self.live.lengths(body)))
         known = 0 if found is None else found.place.conversation.ends[found.place.number - 1]
-        await check_structure_apart(body, self._most.values, known)
-        turn = None if found is None or is_heavy(body, known) else self._continue(body, sender, found)
-        return turn or await self._look_up(body, sender, found)
+        values = await check_structure_apart(body, self._most.values, known)
+        turn = None if found is None or is_heavy(body, known, values) else self._continue(body, sender, found)
+        return turn or await self._look_up(body, sender, found, is_heavy(body, 0, None if known else values))
 
     def _continue(self, body: bytes, sender: Sender, found: KnownBeginning) -> ConversationTurn | None:
         """Go on with a conversation in memory; None if only the store can tell whether it is this one."""
@@ -310,9 +310,10 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         said = self.recorder.dialect.messages_of(parse_json(read.body[slice(*entry)]), None)
         return said[-1] if said else None
 
-    async def _look_up(self, body: bytes, sender: Sender, found: KnownBeginning | None) -> ConversationTurn:
-        """Find a conversation in the store, or begin one there."""
-        heavy = is_heavy(body)
+    async def _look_up(
+        self, body: bytes, sender: Sender, found: KnownBeginning | None, heavy: bool
+    ) -> ConversationTurn:
+        """Find a conversation in the store, or begin one there; a ``heavy`` one is read in another thread."""
         given = body if heavy else read_body(body, self.recorder.dialect.list_name)
         await self.catch_up(is_parallel=heavy)
         work = partial(self.recorder.look_up, given, sender, self._most.blocks)
