@@ -56,7 +56,8 @@ def serve_command(until_eof: bool, **given: Any) -> None:
     try:
         with open_database() as database:
             reload = partial(gateway_settings, overrides)
-            server = GatewayServer(settings, routes, database, log=log, tracing=tracing, reload=reload)
+            writer = storing_process(settings)
+            server = GatewayServer(settings, routes, database, log=log, tracing=tracing, reload=reload, writer=writer)
             tune()
             code = asyncio.run(serve(server, own.drain_seconds, _say, until_eof=until_eof))
     finally:
@@ -88,6 +89,19 @@ def open_database() -> Any:
 
     database: Database = open_store(store_settings(), waits_for_disk=False).database
     return closing(database)
+
+
+def storing_process(settings: Settings) -> Any:
+    """Return the process that stores for a gateway; None where threads have to do."""
+    from everlong.gateway.storing import StorePlace, StoringProcess, can_run  # noqa: PLC0415 - as above
+    from everlong.store.opening import location  # noqa: PLC0415 - as above
+
+    if not can_run():
+        return None
+    chosen = store_settings()
+    where = str(location(chosen))
+    is_file = not where.startswith("postgres")
+    return StoringProcess(StorePlace(where, float(chosen.wait_seconds), settings.store.redact, is_file))
 
 
 def _say(text: str) -> None:

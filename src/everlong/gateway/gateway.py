@@ -41,7 +41,7 @@ from everlong.gateway.cache_watch import CacheWatch, Sent
 from everlong.gateway.compaction import ConversationCompactor
 from everlong.gateway.conversations import ConversationMemory
 from everlong.gateway.engines import Engines, GatewayPlugins
-from everlong.gateway.formats import RESPONSES, Dialect, is_stateless, sender_of
+from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless, sender_of
 from everlong.gateway.journal import Journal, JournalEntry
 from everlong.gateway.recall import (
     HiddenTool,
@@ -96,11 +96,10 @@ from everlong.gateway.upstream import (
     whole_response,
 )
 from everlong.gateway.window import Windows, tokens_of
-from everlong.gateway.writer import Writer
+from everlong.gateway.writer import StoreWriter, Writer
 from everlong.providers.embeddings import usable_embedder
 from everlong.providers.failures import classify_answer
 from everlong.store import Store
-from everlong.store.leases import take
 from everlong.store.opening import redacted_message
 from everlong.store.teasers import find_teaser
 from everlong.store.turns import FinishedTurn
@@ -153,6 +152,7 @@ class Gateway:
         *,
         summarizer: Callable[[], Summarizer | None] | None = None,
         journal: Path | None = None,
+        writer: StoreWriter | None = None,
     ) -> None:
         self.settings = settings
         self.routes = routes
@@ -160,7 +160,7 @@ class Gateway:
         self._embedder = usable_embedder(settings, _log.warning)
         self.metrics = Metrics()
         self.relay = Relay(Network(settings.gateway.ca_bundle))
-        self._writer = Writer(database)
+        self._writer = Writer(database) if writer is None else writer
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
         windows = Windows(settings)
         self.budget = Budget(database, windows)
@@ -172,7 +172,9 @@ class Gateway:
         )
         self._client_compaction = ClientCompaction(settings)
         self._journal = Journal(journal or journal_folder())
-        self._upkeep = GatewayUpkeep(self._journal, self._store_of, lambda: self._writer.waiting > 0)
+        self._upkeep = GatewayUpkeep(
+            self._journal, self._store_of, lambda: self._writer.waiting > 0, indexes=not self._writer.is_apart
+        )
         self._backlog = Backlog(self._writer, refuses=settings.gateway.when_full == "refuse")
         self._responder = Responder(
             self.relay,
@@ -212,6 +214,11 @@ class Gateway:
         return self._writer.waiting
 
     @property
+    def unstored(self) -> int:
+        """Entries of the journal that are not in the database yet."""
+        return self._journal.waiting
+
+    @property
     def conversations(self) -> int:
         """Number of conversations in memory."""
         return sum(len(conversations.live) for conversations in self._conversations.values())
@@ -219,6 +226,7 @@ class Gateway:
     async def start(self) -> None:
         """Open the connections and start the upkeep."""
         await self.relay.start()
+        await self._writer.start()
         self._upkeep.start()
         if self.engines.is_on:
             self._expiring = asyncio.create_task(self._expire())
@@ -231,7 +239,7 @@ class Gateway:
         await self._compactor.close()
         await self._backlog.close()
         await self.relay.close()
-        await asyncio.to_thread(self._writer.close)
+        await self._writer.close()
         await asyncio.to_thread(self.engines.close)
         await asyncio.to_thread(self._plugins.close)
         self._journal.close()
@@ -700,7 +708,7 @@ class Gateway:
             return "neither the journal nor the database had room for a request"
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
-                await self._writer.submit(lambda: take(self.database, "readiness", 0.0))
+                await self._writer.submit(partial(ConversationRecorder(self._store_of("local"), OPENAI).check_writable))
         except (EverlongError, OSError, TimeoutError):
             return "neither the journal nor the database can be written"
         return ""

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from everlong.errors import NotStored
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import Read, Span, check_model, draft_of, parse_json, read_body
-from everlong.gateway.conversations import BodyPlace, LiveConversation, apply_view
+from everlong.gateway.conversations import BodyPlace, LiveConversation, apply_view, kept_lengths
 from everlong.gateway.formats import Dialect, folder_in, hint_in, is_leading, looks_aside
 from everlong.model import Node, Trace, text_of
 from everlong.store.compaction import Occasion
 from everlong.store.content import Blob, blob, encoded_in_steps
+from everlong.store.leases import take
 from everlong.store.stateless import PlacedRequest, Sender, StatelessRequest
 from everlong.store.tree import Branch
 from everlong.store.turns import FinishedTurn, NewMessages, storable
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from everlong.store import Compacted, Store
 
 __all__ = [
+    "BodyNeeded",
     "ClientAddition",
     "ConversationRecorder",
     "OpenedConversation",
@@ -79,12 +81,17 @@ class ClientAddition:
 class OpenedConversation(NamedTuple):
     """A conversation that was looked up in the store, and stored as far as it was not known."""
 
-    read: Read
+    read: Read | None
+    """The body as it was read, if whoever asked has not read it."""
     conversation: LiveConversation
     places: dict[int, BodyPlace]
-    """The places after its entries, by their number."""
+    """The places after those of its entries that are remembered, by their number."""
     reported: tuple[int, int] | None
     """The depth of its last answered request, and the tokens that the API counted in it."""
+
+
+class BodyNeeded(Exception):  # noqa: N818 - what storing a turn wants
+    """A turn that came without the body of its request cannot be stored without it."""
 
 
 class UnstoredTurn(NamedTuple):
@@ -92,7 +99,8 @@ class UnstoredTurn(NamedTuple):
 
     conversation: LiveConversation
     """A copy (`LiveConversation.to_store`), which the recorder may change."""
-    read: Read
+    read: Read | None
+    """The request as it was read; None if its messages are expected to follow directly."""
     new: ClientAddition | None
     """The messages to store; None if they are stored already."""
 
@@ -115,6 +123,15 @@ class ConversationRecorder:
     def __init__(self, store: Store, dialect: Dialect) -> None:
         self.store = store
         self.dialect = dialect
+
+    @property
+    def api(self) -> str:
+        """The name of the API in the journal, and for the storing process."""
+        return self.dialect.name
+
+    def check_writable(self) -> None:
+        """Write something that means nothing, to see whether the database can be written."""
+        take(self.store.database, "readiness", 0.0)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -159,17 +176,26 @@ class ConversationRecorder:
 
     # -- storing requests ----------------------------------------------------------------------------------------------
 
-    def look_up(self, given: Read | bytes, sender: Sender, most_new: int) -> OpenedConversation:
-        """Store a whole body and return its conversation; one that comes as bytes is large, and read here.
+    def look_up(
+        self, given: Read | bytes, sender: Sender, most_new: int | None, *, is_read: bool = False
+    ) -> OpenedConversation:
+        """Store a whole body and return its conversation; one that comes as bytes is read here.
+
+        Args:
+            given: the body.
+            sender: its sender.
+            most_new: the most blocks that may be new in it; None for any number.
+            is_read: True if whoever asks has read the body, too.
 
         Raises:
             BrokenBody: the body cannot be read.
-            Refused: more than ``most_new`` blocks of a large body are not stored yet.
+            Refused: more blocks than that are not stored yet.
         """
         read = read_body(given, self.dialect.list_name) if isinstance(given, bytes) else given
         check_model(read.field("model"))
-        conversation, places = self.open_conversation(read, sender, most_new if read is not given else None)
-        return OpenedConversation(read, conversation, places, self.last_reported(conversation))
+        conversation, places = self.open_conversation(read, sender, most_new)
+        kept = {number: places[number] for number in kept_lengths(conversation, places).values()}
+        return OpenedConversation(None if is_read else read, conversation, kept, self.last_reported(conversation))
 
     def open_conversation(
         self, read: Read, sender: Sender | None = None, most_new: int | None = None
@@ -233,7 +259,11 @@ class ConversationRecorder:
     # -- storing turns -------------------------------------------------------------------------------------------------
 
     def record(self, unstored: UnstoredTurn, turn: FinishedTurn, *, is_open: bool) -> RecordedTurn:
-        """Store a request with its turn; of one that ``is_open``, the upstream has not answered yet."""
+        """Store a request with its turn; of one that ``is_open``, the upstream has not answered yet.
+
+        Raises:
+            BodyNeeded: its messages do not follow directly, and the body is missing.
+        """
         conversation, read, new = unstored
         moved = None
         if new is not None:
@@ -242,6 +272,8 @@ class ConversationRecorder:
                 if followed is not None:  # nearly always
                     branch, number = followed
                     return RecordedTurn(number, branch)
+            if read is None:
+                raise BodyNeeded
             moved = conversation
             self._place_again(conversation, read, new)
         branch, session = conversation.branch, conversation.session

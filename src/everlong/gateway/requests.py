@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from everlong.gateway.recorder import ConversationRecorder, RecordedTurn
     from everlong.gateway.routing import Route
     from everlong.gateway.stream import Answering
-    from everlong.gateway.writer import Writer
+    from everlong.gateway.writer import StoreWriter
     from everlong.model import Message
     from everlong.store.turns import FinishedTurn
 
@@ -235,7 +235,7 @@ class TenantConversations(TurnQueue[ConversationTurn]):
     def __init__(
         self,
         recorder: ConversationRecorder,
-        writer: Writer,
+        writer: StoreWriter,
         journal: Journal,
         memory: ConversationMemory,
         most: NewLimits,
@@ -314,10 +314,18 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         self, body: bytes, sender: Sender, found: KnownBeginning | None, heavy: bool
     ) -> ConversationTurn:
         """Find a conversation in the store, or begin one there; a ``heavy`` one is read in another thread."""
-        given = body if heavy else read_body(body, self.recorder.dialect.list_name)
+        name, most, own = self.recorder.dialect.list_name, self._most.blocks if heavy else None, None
+        if not heavy:
+            own = read_body(body, name)
+        elif self._writer.is_apart:
+            own = await asyncio.to_thread(read_body, body, name)
         await self.catch_up(is_parallel=heavy)
-        work = partial(self.recorder.look_up, given, sender, self._most.blocks)
-        read, conversation, places, reported = await self._writer.submit(work, is_heavy=heavy)
+        given = body if own is None or self._writer.is_apart else own
+        work = partial(self.recorder.look_up, given, sender, most, is_read=own is not None)
+        opened = await self._writer.submit(work, is_heavy=heavy, can_repeat=True)
+        conversation, places, reported = opened.conversation, opened.places, opened.reported
+        read = own or opened.read
+        assert read is not None  # noqa: S101 - one of the two has read it
         conversation.measure(len(body))
         if found is not None and found.place.conversation.session == conversation.session:
             conversation.goes_on_from(found.place.conversation)
@@ -388,7 +396,20 @@ class TenantConversations(TurnQueue[ConversationTurn]):
     def _recording(self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool) -> Callable[[], RecordedTurn]:
         new, turn.new = turn.new, None
         turn.about_to = new
-        unstored = UnstoredTurn(turn.conversation.to_store(), turn.read, new)
+        # A copy of the body would cost more than all the rest; nearly always messages follow directly.
+        follows = self._writer.is_apart and new is not None and not is_open and turn.conversation.session is not None
+        return self._recording_of(turn, past, None if follows else turn.read, is_open=is_open)
+
+    def _recording_whole(
+        self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool
+    ) -> Callable[[], RecordedTurn]:
+        return self._recording_of(turn, past, turn.read, is_open=is_open)
+
+    def _recording_of(
+        self, turn: ConversationTurn, past: FinishedTurn, read: Read | None, *, is_open: bool
+    ) -> Callable[[], RecordedTurn]:
+        bare = None if read is None else replace(read, entries=[])
+        unstored = UnstoredTurn(turn.conversation.to_store(), bare, turn.about_to)
         return partial(self.recorder.record, unstored, past, is_open=is_open)
 
     def _settled(self, turn: ConversationTurn, recorded: RecordedTurn | None, *, is_away: bool) -> None:

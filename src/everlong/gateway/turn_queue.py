@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from everlong.errors import EverlongError
 from everlong.gateway.auth import Refused
 from everlong.gateway.journal import AWAY
+from everlong.gateway.recorder import BodyNeeded
 from everlong.store.turns import FinishedTurn
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from everlong.gateway.account import RequestAccount
     from everlong.gateway.journal import Journal, JournalEntry
     from everlong.gateway.recorder import ConversationRecorder, RecordedTurn
-    from everlong.gateway.writer import Writer
+    from everlong.gateway.writer import StoreWriter
     from everlong.model import Message
     from everlong.providers.base import Reply, Usage
     from everlong.store.turns import TurnEnd
@@ -149,7 +150,7 @@ TurnT = TypeVar("TurnT", bound=OpenTurn)
 class TurnQueue(ABC, Generic[TurnT]):
     """The turns of one tenant and one API, on their way into the journal and the store."""
 
-    def __init__(self, recorder: ConversationRecorder, writer: Writer, journal: Journal) -> None:
+    def __init__(self, recorder: ConversationRecorder, writer: StoreWriter, journal: Journal) -> None:
         self.recorder = recorder
         self._writer = writer
         self._journal = journal
@@ -171,6 +172,10 @@ class TurnQueue(ABC, Generic[TurnT]):
     @abstractmethod
     def _recording(self, turn: TurnT, past: FinishedTurn, *, is_open: bool) -> Callable[[], RecordedTurn]:
         """Return the work that stores a turn: a method of the recorder with plain values as its arguments."""
+
+    def _recording_whole(self, turn: TurnT, past: FinishedTurn, *, is_open: bool) -> Callable[[], RecordedTurn]:
+        """Return the work that stores a turn of which the recorder wants all of the request."""
+        return self._recording(turn, past, is_open=is_open)
 
     @abstractmethod
     def _settled(self, turn: TurnT, recorded: RecordedTurn | None, *, is_away: bool) -> None:
@@ -279,12 +284,23 @@ class TurnQueue(ABC, Generic[TurnT]):
         work = self._recording(turn, past, is_open=is_open)
         stored = self._writer.submit(work, self._lane(turn), can_wait=not is_open)
         turn.number = number = stored.get_loop().create_future()
-        stored.add_done_callback(partial(self._settle, turn, number))
+        again = partial(self._recording_whole, turn, past, is_open=is_open)
+        stored.add_done_callback(partial(self._settle, turn, number, again))
         return number
 
-    def _settle(self, turn: TurnT, number: asyncio.Future[int], stored: asyncio.Future[RecordedTurn]) -> None:
+    def _settle(
+        self,
+        turn: TurnT,
+        number: asyncio.Future[int],
+        again: Callable[[], Callable[[], RecordedTurn]],
+        stored: asyncio.Future[RecordedTurn],
+    ) -> None:
         """Pass the result of storing a turn on to those who wait for its number."""
         error = None if stored.cancelled() else stored.exception()
+        if isinstance(error, BodyNeeded):
+            stored = self._writer.submit(again(), self._lane(turn), can_wait=True)
+            stored.add_done_callback(partial(self._settle, turn, number, again))
+            return
         is_away = isinstance(error, AWAY)
         if is_away:
             turn.number = None  # it may be tried again
@@ -323,7 +339,7 @@ def _stop_timer(turn: OpenTurn) -> None:
 class Backlog:
     """All turns of one gateway that are not stored yet; with ``refuses``, requests that cannot be kept are refused."""
 
-    def __init__(self, writer: Writer, *, refuses: bool = True) -> None:
+    def __init__(self, writer: StoreWriter, *, refuses: bool = True) -> None:
         self._writer = writer
         self._refuses = refuses
         self._bytes = 0

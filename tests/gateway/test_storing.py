@@ -1,0 +1,165 @@
+"""The storing process: it stores what threads would store, and its death costs nobody anything."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from everlong.gateway.auth import Refused
+from everlong.gateway.storing import StorePlace, StoringProcess, can_run
+from everlong.model import text_of
+from everlong.testing import Answer, ModelServer
+from tests.gateway.running import Running, run_gateway
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    import openai
+
+pytestmark = pytest.mark.skipif(not can_run(), reason="threads store here")
+
+
+@pytest.fixture
+def repeating() -> Iterator[ModelServer]:
+    with ModelServer(lambda ask: Answer(f"Heard: {ask.last_user}")) as model:
+        yield model
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> StoringProcess:
+    return StoringProcess(StorePlace(str(tmp_path / "gateway.db")))
+
+
+@pytest.fixture
+def running(repeating: ModelServer, tmp_path: Path, process: StoringProcess) -> Iterator[Running]:
+    with run_gateway(repeating.url, str(tmp_path / "gateway.db"), writer=process) as made:
+        yield made
+
+
+def talk(client: openai.OpenAI, name: str, turns: int) -> list[str]:
+    """Talk for some turns; return the words of the whole conversation."""
+    said: list[Any] = []
+    for number in range(turns):
+        said.append({"role": "user", "content": f"{name}, {number}"})
+        answer = client.chat.completions.create(model="m", messages=said).choices[0].message.content
+        said.append({"role": "assistant", "content": answer})
+    return [one["content"] for one in said]
+
+
+def turns_of(running: Running) -> list[tuple[str, str]]:
+    """Return the last words and the reply of every stored turn."""
+    store, found = running.store(), []
+    for turn in store.turns.since():
+        entries = [one for one in store.entries(store.branch(turn.branch, turn.depth)) if one.id is not None]
+        reply = store.turns.reply(turn.id)
+        found.append((text_of(entries[-1].message), "" if reply is None else text_of(reply)))
+    return found
+
+
+def test_a_conversation_is_stored_as_by_threads(running: Running) -> None:
+    said = talk(running.openai(), "one", 4)
+    store = running.store()
+    turns = list(store.turns.since())
+    assert [turn.status for turn in turns] == ["done"] * 4
+    assert len({turn.session for turn in turns}) == 1
+    entries = [text_of(one.message) for one in store.entries(store.branch(turns[-1].branch)) if one.id is not None]
+    assert entries == said
+
+
+def test_messages_are_indexed_there(running: Running) -> None:
+    talk(running.openai(), "the harbour crane", 1)
+    store = running.store()
+
+    def is_indexed() -> bool:
+        with store.database.read() as connection:
+            return store.searcher.index_pending(1) == 0 and bool(connection)
+
+    until(is_indexed)
+    assert store.search("harbour")
+
+
+def test_a_fork_is_stored_without_its_body_being_sent_at_first(running: Running) -> None:
+    """A request that goes on from an earlier place does not follow directly, so the process asks for all of it."""
+    client = running.openai()
+    said = talk(client, "one", 3)
+    history: list[Any] = [
+        {"role": "assistant" if number % 2 else "user", "content": words} for number, words in enumerate(said[:4])
+    ]
+    for words in ("another way", "a third way"):
+        client.chat.completions.create(model="m", messages=[*history, {"role": "user", "content": words}])
+    counted = Counter(turns_of(running))
+    assert counted[("another way", "Heard: another way")] == 1
+    assert counted[("a third way", "Heard: a third way")] == 1
+    assert sum(counted.values()) == 5
+
+
+def test_a_killed_process_is_started_again_and_nothing_is_lost_or_doubled(
+    running: Running, process: StoringProcess
+) -> None:
+    is_over, killed = threading.Event(), list[int]()
+
+    def kill() -> None:
+        """Kill the process whenever it has stored something."""
+        seen = 0
+        while not is_over.wait(0.01):
+            with running.database.read() as connection:
+                stored = connection.exec_driver_sql("SELECT count(*) FROM turn").scalar_one()
+            pid = process.pid
+            if pid is not None and stored > seen:
+                seen = stored
+                killed.append(pid)
+                os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    talks: dict[int, list[str]] = {}
+    clients = [
+        threading.Thread(target=lambda number=number: talks.update({number: talk(running.openai(), f"c{number}", 6)}))
+        for number in range(4)
+    ]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join(60)
+    is_over.set()
+    killer.join()
+    assert len(talks) == 4
+    asked = Counter((words, f"Heard: {words}") for said in talks.values() for words in said[::2])
+    until(lambda: not running.gateway.unstored, seconds=30)
+    assert Counter(turns_of(running)) == asked
+    assert not running.store().verify().problems
+    assert killed
+
+
+def test_the_process_ends_with_the_gateway(tmp_path: Path, repeating: ModelServer) -> None:
+    process = StoringProcess(StorePlace(str(tmp_path / "gateway.db")))
+    with run_gateway(repeating.url, str(tmp_path / "gateway.db"), writer=process) as running:
+        talk(running.openai(), "one", 1)
+        pid = process.pid
+        assert pid is not None
+    assert process.pid is None
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_the_process_has_no_keys(tmp_path: Path, repeating: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-made-up")
+    process = StoringProcess(StorePlace(str(tmp_path / "gateway.db")))
+    with run_gateway(repeating.url, str(tmp_path / "gateway.db"), writer=process) as running:
+        talk(running.openai(), "one", 1)
+        if not Path(f"/proc/{process.pid}/environ").exists():
+            pytest.skip("this system does not show the environment of a process")
+        assert b"sk-made-up" not in Path(f"/proc/{process.pid}/environ").read_bytes()
+
+
+def test_a_refusal_crosses_the_boundary() -> None:
+    import pickle  # noqa: PLC0415 - for this test only
+
+    refused = pickle.loads(pickle.dumps(Refused(413, "too large", 2.0, close=True)))  # noqa: S301 - made here
+    assert (refused.status, refused.message, refused.retry_after, refused.close) == (413, "too large", 2.0, True)
