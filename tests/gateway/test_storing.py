@@ -81,7 +81,7 @@ def test_messages_are_indexed_there(running: Running) -> None:
             return store.searcher.index_pending(1) == 0 and bool(connection)
 
     until(is_indexed)
-    assert store.search("harbour")
+    assert store.search("harbour").hits
 
 
 def test_a_fork_is_stored_without_its_body_being_sent_at_first(running: Running) -> None:
