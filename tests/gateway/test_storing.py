@@ -118,23 +118,27 @@ def test_a_killed_process_is_started_again_and_nothing_is_lost_or_doubled(
 
     killer = threading.Thread(target=kill)
     killer.start()
-    talks: dict[int, list[str]] = {}
-    clients = [
-        threading.Thread(target=lambda number=number: talks.update({number: talk(running.openai(), f"c{number}", 6)}))
-        for number in range(4)
-    ]
+    talks: list[list[str]] = []
+
+    def go_on(name: str) -> None:
+        """Talk until the process was killed some times."""
+        client, number = running.openai(), 0
+        while number < 2 or (len(killed) < 3 and number < 200):
+            talks.append(talk(client, f"{name}, talk {number}", 5))
+            number += 1
+
+    clients = [threading.Thread(target=go_on, args=(f"client {number}",)) for number in range(4)]
     for client in clients:
         client.start()
     for client in clients:
         client.join(60)
     is_over.set()
     killer.join()
-    assert len(talks) == 4
-    asked = Counter((words, f"Heard: {words}") for said in talks.values() for words in said[::2])
+    asked = Counter((words, f"Heard: {words}") for said in talks for words in said[::2])
     until(lambda: not running.gateway.unstored, seconds=30)
     assert Counter(turns_of(running)) == asked
     assert not running.store().verify().problems
-    assert killed
+    assert len(killed) >= 3
 
 
 def test_the_process_ends_with_the_gateway(tmp_path: Path, repeating: ModelServer) -> None:

@@ -13,11 +13,13 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from everlong.gateway.body import Change, Draft, Read, draft_of, dump_json, parse_json
+from everlong.gateway.formats import is_leading
 from everlong.store.compaction import SeenContext, see
+from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from everlong.context.policy import Habits, Waiting
     from everlong.gateway.formats import Dialect
     from everlong.model import Message
-    from everlong.store import Branch, Store
+    from everlong.store import Store
     from everlong.store.stateless import Sender
     from everlong.store.views import ViewPiece
 
@@ -42,6 +44,7 @@ __all__ = [
     "hash_beginnings",
     "kept_lengths",
     "move_view",
+    "unplaced",
     "with_view",
 ]
 
@@ -58,6 +61,7 @@ _CONVERSATION_BYTES, _ENTRY_BYTES = 4_000, 16
 """Approximate bytes that a conversation, and each of its entries, takes in memory."""
 _RIVALS = 1_000
 """Places with the same beginning that are tried, the newest first."""
+_names = count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,8 @@ class LiveConversation:
     hint: str | None = None
     """The name by which its client knows it."""
     sender: Sender | None = None
+    watched_as: str = ""
+    """Its name in the watch over the provider's cache, if it got one before its branch was known."""
 
     def cut(self, count: int, branch: Branch, mark: bytes) -> LiveConversation:
         """Return the conversation up to an entry, for a request that goes on from there.
@@ -157,6 +163,7 @@ class LiveConversation:
             mark=mark,
             hint=self.hint,
             sender=self.sender,
+            watched_as=self.watched_as,
         )
 
     def to_store(self) -> LiveConversation:
@@ -168,6 +175,21 @@ class LiveConversation:
         self.branch, self.mark, self.depths = stored.branch, stored.mark, stored.depths
         self.session, self.session_branch = stored.session, stored.session_branch
         self.opened, self.view = stored.opened, stored.view
+
+    def take_place(self, stored: LiveConversation) -> None:
+        """Take over everything that the recorder found about a conversation that was not looked up."""
+        self.move_to(stored)
+        self.last, self.hint, self.sender, self.rest = stored.last, stored.hint, stored.sender, stored.rest
+
+    @property
+    def is_placed(self) -> bool:
+        """True once its place in the store is known."""
+        return self.branch.id != 0
+
+    @property
+    def watch_name(self) -> str:
+        """Its name in the watch over the provider's cache."""
+        return self.watched_as or str(self.branch.id)
 
     @property
     def view_id(self) -> int | None:
@@ -395,6 +417,17 @@ class LiveConversations:
                     del self._nodes[place.mark]
         if not known.lengths:
             del self._heads[gone.head]
+
+
+def unplaced(read: Read, sender: Sender) -> LiveConversation:
+    """Return the conversation of a whole body whose place in the store is not known yet."""
+    lead = 0
+    while lead < len(read.entries) and is_leading(read.entries[lead].value):
+        lead += 1
+    ends = array("Q", [entry.end for entry in read.entries])
+    found = LiveConversation(read.beginning(), lead, ends, array("Q", bytes(8 * len(ends))), Branch(0, b"", 0), None)
+    found.sender, found.watched_as = sender, f"new {next(_names)}"
+    return found
 
 
 def apply_view(store: Store, dialect: Dialect, conversation: LiveConversation) -> AppliedView | None:

@@ -348,7 +348,8 @@ class Gateway:
         body: bytes | None = None
         try:
             body = await unpack(relayed.body, relayed.encoding, request.client_max_size)
-            relayed.turn = await relayed.conversations.enter(body, sender_of(request.headers))
+            is_small = None if self.engines.is_on else partial(self._is_small, dialect)
+            relayed.turn = await relayed.conversations.enter(body, sender_of(request.headers), is_small)
             relayed.account.model = relayed.turn.model
             relayed.route = self.routes.find(dialect.api, relayed.turn.model)
             relayed.turn.teases = relayed.route.pushes
@@ -367,6 +368,11 @@ class Gateway:
             return
         # Whatever went wrong, such as a database that is away, does not change where the request may go.
         relayed.account.model, relayed.route = await self.routes.find_for(dialect.api, body)
+
+    def _is_small(self, dialect: Dialect, model: str, size: int) -> bool:
+        """Return whether a request is far from any compaction, however dense its words are."""
+        provider = self.routes.find(dialect.api, model).provider
+        return self._compactor.windows.is_small(model, provider, size)
 
     async def _find_conversation_again(self, relayed: RelayedRequest) -> ConversationTurn | None:
         """Find the conversation of a request that came while the database was away, because it has to be shorter."""
@@ -658,7 +664,8 @@ class Gateway:
                 self._journal_whole(relayed, ended)
             return
         account = relayed.account
-        account.session, account.branch = turn.conversation.session, turn.conversation.branch.id
+        if turn.conversation.is_placed:
+            account.session, account.branch = turn.conversation.session, turn.conversation.branch.id
         if ended.reply is not None and ended.reply.usage.prompt_tokens:
             usage, cost = ended.reply.usage, partial(self._compactor.windows.cost, turn.model, relayed.route.provider)
             account.usage = ended.used
@@ -677,7 +684,7 @@ class Gateway:
 
     def _find_miss(self, relayed: RelayedRequest, turn: ConversationTurn, reply: Reply) -> Miss | None:
         """Return why a request missed the provider's cache; None if it did not, or if nobody can tell."""
-        tenant, branch = relayed.conversations.recorder.store.tenant, str(turn.conversation.branch.id)
+        tenant, branch = relayed.conversations.recorder.store.tenant, turn.conversation.watch_name
         answering, sent = relayed.answering, relayed.sent
         if sent is None or answering is None:
             return None

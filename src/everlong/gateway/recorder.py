@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -115,6 +115,8 @@ class RecordedTurn(NamedTuple):
     """The conversation at its new place, if the request was placed anew; see `LiveConversation.move_to`."""
     reply: bytes | None = None
     """The id of the reply to a conversation's first request."""
+    places: Mapping[int, BodyPlace] | None = None
+    """The places that are remembered after its entries, if a whole body was stored."""
 
 
 class ConversationRecorder:
@@ -194,8 +196,23 @@ class ConversationRecorder:
         read = read_body(given, self.dialect.list_name) if isinstance(given, bytes) else given
         check_model(read.field("model"))
         conversation, places = self.open_conversation(read, sender, most_new)
-        kept = {number: places[number] for number in kept_lengths(conversation, places).values()}
-        return OpenedConversation(None if is_read else read, conversation, kept, self.last_reported(conversation))
+        kept, reported = _remembered(conversation, places), self.last_reported(conversation)
+        return OpenedConversation(None if is_read else read, conversation, kept, reported)
+
+    def has_views(self) -> bool:
+        """Return whether anything was ever compacted in the database."""
+        return self._first("SELECT 1 FROM view LIMIT 1") is not None
+
+    def may_go_on(self, read: Read) -> bool:
+        """Return whether a whole body may go on with a stored conversation; reads only.
+
+        One that repeats no reply and whose first message is not known begins a conversation.
+        """
+        said = [entry for entry in read.entries if not is_leading(entry.value)]
+        if not all(isinstance(entry.value, dict) and entry.value.get("role") == "user" for entry in said):
+            return True
+        trace = self.read_entries(said[:1], None, None).trace
+        return self.store.stateless.count_unknown(trace) < len(trace.ids)
 
     def open_conversation(
         self, read: Read, sender: Sender | None = None, most_new: int | None = None
@@ -285,6 +302,12 @@ class ConversationRecorder:
         reply = self._reply_of(conversation, number) if branch.depth <= conversation.opened else None
         return RecordedTurn(number, branch, moved, reply)
 
+    def record_whole(self, body: bytes, sender: Sender, turn: FinishedTurn, *, is_open: bool) -> RecordedTurn:
+        """Store a request whose conversation was not looked up, with its turn."""
+        conversation, places = self.open_conversation(read_body(body, self.dialect.list_name), sender)
+        stored = self.record(UnstoredTurn(conversation, None, None), turn, is_open=is_open)
+        return stored._replace(conversation=conversation, places=_remembered(conversation, places))
+
     def finish_turn(self, number: int, turn: FinishedTurn) -> None:
         """Store the end of a turn that was open."""
         self.store.turns.finish(
@@ -296,6 +319,17 @@ class ConversationRecorder:
             error=turn.error,
             names=turn.names,
         )
+
+    def finish_begun(self, turn: FinishedTurn) -> None:
+        """Store the end of a turn whose beginning was stored just before.
+
+        Raises:
+            NotStored: it was not.
+        """
+        number = self._open_turn(turn)
+        if number is None:
+            raise NotStored("the beginning of a turn is not stored")
+        self.finish_turn(number, turn)
 
     def _follow(
         self, conversation: LiveConversation, new: ClientAddition, turn: FinishedTurn
@@ -479,6 +513,11 @@ def _places(conversation: LiveConversation, new: ClientAddition, placed: PlacedR
             last = conversation.lead + number + 1
             found[last] = BodyPlace(conversation, last, Branch(placed.at.id, at.head, at.depth), mark)
     return found
+
+
+def _remembered(conversation: LiveConversation, places: dict[int, BodyPlace]) -> dict[int, BodyPlace]:
+    """Return the places by which later bodies are recognized."""
+    return {number: places[number] for number in kept_lengths(conversation, places).values()}
 
 
 def too_much_new(most: int) -> Refused:

@@ -8,11 +8,11 @@ one request while it passes. Runs in the event loop; blocking work is handed to 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.gateway.account import REQUEST_ID, RequestAccount, account_of
 from everlong.gateway.body import (
@@ -22,6 +22,7 @@ from everlong.gateway.body import (
     check_model,
     check_structure_apart,
     draft_of,
+    dump_json,
     encoding_of,
     is_compressed,
     is_heavy,
@@ -40,6 +41,7 @@ from everlong.gateway.conversations import (
     hash_beginnings,
     kept_lengths,
     move_view,
+    unplaced,
     with_view,
 )
 from everlong.gateway.formats import PLATFORM, hint_in
@@ -88,6 +90,8 @@ _MOST_VIEWS = 50_000
 """Compacted conversations of which the view in force is remembered."""
 _LARGE_BYTES = 1_000_000
 """Larger bodies are hashed in another thread."""
+_VIEWS_SECONDS = 1.0
+"""Seconds for which a store without views is taken to have none; other gateways may compact there, too."""
 
 
 @dataclass(slots=True)
@@ -171,6 +175,8 @@ class ConversationTurn(OpenTurn):
     """The messages that have to be stored; None if they are stored, or about to be."""
     about_to: ClientAddition | None = None
     """The messages that are about to be stored."""
+    is_unplaced: bool = False
+    """True if its conversation was not looked up; all of it has to be stored."""
     is_unwieldy: bool = False
     """True if it is many times as large as any window: too large to be compacted while others wait."""
     teases: bool = False
@@ -243,13 +249,24 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         super().__init__(recorder, writer, journal)
         self.live = LiveConversations(memory)
         self._most = most
+        self._has_views = False
+        self._views_read = -_VIEWS_SECONDS
+        """The time when the store was last asked whether it has views, on the loop's clock."""
         self._newest_views: dict[int, int] = {}
         """By branch, the view that came into force last, as far as this gateway knows; few branches have one."""
 
     # -- coming in -----------------------------------------------------------------------------------------------------
 
-    async def enter(self, body: bytes, sender: Sender) -> ConversationTurn:
+    async def enter(
+        self, body: bytes, sender: Sender, is_small: Callable[[str, int], bool] | None = None
+    ) -> ConversationTurn:
         """Return the turn of a request in its conversation, which is in memory or looked up in the store.
+
+        Args:
+            body: the request.
+            sender: its sender.
+            is_small: tells by the model and the bytes whether a request is far from any compaction. If no view can be
+                in force for such a request, it is not looked up: it goes on as it came, and is stored later.
 
         Raises:
             BrokenBody: the body holds no conversation.
@@ -259,7 +276,38 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         known = 0 if found is None else found.place.conversation.ends[found.place.number - 1]
         values = await check_structure_apart(body, self._most.values, known)
         turn = None if found is None or is_heavy(body, known, values) else self._continue(body, sender, found)
-        return turn or await self._look_up(body, sender, found, is_heavy(body, 0, None if known else values))
+        if turn is not None:
+            return turn
+        heavy = is_heavy(body, 0, None if known else values)
+        if not heavy and is_small is not None and self._writer.is_apart and not self._writer.is_parallel:
+            read = read_body(body, self.recorder.dialect.list_name)
+            model = read.field("model")
+            check_model(model)
+            if is_small(str(model or ""), len(body)) and not await self._may_have_view(read):
+                return await self._begin_unplaced(body, read, sender, found)
+        return await self._look_up(body, sender, found, heavy)
+
+    async def _may_have_view(self, read: Read) -> bool:
+        """Return whether a view may be in force for a whole body."""
+        now = asyncio.get_running_loop().time()
+        if not self._has_views and now - self._views_read >= _VIEWS_SECONDS:
+            self._views_read = now
+            self._has_views = await asyncio.to_thread(self.recorder.has_views)
+        return self._has_views and await asyncio.to_thread(self.recorder.may_go_on, read)
+
+    async def _begin_unplaced(
+        self, body: bytes, read: Read, sender: Sender, found: KnownBeginning | None
+    ) -> ConversationTurn:
+        """Return the turn of a request whose conversation is found when it is stored."""
+        await self.catch_up()
+        conversation = unplaced(read, sender)
+        conversation.hint = sender.session or hint_in(read.field("metadata"))
+        conversation.measure(len(body))
+        if found is not None:
+            conversation.reported = found.place.conversation.reported
+        turn = ConversationTurn(body, read, conversation, conversation.hint, is_unplaced=True)
+        self._watch(turn)
+        return turn
 
     def _continue(self, body: bytes, sender: Sender, found: KnownBeginning) -> ConversationTurn | None:
         """Go on with a conversation in memory; None if only the store can tell whether it is this one."""
@@ -375,7 +423,7 @@ class TenantConversations(TurnQueue[ConversationTurn]):
     # -- storing -------------------------------------------------------------------------------------------------------
 
     def _is_stored(self, turn: ConversationTurn) -> bool:
-        return turn.new is None and turn.about_to is None
+        return turn.new is None and turn.about_to is None and not turn.is_unplaced
 
     def _lane(self, turn: ConversationTurn) -> int:
         return turn.conversation.branch.id
@@ -383,6 +431,10 @@ class TenantConversations(TurnQueue[ConversationTurn]):
     def _entry(self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool) -> JournalEntry:
         new = turn.new or turn.about_to  # which may still fail
         store = self.recorder.store
+        if turn.is_unplaced:
+            sender = turn.conversation.sender or Sender(PLATFORM, turn.hint)
+            words = self._storable(turn.body)
+            return JournalEntry(store.tenant, self.recorder.dialect.name, past, words, sender=sender, is_open=is_open)
         return JournalEntry(
             store.tenant,
             self.recorder.dialect.name,
@@ -393,9 +445,19 @@ class TenantConversations(TurnQueue[ConversationTurn]):
             is_open=is_open,
         )
 
+    def _storable(self, body: bytes) -> str:
+        """Return a body as it may stand in the journal: without secrets, if the store has none."""
+        store, probe = self.recorder.store, dict[str, Any]()
+        if store.cleaned(probe) is probe:  # nothing is taken out
+            return body.decode()
+        return dump_json(store.cleaned(parse_json(body))).decode()
+
     def _recording(self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool) -> Callable[[], RecordedTurn]:
         new, turn.new = turn.new, None
         turn.about_to = new
+        if turn.is_unplaced:
+            sender = turn.conversation.sender or Sender(PLATFORM, turn.hint)
+            return partial(self.recorder.record_whole, turn.body, sender, past, is_open=is_open)
         # A copy of the body would cost more than all the rest; nearly always messages follow directly.
         follows = self._writer.is_apart and new is not None and not is_open and turn.conversation.session is not None
         return self._recording_of(turn, past, None if follows else turn.read, is_open=is_open)
@@ -422,6 +484,9 @@ class TenantConversations(TurnQueue[ConversationTurn]):
                 self.live.forget(conversation)  # the next request is looked up
             return
         conversation.reply = recorded.reply or conversation.reply
+        if turn.is_unplaced and recorded.conversation is not None:
+            self._take_place(turn, recorded.conversation, recorded.places or {})
+            return
         if new is None:
             return
         conversation.branch = recorded.branch
@@ -431,8 +496,18 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         if conversation.branch.id != new.at.id:
             self.live.forget(conversation)  # its places are on the branch that it came from
 
+    def _take_place(self, turn: ConversationTurn, stored: LiveConversation, places: Mapping[int, BodyPlace]) -> None:
+        """Remember a conversation whose place is known by now."""
+        turn.is_unplaced = False
+        conversation = turn.conversation
+        conversation.take_place(stored)
+        self.note_view(conversation)
+        own = {number: place._replace(conversation=conversation) for number, place in places.items()}
+        self.live.keep(turn.body, conversation, own)
+
     def note_view(self, conversation: LiveConversation) -> None:
         """Remember the view in force of a conversation; requests that go on without it are looked up."""
+        self._has_views = self._has_views or conversation.view is not None
         if (view := conversation.view_id) is None:
             self._newest_views.pop(conversation.branch.id, None)
             return

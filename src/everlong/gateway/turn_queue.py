@@ -51,6 +51,8 @@ _MOST_WAITING = 256
 """Turns that may wait for the database before clients have to wait."""
 _MOST_BYTES = 16_000_000
 """Bytes of such turns."""
+_MOST_WAITING_APART, _MOST_BYTES_APART = 2_000, 64_000_000
+"""The same if another process stores, so that a rush of clients does not have to wait for it."""
 _LAST_SECONDS = 10.0
 """Seconds that a gateway waits for its last turns when it stops."""
 _RETRY_SECONDS = 5
@@ -114,13 +116,23 @@ class EndedRequest:
         return {**used.to_dict(), **looked_up, **missed, **audited}
 
 
+_last_time = 0.0
+
+
+def _unique_time() -> float:
+    """Return the time, a little later than any that was returned before: turns are found by when they began."""
+    global _last_time  # noqa: PLW0603 - there is one clock
+    _last_time = max(time.time(), _last_time + 1e-6)
+    return _last_time
+
+
 @dataclass(slots=True, kw_only=True)
 class OpenTurn:
-    """A request whose end is not stored yet."""
+    """A request whose end is not stored yet; no two of one gateway begin at the same time."""
 
     number: asyncio.Future[int] | None = None
     """The number of its turn in the store, once storing has begun."""
-    began: float = field(default_factory=time.time)
+    began: float = field(default_factory=_unique_time)
     timer: asyncio.TimerHandle | None = None
     noted: int | None = None
     """The number of the journal entry that was written before the request went upstream."""
@@ -253,6 +265,9 @@ class TurnQueue(ABC, Generic[TurnT]):
         """Store an ended turn without the journal; the future is done when it is stored."""
         if turn.number is None:
             return self._store(turn, past, is_open=False)
+        if not turn.number.done() and self._writer.is_apart and not self._writer.is_parallel:
+            # Its beginning is stored right before that, and nobody has to wait until its number is told.
+            return self._writer.submit(partial(self.recorder.finish_begun, past), self._lane(turn), can_wait=True)
         later = asyncio.ensure_future(self._finish_begun(turn, turn.number, past))
         if not turn.number.done():
             self._late.add(later)
@@ -342,6 +357,8 @@ class Backlog:
     def __init__(self, writer: StoreWriter, *, refuses: bool = True) -> None:
         self._writer = writer
         self._refuses = refuses
+        self._most_waiting = _MOST_WAITING_APART if writer.is_apart else _MOST_WAITING
+        self._most_bytes = _MOST_BYTES_APART if writer.is_apart else _MOST_BYTES
         self._bytes = 0
         self.under_way: set[asyncio.Future[Any]] = set()
         self.has_unkept = False
@@ -386,7 +403,7 @@ class Backlog:
         self.under_way.add(stored)
         self._bytes += turn.weight
         stored.add_done_callback(partial(self._finished, turn.weight))
-        if self._writer.waiting > _MOST_WAITING or self._bytes > _MOST_BYTES:  # the database is slower than the clients
+        if self._writer.waiting > self._most_waiting or self._bytes > self._most_bytes:  # it is slower than the clients
             await asyncio.wait([stored])
         return ""
 
