@@ -8,19 +8,19 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import openai
 import pytest
 
 from everlong.gateway.auth import Refused
 from everlong.gateway.storing import StorePlace, StoringProcess, can_run
 from everlong.model import text_of
+from everlong.store import Store
 from everlong.testing import Answer, ModelServer
 from tests.gateway.running import Running, run_gateway
+from tests.gateway.served import program
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    import openai
 
 pytestmark = pytest.mark.skipif(not can_run(), reason="threads store here")
 
@@ -150,6 +150,28 @@ def test_the_process_ends_with_the_gateway(tmp_path: Path, repeating: ModelServe
     assert process.pid is None
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_killed_gateway_takes_its_process_along_and_nothing_is_lost_or_doubled(
+    repeating: ModelServer, tmp_path: Path
+) -> None:
+    given = ["--port", "0", "--upstream", repeating.url, "--store", str(tmp_path / "gateway.db")]
+    said: list[str] = []
+    for number in range(3):
+        with program(*given, EVERLONG_HOME=str(tmp_path / "home")) as served:
+            with openai.OpenAI(base_url=f"{served.address}/v1", api_key="made-up", max_retries=0) as client:
+                said += talk(client, f"talk {number}", 4)[::2]
+            served.tell(signal.SIGKILL)
+            served.end()  # its output ends with the last process that has it
+    with program(*given, EVERLONG_HOME=str(tmp_path / "home")) as served:
+        with Store.open(tmp_path / "gateway.db") as store:
+            until(lambda: len([turn for turn in store.turns.since() if turn.status == "done"]) >= len(said))
+        served.tell(signal.SIGTERM)
+        assert served.end()[0] == 0
+    with Store.open(tmp_path / "gateway.db") as store:
+        replies = [store.turns.reply(turn.id) for turn in store.turns.since()]
+        assert Counter(text_of(reply or {}) for reply in replies) == Counter(f"Heard: {words}" for words in said)
+        assert not store.verify().problems
 
 
 def test_the_process_has_no_keys(tmp_path: Path, repeating: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:

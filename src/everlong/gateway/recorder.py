@@ -46,6 +46,10 @@ __all__ = [
 ]
 
 
+_NEWEST_TURNS = 100_000
+"""Turns among which one is looked for that may have been stored just before a process was killed."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClientAddition:
     """The messages that new entries of a body add to a conversation, with the place in the tree after each entry."""
@@ -383,6 +387,8 @@ class ConversationRecorder:
         if not entry.is_open and (number := self._open_turn(turn)) is not None:
             self.finish_turn(number, turn)
             return
+        if entry.body is not None and self._has_turn(turn):  # placed again, it might begin another conversation
+            return
         branch, session = self._place_of(entry)
         known = "SELECT id, status FROM turn WHERE depth = ? AND node = ? AND ts = ?"
         if (row := self._first(known, branch.depth, branch.head, turn.began)) is not None:
@@ -398,6 +404,14 @@ class ConversationRecorder:
         known = "SELECT id FROM turn WHERE tenant = ? AND status = 'open' AND ts = ?"
         rows = self._all(known, self.store.tenant, turn.began)
         return rows[0][0] if len(rows) == 1 else None
+
+    def _has_turn(self, turn: FinishedTurn) -> bool:
+        """Return whether a turn that began at the same time is among the newest ones."""
+        newest = self._first("SELECT MAX(id) FROM turn")
+        if newest is None or newest[0] is None:
+            return False
+        known = "SELECT id FROM turn WHERE id > ? AND tenant = ? AND ts = ? LIMIT 1"
+        return self._first(known, newest[0] - _NEWEST_TURNS, self.store.tenant, turn.began) is not None
 
     def _place_of(self, entry: JournalEntry) -> tuple[Branch, str]:
         """Store the messages of an entry's request; return their place and session."""

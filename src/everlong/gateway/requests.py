@@ -502,6 +502,9 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         conversation = turn.conversation
         conversation.take_place(stored)
         self.note_view(conversation)
+        before = self.live.find(turn.body)
+        if before is not None and before.place.conversation.session == conversation.session:
+            self.live.forget(before.place.conversation)  # this one takes its place
         own = {number: place._replace(conversation=conversation) for number, place in places.items()}
         self.live.keep(turn.body, conversation, own)
 

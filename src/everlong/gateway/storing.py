@@ -62,6 +62,10 @@ _SECRET = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 """The ends of names of environment variables that hold credentials."""
 
 
+_GOODBYE = None
+"""The last message to the process: it finishes its work. Without it, the gateway was killed."""
+
+
 class StorePlace(NamedTuple):
     """The database that the process opens."""
 
@@ -222,6 +226,7 @@ class StoringProcess(StoreWriter):
         self._is_closing = True
         if self._output is not None:
             with suppress(OSError, RuntimeError):
+                self._output.write(_frame(_GOODBYE))
                 self._output.write_eof()
         if self._running is not None:
             await asyncio.wait([self._running], timeout=_LAST_SECONDS)
@@ -347,7 +352,7 @@ class StoringProcess(StoreWriter):
 
 
 def run(handle: int) -> None:
-    """Be the storing process, on an inherited socket, until its other end is closed."""
+    """Be the storing process, on an inherited socket, until its other end says goodbye or is gone."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # they go to the whole group; the gateway says when to stop
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
@@ -372,20 +377,19 @@ async def _serve(connection: socket.socket) -> None:
     indexing = Indexing(served.store_of, lambda: writer.waiting > 0, embeds=False)
     indexing.start()
     try:
-        while True:
-            served.take(await _read(reader))
-    except EOFError:
-        pass
-    finally:
-        writer.hurry()
-        await indexing.close()
-        await writer.close()
-        await served.settle()
-        told.flush()
-        with suppress(OSError):
-            await output.drain()
-            output.close()
-        database.close()
+        while (call := await _read(reader)) is not _GOODBYE:
+            served.take(call)
+    except EOFError:  # what is not stored yet is in the journal, from where the next gateway may be storing it already
+        os._exit(1)
+    writer.hurry()
+    await indexing.close()
+    await writer.close()
+    await served.settle()
+    told.flush()
+    with suppress(OSError):
+        await output.drain()
+        output.close()
+    database.close()
 
 
 async def _open_patiently(place: StorePlace) -> Any:
