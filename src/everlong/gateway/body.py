@@ -63,6 +63,7 @@ _SPACE = frozenset(" \t\n\r")
 _SPACES = b" \t\n\r"
 _QUOTE, _COMMA = 0x22, 0x2C
 _OPENING, _CLOSING = frozenset(b"[{"), frozenset(b"]}")
+_SEPARATOR = re.compile(r"[ \t\n\r]*,")
 _NO_SIGNS = re.compile(rb'[^"\[\]{},]+')
 _LONG_NUMBER = re.compile(rb"\d{19}")
 _LONG_DIGITS = 19
@@ -255,13 +256,26 @@ class _Scanner:
 
     def entries(self, *, goes_on: bool = False) -> list[Span]:
         """Return the entries of a list; the scanner stops after its closing bracket."""
-        found: list[Span] = []
         if goes_on:
             self._comma("]")
-        while not self._has("]"):
-            found.append(self._value())
-            self._comma("]")
+        self._numbers.has_long = False
+        places = [] if self._has("]") else self._entry_places()
         self._at += 1
+        if len(places) > 1 and not self._numbers.has_long:  # all at once, which is many times as fast
+            with suppress(ValueError):
+                values = orjson.loads(b"[%b]" % self._body[places[0][0] : places[-1][1]])
+                return [Span(*place, value) for place, value in zip(places, values, strict=True)]
+        has_long = self._numbers.has_long
+        return [Span(*place, parse_json(self._body[slice(*place)], has_long=has_long)) for place in places]
+
+    def _entry_places(self) -> list[Stretch]:
+        """Return the places of the values up to the closing bracket, of which there is one at least."""
+        found = [self._bounded_stretch()]
+        while (comma := _SEPARATOR.match(self._text, self._at)) is not None:
+            self._at = comma.end()
+            found.append(self._bounded_stretch())
+        if not self._has("]"):
+            raise BrokenBody(f"a comma or ']' is missing at {self.place}")
         return found
 
     def rest(self, before: set[str]) -> dict[str, Stretch]:
@@ -320,11 +334,6 @@ class _Scanner:
         name = parse_json(self._body[start : self.place])
         self._expect(":", "a colon is missing")
         return str(name)
-
-    def _value(self) -> Span:
-        self._numbers.has_long = False
-        first, last = self._bounded_stretch()
-        return Span(first, last, parse_json(self._body[first:last], has_long=self._numbers.has_long))
 
     def has_long(self) -> bool:
         """Return whether a value contains a number that may not fit into 64 bits."""
@@ -400,6 +409,22 @@ class _LongScanner(_Scanner):
         self._stop = len(body) if end is None else end
         self._at = 0
         self._numbers = _Numbers()
+
+    def entries(self, *, goes_on: bool = False) -> list[Span]:
+        """Return the entries of a list, read one by one; the scanner stops after its closing bracket."""
+        found: list[Span] = []
+        if goes_on:
+            self._comma("]")
+        while not self._has("]"):
+            found.append(self._value())
+            self._comma("]")
+        self._at += 1
+        return found
+
+    def _value(self) -> Span:
+        self._numbers.has_long = False
+        first, last = self._bounded_stretch()
+        return Span(first, last, parse_json(self._body[first:last], has_long=self._numbers.has_long))
 
     def _has(self, sign: str) -> bool:
         self._skip()

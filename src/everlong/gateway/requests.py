@@ -279,13 +279,15 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         if turn is not None:
             return turn
         heavy = is_heavy(body, 0, None if known else values)
-        if not heavy and is_small is not None and self._writer.is_apart and not self._writer.is_parallel:
-            read = read_body(body, self.recorder.dialect.list_name)
+        if heavy:
+            return await self._look_up(body, sender, found)
+        read = read_body(body, self.recorder.dialect.list_name)
+        if is_small is not None and self._writer.is_apart and not self._writer.is_parallel:
             model = read.field("model")
             check_model(model)
             if is_small(str(model or ""), len(body)) and not await self._may_have_view(read):
                 return await self._begin_unplaced(body, read, sender, found)
-        return await self._look_up(body, sender, found, heavy)
+        return await self._look_up(body, sender, found, read)
 
     async def _may_have_view(self, read: Read) -> bool:
         """Return whether a view may be in force for a whole body."""
@@ -359,16 +361,15 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         return said[-1] if said else None
 
     async def _look_up(
-        self, body: bytes, sender: Sender, found: KnownBeginning | None, heavy: bool
+        self, body: bytes, sender: Sender, found: KnownBeginning | None, own: Read | None = None
     ) -> ConversationTurn:
-        """Find a conversation in the store, or begin one there; a ``heavy`` one is read in another thread."""
-        name, most, own = self.recorder.dialect.list_name, self._most.blocks if heavy else None, None
-        if not heavy:
-            own = read_body(body, name)
-        elif self._writer.is_apart:
-            own = await asyncio.to_thread(read_body, body, name)
+        """Find a conversation in the store, or begin one there; a body that was not read yet is heavy."""
+        heavy = own is None
+        if own is None and self._writer.is_apart:
+            own = await asyncio.to_thread(read_body, body, self.recorder.dialect.list_name)
         await self.catch_up(is_parallel=heavy)
         given = body if own is None or self._writer.is_apart else own
+        most = self._most.blocks if heavy else None
         work = partial(self.recorder.look_up, given, sender, most, is_read=own is not None)
         opened = await self._writer.submit(work, is_heavy=heavy, can_repeat=True)
         conversation, places, reported = opened.conversation, opened.places, opened.reported
