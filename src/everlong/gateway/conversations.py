@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from everlong.store.views import ViewPiece
 
 __all__ = [
+    "HEAD",
     "AppliedView",
     "BodyPlace",
     "ConversationMemory",
@@ -51,7 +52,7 @@ __all__ = [
 MOST_BYTES = 32_000_000
 """Approximate bytes of all conversations in memory together."""
 
-_HEAD = 256
+HEAD = 256
 """Bytes at the beginning of a body by which possible conversations are found."""
 _BACK = (0, 1, 2, 3, 5, 8)
 """The entries whose ends are remembered, counted from the last one."""
@@ -275,7 +276,7 @@ def kept_lengths(conversation: LiveConversation, places: dict[int, BodyPlace]) -
     """Return the lengths of a body's beginnings that are remembered, each with the number of its last entry."""
     count = len(conversation.ends)
     numbers = sorted(count - back for back in _BACK if count - back in places)
-    return {conversation.ends[number - 1]: number for number in numbers if conversation.ends[number - 1] >= _HEAD}
+    return {conversation.ends[number - 1]: number for number in numbers if conversation.ends[number - 1] >= HEAD}
 
 
 class _BeginningKey(NamedTuple):
@@ -347,12 +348,12 @@ class LiveConversations:
 
     def lengths(self, body: bytes) -> list[int]:
         """Return the lengths of known beginnings that a body may have."""
-        known = self._heads.get(body[:_HEAD])
+        known = self._heads.get(body[:HEAD])
         return [] if known is None else known.upto(len(body))
 
     def find(self, body: bytes, hashes: Mapping[int, Hash] | None = None) -> KnownBeginning | None:
         """Return the longest known beginning of a body; a large one's hashes are given."""
-        head, found = body[:_HEAD], None
+        head, found = body[:HEAD], None
         for length, hasher in hash_beginnings(body, self.lengths(body)) if hashes is None else hashes.items():
             place = self._places.get((head, _BeginningKey(length, hasher.digest())))
             if place is not None:
@@ -384,7 +385,7 @@ class LiveConversations:
         lengths are given.
         """
         self.forget(conversation)
-        head, numbers = body[:_HEAD], kept_lengths(conversation, places)
+        head, numbers = body[:HEAD], kept_lengths(conversation, places)
         keys: list[_BeginningKey] = []
         known = (sha256(), 0) if found is None else (found.hasher, conversation.ends[found.place.number - 1])
         for length, hasher in hash_beginnings(body, numbers, *known) if hashes is None else hashes.items():

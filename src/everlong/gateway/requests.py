@@ -32,6 +32,7 @@ from everlong.gateway.body import (
     read_more,
 )
 from everlong.gateway.conversations import (
+    HEAD,
     AppliedView,
     BodyPlace,
     ConversationMemory,
@@ -90,6 +91,8 @@ _MOST_VIEWS = 50_000
 """Compacted conversations of which the view in force is remembered."""
 _LARGE_BYTES = 1_000_000
 """Larger bodies are hashed in another thread."""
+_PLACE_SECONDS = 0.2
+"""Seconds that a request waits for the place of the one before it; clients are rarely that quick."""
 _VIEWS_SECONDS = 1.0
 """Seconds for which a store without views is taken to have none; other gateways may compact there, too."""
 
@@ -249,6 +252,8 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         super().__init__(recorder, writer, journal)
         self.live = LiveConversations(memory)
         self._most = most
+        self._unplaced: dict[bytes, list[ConversationTurn]] = {}
+        """Turns whose place is not known yet, by the first bytes of their bodies."""
         self._has_views = False
         self._views_read = -_VIEWS_SECONDS
         """The time when the store was last asked whether it has views, on the loop's clock."""
@@ -272,6 +277,8 @@ class TenantConversations(TurnQueue[ConversationTurn]):
             BrokenBody: the body holds no conversation.
             Refused: it adds more values than a request may, or nests them too deeply.
         """
+        if self._unplaced:
+            await self._wait_for_place(body)
         found = self.live.find(body, await _hash_large(body, self.live.lengths(body)))
         known = 0 if found is None else found.place.conversation.ends[found.place.number - 1]
         values = await check_structure_apart(body, self._most.values, known)
@@ -308,8 +315,19 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         if found is not None:
             conversation.reported = found.place.conversation.reported
         turn = ConversationTurn(body, read, conversation, conversation.hint, is_unplaced=True)
+        self._unplaced.setdefault(body[:HEAD], []).append(turn)
         self._watch(turn)
         return turn
+
+    async def _wait_for_place(self, body: bytes) -> None:
+        """Wait a moment for the place of the request that a body goes on from, if it is being stored right now."""
+        for turn in reversed(self._unplaced.get(body[:HEAD], ())):
+            ends = turn.conversation.ends
+            end = ends[-1] if ends else 0
+            if turn.number is not None and 0 < end < len(body) and body.startswith(turn.body[:end]):
+                self._writer.hurry()
+                await asyncio.wait([turn.number], timeout=_PLACE_SECONDS)
+                return
 
     def _continue(self, body: bytes, sender: Sender, found: KnownBeginning) -> ConversationTurn | None:
         """Go on with a conversation in memory; None if only the store can tell whether it is this one."""
@@ -419,6 +437,7 @@ class TenantConversations(TurnQueue[ConversationTurn]):
     def turn_away(self, turn: ConversationTurn) -> None:
         """Forget a request that is not passed on; when it comes again it is looked up."""
         super().turn_away(turn)
+        self._let_go(turn)
         self.live.forget(turn.conversation)
 
     # -- storing -------------------------------------------------------------------------------------------------------
@@ -478,6 +497,8 @@ class TenantConversations(TurnQueue[ConversationTurn]):
     def _settled(self, turn: ConversationTurn, recorded: RecordedTurn | None, *, is_away: bool) -> None:
         new, turn.about_to = turn.about_to, None
         conversation = turn.conversation
+        if turn.is_unplaced and not is_away:
+            self._let_go(turn)
         if recorded is None:
             if is_away:
                 turn.new = new  # its view goes on to hold
@@ -496,6 +517,13 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         self.note_view(conversation)
         if conversation.branch.id != new.at.id:
             self.live.forget(conversation)  # its places are on the branch that it came from
+
+    def _let_go(self, turn: ConversationTurn) -> None:
+        """Forget a turn among those whose place is not known."""
+        head = turn.body[:HEAD]
+        turns = [one for one in self._unplaced.pop(head, ()) if one is not turn]
+        if turns:
+            self._unplaced[head] = turns
 
     def _take_place(self, turn: ConversationTurn, stored: LiveConversation, places: Mapping[int, BodyPlace]) -> None:
         """Remember a conversation whose place is known by now."""
