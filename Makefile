@@ -65,6 +65,7 @@ bench: $(STAMP)  ## measure; ratios against a floor in the same run
 	@$(BIN)/python -m bench.chat
 	@$(BIN)/python -m bench.estimator
 	@$(BIN)/python -m bench.store.speed
+	@$(BIN)/python -m bench.store.scale
 	@$(BIN)/python -m bench.lossless.scale --messages 20000
 	@$(BIN)/python -m bench.caching speed
 	@$(BIN)/python -m bench.agent.cpu
@@ -76,7 +77,7 @@ soak: $(STAMP) test-clients  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.store.faults --rounds 200
 	@$(BIN)/python -m bench.store.faults --postgres --writes 600
 	@$(BIN)/python -m bench.store.sharing --steps 10000
-	@$(BIN)/python -m bench.lossless.faults --rounds 200
+	@$(BIN)/python -m bench.store.scale --sizes 10000,100000,500000,1000000
 	@$(BIN)/python -m bench.lossless.faults --rounds 200
 	@$(BIN)/python -m bench.agent.session --turns 2000 --api both
 	@$(BIN)/python -m bench.agent.faults --turns 2000 --kills 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -225,3 +226,20 @@ print(sorted({"rich", "pydantic", "ruamel", "splintr"} & set(sys.modules)), file
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stderr.strip() == "[]"
+
+
+def test_a_command_that_reads_the_store_loads_no_engine_and_no_other_database(tmp_path: Path) -> None:
+    code = """
+import sys
+from everlong.cli.main import main
+try:
+    main(["sessions", "list"])
+except SystemExit:
+    pass
+heavy = {"everlong.context.compressor", "everlong.lossless.engine", "sqlalchemy.dialects.postgresql", "regex", "numpy",
+         "alembic"}
+print(sorted(heavy & set(sys.modules)))
+"""
+    home = os.environ | {"EVERLONG_HOME": str(tmp_path)}
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=home)
+    assert ran.stdout.strip() == "[]"

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import wraps
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,10 @@ class Played:
     """Turns whose context was over the cap."""
     raw_tokens: int = 0
     input_tokens: int = 0
+    sent_tokens: int = 0
+    """Tokens of all requests, one per turn."""
+    cached_tokens: int = 0
+    """Those of them with which the request before began as well: a provider reads them from its cache."""
     calls: int = 0
     compactions: int = 0
     rate: float = 0.0
@@ -165,6 +170,7 @@ def _drive(
     store: Store, engine: LosslessEngine, place: list[Branch], messages: int, played: Played, clock: Clock
 ) -> Branch:
     counter, tokens, done = engine.counter, 0, 0
+    sent: list[Message] = store.context(place[0])
     next_mark, since, largest = MARKS[0], (0, time.process_time(), 0.0), 0
     begun = time.process_time()
     said = turns()
@@ -176,14 +182,20 @@ def _drive(
                 done += len(turn)
                 added = sum(counter.counts(turn))
                 played.raw_tokens += added
+                played.cached_tokens += tokens
                 tokens += added
+                sent += turn
                 engine.update_from_response({"prompt_tokens": tokens, "total_tokens": tokens})
                 if engine.should_compress():
                     compacted = store.compact(at, engine)
                     played.compactions += compacted.outcome == "compacted"
-                    tokens = engine.estimate_tokens(compacted.messages)
+                    same = _common(sent, compacted.messages)
+                    played.cached_tokens -= tokens - added - sum(counter.counts(same))
+                    sent = list(compacted.messages)
+                    tokens = engine.estimate_tokens(sent)
                 else:
                     engine.work_ahead()
+                played.sent_tokens += tokens
                 largest = max(largest, tokens)
                 played.over += tokens > played.cap
         if done >= next_mark or done >= messages:
@@ -196,6 +208,12 @@ def _drive(
             next_mark = next(mark for mark in MARKS if mark > done)
     played.rate = done / (time.process_time() - begun)
     return place[0]
+
+
+def _common(before: list[Message], after: list[Message]) -> list[Message]:
+    """Return the messages with which both requests begin."""
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))
+    return [message for message, _ in pairs]
 
 
 def _line(mark: Mark) -> str:
@@ -294,6 +312,12 @@ def report(played: Played, messages: int) -> bool:
         f"summarizer read {read:.2f} of {played.raw_tokens:,} raw tokens {verdict(read, INPUT)} (bar {INPUT})", end=" "
     )
     print(f"in {played.calls:,} calls for {played.compactions:,} compactions")
+    share = played.cached_tokens / max(1, played.sent_tokens)
+    anew = played.sent_tokens - played.cached_tokens - played.raw_tokens
+    print(
+        f"cache: {share:.1%} of {played.sent_tokens:,} tokens in requests stood in the request before; compactions made"
+        f" {anew / max(1, played.raw_tokens):.2f} of the raw tokens anew"
+    )
     print(f"out of reach: {played.unreachable} of {played.looked_at:,} looked for {verdict(played.unreachable, 0)}")
     print(f"problems of the store: {len(played.problems)} {verdict(len(played.problems), 0)}")
     for problem in played.problems[:5]:

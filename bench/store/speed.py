@@ -22,7 +22,7 @@ from pathlib import Path
 from bench.measure import verdict
 from everlong.model import Message
 from everlong.store import Branch, Store
-from everlong.store.recording import Checkpoints
+from everlong.store.checkpoints import Checkpoints
 
 _WORDS = (  # noqa: SIM905 - a hundred words read better without their quotes
     "the a to of in is that for it with as was on be at by this from have or an they which one you were all her she "
@@ -64,8 +64,8 @@ def grown(store: Store, talk: list[Message], steps: int = 20) -> tuple[float, fl
     """Record a long list that grows by two messages at a time; median CPU seconds with and without checkpoints."""
     store.record(talk)
     medians: list[float] = []
-    for kept in (store.recording.checkpoints, Checkpoints(store.chain, most_blocks=0)):
-        store.recording.checkpoints = kept
+    for kept in (store.checkpoints, Checkpoints(store.chain, most_blocks=0)):
+        store.checkpoints = kept
         spent: list[float] = []
         for _ in range(steps):
             talk = [*talk, *({"role": role, "content": f"{len(talk)}"} for role in ("user", "assistant"))]

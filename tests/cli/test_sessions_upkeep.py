@@ -49,6 +49,16 @@ def test_what_cannot_be_undone_is_asked_first(filled: Run, arguments: list[str])
     assert filled(*arguments, stdin=b"y\n").code == 0
 
 
+def test_a_check_since_the_last_one_finds_what_is_wrong_since_then(filled: Run, store_file: Path) -> None:
+    assert filled("verify", "--since-last").code == 0
+    with sqlite3.connect(store_file) as connection:
+        connection.execute("UPDATE content SET bytes = X'7B7D', codec = 0")
+    connection.close()
+    assert filled("verify", "--since-last").code == 0
+    assert filled("verify").code == 1
+    assert filled("verify", "--since-last").code == 1  # a check that failed does not count
+
+
 # -- delete --------------------------------------------------------------------------------------------------------
 
 

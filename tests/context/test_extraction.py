@@ -144,9 +144,9 @@ def group(order: int, weight: float, *texts: str) -> LineGroup:
 
 def test_the_best_lines_are_those_with_most_worth_and_of_equal_ones_the_newest() -> None:
     groups = [group(0, 1.0, "see port_8443 here", "no name at all"), group(0, 1.0, "see port_9000 here")]
-    best = Gains(groups, Counter(), 10).best(groups, 1)
-    assert [key_line.line.text for _, _, key_line in best] == ["see port_9000 here"]
-    assert len(Gains(groups, Counter(), 10).best(groups, 9)) == 2
+    gains = Gains(groups, Counter(), 10)
+    assert [key_line.line.text for key_line in gains.key_lines(gains.best(1))] == ["see port_9000 here"]
+    assert len(gains.best(9)) == 2
 
 
 def test_what_is_said_adds_less_and_what_a_person_wrote_adds_more() -> None:

@@ -15,7 +15,8 @@ from everlong.context.summarize import SummaryRequest
 from everlong.lossless import LosslessEngine
 from everlong.lossless.author import Source, SummaryAuthor
 from everlong.store import Store
-from everlong.store.maintenance import backup, collect_garbage
+from everlong.store.garbage import collect_garbage
+from everlong.store.maintenance import backup
 from everlong.store.schema import summary, summary_child
 from everlong.store.tree import Branch
 from tests.lossless.talks import SYSTEM, Model, faults_of, frontier_of, grow, talk

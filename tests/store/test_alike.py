@@ -64,7 +64,7 @@ def test_only_what_may_hold_the_words_is_read(store: Store, looked_at: Callable[
     waiting = store.append(other, [{"role": "user", "content": f"waiting {n}"} for n in range(5)])
     copy = store.append(waiting, [{"role": "assistant", "content": SECRET + "\n"}])  # stored and not indexed yet
     assert store.forget([ident]).messages == 3
-    assert looked_at() <= 12
+    assert looked_at() <= 20  # before the lock is taken, and the new ones again under it
     assert [message["content"] for message in store.context(copy)][0::6] == [PLACEHOLDER, PLACEHOLDER]
     assert "pelican" not in str(store.context(at))
     assert store.verify().problems == []

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from everlong.model import Message
 from everlong.store import Store, recording
 from everlong.store.database import Database
-from everlong.store.maintenance import collect_garbage
+from everlong.store.garbage import collect_garbage
 from everlong.store.schema import view
 from tests.examples import examples
 from tests.store.engines import ScriptedEngine, summarizing

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select
 
 from everlong.errors import NotStored
 from everlong.model import Message
-from everlong.store import Store
+from everlong.store import Branch, Store, forget as forget_module
 from everlong.store.maintenance import vacuum
 from everlong.store.schema import addition, content, view
 from everlong.store.stateless import Sender, StatelessRequest
@@ -272,3 +273,25 @@ def test_no_trace_of_the_words_is_left_in_the_file_after_a_vacuum(tmp_path: Path
         vacuum(store)
     left = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert b"pelican" not in left
+
+
+def test_the_same_words_that_are_stored_while_others_are_compared_are_forgotten_too(
+    file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = file_store
+    said: Message = {"role": "user", "content": "the vault opens with pelican-4711"}
+    at = store.record([said], conversation="one")
+    find = forget_module._find_ahead
+    later: list[Branch] = []
+
+    def find_first(*given: Any) -> Any:
+        found = find(*given)
+        parts: Message = {"role": "user", "content": [{"type": "text", "text": said["content"]}], "name": "ada"}
+        later.append(store.record([parts], conversation="two"))
+        later.append(store.record([{"role": "user", "content": "hello"}, said], conversation="three"))
+        return found
+
+    monkeypatch.setattr(forget_module, "_find_ahead", find_first)
+    assert store.forget([at.head]).messages == 3
+    assert not any("pelican" in str(store.context(place)) for place in (at, *later))
+    assert store.verify().problems == []

@@ -13,7 +13,8 @@ from sqlalchemy import select
 from everlong.model import HashChain, Message, blocks_of
 from everlong.store import Branch, Store
 from everlong.store.database import Database
-from everlong.store.maintenance import collect_garbage, stats
+from everlong.store.garbage import collect_garbage
+from everlong.store.maintenance import stats
 from everlong.store.schema import content, node
 from everlong.store.tombstones import PLACEHOLDER
 from everlong.store.tree import RecordRequest, find_deepest

@@ -18,7 +18,7 @@ from everlong.errors import NotStored, StoreError
 from everlong.model import HashChain, Message
 from everlong.store import Branch, Store
 from everlong.store.database import Database
-from everlong.store.maintenance import collect_garbage
+from everlong.store.garbage import collect_garbage
 from everlong.store.recognition import is_echo
 from everlong.store.schema import reply_name
 from everlong.store.turns import FinishedTurn

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import random
 import stat
+import threading
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import func, select
@@ -12,10 +17,13 @@ from everlong.config.paths import data_home
 from everlong.config.settings import StoreSettings
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message
-from everlong.store import Store
-from everlong.store.maintenance import backup, collect_garbage, retain, size_of, stats, vacuum
+from everlong.store import Store, garbage, sqlite
+from everlong.store.garbage import collect_garbage
+from everlong.store.maintenance import backup, size_of, stats, used_bytes, vacuum
 from everlong.store.opening import apply_retention, default_path, open_store
+from everlong.store.retention import retain
 from everlong.store.schema import addition, alias, annex, content
+from everlong.store.tree import Branch, Match, RecordRequest
 from tests.store.engines import ScriptedEngine, summarizing
 from tests.store.test_forget import talk_with_additions
 
@@ -138,16 +146,48 @@ def test_with_a_deleted_conversation_its_further_names_and_what_was_learnt_from_
     assert count() == [0, 0, 0, 0]
 
 
-def test_removing_many_branches_clears_the_index_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(5):
-        store.record([{"role": "user", "content": f"conversation {number}"}])
-    store.searcher.index_pending(100_000)
-    purges: list[object] = []
-    monkeypatch.setattr(type(store.searcher.index), "purge", lambda _, connection: purges.append(connection))
-    assert collect_garbage(store, min_age=-1.0).branches == 5
-    assert len(purges) == 1
-    assert collect_garbage(store, min_age=-1.0).branches == 0
-    assert len(purges) == 1
+def test_removed_words_leave_the_pages_of_the_index_while_others_write(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "store.db") as store:
+        for number in range(40):
+            store.record([{"role": "user", "content": f"conversation {number} about pelicanword{number} and more"}])
+            store.searcher.index_pending(10)
+        at = store.record([{"role": "user", "content": "the vault opens with zebrasecret"}])
+        store.searcher.index_pending(10)
+        assert "zebrasecret" in _terms(store)
+        store.forget([at.head])
+        assert "zebrasecret" not in _terms(store)
+        with store.database.read() as connection:
+            assert not store.searcher.index.has_traces(connection)
+            blocks = connection.exec_driver_sql("SELECT block FROM search_passages_data").scalars().all()
+        assert not any(b"zebrasecret" in bytes(block) for block in blocks)
+        assert [hit.turn for hit in store.search("pelicanword7").hits] == [1]
+        assert store.verify().problems == []
+
+
+def test_a_purge_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store.open(tmp_path / "store.db") as store:
+        for number in range(12):
+            at = store.record([{"role": "user", "content": f"the vault {number} opens with zebrasecret"}])
+            store.searcher.index_pending(10)
+        with monkeypatch.context() as patched:
+
+            def stop(*_: object) -> None:
+                raise KeyboardInterrupt
+
+            patched.setattr("everlong.store.search.purging.purge_some", stop)
+            with pytest.raises(KeyboardInterrupt):
+                store.forget([at.head])
+        with store.database.read() as connection:
+            assert store.searcher.index.has_traces(connection)
+    with Store.open(tmp_path / "store.db") as store:
+        vacuum(store)
+        with store.database.read() as connection:
+            assert not store.searcher.index.has_traces(connection)
+
+
+def _terms(store: Store) -> set[str]:
+    with store.database.read() as connection:
+        return set(connection.exec_driver_sql("SELECT term FROM search_vocabulary").scalars())
 
 
 def test_retention_is_off_by_default_and_deletes_by_age(tmp_path: Path) -> None:
@@ -182,6 +222,154 @@ def test_retention_by_size_deletes_the_oldest_first(tmp_path: Path) -> None:
         first, *_ = reversed(store.sessions.newest())
         assert retain(store, max_bytes=size_of(store) - 1)[0] == first.id
         assert retain(store, max_bytes=10**12) == []
+
+
+def ended(store: Store, name: str, at: Branch, started: float) -> str:
+    made = store.sessions.start(at, started=started, from_depth=0, title=name)
+    store.sessions.end(made.id, "exit")
+    return made.id
+
+
+def talk_about(name: str, length: int = 50) -> list[Message]:
+    chance = random.Random(name)
+    return [{"role": "user", "content": f"{name} {n} {chance.randbytes(200).hex()}"} for n in range(length)]
+
+
+def test_retention_by_size_frees_conversations_of_today(file_store: Store) -> None:
+    check_retention_by_size(file_store)
+
+
+def test_retention_by_size_frees_rows_of_a_server(schema_url: str) -> None:
+    with Store.open(schema_url) as store:
+        check_retention_by_size(store)
+
+
+def check_retention_by_size(store: Store) -> None:
+    names = [ended(store, str(n), store.record(talk_about(f"topic{n}", 150)), 1_000.0 + n) for n in range(6)]
+    store.searcher.index_pending(100_000)
+    before = used_bytes(store)
+    gone = retain(store, max_bytes=before * 2 // 3)
+    assert gone == names[: len(gone)]
+    assert 1 <= len(gone) <= 4
+    assert used_bytes(store) <= before * 2 // 3
+    assert store.verify().problems == []
+    assert retain(store, max_bytes=before) == []
+
+
+def test_retention_never_deletes_what_it_cannot_free(store: Store) -> None:
+    said = talk_about("shared")
+    at = store.record(said)
+    names = [ended(store, str(n), at, 1_000.0 + n) for n in range(12)]
+    used = store.record([*said, *talk_about("open", 5)])
+    store.sessions.start(used, started=2_000.0, from_depth=0)
+    assert retain(store, max_bytes=1) == []
+    assert {one.id for one in store.sessions.newest()} >= set(names)
+    assert store.context(at) == said
+
+
+def test_free_pages_are_given_back_before_a_conversation_is_deleted(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "store.db") as store:
+        at = store.record(talk_about("garbage", 1_500))
+        kept = ended(store, "kept", store.record(talk_about("kept")), 1_000.0)
+        whole = size_of(store)
+        collect_garbage(store, min_age=-1.0)
+        assert used_bytes(store) < whole // 2
+        assert retain(store, max_bytes=whole // 2) == []
+        assert size_of(store) <= whole // 2
+        assert [one.id for one in store.sessions.newest()] == [kept]
+        with pytest.raises(NotStored):
+            store.context(at)
+
+
+def test_a_collection_leaves_what_is_used_again_meanwhile(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = talk_about("long", 3 * garbage.MESSAGES_AT_ONCE + 7)
+    at = store.record(said)
+    pauses: list[None] = []
+
+    def use_again(*_: object) -> None:
+        pauses.append(None)
+        if len(pauses) == 2:
+            store.sessions.start(store.branch(at.id), from_depth=0)
+
+    monkeypatch.setattr(garbage, "give_way", use_again)
+    assert collect_garbage(store, min_age=-1.0).branches == 0
+    left = store.branch(at.id)
+    assert left.depth == garbage.MESSAGES_AT_ONCE + 7
+    assert store.context(left) == said[: left.depth]
+    assert store.verify().problems == []
+
+
+def test_a_content_that_is_used_again_meanwhile_stays(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = talk_about("twice", 3)
+    store.record(said, conversation="one")
+    delete = garbage._delete_contents
+
+    def after_use(*given: Any) -> int:
+        said_again = RecordRequest(
+            *(store.chain, store.chain.root("two"), said, [1.0] * 3, [None] * 3), root=store.chain.root("two").id
+        )
+        start = Match(None, said_again.start.id, 0)
+        store.recorder.add(said_again, start, list(said_again.additions(0)), 1.0, given[-1])
+        return delete(*given)
+
+    monkeypatch.setattr(garbage, "_delete_contents", after_use)
+    assert collect_garbage(store, min_age=-1.0).contents == 0
+    assert store.context(store.record(said, conversation="two")) == said
+    assert store.verify().problems == []
+
+
+def test_a_backup_is_made_while_another_process_writes(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "store.db") as store, Store.open(tmp_path / "store.db") as writer:
+        store.record(talk_about("much", 3_000))
+        done = threading.Event()
+        written: list[Branch] = []
+
+        def write() -> None:
+            while not done.is_set() or not written:
+                written.append(writer.record([{"role": "user", "content": f"while it is copied {len(written)}"}]))
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            backup(store, tmp_path / "copy.db")
+        finally:
+            done.set()
+            thread.join(60)
+        assert written
+    with Store.open(tmp_path / "copy.db") as copy:
+        assert copy.verify().problems == []
+
+
+def test_the_log_is_cut_off_although_readers_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "LOG_BYTES", 200_000)
+    monkeypatch.setattr(sqlite, "_LOG_PAUSE", 0.0)
+    path, log = tmp_path / "store.db", tmp_path / "store.db-wal"
+    with Store.open(path) as store, Store.open(path) as reader:
+        store.record([{"role": "user", "content": "first"}])
+        is_done = threading.Event()
+
+        def read() -> None:
+            with ExitStack() as stack:
+                while not is_done.is_set():
+                    later = ExitStack()
+                    connection = later.enter_context(reader.database.read())
+                    connection.exec_driver_sql("SELECT count(*) FROM node").scalar_one()
+                    stack.close()  # the reader before ends after the next one has begun
+                    stack.push(later)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        try:
+            for number in range(150):
+                store.record([{"role": "user", "content": f"{number} {os.urandom(20_000).hex()}"}])
+            for number in range(1_000):  # at the latest a later commit finds a moment
+                if log.stat().st_size < 2_000_000:
+                    break
+                store.record([{"role": "user", "content": f"one more {number}"}])
+        finally:
+            is_done.set()
+            thread.join(60)
+        assert log.stat().st_size < 2_000_000
 
 
 def test_a_backup_is_a_whole_store_for_its_owner(tmp_path: Path) -> None:

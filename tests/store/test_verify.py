@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, delete, select, update
@@ -14,6 +15,7 @@ from everlong.store.content import blob, encoded
 from everlong.store.schema import alias, annex, branch, content, node, reply_name, session, turn, view, view_item
 from everlong.store.stateless import Sender, StatelessRequest
 from everlong.store.turns import FinishedTurn
+from everlong.store.verification_log import VerificationLog, VerifiedMark, newest_mark
 from tests.store.engines import ScriptedEngine, summarizing
 
 TALK: list[Message] = [
@@ -154,3 +156,41 @@ def test_what_is_damaged_hides_nothing_else_from_a_search(filled: Store, damage:
         assert not filled.search("message").hits
         while other.searcher.index_pending():
             pass
+
+
+def test_a_check_since_the_last_one_reads_what_is_new(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "store.db") as store:
+        log = VerificationLog(tmp_path / "state" / "verified.json")
+        assert log.read(store, newest_mark(store)) is None
+        store.record([{"role": "user", "content": "old"}])
+        log.note(store, newest_mark(store))
+        since = log.read(store, newest_mark(store))
+        assert since is not None
+        with store.database.engine.begin() as connection:
+            connection.execute(update(content).values(bytes=b'{"role":"user","content":"changed"}'))
+        assert store.verify(since=since).problems == []
+        assert len(store.verify().problems) == 2
+        store.record([{"role": "user", "content": "new"}])
+        with store.database.engine.begin() as connection:
+            connection.execute(update(content).values(bytes=b'{"role":"user","content":"changed"}'))
+        assert len(store.verify(since=since).problems) == 2
+        log.note(store, None)
+        assert log.read(store, newest_mark(store)) is None
+        log.note(store, VerifiedMark(99, 99))  # of a store that was replaced by an older one
+        assert log.read(store, newest_mark(store)) is None
+        (tmp_path / "state" / "verified.json").write_text('{"a": [')
+        assert log.read(store, newest_mark(store)) is None
+
+
+def test_several_processes_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everlong.store.verify._LARGE", 1)
+    with Store.open(tmp_path / "store.db") as store:
+        store.record([{"role": "user", "content": f"message {n}"} for n in range(50)])
+        steps: list[tuple[int, int]] = []
+        whole = store.verify(lambda done, total: steps.append((done, total)), processes=2)
+        assert whole == store.verify()
+        assert whole.problems == []
+        assert steps[-1] == (50, 50)
+        with store.database.engine.begin() as connection:
+            connection.execute(update(content).where(content.c.seq.in_((3, 40))).values(bytes=b"{}"))
+        assert sorted(store.verify(processes=2).problems) == sorted(store.verify().problems) != []

@@ -15,8 +15,8 @@ from everlong.cli.chosen_store import (
     command,
     find_conversation,
     index_pending,
+    message_filters,
     open_chosen_store,
-    parse_time,
     print_json,
 )
 from everlong.cli.output import counted, json_option, say
@@ -216,15 +216,7 @@ def _node_line(node: SummaryNode, *, is_shown: bool) -> str:
     show_default=True,
     help="How the query is meant.",
 )
-@click.option("--role", type=click.Choice(["user", "assistant", "tool", "summary"]), help="Only what this role said.")
-@click.option("--tool", help="Only calls of this tool and their results.")
-@click.option(
-    "--since",
-    callback=parse_time,
-    metavar="WHEN",
-    help="Only what was said at or after this time: 2026-01-31, or 7d for seven days ago.",
-)
-@click.option("--before", callback=parse_time, metavar="WHEN", help="Only what was said before this time.")
+@message_filters
 @click.option("--page", type=click.IntRange(min=1), default=1, help="Which page to show, counted from 1.")
 @json_option
 def grep(query: tuple[str, ...], session: str | None, everywhere: bool, as_json: bool, **given: Any) -> None:

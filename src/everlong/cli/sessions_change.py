@@ -5,6 +5,7 @@ These commands change or maintain the store. Those that delete ask first.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from everlong.cli.sessions_read import hit_lines
 from everlong.config.files import write_whole
 from everlong.config.paths import data_home
 from everlong.errors import NotStored
-from everlong.store import Store, maintenance
+from everlong.store import Store, garbage, maintenance
 from everlong.store.forget import Forgotten
 from everlong.store.opening import apply_retention
 from everlong.store.shown_path import message_counts
@@ -36,6 +37,7 @@ from everlong.store.sqlite import SQLite
 from everlong.store.tombstones import forgotten_among
 from everlong.store.transcripts import one_line
 from everlong.store.transcripts.parts import moment, name_of
+from everlong.store.verification_log import VerificationLog, newest_mark
 
 if TYPE_CHECKING:
     from everlong.store.search import Hit
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 __all__ = ["backup", "delete", "forget", "index", "rename", "stats", "vacuum", "verify"]
 
 _MOST_LISTED = 10
+_MOST_PROCESSES = 4
+"""The most processes that a check uses."""
 _HISTORY_ENTRY = re.compile(r"(?m)^(?:# .*\n)?(?:\+.*\n?)+")
 """One entry of the chat's history: a line with its time, then its lines, each after a plus."""
 
@@ -90,7 +94,7 @@ def delete(sessions: tuple[str, ...], parts: bool, yes: bool, as_json: bool) -> 
         confirm(f"Delete {counted(len(listed), noun)}?", yes)
         for ident in idents:
             store.sessions.delete(ident)
-        removed = maintenance.collect_garbage(store).messages
+        removed = garbage.collect_garbage(store).messages
     if as_json:
         print_json({"sessions": [ident for ident, _, _ in listed], "messages": removed})
     say(f"deleted {counted(len(listed), noun)} and {counted(removed, 'message')}")
@@ -265,11 +269,19 @@ def _clean_history(store: Store, path: Path, text: str | None) -> None:
 
 
 @command("verify", "all")
+@click.option("--since-last", is_flag=True, help="Recompute only the hashes of what came since the last check.")
 @json_option
-def verify(as_json: bool) -> None:
+def verify(since_last: bool, as_json: bool) -> None:
     """Recompute every hash and follow every reference, for all tenants; exit with 1 if anything is wrong."""
     with open_for_all_tenants() as stores, progress_bar("verifying") as step:
-        checked = _merge_results({store.tenant: store.verify(step) for store in stores})
+        log = VerificationLog(data_home() / "verified.json")
+        found: dict[str, Verified] = {}
+        for store in stores:
+            newest = newest_mark(store)
+            since = log.read(store, newest) if since_last else None
+            found[store.tenant] = store.verify(step, since=since, processes=min(os.cpu_count() or 1, _MOST_PROCESSES))
+            log.note(store, None if found[store.tenant].problems else newest)
+        checked = _merge_results(found)
     if as_json:
         print_json(checked._asdict())
     for remark in checked.remarks:
@@ -401,7 +413,7 @@ def vacuum(everything: bool, as_json: bool) -> None:
     with open_for_all_tenants() as stores:
         before = maintenance.size_of(stores[0])
         expired = [ident for store in stores for ident in apply_retention(store, store_settings())]
-        each = [maintenance.vacuum(store, 0.0 if everything else maintenance.DAY) for store in stores]
+        each = [maintenance.vacuum(store, 0.0 if everything else garbage.DAY) for store in stores]
         gone = each[0]._replace(**{name: sum(getattr(one, name) for one in each) for name in each[0]._fields})
         after = maintenance.size_of(stores[0])
     if as_json:

@@ -22,6 +22,7 @@ from everlong.cli.chosen_store import (
     find_conversation,
     find_part,
     index_pending,
+    message_filters,
     open_chosen_store,
     parse_time,
     print_json,
@@ -356,15 +357,7 @@ def _show_page(store: Store, line: ConversationLine, page: int, *, as_json: bool
 @click.option("--substring", "mode", flag_value="substring", help="Find the whole query anywhere, also within words.")
 @click.option("--regex", "mode", flag_value="regex", help="The query is a regular expression; (?i) ignores case.")
 @click.option("--session", help="Only in this conversation.")
-@click.option("--role", type=click.Choice(["user", "assistant", "tool", "summary"]), help="Only what this role said.")
-@click.option("--tool", help="Only calls of this tool and its answers.")
-@click.option(
-    "--since",
-    callback=parse_time,
-    metavar="WHEN",
-    help="Only what was said at or after this time: 2026-01-31, or 7d for seven days ago.",
-)
-@click.option("--before", callback=parse_time, metavar="WHEN", help="Only what was said before this time.")
+@message_filters
 @click.option(
     "--by",
     type=click.Choice(["relevance", "time"]),

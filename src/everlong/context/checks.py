@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -175,6 +175,8 @@ class Evidence:
     unknown: Callable[[set[str]], set[str]] = lambda _: set()
     """Picks the words that stand nowhere in the conversation."""
     invented: Callable[[str], Sequence[str]] = lambda _: ()
+    contradictions: dict[str, list[SummaryFault]] = field(default_factory=dict)
+    """The contradictions of each item that was checked so far; drafts and the finished summary share most items."""
 
     @cached_property
     def people_words(self) -> set[str]:
@@ -456,51 +458,60 @@ def _check_contradictions(document: SummaryDocument, evidence: Evidence) -> list
     if evidence.is_trusted:  # made of the conversation's own lines, which cannot contradict it
         return []
     faults: list[SummaryFault] = []
-    frontier = evidence.frontier
-    has_open_error = frontier is not None and (bool(frontier.errors) or is_failure(frontier.outcome))
     for item in _claiming(document, evidence):
         if is_closing(item) or newest_label(item) or "\n" in item:
             continue
-        said = said_in(item)
-        faults += [
-            SummaryFault("contradiction", f"another figure than was said: {clip(' '.join((*around[:-1], figure)), 80)}")
-            for around, figure in _figures(item)
-            if figure not in evidence.figures.get(around, {figure})
-            and not evidence.stands_with(figure, {*around}, len({*around}))
-        ]
-        claims = clauses_of(said)
-        for clause in claims:
-            if clause.text.rstrip().endswith("..."):
-                continue
-            is_contradicted = evidence.statements.contradicts(clause, has_open_error=has_open_error)
-            if is_contradicted and not evidence.older_statements.quotes(clause.text):
-                faults.append(SummaryFault("contradiction", f"said the other way round: {clip(clause.text, 80)}"))
-        for claim in (*claims, *map(read_clause, sentences(said))):
-            other = {f for f in evidence.statements.other_figures(claim) if not evidence.stands_with(f, claim.names, 1)}
-            faults += [
-                SummaryFault("contradiction", f"another figure than was said: {figure} in {clip(claim.text, 80)}")
-                for figure in sorted(other)
-            ]
-        for sentence in sentences(said):
-            claim = read_clause(sentence)
-            faults += [
-                SummaryFault("invented", f"stands nowhere in the conversation: {code} (said was {other_code})")
-                for code, other_code in evidence.statements.other_code(sentence)
-                if evidence.unknown({code})
-            ]
-            if turned := evidence.statements.reversed_order(sentence):
-                faults.append(SummaryFault("contradiction", f"said the other way round: {clip(turned, 80)}"))
-            faults += [
-                SummaryFault("contradiction", f"there is none: {thing}")
-                for thing in _WITH.findall(sentence)
-                if evidence.statements.says_only_no(thing)
-            ]
-            faults += [
-                SummaryFault("contradiction", f"an old value: {old} is {new} now")
-                for old, new, about in evidence.statements.superseded
-                if old in sentence and new not in sentence and claim.names & about
-            ]
+        found = evidence.contradictions.get(item)
+        if found is None:
+            found = evidence.contradictions[item] = _find_contradictions(item, evidence)
+        faults += found
     return list(dict.fromkeys(faults))
+
+
+def _find_contradictions(item: str, evidence: Evidence) -> list[SummaryFault]:
+    """Return the places where an item says something else than the conversation."""
+    frontier = evidence.frontier
+    has_open_error = frontier is not None and (bool(frontier.errors) or is_failure(frontier.outcome))
+    said = said_in(item)
+    faults = [
+        SummaryFault("contradiction", f"another figure than was said: {clip(' '.join((*around[:-1], figure)), 80)}")
+        for around, figure in _figures(item)
+        if figure not in evidence.figures.get(around, {figure})
+        and not evidence.stands_with(figure, {*around}, len({*around}))
+    ]
+    claims = clauses_of(said)
+    for clause in claims:
+        if clause.text.rstrip().endswith("..."):
+            continue
+        is_contradicted = evidence.statements.contradicts(clause, has_open_error=has_open_error)
+        if is_contradicted and not evidence.older_statements.quotes(clause.text):
+            faults.append(SummaryFault("contradiction", f"said the other way round: {clip(clause.text, 80)}"))
+    for claim in (*claims, *map(read_clause, sentences(said))):
+        other = {f for f in evidence.statements.other_figures(claim) if not evidence.stands_with(f, claim.names, 1)}
+        faults += [
+            SummaryFault("contradiction", f"another figure than was said: {figure} in {clip(claim.text, 80)}")
+            for figure in sorted(other)
+        ]
+    for sentence in sentences(said):
+        claim = read_clause(sentence)
+        faults += [
+            SummaryFault("invented", f"stands nowhere in the conversation: {code} (said was {other_code})")
+            for code, other_code in evidence.statements.other_code(sentence)
+            if evidence.unknown({code})
+        ]
+        if turned := evidence.statements.reversed_order(sentence):
+            faults.append(SummaryFault("contradiction", f"said the other way round: {clip(turned, 80)}"))
+        faults += [
+            SummaryFault("contradiction", f"there is none: {thing}")
+            for thing in _WITH.findall(sentence)
+            if evidence.statements.says_only_no(thing)
+        ]
+        faults += [
+            SummaryFault("contradiction", f"an old value: {old} is {new} now")
+            for old, new, about in evidence.statements.superseded
+            if old in sentence and new not in sentence and claim.names & about
+        ]
+    return faults
 
 
 def _check_wrappers(document: SummaryDocument, evidence: Evidence) -> list[SummaryFault]:

@@ -42,6 +42,7 @@ from everlong.context.report import Boundaries, CompactionReport, Outcome, Quali
 from everlong.context.rules import StandingRules, standing_rules, without_lifted
 from everlong.context.summarize import SummaryRequest, SummaryWriter, WrittenSummary
 from everlong.context.summary.extractive import ExtractiveSummarizer
+from everlong.context.summary.message_digest import MessageDigests
 from everlong.context.summary.newest_request import inherited_newest
 from everlong.context.summary.trace import NO_TRACE, TraceRecording
 from everlong.context.text import one_line
@@ -87,6 +88,8 @@ class CompactionRequest:
     """Under a target, the tail's share of the room that head and latest request leave; the summary gets the rest."""
     recorder: CompactionRecord | None = None
     """The record to fill in, if an explanation is wanted."""
+    digests: MessageDigests = field(default_factory=MessageDigests)
+    """The readings of messages, which the engine keeps."""
     written: WrittenSummary | None = None
     """A summary from a first try or from `ContextCompressor.prepare`; then no summarizer is asked again."""
 
@@ -356,6 +359,7 @@ class CompactionRun:
             rules=[rule.text for rule in self.rules.lines],
             prefix=self.known.repaired[: self.plan.tail_start],
             prefix_tokens=self.known.tokens(sum(self.known.counts[: self.plan.tail_start])),
+            digests=self.request.digests,
             trace=NO_TRACE if self.request.recorder is None else self.request.recorder.trace,
         )
 

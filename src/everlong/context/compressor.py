@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from everlong.config import compression_values
 from everlong.context.compaction import CompactionRecord, CompactionRequest, CompactionRun, summary_message
@@ -33,8 +33,9 @@ from everlong.context.policy import (
     compute_pace,
 )
 from everlong.context.report import CompactionReport
-from everlong.context.summarize import Summarizer, SummaryWriter, WrittenSummary
-from everlong.context.summary.extractive import ExtractiveSummarizer
+from everlong.context.summarize import Summarizer, SummaryWriter, WrittenSummary, reads_every_turn
+from everlong.context.summary.extractive import ExtractiveSummarizer, is_roomy
+from everlong.context.summary.message_digest import MessageDigests, WantedReadings
 from everlong.model import Message, checked_messages, leading_system_count
 from everlong.tokens import REPLY_PRIMING, Calibration, MessageCounter, Prices, counter_for
 
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 DEFAULT_CONTEXT_LENGTH = 200_000
 _MOST_HELD_BACK = 5
 """The number of compactions that were not made which an engine remembers."""
+_AHEAD_SHARE = 0.5
+"""From this share of the threshold on, messages are read ahead of the compaction."""
+_MOST_AHEAD = 256_000
+"""The characters that are read ahead at a time: some 30 ms of work."""
 _MOST_SUMMARIES = 1_000
 """The number of its own summaries that an engine recognizes by their digests."""
 
@@ -79,6 +84,11 @@ class ContextCompressor(ContextEngine):
         self.protect_first_n = self.settings.protect_first_n
         self.protect_last_n = self.settings.protect_last_n
         self._writer = SummaryWriter(summarizer, ExtractiveSummarizer(), self.settings.failure_cooldown_seconds, clock)
+        self._digests = MessageDigests()
+        self._seen: list[Message] = []
+        """The messages of the last pre-flight check, and how many of them have been read ahead."""
+        self._read_ahead = 0
+        self._last_estimate = 0
         self._model = model or ""
         self._counter = MessageCounter(counter_for(model))
         self._calibration = Calibration(self._counter)
@@ -210,10 +220,37 @@ class ContextCompressor(ContextEngine):
     def should_compress_preflight(self, messages: list[Message]) -> bool:
         """Return whether a request about to be sent is over the threshold, by the best estimate of its tokens."""
         self._checked = list(messages)
+        self._see(self._checked)
         if self.settings.threshold == "auto":
             self.habits.look_at(messages)
         self._measure_fixed_parts(messages)
-        return self.should_compress(self.estimate_tokens(messages))
+        self._last_estimate = self.estimate_tokens(messages)
+        return self.should_compress(self._last_estimate)
+
+    def _see(self, messages: list[Message]) -> None:
+        """Take in a conversation; messages that were read ahead need not be looked at again if it only grew."""
+        done = self._read_ahead
+        if len(messages) < done or (done and messages[done - 1 : done] != self._seen[done - 1 : done]):
+            self._read_ahead = 0
+        self._seen = messages
+
+    def work_ahead(self) -> bool:
+        """Do a bounded piece of the next compaction's work; return whether there was any.
+
+        A host calls it between turns, in the background if it can. The messages of the last pre-flight check are read,
+        so that a compaction need not do it; nothing is read of a conversation that is far from its threshold.
+        """
+        messages, start = self._seen, self._read_ahead
+        near = max(self.last_prompt_tokens, self._last_estimate) >= _AHEAD_SHARE * self.threshold_tokens
+        if not self.settings.enabled or start >= len(messages) or not near:
+            return False
+        reads_pieces = bool(getattr(self.summarizer, "reads_pieces", False))
+        lines: Literal["none", "few", "many"] = "many" if is_roomy(messages, self._budgets.summary_cap) else "few"
+        if self.summarizer is not None and not reads_every_turn(messages):
+            lines = "none"
+        wanted = WantedReadings(lines, self._counter.count_text if reads_pieces else None)
+        self._read_ahead = self._digests.read_ahead(messages, start, wanted, _MOST_AHEAD)
+        return True
 
     def estimate_tokens(self, messages: Sequence[Message]) -> int:
         """Return the prompt tokens of a request with these messages, by the best estimate."""
@@ -367,6 +404,7 @@ class ContextCompressor(ContextEngine):
             counter=self._counter,
             writer=self._writer,
             emitted=frozenset(self._summary_digests),
+            digests=self._digests,
             **wishes,
         )
 
@@ -380,6 +418,8 @@ class ContextCompressor(ContextEngine):
         self.habits = Habits()
         self._waiting = Waiting()
         self._fixed_and_head = (0, 0)
+        self._digests = MessageDigests()
+        self._seen, self._read_ahead, self._last_estimate = [], 0, 0
         self.held_back = []
         self._summary_digests = []
         self.last_report = None

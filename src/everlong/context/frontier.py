@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from everlong.context.plans import PlanItem, checklist, read_plan, render_item
-from everlong.context.steps import CommandRun, FileChange, Step, only_looks, ran_by, read_steps
+from everlong.context.steps import CommandRun, FileChange, KnownSteps, Step, only_looks, ran_by, read_steps
 from everlong.context.summary.actions import ActionOutcome, outcome_of
 from everlong.context.summary.document import SECTIONS, SummaryDocument
 from everlong.context.summary.language import CHINESE, Phrases, newest_label
@@ -222,14 +222,22 @@ _ALL = (_ENGLISH, _CHINESE)
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def read_frontier(messages: Sequence[Message], carried: Frontier | None = None, request: str = "") -> Frontier:
+def read_frontier(
+    messages: Sequence[Message],
+    carried: Frontier | None = None,
+    request: str = "",
+    *,
+    known: KnownSteps | None = None,
+) -> Frontier:
     """Return the state of the work after these messages.
 
     ``carried`` is the frontier of the summary before them; ``request`` is the newest request, if it is known and not
-    among them.
+    among them. Steps in ``known`` are not read again; it keeps the newest ones of these messages.
     """
     before = carried or Frontier()
     steps = read_steps(messages)
+    if known is not None:
+        steps[-_MOST_STEPS:] = known.recall(steps[-_MOST_STEPS:])
     recent = steps[-_MOST_STEPS:]
     tasks = _find_tasks(messages)
     place = newest_request(messages)

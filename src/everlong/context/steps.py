@@ -22,6 +22,7 @@ __all__ = [
     "LOOKING_TOOL",
     "CommandRun",
     "FileChange",
+    "KnownSteps",
     "Step",
     "files_removed",
     "files_written",
@@ -246,6 +247,26 @@ class Step:
             return self.error_lines[-1].strip()
         lines = [line.strip() for line in _ends(self.result).splitlines() if not _NOISE.match(line)]
         return beginning(lines[-1], _TITLE_LENGTH) if lines else ""
+
+
+class KnownSteps:
+    """The newest steps of a conversation, with everything that was read of them."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[ToolCall, str | None, bool], Step] = {}
+
+    def recall(self, steps: Sequence[Step]) -> list[Step]:
+        """Return steps of which those that were seen before are read already, and keep all of them."""
+        found = [self._recall(step) for step in steps]
+        self._known = {(step.call, step.result, step.is_error): step for step in found}
+        return found
+
+    def _recall(self, step: Step) -> Step:
+        known = self._known.get((step.call, step.result, step.is_error))
+        if known is None or known.at == step.at:
+            return known or step
+        step.__dict__.update({**known.__dict__, "at": step.at})  # the same step at another place of another list
+        return step
 
 
 def read_steps(messages: Sequence[Message]) -> list[Step]:

@@ -7,9 +7,10 @@ summary, the extractive one replaces it and the reason is kept. There is no netw
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -28,6 +29,7 @@ from everlong.context.summary.document import SECTIONS, SummaryDocument
 from everlong.context.summary.entities import entities
 from everlong.context.summary.judge import JudgedSummary, UnusableSummary, judge_answer
 from everlong.context.summary.language import Phrases, changes_file, is_closing, newest_label, phrases_for
+from everlong.context.summary.message_digest import MessageDigests
 from everlong.context.summary.newest_request import inherited_newest, restate_newest
 from everlong.context.summary.trace import NO_TRACE, SummaryTrace
 from everlong.context.text import TextCount, one_line
@@ -88,6 +90,8 @@ class SummaryRequest:
     """Everything up to the cut as it was sent to the main model, for a summarizer that reuses its cached prefix."""
     prefix_tokens: int = 0
     """The size of the prefix; 0 if it is unknown."""
+    digests: MessageDigests = field(default_factory=MessageDigests, repr=False, compare=False)
+    """The readings of the turns; an engine keeps them from one compaction to the next."""
     trace: SummaryTrace = NO_TRACE
     """Receives which lines are chosen and which are passed over; most summarizers ignore it."""
 
@@ -98,7 +102,8 @@ class SummaryRequest:
         is_repeated = any(message is self.latest_user for message in self.turns)
         after = [message for message in self.after if not (is_repeated and message is self.latest_user)]
         before = self._original_head() if carried is None else ()
-        found = read_frontier([*before, *self.turns, *after], carried, one_line(self.newest_words))
+        newest = one_line(self.newest_words)
+        found = read_frontier([*before, *self.turns, *after], carried, newest, known=self.digests.steps)
         return fit_frontier(found, self.budget_tokens, self.count, self.phrases)
 
     def _original_head(self) -> Sequence[Message]:
@@ -274,7 +279,7 @@ class SummaryWriter:
     ) -> WrittenSummary:
         """Return the answer, mended if it is weak, with the facts that it lacks."""
         extract = self._extract_beside(request)
-        extract_score = yardstick.score(extract)
+        extract_score = yardstick.score(extract, is_trusted=True)
         draft = _judge(answer, request, yardstick)
         problems, invented = draft.problems + yardstick.draft_faults(draft.document.render()), draft.invented
         weak = bool(problems) or yardstick.score(draft.document.render()) < extract_score - _SLACK
@@ -305,7 +310,7 @@ class SummaryWriter:
             request.count,
             quotes_newest=not request.newest_stands,
         )
-        score = yardstick.score(extract)
+        score = yardstick.score(extract, is_trusted=True)
         return WrittenSummary(text, name, None, draft.problems, score, draft.invented, draft.document.render())
 
     @staticmethod
@@ -408,14 +413,19 @@ def _judge(answer: object, request: SummaryRequest, yardstick: Yardstick) -> Jud
         return JudgedSummary(SummaryDocument(), (str(error),), error.invented)
 
 
-def sample_turns(turns: Sequence[Message]) -> Sequence[Message]:
-    """Return the turns that the extract beside a model's summary reads: all, or a sample of a huge stretch."""
+def reads_every_turn(turns: Sequence[Message]) -> bool:
+    """Return whether the extract beside a model's summary reads every turn; of a huge stretch it reads a sample."""
     characters = 0
     for message in turns:
         characters += len(text_of(message))
         if characters > _WHOLE_CHARACTERS:
-            return [*turns[:-_NEWEST:_EVERY], *turns[-_NEWEST:]]
-    return turns
+            return False
+    return True
+
+
+def sample_turns(turns: Sequence[Message]) -> Sequence[Message]:
+    """Return the turns that the extract beside a model's summary reads: all, or a sample of a huge stretch."""
+    return turns if reads_every_turn(turns) else [*turns[:-_NEWEST:_EVERY], *turns[-_NEWEST:]]
 
 
 def missing_lines(prose: SummaryDocument, extract: str, yardstick: Yardstick) -> tuple[str, ...]:
@@ -521,14 +531,34 @@ def _add_lines(
     lines = [line for item in made.items[_CONTEXT] for line in _lines_of(item) if line.names & lost]
     chosen: dict[str, list[str]] = {}
     room -= 0 if document.items[_CONTEXT] else _HEADING_TOKENS
-    while lines and room > 0:
-        best = max(lines, key=lambda line: _worth(line, lost, yardstick.wanted, chosen))
-        lines.remove(best)
-        cost = count(best.text) + 1 + (count(best.source) + 1 if best.source not in chosen else 0)
-        if cost <= room and best.names & lost:
-            chosen.setdefault(best.source, []).append(best.text)
-            lost -= best.names
-            room -= cost
+    by_source: dict[str, list[int]] = {}
+    for place, line in enumerate(lines):
+        by_source.setdefault(line.source, []).append(place)
+    waiting = [(-_worth(line, lost, yardstick.wanted, chosen), place) for place, line in enumerate(lines)]
+    heapq.heapify(waiting)
+    done: set[int] = set()
+    while waiting and room > 0:
+        negative, place = heapq.heappop(waiting)
+        line = lines[place]
+        worth = 0.0 if place in done else _worth(line, lost, yardstick.wanted, chosen)
+        if worth < -negative:  # a line chosen since then has some of its names
+            if worth > 0:
+                heapq.heappush(waiting, (-worth, place))
+            continue
+        if worth <= 0:
+            break
+        done.add(place)
+        is_first = line.source not in chosen
+        cost = count(line.text) + 1 + (count(line.source) + 1 if is_first else 0)
+        if cost > room:
+            continue
+        chosen.setdefault(line.source, []).append(line.text)
+        lost -= line.names
+        room -= cost
+        if is_first:  # the others of this source cost less now, so each is worth more
+            others = [other for other in by_source[line.source] if other not in done]
+            for other in others:
+                heapq.heappush(waiting, (-_worth(lines[other], lost, yardstick.wanted, chosen), other))
     document.items[_CONTEXT] += [
         "\n".join([source, *(f"  {text}" for text in texts)]) for source, texts in chosen.items()
     ]

@@ -24,9 +24,10 @@ def shorten_text(text: str, max_tokens: int, count: TextCount, otherwise: str = 
         return text
     keep = len(text)
     for _ in range(12):
-        tokens = count(_without_middle(text, keep))
+        shortened = _without_middle(text, keep)
+        tokens = count(shortened)
         if tokens <= max_tokens:
-            return _without_middle(text, keep)
+            return shortened
         keep = int(min(keep * 0.8, keep * max_tokens / tokens))
         if keep < 16:
             break

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import replace
+from copy import copy
 from functools import cached_property
 from typing import Literal
 
@@ -85,8 +85,9 @@ class Yardstick:
         self._frontier = frontier
         self._standing_rules = rules
         self._names: dict[str, frozenset[str]] = {}
-        self._scores: dict[str, float] = {}
+        self._drafts: dict[tuple[str, bool], list[SummaryFault]] = {}
         self._known: dict[str, bool] = {}
+        self._near: dict[tuple[str, frozenset[str], int], bool] = {}
 
     def kept_share(self, summary: str) -> float:
         """Return the share of the turns' entities, weighted by use, that a summary or the messages beside it keep."""
@@ -97,30 +98,41 @@ class Yardstick:
         lost = sum(weight for name, weight in self._lost_around.items() if name not in there)
         return 1.0 - lost / total
 
-    def score(self, summary: str) -> float:
+    def score(self, summary: str, *, is_trusted: bool = False) -> float:
         """Return the score of a draft, from 0 to 1.
 
-        A draft need not have what is added to every one later: the newest request, the rules and the frontier.
+        A draft need not have what is added to every one later: the newest request, the rules and the frontier. One
+        that ``is_trusted`` is made of the conversation's own lines.
         """
-        found = self._scores.get(summary)
-        if found is None:
-            faults = [*examine(summary, self._evidence, 1.0, is_draft=True), *self._lost_request()]
-            # Among drafts without a fault the fuller one is better.
-            found = self._scores[summary] = round(score_of(faults, 1.0) * (0.6 + 0.4 * self.kept_share(summary)), 2)
-        return found
+        faults = [*self._examine_draft(summary, is_trusted=is_trusted), *self._lost_request()]
+        # Among drafts without a fault the fuller one is better.
+        return round(score_of(faults, 1.0) * (0.6 + 0.4 * self.kept_share(summary)), 2)
 
     def draft_faults(self, summary: str) -> tuple[str, ...]:
         """Return the faults of a draft, in words for the summarizer that mends it."""
-        return tuple(map(str, examine(summary, self._evidence, 1.0, is_draft=True)))
+        return tuple(map(str, self._examine_draft(summary)))
+
+    def _examine_draft(self, summary: str, *, is_trusted: bool = False) -> list[SummaryFault]:
+        found = self._drafts.get((summary, is_trusted))
+        if found is None:
+            evidence = self._evidence_with(is_trusted=is_trusted)
+            found = self._drafts[summary, is_trusted] = examine(summary, evidence, 1.0, is_draft=True)
+        return found
+
+    def _evidence_with(self, beside: str = "", *, is_trusted: bool = False) -> Evidence:
+        """Return the evidence for one summary; everything that was read of the conversation is shared."""
+        evidence = copy(self._evidence)
+        evidence.beside = lambda: f"{self._around_text}\n{beside}"
+        if is_trusted:
+            evidence.invented, evidence.unknown, evidence.is_trusted = (lambda _: ()), (lambda _: set()), True
+        return evidence
 
     def faults(self, summary: str, beside: str = "", *, is_trusted: bool = False) -> list[SummaryFault]:
         """Return the faults of a finished summary; ``beside`` is text that will stand with it.
 
         A summary that ``is_trusted`` is made of the conversation's own lines, so nothing in it can be invented.
         """
-        evidence = replace(self._evidence, beside=lambda: f"{self._around_text}\n{beside}")
-        if is_trusted:
-            evidence = replace(evidence, invented=lambda _: (), unknown=lambda _: set(), is_trusted=True)
+        evidence = self._evidence_with(beside, is_trusted=is_trusted)
         return [*examine(summary, evidence, self.kept_share(summary)), *self._lost_request()]
 
     def grade(self, summary: str, beside: str = "", *, is_trusted: bool = False) -> float:
@@ -188,14 +200,26 @@ class Yardstick:
 
     def _stands_with(self, figure: str, words: Set[str], least: int) -> bool:
         """Return whether a figure stands near at least that many of some words anywhere in the source."""
+        key = (figure, frozenset(words), least)
+        found = self._near.get(key)
+        if found is None:
+            found = self._near[key] = self._find_beside(figure, words, least)
+        return found
+
+    def _find_beside(self, figure: str, words: Set[str], least: int) -> bool:
         whole = re.compile(rf"(?<![\w.,:-]){re.escape(figure)}(?!\w*\d|[.,:]\d)")
-        near = (
-            text[max(0, found.start() - _BESIDE) : found.end() + _BESIDE].lower()
-            for text in self._source_texts
-            if figure in text
-            for found in whole.finditer(text)
-        )
-        return any(sum(word in beside for word in words) >= least for beside in near)
+        for text in self._source_texts:
+            if figure not in text:
+                continue
+            if text.isascii():  # most texts have too few of the words anywhere
+                lowered = text.lower()
+                if sum(word in lowered for word in words) < least:
+                    continue
+            for found in whole.finditer(text):
+                beside = text[max(0, found.start() - _BESIDE) : found.end() + _BESIDE].lower()
+                if sum(word in beside for word in words) >= least:
+                    return True
+        return False
 
     @cached_property
     def _around_text(self) -> str:

@@ -48,11 +48,11 @@ class Node(NamedTuple):
 class Trace(NamedTuple):
     """The chain over a list, block by block."""
 
-    ids: list[bytes]
+    ids: Sequence[bytes]
     """The id after each block."""
-    blocks: list[bytes]
+    blocks: Sequence[bytes]
     """The hash of each block by itself."""
-    ends: list[int]
+    ends: Sequence[int]
     """The number of blocks up to the end of each message."""
 
 
@@ -87,15 +87,17 @@ class HashChain:
     def trace(self, messages: Iterable[Message], start: Node | None = None) -> Trace:
         """Return the same chain as `nodes`, also with the ids inside messages, because clients split and merge them."""
         chain = (start or self.root()).id
-        found = Trace([], [], [])
+        ids: list[bytes] = []
+        blocks: list[bytes] = []
+        ends: list[int] = []
         for message in messages:
             for side, identity in blocks_of(message):
                 block = self._hash(identity)
                 chain = self._hash(chain + side.encode() + block)
-                found.ids.append(chain)
-                found.blocks.append(block)
-            found.ends.append(len(found.ids))
-        return found
+                ids.append(chain)
+                blocks.append(block)
+            ends.append(len(ids))
+        return Trace(ids, blocks, ends)
 
     def rechain(self, messages: Iterable[Message], trace: Trace, start: bytes) -> list[bytes]:
         """Return the ids of a traced list's blocks if it followed another node."""

@@ -68,10 +68,21 @@ def leading_system_count(messages: Sequence[Message]) -> int:
 
 def checked_messages(value: Iterable[Any]) -> list[Message]:
     """Return the messages as a new list; raise `MessageError` for the first entry that is not a message."""
+    messages = list_messages(value)
+    check_messages(messages)
+    return messages
+
+
+def list_messages(value: Iterable[Any]) -> list[Message]:
+    """Return the entries as a new list, unchecked; raise `MessageError` for what is no list."""
     if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
         raise MessageError(f"expected a list of messages, got {type(value).__name__}")
-    messages = list(value)
-    for index, message in enumerate(messages):
+    return list(value)
+
+
+def check_messages(messages: Sequence[Any], first: int = 0) -> None:
+    """Raise `MessageError` for the first entry that is not a message; it counts from the number of the first one."""
+    for index, message in enumerate(messages, first):
         if not isinstance(message, dict):
             raise MessageError(f"expected a dict with a role, got {type(message).__name__}", index)
         role = message.get("role")
@@ -82,7 +93,6 @@ def checked_messages(value: Iterable[Any]) -> list[Message]:
             raise MessageError(
                 f"'content' must be a string, a list of parts or null, got {type(content).__name__}", index
             )
-    return messages
 
 
 SUMMARY_STARTS = ("[CONTEXT COMPACTION — REFERENCE ONLY]", "[CONTEXT COMPACTION]", "[CONTEXT SUMMARY]:")

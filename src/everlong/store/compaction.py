@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Row, bindparam, select, update
 
-from everlong.context.compressor import ContextCompressor
 from everlong.context.engine import ContextEngine
 from everlong.context.oversized import Spilling, SpillLimits
 from everlong.context.report import CompactionReport
@@ -191,6 +190,8 @@ def compact(
         spent: Returns what the engine's work has cost.
         options: Options for the engine (``focus_topic``, ``current_tokens``, ``force``, …), as far as it takes them.
     """
+    from everlong.context.compressor import ContextCompressor  # noqa: PLC0415 - not loaded by those who only read
+
     held = None if lease_seconds is None else leases.take(core.database, f"compact:{at.id}", lease_seconds)
     if held is None and lease_seconds is not None:
         return Compacted("busy", see(core, at).messages)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -22,7 +22,7 @@ from everlong.store.forget import Forgotten, forget
 from everlong.store.paths import Entry, segments_to
 from everlong.store.schema import branch, compaction, receipt, session
 from everlong.store.sessions import TOTALS, Session, Sessions, clean_title, usage_totals
-from everlong.store.shown_path import BrokenReply, ShownPath, ShownRun, parts_of, shown_paths, title_of
+from everlong.store.shown_path import BrokenReply, ShownPath, ShownRun, count_shown, parts_of, shown_paths, title_of
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -32,7 +32,7 @@ Kind = Literal["main", "side", "agent"]
 STEP = 256
 """Blocks that are read at a time."""
 
-_CONVERSATIONS_AT_ONCE = 50
+_CONVERSATIONS_AT_ONCE = 400
 """Conversations that are read at a time."""
 _MOST_NAMED = 5
 """The most conversations of one name that an error lists."""
@@ -91,7 +91,8 @@ class Conversation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the conversation as JSON-ready data."""
-        return {**asdict(self), "parts": list(self.parts), "is_open": self.is_open}
+        told = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {**told, "parts": list(self.parts), "is_open": self.is_open}
 
 
 class ConversationLine(NamedTuple):
@@ -415,8 +416,9 @@ class Conversations:
         paid = self._side_calls(connection, {row.id: name for name, rows in parts.items() for row in rows})
         agents = self._count_agents(connection, list(parts))
         done = self._count_compactions(connection, parts)
+        counts = count_shown(connection, list(shown.values()))
         return [
-            _conversation(parts[name], shown[name].count(connection), done[name], agents.get(name, 0), paid.get(name))
+            _conversation(parts[name], counts[name], done[name], agents.get(name, 0), paid.get(name))
             for name in names
             if name in parts
         ]
@@ -461,7 +463,7 @@ class Conversations:
 def _conversation(
     rows: Sequence[Row[Any]], messages: int, compactions: int, agents: int, paid: dict[str, Any] | None
 ) -> Conversation:
-    first, last = Session.of(rows[0]), rows[-1]
+    first, last = rows[0], rows[-1]
     aside = paid or {}
     totals = {name: sum(getattr(row, name) for row in rows) + aside.get(name, 0) for name in (*TOTALS, "cost")}
     return Conversation(
@@ -476,7 +478,7 @@ def _conversation(
         user=first.user,
         model=last.model,
         works_for=first.works_for,
-        origin=first.origin,
+        origin=json.loads(first.origin) if first.origin else None,
         started=first.started,
         active=max(row.active for row in rows),
         ended=last.ended,

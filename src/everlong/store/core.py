@@ -11,6 +11,7 @@ from sqlalchemy import select
 
 from everlong.errors import NotStored
 from everlong.model import HashChain, Message
+from everlong.store.checkpoints import Checkpoints
 from everlong.store.database import Database
 from everlong.store.paths import Entry, Reader, segments_to
 from everlong.store.schema import branch as branches
@@ -27,6 +28,7 @@ class StoreCore:
         self.database = database
         self.tenant = tenant
         self.chain = HashChain(tenant)
+        self.checkpoints = Checkpoints(self.chain)
         self._redact = redact
         self.recorder = Recorder(database)
         self.reader = Reader(database)

@@ -11,7 +11,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, RootTransaction, Select
@@ -42,6 +42,8 @@ class Backend(Protocol):
     """The mark for a parameter in a statement."""
     where: str
     """The database as people know it, without a password."""
+    address: str
+    """The path or url by which another process opens it."""
     lock: str
     """The end of a select in plain SQL that locks its rows until the transaction ends."""
 
@@ -67,6 +69,10 @@ class Backend(Protocol):
 
     def note_committed(self, counts: Counts | None) -> None:
         """Note that a transaction with these counts is committed."""
+        ...
+
+    def limit_log(self, engine: Engine) -> None:
+        """Keep the log of a file from growing without bound; called after commits, outside a transaction."""
         ...
 
     def check_end(self, engine: Engine) -> str:
@@ -188,10 +194,16 @@ class Database:
                 if attempt >= ATTEMPTS or not self.backend.is_passing(error):
                     raise self.backend.translated(error) from error
             else:
+                self.limit_log()
                 return result
             finally:
                 self.backend.end_writing()
             pause(attempt)
+
+    def limit_log(self) -> None:
+        """Keep the log of a file from growing without bound; what was committed stays committed if that fails."""
+        with suppress(DBAPIError, InterfaceError):
+            self.backend.limit_log(self.engine)
 
     def retry(self, attempt_write: Callable[[int], T]) -> T:
         """Call a function that writes, with 0, 1, 2, …, until it no longer raises `TryAgain`.
@@ -288,6 +300,8 @@ class Batch:
         except DBAPIError as error:
             self._lost = self._database.backend.translated(error)
             raise self._lost from error
+        else:
+            self._database.limit_log()
         finally:
             try:
                 transaction.connection.close()

@@ -20,7 +20,7 @@ from everlong.errors import NotStored
 from everlong.model import Message, blocks_of, part_text, parts_of, text_of, title_from
 from everlong.store.content import digest_of, value_of
 from everlong.store.database import VALUES_AT_ONCE, in_batches
-from everlong.store.maintenance import drop_additions, remove_from_search
+from everlong.store.garbage import drop_additions, purge_search, remove_from_search
 from everlong.store.outputs import drop_outputs
 from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
 from everlong.store.schema import (
@@ -72,13 +72,41 @@ def forget(core: StoreCore, nodes: Sequence[bytes], *, session: str | None = Non
     With a ``session``, messages that another conversation shows too (of a fork) stay, and words that others use too
     (a bare "yes") stay with those.
     """
+    ahead = None
+    if session is None:  # others would have to wait while everything is compared
+        with core.database.read() as connection:
+            ahead = _find_ahead(core, connection, [_node_row(core, connection, ident) for ident in nodes])
 
     def work(connection: Connection) -> _Forgetting:
         chosen = [_node_row(core, connection, ident) for ident in nodes]
         mine = [] if session is None else _parts_of(core, connection, session)
-        return _Forgetting(core, connection).run(chosen, mine)
+        return _Forgetting(core, connection, ahead).run(chosen, mine)
 
     return _forget_in_logs(core, core.database.write(work))
+
+
+class _FoundAhead(NamedTuple):
+    """The places of words, found before the transaction that forgets them; later ones have higher numbers."""
+
+    sought: frozenset[bytes]
+    """The contents that are to be forgotten."""
+    alike: frozenset[bytes]
+    """Other contents with one of the same blocks."""
+    nodes: tuple[int, ...]
+    """The numbers of the messages with one of all these contents."""
+    newest_content: int
+    newest_node: int
+
+
+def _find_ahead(core: StoreCore, connection: Connection, chosen: Sequence[Row[Any]]) -> _FoundAhead:
+    forgetting = _Forgetting(core, connection)
+    sought = forgetting.contents_of(chosen, forgetting.replies_of(chosen, []))
+    alike = forgetting.contents_alike(sought)
+    numbers: list[int] = []
+    for part in in_batches(sorted(sought | alike)):
+        numbers += connection.execute(select(node.c.seq).where(node.c.digest.in_(part))).scalars().all()
+    newest = (connection.execute(select(func.max(table.c.seq))).scalar() or 0 for table in (content, node))
+    return _FoundAhead(frozenset(sought), frozenset(alike), tuple(numbers), *newest)
 
 
 def forget_conversation(core: StoreCore, ident: str) -> Forgotten:
@@ -154,7 +182,9 @@ def all_texts(value: Any) -> Iterator[str]:
 
 
 def _forget_in_logs(core: StoreCore, done: _Forgetting) -> Forgotten:
-    """Take what was forgotten out of the logs as well; return the figures."""
+    """Take what was forgotten out of memory, out of the pages of the index and out of the logs; return the figures."""
+    core.checkpoints.clear()
+    purge_search(core)
     forget_in_logs(core, done.parts, done.changed)
     return done.figures
 
@@ -202,9 +232,11 @@ def _node_row(core: StoreCore, connection: Connection, ident: bytes) -> Row[Any]
 class _Forgetting:
     """One act of forgetting inside one transaction."""
 
-    def __init__(self, core: StoreCore, connection: Connection) -> None:
+    def __init__(self, core: StoreCore, connection: Connection, ahead: _FoundAhead | None = None) -> None:
         self.core = core
         self.connection = connection
+        # On a server a transaction may have taken its numbers and not be committed yet.
+        self._ahead = ahead if core.database.backend.name == "sqlite" else None
         self.parts: set[str] = set()
         """Sessions that are forgotten themselves."""
         self.changed: set[str] = set()
@@ -218,17 +250,15 @@ class _Forgetting:
         if mine:
             shown = self._shown_by_others(mine)
             chosen = [row for row in chosen if not any(_is_in(row, part) for part in shown)]
-        replies = self._replies(chosen, mine)
-        digests = {bytes(row.digest) for row in chosen} | {bytes(row.reply) for row in replies}
+        replies = self.replies_of(chosen, mine)
+        digests = self.contents_of(chosen, replies)
         numbers = {row.seq for row in chosen}
         shared = self._shared_contents(digests, numbers, {row.id for row in replies}) if spare_shared else set()
         whole = digests - shared
         if not spare_shared:
-            whole |= self._contents_alike(whole)
+            whole |= self.contents_alike(whole)
         rows = {row.seq: row for row in chosen}
-        for part in in_batches(sorted(whole)):
-            found = select(node).where(node.c.digest.in_(part), node.c.tenant == self.core.tenant)
-            rows.update({row.seq: row for row in self.connection.execute(found)})
+        rows.update({row.seq: row for row in self._messages_with(whole)})
         beside = self._additions(list(rows.values()), spare_shared=spare_shared)
         views = self._views_over({(row.branch, row.depth) for row in rows.values()})
         items = self._items_with_literals(views)
@@ -305,12 +335,35 @@ class _Forgetting:
             shared |= {bytes(row.reply) for row in self.connection.execute(replied) if row.id not in turns}
         return shared
 
-    def _contents_alike(self, digests: set[bytes]) -> set[bytes]:
+    def contents_of(self, chosen: Sequence[Row[Any]], replies: Sequence[Any]) -> set[bytes]:
+        """Return the contents of messages and of replies."""
+        return {bytes(row.digest) for row in chosen} | {bytes(row.reply) for row in replies}
+
+    def contents_alike(self, digests: set[bytes]) -> set[bytes]:
         """Return other contents with one of the same blocks: the message in another shape, split, merged or marked."""
         messages = [value_of(row.bytes, row.codec) for row in self._live(digests)]
-        return contents_with(self.core, self.connection, messages)
+        if self._ahead is None or self._ahead.sought != digests:
+            return contents_with(self.core, self.connection, messages)
+        columns = select(content.c.digest, content.c.bytes, content.c.codec)
+        live = columns.where(content.c.tenant == self.core.tenant, content.c.state == "live")
+        added = self.connection.execute(live.where(content.c.seq > self._ahead.newest_content))
+        return contents_among(self.core, added, messages) | self._ahead.alike
 
-    def _replies(self, chosen: Sequence[Row[Any]], mine: Sequence[Row[Any]]) -> list[Any]:
+    def _messages_with(self, digests: set[bytes]) -> Iterator[Row[Any]]:
+        """Yield the messages with one of some contents."""
+        mine = select(node).where(node.c.tenant == self.core.tenant)
+        ahead = self._ahead
+        if ahead is None or not digests <= ahead.sought | ahead.alike:
+            for part in in_batches(sorted(digests)):
+                yield from self.connection.execute(mine.where(node.c.digest.in_(part)))
+            return
+        for numbers in in_batches(ahead.nodes):
+            rows = self.connection.execute(mine.where(node.c.seq.in_(numbers)))
+            yield from (row for row in rows if bytes(row.digest) in digests)
+        rows = self.connection.execute(mine.where(node.c.seq > ahead.newest_node))
+        yield from (row for row in rows if bytes(row.digest) in digests)
+
+    def replies_of(self, chosen: Sequence[Row[Any]], mine: Sequence[Row[Any]]) -> list[Any]:
         """Return the replies that became these messages, and all replies of a conversation."""
         asked = select(turn.c.id, turn.c.reply).where(turn.c.tenant == self.core.tenant, turn.c.reply.is_not(None))
         rows: list[Any] = []
@@ -433,10 +486,15 @@ def _is_in(row: Row[Any], part: Segment) -> bool:
 
 def contents_with(core: StoreCore, connection: Connection, messages: Sequence[Message]) -> set[bytes]:
     """Return the digests of all contents that hold a block of one of the messages."""
+    return contents_among(core, rows_to_compare(core, connection, messages), messages)
+
+
+def contents_among(core: StoreCore, rows: Iterable[Any], messages: Sequence[Message]) -> set[bytes]:
+    """Return the digests of those contents that hold a block of one of the messages."""
     trace = core.chain.trace
     blocks = {block for message in messages for block in trace([message]).blocks}
     found: set[bytes] = set()
-    for row in rows_to_compare(core, connection, messages) if blocks else ():
+    for row in rows if blocks else ():
         value = value_of(row.bytes, row.codec)
         if isinstance(value, dict) and "role" in value and not blocks.isdisjoint(trace([value]).blocks):
             found.add(bytes(row.digest))

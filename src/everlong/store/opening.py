@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from everlong.config.paths import data_home
 from everlong.context.summary.redaction import redact
 from everlong.model import Message
-from everlong.store.maintenance import retain
+from everlong.store.retention import retain
 from everlong.store.store import Store
 from everlong.store.upgrade import open_database
 

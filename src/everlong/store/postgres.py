@@ -37,6 +37,7 @@ class PostgreSQL:
             raise StoreError(f"store.url is no address of a database: {error}") from error
         self.wait = wait
         self.where = self.url.set(drivername="postgresql").render_as_string(hide_password=True)
+        self.address = self.url.render_as_string(hide_password=False)
 
     def engine(self) -> Engine:
         """Return an engine whose connections notice a restarted server and wait for locks as long as ``wait``."""
@@ -75,6 +76,10 @@ class PostgreSQL:
     def note_committed(self, counts: Counts | None) -> None:
         """Note nothing."""
         del counts
+
+    def limit_log(self, engine: Engine) -> None:
+        """Do nothing: a server keeps its own log."""
+        del engine
 
     def check_end(self, engine: Engine) -> str:
         """Find nothing missing."""

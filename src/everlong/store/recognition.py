@@ -160,7 +160,7 @@ def _text(identity: bytes) -> str:
 
 
 def _hashes(chain: HashChain, message: Message) -> list[bytes]:
-    return chain.trace([message]).blocks
+    return list(chain.trace([message]).blocks)
 
 
 def _joined(chain: HashChain, hashes: Sequence[bytes]) -> bytes:

@@ -11,6 +11,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Connection,
     Float,
     Index,
     Integer,
@@ -31,6 +32,7 @@ __all__ = [
     "branch",
     "compaction",
     "content",
+    "create_tables",
     "lease",
     "metadata",
     "node",
@@ -87,9 +89,10 @@ node = Table(
     Column("ts", Float(53), nullable=False),
     Column("mark", _Id),  # the id by which stateless requests find it, where that is another one
     UniqueConstraint("branch", "depth"),
-    Index("ix_node_mark", "mark", sqlite_where=text("mark IS NOT NULL"), postgresql_where=text("mark IS NOT NULL")),
     sqlite_autoincrement=True,
 )
+
+_marks = Index("ix_node_mark", node.c.mark)  # of those that have one; see `create_tables`
 
 alias = Table(  # further ids by which stateless requests find a message: clients rewrite what they sent before
     "alias",
@@ -425,3 +428,10 @@ vector_block = Table(  # vectors of some messages; a block never changes, anothe
     Index("ix_vector_block_tenant", "tenant", "model"),
     sqlite_autoincrement=True,
 )
+
+
+def create_tables(connection: Connection) -> None:
+    """Create all tables in an empty database."""
+    # Here and not at the index: where a table names a dialect, SQLAlchemy loads it, also if another one is used.
+    _marks.dialect_options[connection.dialect.name]["where"] = text("mark IS NOT NULL")
+    metadata.create_all(connection, checkfirst=False)

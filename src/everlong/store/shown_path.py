@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Row, Select, bindparam, func, select
+from sqlalchemy import Connection, Row, Select, TextClause, bindparam, func, select, text
 
 from everlong.errors import NotStored
 from everlong.store.database import in_batches
-from everlong.store.paths import Entry, Segment, message_of, segments_to
+from everlong.store.paths import Entry, Segment, message_of, segments_of, segments_to
 from everlong.store.schema import alias, branch, content, node, session, turn
 from everlong.store.sessions import Sessions, title_base
 
@@ -34,6 +34,8 @@ CLEARED = "cleared"
 
 _CONVERSATIONS_AT_ONCE = 50
 """The number of conversations whose paths are read together."""
+_STRETCHES_AT_ONCE = 100
+"""The number of stretches of branches whose messages are counted together."""
 _MOST_CONVERSATIONS = 1_000
 """The most conversations with a common beginning, the oldest, that are searched for the one that shows a message."""
 
@@ -98,13 +100,26 @@ class ShownPath:
         for one in self.broken:
             yield Segment(one.echo_branch, one.fork_depth, one.echo_depth, is_last=True)
 
-    def count(self, connection: Connection) -> int:
-        """Return how many messages it shows."""
-        total = len(self.broken)
-        for part in (part for run in self.runs for part in run.stretches()):
-            inside = (node.c.branch == part.branch, node.c.depth > part.low, node.c.depth <= part.high)
-            total += connection.execute(select(func.count()).select_from(node).where(*inside)).scalar_one()
-        return total
+
+def count_shown(connection: Connection, paths: Sequence[ShownPath]) -> dict[str, int]:
+    """Return how many messages each of some conversations shows."""
+    found = {path.conversation: len(path.broken) for path in paths}
+    parts = [(path.conversation, part) for path in paths for run in path.runs for part in run.stretches()]
+    for some in in_batches(parts, _STRETCHES_AT_ONCE):
+        values: dict[str, int] = {}
+        for place, (_, part) in enumerate(some):
+            values |= {f"b{place}": part.branch, f"l{place}": part.low, f"h{place}": part.high}
+        row = connection.execute(_counts(len(some)), values).one()
+        for (name, _), count in zip(some, row, strict=True):
+            found[name] += count
+    return found
+
+
+@cache
+def _counts(size: int) -> TextClause:
+    """Return the query for the numbers of messages on so many stretches of branches."""
+    counted = "(SELECT count(*) FROM node WHERE branch = :b{0} AND depth > :l{0} AND depth <= :h{0})"
+    return text("SELECT " + ", ".join(counted.format(place) for place in range(size)))
 
 
 def parts_of(connection: Connection, tenant: str, conversations: Iterable[str]) -> dict[str, list[Row[Any]]]:
@@ -131,8 +146,9 @@ def shown_paths(connection: Connection, tenant: str, parts: dict[str, list[Row[A
     for one in _broken_in(connection, tenant, list(conversation_of)):
         broken.setdefault(conversation_of[one.session], []).append(one)
     found: dict[str, ShownPath] = {}
+    known = _branches_of(connection, parts)
     for name, rows in parts.items():
-        path = ShownPath(name, tuple(_runs(connection, rows)), ())
+        path = ShownPath(name, tuple(_runs(connection, rows, known)), ())
         beside = [
             one
             for one in broken.get(name, ())
@@ -142,7 +158,22 @@ def shown_paths(connection: Connection, tenant: str, parts: dict[str, list[Row[A
     return found
 
 
-def _runs(connection: Connection, parts: Sequence[Row[Any]]) -> Iterator[ShownRun]:
+def _branches_of(connection: Connection, parts: dict[str, list[Row[Any]]]) -> dict[int, Row[Any]]:
+    """Return the branches of conversations, by number."""
+    found: dict[int, Row[Any]] = {}
+    for some in in_batches(sorted({row.branch for rows in parts.values() for row in rows if row.branch is not None})):
+        found.update({row.id: row for row in connection.execute(_branches_in(), {"numbers": some})})
+    return found
+
+
+@cache
+def _branches_in() -> Select[Any]:
+    """Return the query for where some branches begin and end."""
+    columns = (branch.c.id, branch.c.parent, branch.c.fork_depth, branch.c.head_depth)
+    return select(*columns).where(branch.c.id.in_(bindparam("numbers", expanding=True)))
+
+
+def _runs(connection: Connection, parts: Sequence[Row[Any]], known: dict[int, Row[Any]]) -> Iterator[ShownRun]:
     before = 0
     members: list[Row[Any]] = []
     for place, part in enumerate(parts):
@@ -151,17 +182,16 @@ def _runs(connection: Connection, parts: Sequence[Row[Any]]) -> Iterator[ShownRu
         if members and (part.end_reason == CLEARED or place == len(parts) - 1):
             last, low = members[-1], members[0].from_depth
             high = last.to_depth
+            own = known.get(last.branch)
             if high is None:
-                high = connection.execute(_head_depth(), {"number": last.branch}).scalar() or 0
-            yield ShownRun(last.branch, low, high, before, segments_to(connection, last.branch, high))
+                high = 0 if own is None else own.head_depth
+            if own is not None and own.parent is None:  # most branches were forked from none
+                path = segments_of([(own.id, None, own.fork_depth)], high)
+            else:
+                path = segments_to(connection, last.branch, high)
+            yield ShownRun(last.branch, low, high, before, path)
             before += max(0, high - low)
             members = []
-
-
-@cache
-def _head_depth() -> Select[Any]:
-    """Return the query for the depth of a branch's newest message."""
-    return select(branch.c.head_depth).where(branch.c.id == bindparam("number"))
 
 
 def _broken_in(connection: Connection, tenant: str, sessions: Sequence[str]) -> Iterator[BrokenReply]:
@@ -236,8 +266,9 @@ def locate(connection: Connection, tenant: str, places: Iterable[ShownPlace]) ->
         if not waiting:
             break
         parts = parts_of(connection, tenant, some)
+        known = _branches_of(connection, parts)
         for name in some:
-            runs = tuple(_runs(connection, parts[name]))
+            runs = tuple(_runs(connection, parts[name], known))
             shown = ShownPath(name, runs, ())
             for place in list(waiting):
                 number = shown.turn_of(place.branch, place.depth)

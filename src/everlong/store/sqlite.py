@@ -29,6 +29,19 @@ CACHE_KIB = 32_000
 
 CHECKPOINT_PAGES = 1_000
 
+LOG_BYTES = 16 << 20
+"""The size of the write-ahead log from which on a writer cuts it off, and to which SQLite shortens it by itself."""
+
+_POLL = 0.003
+"""The seconds after which a writer looks for the lock of another process again."""
+_WAIT = "everlong_wait"
+"""The name under which a connection has the seconds that it waits, if they are others than usual."""
+
+_LOG_WAIT = 0.1
+"""The seconds for which cutting off the log waits for readers, and others who write wait for it."""
+_LOG_PAUSE = 1.0
+"""The seconds after which cutting off the log is tried again."""
+
 
 class WriteQueue:
     """The threads of this process that want to write to one file, in the order in which they came.
@@ -106,9 +119,11 @@ class SQLite:
         self._synchronous = "FULL" if waits_for_disk else "NORMAL"
         self._checkpoint_pages = CHECKPOINT_PAGES if waits_for_disk else 20 * CHECKPOINT_PAGES
         self._cache_kib = CACHE_KIB if waits_for_disk else CACHE_KIB // 4  # who serves many has several connections
-        self.where = str(self.path)
+        self.where = self.address = str(self.path)
         self.counter = WriteCounter(self.path)
         self.queue = WriteQueue()
+        self._log = self.path.with_name(f"{self.path.name}-wal")
+        self._next_cut = 0.0
 
     def engine(self) -> Engine:
         """Create the file, readable by its owner only, if it is not there; the log files take over its mode."""
@@ -130,7 +145,7 @@ class SQLite:
             max_overflow=-1,
         )
         event.listen(made, "connect", self._on_connect)
-        event.listen(made, "begin", _on_begin)
+        event.listen(made, "begin", self._on_begin)
         return made
 
     def _on_connect(self, connection: sqlite3.Connection, _record: object) -> None:
@@ -140,9 +155,33 @@ class SQLite:
         cursor.execute(f"PRAGMA synchronous={self._synchronous}")
         cursor.execute(f"PRAGMA cache_size=-{self._cache_kib}")
         cursor.execute(f"PRAGMA wal_autocheckpoint={self._checkpoint_pages}")
+        cursor.execute(f"PRAGMA journal_size_limit={LOG_BYTES}")
         cursor.close()
 
+    def _on_begin(self, connection: Connection) -> None:
+        if connection.get_execution_options().get("everlong_read"):
+            _run(connection, "BEGIN")
+            return
+        wait = connection.info.get(_WAIT, self.wait)
+        until = time.monotonic() + wait
+        # SQLite would look for the lock ever more seldom, and miss the moments that others leave between two writes.
+        _run(connection, "PRAGMA busy_timeout=0")
+        try:
+            while True:
+                try:
+                    _run(connection, "BEGIN IMMEDIATE")
+                except DBAPIError as error:
+                    code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+                    if code != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                        raise
+                    time.sleep(_POLL)
+                else:
+                    return
+        finally:
+            _run(connection, f"PRAGMA busy_timeout={int(1000 * wait)}")
+
     def _switch_to_wal(self, cursor: sqlite3.Cursor) -> None:
+        cursor.execute("PRAGMA auto_vacuum=INCREMENTAL")  # of a new file: it gives free pages back without a rewrite
         # SQLite does not wait here for others who are opening the same new file.
         deadline = time.monotonic() + self.wait
         while True:
@@ -198,6 +237,20 @@ class SQLite:
         """Note how much is committed now."""
         if counts is not None:
             self.counter.note(counts)
+
+    def limit_log(self, engine: Engine) -> None:
+        """Cut off a write-ahead log that has grown; readers that follow one another keep SQLite from doing so.
+
+        Only readers that began before are waited for, and only for a moment; the next commit tries again.
+        """
+        try:
+            if self._log.stat().st_size <= 2 * LOG_BYTES or time.monotonic() < self._next_cut:
+                return
+        except OSError:  # no log
+            return
+        self._next_cut = time.monotonic() + _LOG_PAUSE
+        with engine.connect() as connection, self.waiting(connection, _LOG_WAIT):
+            _run(connection, "PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def check_end(self, engine: Engine) -> str:
         """Return what is missing at the end of the file, in words; empty if nothing is."""
@@ -286,9 +339,11 @@ class SQLite:
             yield
             return
         _run(connection, f"PRAGMA busy_timeout={int(1000 * wait)}")
+        connection.info[_WAIT] = wait
         try:
             yield
         finally:
+            del connection.info[_WAIT]
             _run(connection, f"PRAGMA busy_timeout={int(1000 * self.wait)}")
 
     def lock_name(self, connection: Connection, name: bytes) -> None:
@@ -308,18 +363,13 @@ def copy_file(engine: Engine, path: Path) -> None:
         os.close(os.open(partial, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600))
         with engine.connect() as connection, sqlite3.connect(partial) as copy:
             source: Any = connection.connection.driver_connection
-            source.backup(copy, pages=1_000, sleep=0.01)
+            source.backup(copy, pages=-1)  # in one read transaction: others' writes do not make it begin again
         copy.close()
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _on_begin(connection: Connection) -> None:
-    reading = connection.get_execution_options().get("everlong_read")
-    _run(connection, "BEGIN" if reading else "BEGIN IMMEDIATE")
 
 
 def _run(connection: Connection, statement: str, parameters: Any = ()) -> sqlite3.Cursor:

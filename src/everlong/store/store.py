@@ -57,6 +57,7 @@ from everlong.store.tombstones import title_of_opening
 from everlong.store.tree import Branch
 from everlong.store.turns import Replies, Turns
 from everlong.store.upgrade import open_database
+from everlong.store.verification_log import VerifiedMark
 from everlong.store.verify import Verified, verify
 from everlong.store.views import ViewItem, items_of, pinned_in
 
@@ -140,7 +141,7 @@ class Store(StoreCore):
             conversation: The name of the conversation: it goes on from what was recorded under the same name, and never
                 from another one, whatever it says.
         """
-        return self.recording.whole(checked_messages(messages), tools, times, tokens, ext_id, known, conversation)
+        return self.recording.whole(messages, tools, times, tokens, ext_id, known, conversation)
 
     def batch(self) -> AbstractContextManager[None]:
         """Commit what this thread stores in a ``with`` block together at its end, rather than one by one.
@@ -298,6 +299,19 @@ class Store(StoreCore):
         """Forget the conversation that a session is part of, except what other conversations show or use."""
         return forget_conversation(self, ident)
 
-    def verify(self, progress: Callable[[int, int], None] | None = None) -> Verified:
-        """Check every hash and every reference; report problems, change nothing."""
-        return verify(self, progress)
+    def verify(
+        self,
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        since: VerifiedMark | None = None,
+        processes: int = 1,
+    ) -> Verified:
+        """Check every hash and every reference; report problems, change nothing.
+
+        Args:
+            progress: Called with the number of messages done and of all.
+            since: Derive only the hashes of what came after this (`everlong.store.verification_log.newest_mark`).
+            processes: How many processes derive the hashes of a large store. A script that asks for more than one needs
+                the usual guard, ``if __name__ == "__main__"``.
+        """
+        return verify(self, progress, since=since, processes=processes)

@@ -83,7 +83,7 @@ def title_of_opening(connection: Connection, tenant: str, messages: Sequence[Mes
     return None
 
 
-def forgotten_rows(connection: Connection, tenant: str, blobs: list[tuple[Blob, list[bytes]]]) -> list[Row]:
+def forgotten_rows(connection: Connection, tenant: str, blobs: Sequence[tuple[Blob, Sequence[bytes]]]) -> list[Row]:
     """Return the rows of contents; those with forgotten blocks become tombstones."""
     gone = forgotten_among(connection, tenant, {block for _, blocks in blobs for block in blocks})
     rows: list[Row] = []

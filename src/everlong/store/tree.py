@@ -93,7 +93,7 @@ class NewMessage(NamedTuple):
     depth: int
     role: str
     blob: Blob
-    blocks: list[bytes]
+    blocks: Sequence[bytes]
     tokens: int | None
     ts: float
     mark: bytes | None = None
@@ -307,7 +307,7 @@ class Recorder:
         additions: Sequence[tuple[NewMessage, list[Aside]]],
         now: float,
         connection: Connection,
-        also: Sequence[tuple[Blob, list[bytes]]] = (),
+        also: Sequence[tuple[Blob, Sequence[bytes]]] = (),
     ) -> Branch:
         """Store additions after a match whose branch is locked; at its end, other contents with them."""
         is_head = at is not None and at.head == match.id
@@ -322,7 +322,8 @@ class Recorder:
             if match.branch is not None and match.depth == request.start.depth:
                 first = self._copy_asides(connection, match, number, first)
         asides = [*first, *(aside for _, following in additions for aside in following)]
-        blobs = [*((made.blob, made.blocks) for made, _ in additions), *((aside.blob, []) for aside in asides), *also]
+        blobs: list[tuple[Blob, Sequence[bytes]]] = [(made.blob, made.blocks) for made, _ in additions]
+        blobs += [*((aside.blob, []) for aside in asides), *also]
         if request.preamble is not None and (at is None or not is_head or at.preamble != request.preamble.digest):
             blobs.append((request.preamble, []))
             connection.execute(update(branch).where(branch.c.id == number).values(preamble=request.preamble.digest))
@@ -389,7 +390,7 @@ class Recorder:
         row = self._run(connection, self._owner, (last,)).fetchone()
         return row is not None and row[0] == number
 
-    def add_contents(self, connection: Connection, tenant: str, blobs: list[tuple[Blob, list[bytes]]]) -> None:
+    def add_contents(self, connection: Connection, tenant: str, blobs: Sequence[tuple[Blob, Sequence[bytes]]]) -> None:
         """Store contents, each with the hashes of its blocks; one with a forgotten block becomes a tombstone."""
         if not blobs:
             return

@@ -591,7 +591,7 @@ class Replies:
         self._place = sql("SELECT branch, mark FROM node WHERE id = ?")
         self._parent = sql("SELECT p.id, p.branch, p.depth FROM node n JOIN node p ON p.id = n.parent WHERE n.id = ?")
 
-    def content(self, reply: Message | None) -> list[tuple[Blob, list[bytes]]]:
+    def content(self, reply: Message | None) -> list[tuple[Blob, Sequence[bytes]]]:
         """Return a reply as it is stored, with the hashes of its blocks; empty if there is none."""
         if reply is None:
             return []

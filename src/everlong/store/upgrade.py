@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 
 from everlong.errors import SchemaMismatch, StoreBusy, StoreError
 from everlong.store.database import Backend, Database
-from everlong.store.schema import metadata
+from everlong.store.schema import create_tables
 
 __all__ = [
     "BASELINE",
@@ -177,7 +177,7 @@ def run_revisions(connection: Connection, to: str = "head") -> None:
 
 def _create_all(connection: Connection) -> None:
     """Create the newest schema in an empty database."""
-    metadata.create_all(connection, checkfirst=False)
+    create_tables(connection)
     stamp(connection, HEAD)
 
 

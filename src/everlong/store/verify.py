@@ -6,8 +6,9 @@ in the order of their keys, so it takes little memory however large the store is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection, Row, Select, Table, and_, exists, func, or_, select
@@ -17,7 +18,7 @@ from everlong.errors import StoreDamaged
 from everlong.model import HashChain
 from everlong.store.branch_map import BranchPlace, KnownBranch, Tree
 from everlong.store.content import decoded, digest_of, unpacked
-from everlong.store.database import in_batches
+from everlong.store.database import Database, in_batches
 from everlong.store.schema import (
     alias,
     annex,
@@ -37,12 +38,17 @@ from everlong.store.schema import (
 from everlong.store.search.vectors import seqs_of_block
 from everlong.store.summaries import check_frontiers, check_summaries
 from everlong.store.tombstones import read_stub
+from everlong.store.verification_log import VerifiedMark, mark_of
 from everlong.store.views import ViewItem, problems_of
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
 _MOST_NAMED = 5
+_LARGE = 20_000
+"""The messages from which on several processes are quicker than one."""
+_SHARES = 4
+"""The shares of each process."""
 
 MOST_PROBLEMS = 1_000
 """The most problems that are listed; a store with more needs its backup, not a longer list."""
@@ -60,8 +66,21 @@ class Verified(NamedTuple):
     """Notes that are worth knowing and are no problems."""
 
 
-def verify(core: StoreCore, progress: Callable[[int, int], None] | None = None) -> Verified:
-    """Check everything of a tenant; ``progress`` is called with the number of messages done and of all."""
+def verify(
+    core: StoreCore,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    since: VerifiedMark | None = None,
+    processes: int = 1,
+) -> Verified:
+    """Check everything of a tenant; ``progress`` is called with the number of messages done and of all.
+
+    Args:
+        core: The store.
+        progress: Called with the number of messages done and of all.
+        since: Derive only the hashes of messages and contents after these, and leave out the database's own check.
+        processes: How many processes derive the hashes of a large store.
+    """
     problems: list[str] = []
     remarks: list[str] = []
 
@@ -77,9 +96,15 @@ def verify(core: StoreCore, progress: Callable[[int, int], None] | None = None) 
     with core.database.read() as connection:
         tenant = core.tenant
         sizes = [_count_rows(connection, table, tenant) for table in (node, content, branch, view)]
-        note(core.database.backend.problems(connection))
-        note(_check_contents(connection, tenant))
-        note(_check_nodes(connection, tenant, sizes[0], progress))
+        low = since or VerifiedMark(0, 0)
+        if since is None:
+            note(core.database.backend.problems(connection))
+        ranges = _ranges(low, mark_of(connection, tenant), processes if sizes[0] >= _LARGE else 1)
+        if len(ranges) > 1:
+            note(_check_in_processes(core, ranges, progress))
+        for one in ranges if len(ranges) == 1 else ():
+            note(_check_contents(connection, tenant, one))
+            note(_check_nodes(connection, tenant, one, sizes[0], progress))
         note(_check_branches(connection, tenant))
         note(_check_views(connection, tenant))
         note(check_summaries(connection, tenant))
@@ -99,8 +124,63 @@ def _count_rows(connection: Connection, table: Table, tenant: str) -> int:
         return 0
 
 
-def _check_contents(connection: Connection, tenant: str) -> Iterator[str]:
-    for row in _stream(connection, select(content).where(content.c.tenant == tenant)):
+class _Range(NamedTuple):
+    """A share of the messages and contents, by their numbers: those after the first and up to the second."""
+
+    nodes: tuple[int, int]
+    contents: tuple[int, int]
+
+
+def _ranges(low: VerifiedMark, high: VerifiedMark, processes: int) -> list[_Range]:
+    """Return what each process checks, in several shares, so that none waits long for the others."""
+    count = 1 if processes == 1 else _SHARES * processes
+
+    def cuts(first: int, last: int) -> list[int]:
+        return [first + (last - first) * place // count for place in range(count + 1)]
+
+    nodes, contents = cuts(low.node, high.node), cuts(low.content, high.content)
+    return [_Range(*both) for both in zip(pairwise(nodes), pairwise(contents), strict=True)]
+
+
+def _check_in_processes(
+    core: StoreCore, ranges: Sequence[_Range], progress: Callable[[int, int], None] | None
+) -> Iterator[str]:
+    """Yield the problems that several processes find, each in its shares."""
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - takes long to load, and is seldom needed
+    from multiprocessing import get_context  # noqa: PLC0415 - as above
+
+    backend, total = core.database.backend, ranges[-1].nodes[1]
+    processes = len(ranges) // _SHARES
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        for one, found in zip(
+            ranges, pool.map(partial(_check_range, backend.address, core.tenant), ranges), strict=True
+        ):
+            yield from found
+            if progress is not None:
+                progress(one.nodes[1], total)
+
+
+def _check_range(address: str, tenant: str, share: _Range) -> list[str]:
+    """Return the problems of a share; run in a process of its own."""
+    from everlong.store.upgrade import backend_for  # noqa: PLC0415 - which needs this package
+
+    database = Database(backend_for(address))
+    problems: list[str] = []
+    try:
+        with database.read() as connection:
+            for found in (_check_contents(connection, tenant, share), _check_nodes(connection, tenant, share, 0, None)):
+                problems += islice(found, MOST_PROBLEMS)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the check must tell it
+        problems.append(f"a table cannot be read to its end: {error}")
+    finally:
+        database.close()
+    return problems
+
+
+def _check_contents(connection: Connection, tenant: str, share: _Range) -> Iterator[str]:
+    low, high = share.contents
+    mine = select(content).where(content.c.tenant == tenant, content.c.seq > low, content.c.seq <= high)
+    for row in _stream(connection, mine):
         name = f"content {bytes(row.digest).hex()}"
         if row.state == "forgotten":
             if row.bytes is not None:
@@ -118,7 +198,7 @@ def _check_contents(connection: Connection, tenant: str) -> Iterator[str]:
 
 
 def _check_nodes(
-    connection: Connection, tenant: str, total: int, progress: Callable[[int, int], None] | None
+    connection: Connection, tenant: str, share: _Range, total: int, progress: Callable[[int, int], None] | None
 ) -> Iterator[str]:
     chain = HashChain(tenant)
     above = node.alias()
@@ -137,7 +217,7 @@ def _check_nodes(
         .outerjoin(branch, branch.c.id == node.c.branch)
         .outerjoin(content, content.c.digest == node.c.digest)
         .outerjoin(above, above.c.id == node.c.parent)
-        .where(node.c.tenant == tenant)
+        .where(node.c.tenant == tenant, node.c.seq > share.nodes[0], node.c.seq <= share.nodes[1])
     )
     for done, row in enumerate(_stream(connection, joined), 1):
         yield from _check_node(chain, row)

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import func, select
 
 from everlong.errors import NetworkFailure, RequestRefused
-from everlong.store import Store, maintenance
+from everlong.store import Store, garbage, maintenance
 from everlong.store.database import Database
 from everlong.store.schema import vector_block, vector_pending
 from everlong.store.search import Filters
@@ -168,7 +168,7 @@ def test_a_message_that_is_forgotten_while_its_vector_is_made_gets_none(sayer: S
 def test_a_deleted_conversation_leaves_no_vector(sayer: Sayer) -> None:
     sayer.say(ANSWER, *FILLER)
     drain(sayer.store)
-    maintenance.collect_garbage(sayer.store, min_age=0.0)
+    garbage.collect_garbage(sayer.store, min_age=0.0)
     assert rows_in(sayer.store) == 0
 
 

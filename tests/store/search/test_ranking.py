@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from everlong.model import Message
 from everlong.store import Store
 from tests.store.search.saying import Sayer
 
@@ -109,3 +110,19 @@ def test_words_that_only_frame_a_question_count_less_than_its_subject(apart: Say
     question = "Can you list the order in which I brought up the rudder in our conversations? Mention only two items."
     for found in each_way(apart, question):
         assert found[0] == "I repaired the rudder of the dinghy."
+
+
+def test_a_tools_answer_is_found_among_many_requests_with_the_other_words(apart: Sayer) -> None:
+    log = "\n".join([*(f"sent volume {number} of 30" for number in range(30)), "copy to Tromso ended, 2 files skipped"])
+    requests = [f"What do you think, shall we send list {number}, and is anything missing?" for number in range(40)]
+    said: list[Message] = []
+    for request in requests:
+        said += [{"role": "user", "content": request}, {"role": "assistant", "content": "No."}]
+    call = {"id": "c1", "type": "function", "function": {"name": "read_file", "arguments": "{}"}}
+    said[41:41] = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": log},
+    ]
+    apart.store.record(said)
+    for found in each_way(apart, "What is missing from what we sent to Tromso?", limit=5):
+        assert log in found

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
+from everlong.store.search import text as text_module
 from everlong.store.search.text import PASSAGE, SHORT, characters_of, folded, index_text, passage_spans, terms_of
 
 
@@ -100,3 +101,18 @@ def test_a_short_text_is_one_passage_and_a_long_one_has_passages_of_whole_words(
 
 def test_a_word_without_an_end_is_one_passage() -> None:
     assert [terms_of("x1" * 50_000)] == [passage.split() for passage in index_text("x1" * 50_000).passages if passage]
+
+
+def test_a_text_with_no_place_to_cut_is_searched_for_one_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[int] = []
+
+    class Counting:
+        def search(self, text: str, start: int) -> None:
+            searches.append(start)
+            assert text
+
+    monkeypatch.setattr(text_module, "_FORCED", Counting())
+    spans = text_module.passage_spans("\x01ELF" * 5_000)
+    assert len(searches) == 1
+    assert spans[0] == (0, 20_000)
+    assert {span.start for span in spans[1:]} == {20_000}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -53,6 +53,8 @@ _TEST_COUNTS = re.compile(
 _NAMED_ERROR = re.compile(r"(?:[\w.]*(?:Error|Exception)|fatal|error)\b(?:\[\w+\])?: ")
 _TAG = re.compile(r"</?\w+>")
 _ENDS_WELL = re.compile(r"\b(?:build )?(?:succeeded|successfully|finished|completed|up to date)\b", re.IGNORECASE)
+_COUNTED = ("passed", "failed", "error", "skipped", "ran ", "ok")
+_GOOD_ENDS = ("succeeded", "successfully", "finished", "completed", "up to date")
 _RETURNED = re.compile(
     r"<(?:returncode|exit_code)>(\d+)<|\b(?:exit(?:ed with)? code|exit status|return ?code):? (\d+)\b", re.IGNORECASE
 )
@@ -221,9 +223,15 @@ def _first(arguments: dict[str, Any], keys: tuple[str, ...]) -> str:
     return ""
 
 
-def is_failure(line: str) -> bool:
-    """Return whether a line reports a failure."""
-    return bool(_FAILURE.search(line)) and not _SUCCESS.search(line)
+def is_failure(line: str, words: Sequence[str] = _FAILURE_WORDS) -> bool:
+    """Return whether a line reports a failure; ``words`` are the words of failure that it may have."""
+    return _may_fail(line, words) and bool(_FAILURE.search(line)) and not _SUCCESS.search(line)
+
+
+def _may_fail(line: str, words: Sequence[str]) -> bool:
+    """Return whether a line has a word of failure at all; a cheap check that most lines fail."""
+    lowered = line.lower()
+    return any(map(lowered.__contains__, words)) or not line.isascii()
 
 
 def outcome_of(result: str) -> ActionOutcome:
@@ -235,15 +243,15 @@ def outcome_of(result: str) -> ActionOutcome:
         return ActionOutcome(failed=False, line="")
     lowered = looked_at.lower()
     if any(word in lowered for word in _TEST_WORDS):
-        counts = next((line for line in newest_first if _TEST_COUNTS.search(line)), "")
+        counts = next((line for line in newest_first if _counts_tests(line)), "")
         if counts:
             failed = bool(re.search(r"\b[1-9]\d* (?:failed|errors?)\b|FAILED", counts))
             return ActionOutcome(failed, clip(counts.strip("= "), OUTCOME_LENGTH))
     if "timed out" in lowered and (late := next((line for line in newest_first if "timed out" in line), "")):
         return ActionOutcome(failed=True, line=clip(_TAG.sub("", late), OUTCOME_LENGTH))
     complaint = ""
-    if any(word in lowered for word in _FAILURE_WORDS):
-        complaint = _complaint(newest_first)
+    if words := [word for word in _FAILURE_WORDS if word in lowered]:
+        complaint = _complaint(newest_first, words)
     # The last line of a traceback names the error; a shell's complaint is usually its only line.
     returned = _RETURNED.search(looked_at) if "return" in lowered or "exit" in lowered else None
     if returned is not None and complaint:
@@ -252,13 +260,23 @@ def outcome_of(result: str) -> ActionOutcome:
     if complaint and certain:
         return ActionOutcome(failed=True, line=clip(complaint, OUTCOME_LENGTH))
     said = newest_first[0] if len(newest_first) < _LONG else next(_telling(lines))
-    said = next((line for line in newest_first if _ENDS_WELL.search(line)), said)
+    if not looked_at.isascii() or any(word in lowered for word in _GOOD_ENDS):
+        said = next((line for line in newest_first if _ENDS_WELL.search(line)), said)
     return ActionOutcome(failed=False, line=clip(said, OUTCOME_LENGTH))
 
 
-def _complaint(newest_first: list[str]) -> str:
-    """Return the line that names the error, else the last line that mentions one, else a bare exit code."""
-    complaints = [line for line in newest_first if _FAILURE.search(line) and not _SUCCESS.search(line)]
+def _counts_tests(line: str) -> bool:
+    lowered = line.lower()
+    may_count = not line.isascii() or any(map(lowered.__contains__, _COUNTED))
+    return may_count and _TEST_COUNTS.search(line) is not None
+
+
+def _complaint(newest_first: list[str], words: Sequence[str]) -> str:
+    """Return the line that names the error, else the last line that mentions one, else a bare exit code.
+
+    Only lines with one of the words of failure can be such a line.
+    """
+    complaints = [line for line in newest_first if is_failure(line, words)]
     named = next((line for line in complaints if _NAMED_ERROR.match(line)), "")
     said = next((line for line in complaints if line[0] != "<"), "")
     return named or said or next(iter(complaints), "")

@@ -13,16 +13,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from everlong.context.summary.actions import outcome_of
-from everlong.context.summary.entities import entities
+from everlong.context.summary.entities import entities_by_line
 from everlong.context.summary.redaction import redact
 from everlong.context.text import TextCount, clip, one_line, shorten_text
 from everlong.model import Message, calls_of, is_image, parts_of, readable_text
 
-_SPOKEN_TOKENS = 2_000
+SPOKEN_TOKENS = 2_000
+"""The most tokens of one piece."""
 _RESULT_TOKENS = 400
 _ARGUMENT_TOKENS = 300
 _KEY_LINE_SHARE = 0.35
 _LOOK_AT = 24_000
+_MOST_MISSES = 8
+"""Lines that do not fit any more are looked at up to this number."""
 _MARK_TOKENS = 14
 """The most tokens that the mark before a piece costs."""
 
@@ -30,13 +33,17 @@ _TAG = re.compile(
     r"<(?=\s*/?\s*(?:turn|transcript|previous_summary|summary|memory|draft|missing|template|instructions|system)\b)",
     re.IGNORECASE,
 )
-_HEADING = re.compile(r"^([ \t>*-]*)(#{1,6})(?=[ \t])", re.MULTILINE)
+_HEADING = re.compile(r"#{1,6}(?=[ \t])")
+_BEFORE_HEADING = " \t>*-"
 _LINE_ENDS = re.compile("\r\n?|[\u2028\u2029\x85\x0b\x0c\x1c-\x1e]")
 # Zero-width characters, direction marks and tag characters: what a person cannot see, a model should not read.
 _INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]")
 # Control words of chat templates, and the words that announce a summary of ours.
 _SPECIAL = re.compile(r"<\|(?=\w)|(?<=\w)\|(?=>)")
 _ANNOUNCING = re.compile(r"\[(?=CONTEXT (?:COMPACTION|SUMMARY))")
+_ODD_LINE_ENDS = ("\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e")
+_TROUBLE_WORDS = ("error", "exception", "fail", "fatal", "warn", "denied", "refused", "not found", "assert")
+_PASSED = re.compile(r"\bpassed\b")
 _TROUBLE = re.compile(
     r"error|exception|fail|fatal|warn|denied|refused|not found|assert|\bpassed\b|错误|失败|异常", re.IGNORECASE
 )
@@ -52,14 +59,26 @@ class DigestPiece(NamedTuple):
 
 def escaped(text: str) -> str:
     """Return text in which nothing can be mistaken for the prompt's own marks or headings."""
-    return _HEADING.sub(r"\1\\\2", without_marks(text))
+    text = without_marks(text)
+    if "# " not in text and "#\t" not in text:
+        return text
+    kept: list[str] = []
+    done = 0
+    for found in _HEADING.finditer(text):
+        start = found.start()
+        if not text[text.rfind("\n", 0, start) + 1 : start].strip(_BEFORE_HEADING):
+            kept += text[done:start], "\\"
+            done = start
+    return "".join([*kept, text[done:]]) if kept else text
 
 
 def without_marks(text: str) -> str:
     """Return text without invisible characters, and with the prompt's tags and control words defused."""
     if not text.isascii():
-        text = _INVISIBLE.sub("", text)
-    return without_control_words(_TAG.sub("&lt;", _LINE_ENDS.sub("\n", text)))
+        text = _LINE_ENDS.sub("\n", _INVISIBLE.sub("", text))
+    elif any(map(text.__contains__, _ODD_LINE_ENDS)):
+        text = _LINE_ENDS.sub("\n", text)
+    return without_control_words(_TAG.sub("&lt;", text) if "<" in text else text)
 
 
 def without_control_words(text: str) -> str:
@@ -87,26 +106,43 @@ def boundary(material: Iterable[str]) -> str:
         digest.update(b"\1")
 
 
+class TurnPieces(NamedTuple):
+    """A turn as a summarizing model reads it, and the title of each of its calls by the call's id."""
+
+    pieces: tuple[DigestPiece, ...]
+    ran: tuple[tuple[str, str], ...] = ()
+
+
 def turn_pieces(turns: Sequence[Message], room: int, count: TextCount) -> Iterator[DigestPiece]:
     """Yield every turn in pieces of at most ``room`` tokens, none left out."""
     ran: dict[str, str] = {}
     for message in turns:
-        role = str(message["role"])
-        text = outgoing(readable_text(message))
-        images = sum(map(is_image, parts_of(message)))
-        extras = [f"[{images} image(s)]"] if images else []
-        for call in calls_of(message):
-            arguments = outgoing(call.arguments)
-            name = clip(one_line(outgoing(call.name)), 60)
-            extras.append(f"[calls {name} with {shorten_text(arguments, _ARGUMENT_TOKENS, count)}]")
-            ran[call.id] = f"{name} {clip(one_line(arguments), 80)}"
-        label = clip(one_line(escaped(role)), 20)
-        if role == "tool":
-            what = ran.pop(str(message.get("tool_call_id") or ""), "")
-            text = f"(result of {what})\n{_digest(text, count)}" if what else _digest(text, count)
-        for body in split("\n".join(part for part in [text, *extras] if part), min(room, _SPOKEN_TOKENS), count):
-            yield DigestPiece(label, body, count(body) + _MARK_TOKENS)
-            label = label if label.endswith("continued") else f"{label}, continued"
+        title = ran.pop(str(message.get("tool_call_id") or ""), "") if message["role"] == "tool" else ""
+        turn = read_turn(message, title, room, count)
+        ran.update(turn.ran)
+        yield from turn.pieces
+
+
+def read_turn(message: Message, title: str, room: int, count: TextCount) -> TurnPieces:
+    """Return a message in pieces of at most ``room`` tokens; ``title`` names the call that a result answers."""
+    role = str(message["role"])
+    text = outgoing(readable_text(message))
+    images = sum(map(is_image, parts_of(message)))
+    extras = [f"[{images} image(s)]"] if images else []
+    ran: list[tuple[str, str]] = []
+    for call in calls_of(message):
+        arguments = outgoing(call.arguments)
+        name = clip(one_line(outgoing(call.name)), 60)
+        extras.append(f"[calls {name} with {shorten_text(arguments, _ARGUMENT_TOKENS, count)}]")
+        ran.append((call.id, f"{name} {clip(one_line(arguments), 80)}"))
+    label = clip(one_line(escaped(role)), 20)
+    if role == "tool":
+        text = f"(result of {title})\n{_digest(text, count)}" if title else _digest(text, count)
+    pieces: list[DigestPiece] = []
+    for body in split("\n".join(part for part in [text, *extras] if part), min(room, SPOKEN_TOKENS), count):
+        pieces.append(DigestPiece(label, body, count(body) + _MARK_TOKENS))
+        label = label if label.endswith("continued") else f"{label}, continued"
+    return TurnPieces(tuple(pieces), tuple(ran))
 
 
 def _digest(text: str, count: TextCount) -> str:
@@ -117,25 +153,50 @@ def _digest(text: str, count: TextCount) -> str:
     outcome = outcome_of(text)
     lines = [outcome.line] if outcome.line and outcome.line.removesuffix(" ...") not in ends else []
     spent, most = sum(map(count, lines)), int(_RESULT_TOKENS * _KEY_LINE_SHARE)
-    for line in _ranked(text):
+    misses = 0
+    for line in _ranked(text, ends):
         tokens = count(line) + 1
-        if spent + tokens <= most and line not in ends:
+        if spent + tokens <= most:
             lines.append(line)
             spent += tokens
-        if spent >= most * 0.9:
+        else:
+            misses += 1
+        if spent >= most * 0.9 or misses >= _MOST_MISSES:
             break
     return "\n".join([ends, *(["(lines from the part left out:)", *lines] if lines else [])])
 
 
-def _ranked(text: str) -> list[str]:
-    """Return lines by importance: those that tell of trouble, then those with the most names."""
+def _ranked(text: str, ends: str) -> list[str]:
+    """Return lines that the ends lack, by importance: those that tell of trouble, then those with the most names."""
     looked_at = text if len(text) <= _LOOK_AT else text[: _LOOK_AT // 2] + "\n" + text[-_LOOK_AT // 2 :]
     lines = list(dict.fromkeys(clip(line.strip(), 200) for line in looked_at.splitlines() if len(line) > 3))
 
-    def worth(line: str) -> float:
-        return 3.0 * bool(_TROUBLE.search(line)) + 40 * len(set(entities(line))) / (len(line) + 40)
+    lines = [line for line in lines if line not in ends]
+    if not lines:
+        return []
+    troubled = _find_trouble(lines)
+    worth = [
+        3.0 * is_troubled + 40 * len(set(names)) / (len(line) + 40)
+        for line, is_troubled, names in zip(lines, troubled, entities_by_line(lines), strict=True)
+    ]
+    return [lines[place] for place in sorted(range(len(lines)), key=worth.__getitem__, reverse=True)[:40]]
 
-    return sorted(lines, key=worth, reverse=True)[:40]
+
+def _find_trouble(lines: Sequence[str]) -> list[bool]:
+    """Return for each line whether it tells of trouble."""
+    together = "\n".join(lines)
+    if not together.isascii():
+        return [_TROUBLE.search(line) is not None for line in lines]
+    # Plain words are found far faster than by the expression, which means the same.
+    lowered = together.lower()
+    words = [word for word in _TROUBLE_WORDS if word in lowered]
+    has_passed = "passed" in lowered
+    if not words and not has_passed:
+        return [False] * len(lines)
+    return [
+        any(map(line.__contains__, words)) or (has_passed and _PASSED.search(line) is not None)
+        for line in map(str.lower, lines)
+    ]
 
 
 def split(text: str, room: int, count: TextCount) -> Iterator[str]:

@@ -7,6 +7,7 @@ each token.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 
 _TOKEN = re.compile(r"[A-Za-z0-9_~@#$](?:[A-Za-z0-9_./:@~+#%=&?\-]*[A-Za-z0-9_/]|(?<=\d))")
@@ -33,6 +34,7 @@ def _characters(*shapes: str) -> str:
 
 _ANYWHERE = {*_characters("{0}a"), *_characters("a{0}a"), *_characters("a{0}")}
 _CHUNK_BYTES = bytes(byte if chr(byte) in _ANYWHERE else 0x20 for byte in range(256))
+_LINE_BYTES = bytes(0x0A if byte == 0x0A else _CHUNK_BYTES[byte] for byte in range(256))
 _NO_ENDS = "".join(sorted(_ANYWHERE - {*_characters("a{0}")}))
 _ONLY_STARTS = re.compile(f"[{re.escape(''.join({*_characters('{0}a')} - {*_characters('a{0}a')}))}]")
 _STARTS, _ENDS = frozenset(_characters("{0}a")), frozenset(_characters("a{0}"))
@@ -63,6 +65,15 @@ def entities(text: str) -> list[str]:
     # Tokens are ASCII and stay within a run of token characters; splitting bytes is the fastest way to find runs.
     data = text.encode() if text.isascii() else text.encode("utf-8", "surrogatepass")
     return [name for chunk in data.translate(_CHUNK_BYTES).split() for name in _remembered[chunk]]
+
+
+def entities_by_line(lines: Sequence[str]) -> list[list[str]]:
+    """Return the entities of each of many lines; faster than asking for one after the other."""
+    text = "\n".join(lines)
+    data = (text.encode() if text.isascii() else text.encode("utf-8", "surrogatepass")).translate(_LINE_BYTES)
+    if data.count(b"\n") != len(lines) - 1:  # a line has breaks of its own
+        return [entities(line) for line in lines]
+    return [[name for chunk in line.split() for name in _remembered[chunk]] for line in data.split(b"\n")]
 
 
 def _named_in(run: str) -> tuple[str, ...]:

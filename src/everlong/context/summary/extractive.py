@@ -13,22 +13,21 @@ and key lines. The same input always gives the same summary.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Iterable, Sequence
 
 from everlong.context.summarize import SummaryRequest
 from everlong.context.summary.clauses import clauses, is_go_ahead, prose
 from everlong.context.summary.closed_requests import UserWords, close_requests
 from everlong.context.summary.document import CONSTRAINTS, SummaryDocument
-from everlong.context.summary.facts import read_facts, removed_by
+from everlong.context.summary.facts import removed_by
 from everlong.context.summary.figures import find_outdated
-from everlong.context.summary.key_lines import MessageLine, few_lines, group_lines, many_lines, names_in
+from everlong.context.summary.key_lines import MessageLine, group_lines, names_in
 from everlong.context.summary.language import Phrases, newest_label, phrases_for, quotes_wrapper
 from everlong.context.summary.newest_request import newest_line, whole_newest_line
 from everlong.context.summary.outline import MUST, Around, Candidate, Outline, build_outline
 from everlong.context.summary.selection import select
 from everlong.context.text import clip, one_line
-from everlong.model import Message, calls_of, text_of
+from everlong.model import Message, text_of
 from everlong.tokens.estimate import CHARS_PER_TOKEN
 
 _ROOMY = 0.02
@@ -45,15 +44,9 @@ class ExtractiveSummarizer:
 
     name = "extractive"
 
-    def __init__(self) -> None:
-        self._facts = MessageCache(read_facts)
-        self._few = MessageCache(few_lines)
-        self._many = MessageCache(many_lines)
-
     def summarize(self, request: SummaryRequest) -> str:
         """Return a structured summary within the budget."""
-        fingerprints = [fingerprint(turn) for turn in request.turns]
-        facts = self._facts.read_all(request.turns, fingerprints)
+        facts = request.digests.facts(request.turns)
         spoken = [fact.said for fact in facts if fact.said]
         previous = _without_wrappers(SummaryDocument.parse(request.previous)) if request.previous else None
         unchanged = (*request.before, *request.after)
@@ -76,7 +69,7 @@ class ExtractiveSummarizer:
         if request.errors_stated:
             outline.leave_out_failures()
         outline.leave_out_files(path for message in request.after for path in removed_by(message))
-        outline.lines = group_lines(facts, self._lines(request, fingerprints), phrases)
+        outline.lines = group_lines(facts, _lines(request), phrases)
         _leave_out_stale(outline)
         if request.memory_context:
             wanted = f"- {clip(one_line(request.memory_context), 600)}"
@@ -87,11 +80,16 @@ class ExtractiveSummarizer:
         document = select(outline, request.budget_tokens, request.count, request.focus_topic, known, request.trace)
         return document.fit(request.budget_tokens, request.count, newest_label) or _NOTHING
 
-    def _lines(self, request: SummaryRequest, fingerprints: Sequence[int]) -> Sequence[tuple[MessageLine, ...]]:
-        """Return the lines to choose from: nearly all of them if the summary has room for many."""
-        size = sum(len(text_of(turn)) for turn in request.turns)
-        roomy = request.budget_tokens * CHARS_PER_TOKEN >= size * _ROOMY
-        return (self._many if roomy else self._few).read_all(request.turns, fingerprints)
+
+def _lines(request: SummaryRequest) -> Sequence[tuple[MessageLine, ...]]:
+    """Return the lines to choose from: nearly all of them if the summary has room for many."""
+    roomy = is_roomy(request.turns, request.budget_tokens)
+    return (request.digests.many_lines if roomy else request.digests.few_lines)(request.turns)
+
+
+def is_roomy(turns: Sequence[Message], budget_tokens: int) -> bool:
+    """Return whether a budget has room for so much of the turns that nearly every line becomes a candidate."""
+    return budget_tokens * CHARS_PER_TOKEN >= sum(len(text_of(turn)) for turn in turns) * _ROOMY
 
 
 def _describe_newest(request: SummaryRequest, phrases: Phrases, latest: str) -> str:
@@ -164,39 +162,3 @@ def _says_any(text: str, clauses: Iterable[str]) -> bool:
 def _letters(text: str) -> str:
     """Return only the letters and digits of a text, to recognise it however it is cut or quoted."""
     return "".join(filter(str.isalnum, text.casefold()))
-
-
-# -- cached readings of messages ---------------------------------------------------------------------------------------
-
-Read = TypeVar("Read")
-_CACHE_SIZE = 200_000
-
-
-class MessageCache(Generic[Read]):
-    """A cache around a function that reads one message; when full, it forgets the older half."""
-
-    def __init__(self, read: Callable[[Message], Read]) -> None:
-        self._read = read
-        self._known: dict[int, Read] = {}
-
-    def read_all(self, messages: Sequence[Message], fingerprints: Sequence[int]) -> list[Read]:
-        """Return the result for each message, in order; read only messages that were never seen before."""
-        known = self._known.get
-        return [
-            self._learn(key, message) if (found := known(key)) is None else found
-            for key, message in zip(fingerprints, messages, strict=True)
-        ]
-
-    def _learn(self, key: int, message: Message) -> Read:
-        if len(self._known) >= _CACHE_SIZE:
-            for old in list(self._known)[: _CACHE_SIZE // 2]:
-                del self._known[old]
-        found = self._known[key] = self._read(message)
-        return found
-
-
-def fingerprint(message: Message) -> int:
-    """Return a number that is equal for messages with equal content."""
-    # A hash instead of the text, so that the cache keeps no conversation in memory.
-    calls = tuple(calls_of(message)) if "tool_calls" in message else ()
-    return hash((message["role"], text_of(message), message.get("tool_call_id"), calls))

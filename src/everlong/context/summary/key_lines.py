@@ -13,7 +13,7 @@ from heapq import nsmallest
 from typing import Any, NamedTuple
 
 from everlong.context.summary.actions import action_of
-from everlong.context.summary.entities import entities
+from everlong.context.summary.entities import entities, entities_by_line
 from everlong.context.summary.facts import MOST_READ, Facts, bounded
 from everlong.context.summary.language import Phrases, sentences
 from everlong.context.text import clip
@@ -109,8 +109,9 @@ def _choose_lines(message: Message, most: int, characters_per_line: int) -> tupl
     texts, values, sources = _read_pieces(message)
     # The first of equal lines counts; if lines are their own values, any order gives that.
     told = dict(zip(texts, values, strict=True)) if values is texts else _first_of_equal(texts, values)
-    for place, (raw, value) in enumerate(told.items()):
-        if len(raw) >= 4 and (found := entities(value)):
+    found_by_line = entities_by_line(list(told.values()))
+    for place, (raw, found) in enumerate(zip(told, found_by_line, strict=True)):
+        if len(raw) >= 4 and found:
             names = tuple(dict.fromkeys(found))
             scored.append((-len(names) / (len(raw) + 40), place, raw, names))
     most = min(most, 1 + sum(map(len, texts)) // characters_per_line)

@@ -23,7 +23,6 @@ from everlong.context.summary.digest import (
     outgoing,
     pack,
     split,
-    turn_pieces,
     without_marks,
 )
 from everlong.context.summary.document import SummaryDocument
@@ -65,6 +64,9 @@ class CompletionSummarizer:
     the same request continues from there.
     """
 
+    reads_pieces = True
+    """Tells an engine that works ahead that this summarizer reads the turns in pieces."""
+
     def __init__(
         self,
         complete: Complete,
@@ -93,7 +95,7 @@ class CompletionSummarizer:
         previous = known_document(request.previous) if request.previous else ""
         room = self._room(request, budget)
         previous_tokens = request.count(previous) + 32 if previous else 0
-        parts = list(pack(turn_pieces(request.turns, room, request.count), room))
+        parts = list(pack(request.digests.pieces(request.turns, room, request.count), room))
         if len(parts) <= 1:
             pieces = parts[0] if parts else []
             if sum(piece.tokens for piece in pieces) + previous_tokens <= room:
@@ -251,6 +253,11 @@ class SummarizerChain:
     def name(self) -> str:
         """The name of the member that wrote the last summary; before the first, the names of all."""
         return self._winner.name if self._winner else " | ".join(member.name for member in self._members)
+
+    @property
+    def reads_pieces(self) -> bool:
+        """True if the member that is asked first reads the turns in pieces."""
+        return bool(getattr(self._members[self._awake()[0]], "reads_pieces", False))
 
     def complete(self, messages: list[Message], max_tokens: int) -> str:
         """Return the answer of the first member that can complete any prompt; raise if none can."""

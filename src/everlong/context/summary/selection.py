@@ -15,13 +15,14 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, repeat
+from operator import attrgetter
 from typing import NamedTuple
 
 from everlong.context.summary.actions import is_failure
 from everlong.context.summary.clauses import cut_at_clause, is_code, without_emphasis
 from everlong.context.summary.document import CONSTRAINTS, SECTIONS, SHARES, SummaryDocument
 from everlong.context.summary.entities import entities
-from everlong.context.summary.key_lines import KeyLine, LineGroup, all_lines
+from everlong.context.summary.key_lines import KeyLine, LineGroup, MessageLine, all_lines
 from everlong.context.summary.language import ALL
 from everlong.context.summary.outline import MUST, Candidate, Outline
 from everlong.context.summary.tasks import Chronicle
@@ -57,6 +58,8 @@ _LETTERS = re.compile(r"[^\W\d_]{3,}")
 _FIGURE = re.compile(r"\d[\w.,:/%-]*\b|\d")
 _COMMON = re.compile(r"the|and|for|with|that|this|from|have|has|are|can|using|used?|its|not|but|there|want|need")
 _TOOLS = re.compile(r"- (?:(?:I|We)(?:'m|'re| am| are) )(?:\w+ )?using (?=.*[A-Z])")
+_LAST = (math.inf, 0)
+"""Sorts behind every line that waits."""
 _NAME = re.compile(r"[A-Z][^\W_]+")
 _USER_SAYS = tuple(f"{phrases.user_said}:" for phrases in ALL)
 _SENTENCE_SPACES = 4
@@ -243,23 +246,27 @@ class _Selection:
         if left < _SHORTEST_LINE:
             return
         self._gains = Gains(groups, self._covered, length)
-        self._waiting = self._gains.best(groups, max(64, left))
+        self._waiting = self._gains.best(max(64, left))
+        self._trace.note_weighed(groups, self._gains.gain_of, self._gains.key_lines(self._waiting))
         heapq.heapify(self._waiting)
-        self._trace.note_weighed(groups, self._gains.gain_of, self._waiting)
         self._take_waiting(left)
 
     def _take_waiting(self, left: int) -> None:
         heap, gains = self._waiting, self._gains
         while gains and heap and left >= _SHORTEST_LINE:
-            _, tie, key_line = heapq.heappop(heap)
-            text, source = without_emphasis(key_line.line.text), key_line.source
+            _, tie = heap[0]
+            key_line = gains.key_line(-tie)
             gain = gains.gain_of(key_line)
             if gain <= 0:
+                heapq.heappop(heap)
                 self._trace.note_passed(key_line, 0, left)
                 continue
-            if heap and -gain > heap[0][0] + 1e-9:  # its gain has fallen below another's: put it back
-                heapq.heappush(heap, (-gain, tie, key_line))
+            # Below both children of the heap's first entry, its gain has fallen below another's: put it back.
+            if -gain > min(heap[1:3], default=_LAST)[0] + 1e-9:
+                heapq.heapreplace(heap, (-gain, tie))
                 continue
+            heapq.heappop(heap)
+            text, source = without_emphasis(key_line.line.text), key_line.source
             cost = self._line_cost(text, source)
             if cost > left or text in source or not self._is_new(text) or not self._is_worth_quoting(key_line):
                 self._trace.note_passed(key_line, cost, left)
@@ -363,12 +370,16 @@ _SPOKEN_WEIGHT, _SPOKEN_AGAIN = 2.0, 0.1
 """Lines of at least this weight say what an entity is about; there, an entity said once adds this much more."""
 _RECURRENCE = 0.6
 _COMPANY = 0.4
+_LINES: Callable[[LineGroup], Sequence[MessageLine]] = attrgetter("lines")
+_ENTITIES: Callable[[MessageLine], Sequence[str]] = attrgetter("entities")
 
 
 class Gains:
     """The gain of each line, updated as entities get said."""
 
     def __init__(self, groups: Sequence[LineGroup], said: Mapping[str, int], length: int) -> None:
+        self._groups = groups
+        self._ends = list(accumulate(len(group.lines) for group in groups))
         self._size = max(1, length)
         self._said = said
         self._adds = _entity_worth(groups)
@@ -396,31 +407,44 @@ class Gains:
             added += self._added_again(names)
         return self._gain(added, order, text, words)
 
-    def best(self, groups: Sequence[LineGroup], most: int) -> list[Waiting]:
+    def best(self, most: int) -> list[Waiting]:
         """Return the lines with the highest gains, at most ``most``; of equal ones the newest."""
-        gains = array("d", self._all(groups))
+        gains = self._all()
         least = min(heapq.nlargest(most, gains), default=0.0)
         places = [place for place, gain in enumerate(gains) if gain >= least and gain > 0]
         surplus = len(places) - most  # the oldest of equal lines are dropped
-        ends = array("q", accumulate(len(group.lines) for group in groups))
         found: list[Waiting] = []
         for place in places:
             if surplus > 0 and gains[place] == least:
                 surplus -= 1
                 continue
-            at = bisect_right(ends, place)
-            found.append((-gains[place], -place, groups[at].key_line(place - ends[at])))
+            found.append((-gains[place], -place))
         return found
 
-    def _all(self, groups: Iterable[LineGroup]) -> Iterator[float]:
-        adds, gain = self._adds.__getitem__, self._gain
-        for order, weight, lines, _ in groups:
-            is_spoken = weight >= _SPOKEN_WEIGHT
+    def key_line(self, place: int) -> KeyLine:
+        """Return a line by its place among all lines."""
+        at = bisect_right(self._ends, place)
+        return self._groups[at].key_line(place - self._ends[at])
+
+    def key_lines(self, waiting: Iterable[Waiting]) -> Iterator[KeyLine]:
+        """Yield lines that wait."""
+        return (self.key_line(-tie) for _, tie in waiting)
+
+    def _all(self) -> array[float]:
+        """Return the gain of every line."""
+        adds, again, size = self._adds.__getitem__, self._again, self._size
+        gains = array("d")
+        for order, weight, lines, _ in self._groups:
+            is_spoken = weight >= _SPOKEN_WEIGHT and bool(again)
             for place, (text, names, words, _) in enumerate(lines):
                 added = sum(map(adds, names))
                 if is_spoken:
                     added += self._added_again(names)
-                yield gain(added, order + place / 1_000, text, words) if added else 0.0
+                if added:  # as in `_gain`, without a call for each of many lines
+                    recency = 0.5 + 0.5 * max(0.0, order + place / 1_000) / size
+                    added = added * recency * (1.0 + _COMPANY * words) / (len(text) + 16)
+                gains.append(added)
+        return gains
 
     def _added_again(self, names: Iterable[str]) -> float:
         again = self._again
@@ -438,14 +462,17 @@ def _entity_worth(groups: Sequence[LineGroup]) -> dict[str, float]:
     for weight in sorted({group.weight for group in groups}):
         worth.update(zip(_names(group for group in groups if group.weight == weight), repeat(weight)))
     for name, count in Counter(_names(groups)).items():
-        worth[name] = worth[name] * (1.0 + _RECURRENCE * math.log2(count)) * _telling(name)
+        if count > 1:
+            worth[name] *= 1.0 + _RECURRENCE * math.log2(count)
+        if name.isdigit():
+            worth[name] *= _telling(name)
     return worth
 
 
 def _names(groups: Iterable[LineGroup]) -> Iterator[str]:
-    return chain.from_iterable(line.entities for group in groups for line in group.lines)
+    return chain.from_iterable(map(_ENTITIES, chain.from_iterable(map(_LINES, groups))))
 
 
 def _telling(name: str) -> float:
-    """Return how much a name says by itself: 43 may be anything, 8437 hardly."""
-    return min(1.0, 0.15 * len(name) ** 1.5) if name.isdigit() else 1.0
+    """Return how much a number says by itself: 43 may be anything, 8437 hardly."""
+    return min(1.0, 0.15 * math.pow(len(name), 1.5))

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -17,8 +17,8 @@ from everlong.model import Message
 Item: TypeAlias = Candidate | KeyLine
 Decision = Literal["taken", "said", "too_long", "less", "outranked", "unreached"]
 Gain: TypeAlias = Callable[[KeyLine], float]
-Waiting: TypeAlias = tuple[float, int, KeyLine]
-"""The negative gain of a line, its negative position, and the line: the best and newest sorts first."""
+Waiting: TypeAlias = tuple[float, int]
+"""The negative gain of a line and its negative position: the best and newest sorts first."""
 
 LINES_SECTION = "Critical Context"
 EARLIER = -1
@@ -33,8 +33,8 @@ class SummaryTrace:
     def begin(self, turns: Sequence[Message], outline: Outline) -> None:
         """Begin a new choice, and forget the one before."""
 
-    def note_weighed(self, groups: Sequence[LineGroup], gain: Gain, waiting: Sequence[Waiting]) -> None:
-        """Note the lines that are about to be chosen from, and what each adds at that moment."""
+    def note_weighed(self, groups: Sequence[LineGroup], gain: Gain, looked_at: Iterable[KeyLine]) -> None:
+        """Note the lines that could be chosen, what each adds at that moment, and those that are considered."""
 
     def note_taken(self, item: Item, text: str, worth: float) -> None:
         """Note that an item was chosen, and stands as ``text``."""
@@ -111,16 +111,17 @@ class TraceRecording(SummaryTrace):
         self._lines = {_line_key(key_line): TraceNote(key_line) for key_line in all_lines(outline.line_groups())}
         self._candidates = {candidate[:3]: TraceNote(candidate) for candidate in outline.candidates}
 
-    def note_weighed(self, groups: Sequence[LineGroup], gain: Gain, waiting: Sequence[Waiting]) -> None:
+    def note_weighed(self, groups: Sequence[LineGroup], gain: Gain, looked_at: Iterable[KeyLine]) -> None:
         """Note each line's worth: lines without any say nothing new, and only the best are considered."""
-        self._gain, self.looked_at = gain, len(waiting)
-        looked_at = {_line_key(key_line) for _, _, key_line in waiting}
+        keys = [_line_key(key_line) for key_line in looked_at]
+        self._gain, self.looked_at = gain, len(keys)
+        considered = set(keys)
         for key_line in all_lines(groups):
             key = _line_key(key_line)
             note = self._lines[key]
             if note.decision != "taken":
                 note.worth = gain(key_line)
-                note.decision = "less" if key in looked_at else "outranked" if note.worth > 0 else "said"
+                note.decision = "less" if key in considered else "outranked" if note.worth > 0 else "said"
 
     def note_taken(self, item: Item, text: str, worth: float) -> None:
         """Note what the item adds, and that its names are said from now on."""

@@ -159,8 +159,12 @@ class Index(Protocol):
         """Take documents out, given exactly what was indexed of them; one that is not in it is passed over."""
         ...
 
-    def purge(self, connection: Connection) -> None:
-        """Leave no trace of removed terms in the index's own pages."""
+    def has_traces(self, connection: Connection) -> bool:
+        """Return whether removed terms may still stand in the index's own pages."""
+        ...
+
+    def purge(self, connection: Connection, pages: int) -> None:
+        """Clear about so many of those pages; to be called until nothing is left."""
         ...
 
     def size(self, connection: Connection) -> IndexSize:

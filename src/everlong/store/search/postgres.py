@@ -117,9 +117,13 @@ class PostgresIndex:
         _run(connection, "DELETE FROM search_passage WHERE seq = ANY(?)", (seqs,))
         self._count(connection, [(seq, text) for seq, text in documents if seq in gone], -1)
 
-    def purge(self, connection: Connection) -> None:
-        """Nothing: the server's vacuum clears the pages."""
+    def has_traces(self, connection: Connection) -> bool:
+        """Return False: the server's vacuum clears the pages."""
         del connection
+        return False
+
+    def purge(self, connection: Connection, pages: int) -> None:
+        """Do nothing, for the same reason."""
 
     def _count(self, connection: Connection, documents: Sequence[tuple[int, IndexText]], sign: int) -> None:
         _run(

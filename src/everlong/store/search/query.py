@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal, get_args
 
-import regex
-
 from everlong.errors import QueryError
 from everlong.store.search.text import (
     DENSE,
@@ -181,6 +179,8 @@ def read_query(text: str, mode: Mode = "auto") -> Query:
 
 
 def _read_pattern(text: str) -> Query:
+    import regex  # noqa: PLC0415 - only for regular expressions
+
     try:
         pattern = regex.compile(text)
     except (regex.error, OverflowError, RecursionError, ValueError) as error:

@@ -127,7 +127,7 @@ class Page:
 CANDIDATES = 120
 """The documents that are carried from page to page in their ranking; the rest comes newest first."""
 
-READ = 30
+READ = 36
 """The candidates whose texts are read to rank them; the others follow by the first score of their passages."""
 
 READ_FOR_NAMES = 60

@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import regex
-
 from everlong.store.search.query import Query, normal, read_query, widened
 from everlong.store.search.text import DENSE, Span, folded, terms_of, weight_of_word, weights_of_words
 
@@ -75,6 +73,8 @@ def _within(text: str, start: int, stop: int, part: Snippet) -> Snippet:
 def _spans(text: str, query: Query, weights: dict[str, float]) -> list[tuple[int, int, float]]:
     spans: list[tuple[int, int, float]] = []
     if query.pattern is not None:
+        import regex  # noqa: PLC0415 - only for regular expressions
+
         try:
             found = query.pattern.finditer(text, timeout=0.2)
             spans += [

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import Stemmer
@@ -152,6 +152,7 @@ _REMOVED: dict[int, str] = {
 }
 
 
+@cache
 def _plain_letters() -> dict[int, str]:
     """Letters with accents and the same without, for the alphabets where that is how people type."""
     table: dict[int, str] = {}
@@ -162,7 +163,6 @@ def _plain_letters() -> dict[int, str]:
     return {**table, **_REMOVED}
 
 
-_PLAIN = _plain_letters()
 _REMOVABLE = re.compile("[\0\u00ad\u0300-\u036f\u200b-\u200d\u2060\ufeff\ud800-\udfff]")
 _PLAINABLE = re.compile("[\0\u00ad\u00c0-\u052f\u1e00-\u1fff\u200b-\u200d\u2060\ufeff\ud800-\udfff]")
 
@@ -176,7 +176,7 @@ def folded(text: str) -> str:
     if plain != composed:
         plain = unicodedata.normalize("NFKC", plain)
     # Looking characters up one by one is slow, and most scripts have none to replace.
-    return plain.translate(_PLAIN) if _PLAINABLE.search(plain) else plain
+    return plain.translate(_plain_letters()) if _PLAINABLE.search(plain) else plain
 
 
 class _Terms(dict[str, str]):
@@ -374,7 +374,12 @@ def passage_spans(text: str) -> list[Span]:
 
     They cover the text, and the same text always gives the same ones: the index knows them by their number.
     """
-    return [passage_span(text, number) for number in range(_passage_count(text))]
+    spans, start, forced = [], 0, _ForcedCuts(text)
+    for number in range(1, _passage_count(text)):
+        stop, begin = _cut(text, number, forced)
+        spans.append(Span(start, stop))
+        start = begin
+    return [*spans, Span(start, len(text))]
 
 
 def passage_span(text: str, number: int) -> Span:
@@ -383,8 +388,9 @@ def passage_span(text: str, number: int) -> Span:
         return Span(0, len(text))
     last = _passage_count(text) - 1
     number = min(number, last)
-    start = _cut(text, number)[1] if number else 0
-    return Span(start, _cut(text, number + 1)[0] if number < last else len(text))
+    forced = _ForcedCuts(text)
+    start = _cut(text, number, forced)[1] if number else 0
+    return Span(start, _cut(text, number + 1, forced)[0] if number < last else len(text))
 
 
 def _passage_size(text: str) -> int:
@@ -396,7 +402,7 @@ def _passage_count(text: str) -> int:
     return 1 if len(text) <= SHORT else -(-(len(text) - size // 2) // size)
 
 
-def _cut(text: str, number: int) -> tuple[int, int]:
+def _cut(text: str, number: int, forced: _ForcedCuts) -> tuple[int, int]:
     """Return where the passage before a cut ends and the one after it begins."""
     size = _passage_size(text)
     high = number * size
@@ -404,8 +410,24 @@ def _cut(text: str, number: int) -> tuple[int, int]:
         place = text.rfind(mark, high - size // 2, high)
         if place >= 0:
             return place + len(mark), place + len(mark)
-    forced = _FORCED.search(text, high)
-    if forced is None:
-        return len(text), len(text)
-    # Every pair of characters of dense script must stand whole in a passage.
-    return forced.end(), forced.start() if forced["dense"] else forced.end()
+    return forced.after(high)
+
+
+class _ForcedCuts:
+    """The places where a text without white space is cut; asked in order, the text is searched once."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._found: re.Match[str] | None = None
+        self._is_over = False
+
+    def after(self, high: int) -> tuple[int, int]:
+        """Return the first cut from a place on: where the passage before it ends and the one after it begins."""
+        if not self._is_over and (self._found is None or self._found.start() < high):
+            self._found = _FORCED.search(self._text, high)
+            self._is_over = self._found is None
+        if self._found is None:
+            return len(self._text), len(self._text)
+        # Every pair of characters of dense script must stand whole in a passage.
+        end = self._found.end()
+        return end, self._found.start() if self._found["dense"] else end

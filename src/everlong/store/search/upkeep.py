@@ -22,6 +22,9 @@ MOST_AT_ONCE = 200_000
 """Characters that are indexed in one transaction, unless a single document has more."""
 _MOST_READ = 1_000_000
 _LEAST_PAUSE = 0.03
+_FIRST_PAGES = 16
+"""Pages that the first step of a purge clears; later ones as many as take no longer than a pause."""
+_MOST_PAGES = 256
 
 
 class IndexUpkeep:
@@ -94,8 +97,11 @@ class IndexUpkeep:
         self._vectors.list_messages(connection, taken)
         return len(taken)
 
-    def forget(self, connection: Connection, seqs: Iterable[int], *, purge: bool = True) -> None:
-        """Take documents out, in the transaction that forgets them and before their contents are gone."""
+    def forget(self, connection: Connection, seqs: Iterable[int]) -> None:
+        """Take documents out, in the transaction that forgets them and before their contents are gone.
+
+        Their terms stand in the index's own pages until it is purged.
+        """
         seqs = list(seqs)
         self._vectors.remove(connection, seqs)
         if self._index.version(connection) != INDEX_VERSION:
@@ -104,8 +110,23 @@ class IndexUpkeep:
         indexed = [seq for seq in seqs if seq not in pending]
         made = self._documents(connection, indexed)
         self._index.remove(connection, [(seq, text) for seq, text in made if text is not None])
-        if purge and indexed:
-            self._index.purge(connection)
+
+    def purge(self) -> None:
+        """Leave no trace of removed documents in the index's own pages, in steps between which others write."""
+        pages = _FIRST_PAGES
+        while True:
+            with self._database.read() as connection:
+                if not self._index.has_traces(connection):
+                    return
+            began = time.monotonic()
+            self._database.write(partial(self._index.purge, pages=pages))
+            seconds = time.monotonic() - began
+            if seconds < _LEAST_PAUSE / 2:
+                pages = min(_MOST_PAGES, pages * 2)
+            elif seconds > _LEAST_PAUSE:
+                pages = max(_FIRST_PAGES, pages // 2)
+            if not self._database.in_batch:
+                time.sleep(seconds)
 
     def _documents(
         self, connection: Connection, seqs: list[int], most: int | None = None

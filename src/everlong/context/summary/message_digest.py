@@ -1,0 +1,143 @@
+"""The digest of a message: everything that compactions read of it, read once and kept.
+
+A `MessageDigests` keeps the readings of an engine's messages: the facts and key lines of the extract, and the pieces
+that a summarizing model is shown. Messages are recognized by a hash of their contents, so that a list from another
+request, or from a store, finds the readings of the one before. The cache keeps no message; it holds at most so many
+readings and then forgets the oldest half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Literal, NamedTuple, TypeVar
+
+from everlong.context.frontier import read_frontier
+from everlong.context.steps import KnownSteps
+from everlong.context.summary.digest import SPOKEN_TOKENS, DigestPiece, TurnPieces, read_turn
+from everlong.context.summary.facts import Facts, read_facts
+from everlong.context.summary.key_lines import MessageLine, few_lines, many_lines
+from everlong.context.text import TextCount
+from everlong.model import Message, calls_of, text_of
+
+__all__ = ["MessageDigests", "WantedReadings", "fingerprint"]
+
+_MOST_KEPT = 200_000
+"""The number of readings of each kind that are kept."""
+_MOST_COUNTERS = 2
+"""The number of token counters, or sizes of pieces, whose pieces are kept."""
+_STEPS_AHEAD = 600
+"""Newest messages whose steps are read ahead."""
+Read = TypeVar("Read")
+
+
+class WantedReadings(NamedTuple):
+    """The readings that the next compaction will need."""
+
+    lines: Literal["none", "few", "many"]
+    """The lines that the extract will choose from; none if it will read only a sample of the messages."""
+    counter: TextCount | None
+    """The counter by which pieces are cut for a summarizing model; None if no model reads them."""
+
+
+class MessageDigests:
+    """The readings of messages, each made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self.steps = KnownSteps()
+        """The newest steps, which every frontier is read from."""
+        self._facts: dict[int, Facts] = {}
+        self._few: dict[int, tuple[MessageLine, ...]] = {}
+        self._many: dict[int, tuple[MessageLine, ...]] = {}
+        self._pieces: list[tuple[int, TextCount, dict[int, TurnPieces]]] = []
+
+    def facts(self, messages: Sequence[Message]) -> list[Facts]:
+        """Return the facts of each message."""
+        return _read_all(messages, self._facts, read_facts)
+
+    def few_lines(self, messages: Sequence[Message]) -> list[tuple[MessageLine, ...]]:
+        """Return the lines of each message that say most, for a tight summary."""
+        return _read_all(messages, self._few, few_lines)
+
+    def many_lines(self, messages: Sequence[Message]) -> list[tuple[MessageLine, ...]]:
+        """Return nearly all lines of each message that name anything, for a roomy summary."""
+        return _read_all(messages, self._many, many_lines)
+
+    def pieces(self, turns: Sequence[Message], room: int, count: TextCount) -> Iterator[DigestPiece]:
+        """Yield every turn in pieces of at most ``room`` tokens, as a summarizing model reads them."""
+        most = min(room, SPOKEN_TOKENS)
+        known = self._pieces_for(most, count)
+        ran: dict[str, str] = {}
+        for message in turns:
+            title = ran.pop(str(message.get("tool_call_id") or ""), "") if message["role"] == "tool" else ""
+            key = hash((fingerprint(message), title)) if title else fingerprint(message)
+            turn = known.get(key)
+            if turn is None:
+                turn = _keep(known, key, read_turn(message, title, most, count))
+            if turn.ran:
+                ran.update(turn.ran)
+            yield from turn.pieces
+
+    def read_ahead(self, messages: Sequence[Message], start: int, wanted: WantedReadings, most: int) -> int:
+        """Read messages from ``start`` on until ``most`` characters are read; return where the reading ended."""
+        end, left = start, most
+        while end < len(messages) and left > 0:
+            left -= _size(messages[end])
+            end += 1
+        while start > 0 and messages[start]["role"] == "tool":  # its pieces name the call that it answers
+            start -= 1
+        stretch = messages[start:end]
+        if wanted.lines != "none":
+            self.facts(stretch)
+            (self.many_lines if wanted.lines == "many" else self.few_lines)(stretch)
+        if wanted.counter is not None:
+            for _ in self.pieces(stretch, SPOKEN_TOKENS, wanted.counter):
+                pass
+        if end == len(messages):
+            read_frontier(messages[-_STEPS_AHEAD:], known=self.steps)
+        return end
+
+    def _pieces_for(self, most: int, count: TextCount) -> dict[int, TurnPieces]:
+        """Return the pieces of this size by this counter."""
+        for size, counter, known in self._pieces:
+            if size == most and counter == count:
+                return known
+        made: dict[int, TurnPieces] = {}
+        self._pieces = [*self._pieces, (most, count, made)][-_MOST_COUNTERS:]
+        return made
+
+
+def fingerprint(message: Message) -> int:
+    """Return a number that is equal for messages with equal content."""
+    # A hash instead of the text, so that the cache keeps no conversation in memory.
+    content, raw = message.get("content"), message.get("tool_calls")
+    text = content if type(content) is str else text_of(message)
+    if not raw:
+        return hash((message["role"], text, message.get("tool_call_id")))
+    try:  # the usual shape, without a check of every part: this runs over whole conversations
+        calls: object = tuple([(c["id"], (body := c["function"])["name"], body["arguments"]) for c in raw])
+        return hash((message["role"], text, message.get("tool_call_id"), calls))
+    except (KeyError, TypeError):
+        return hash((message["role"], text, message.get("tool_call_id"), tuple(calls_of(message))))
+
+
+def _size(message: Message) -> int:
+    return len(text_of(message)) + sum(len(call.arguments) for call in calls_of(message))
+
+
+def _read_all(messages: Sequence[Message], known: dict[int, Read], read: Callable[[Message], Read]) -> list[Read]:
+    """Return the reading of each message, in order; read only messages that were never seen before."""
+    get = known.get
+    return [
+        _keep(known, key, read(message)) if (found := get(key)) is None else found
+        for message in messages
+        for key in (fingerprint(message),)
+    ]
+
+
+def _keep(known: dict[int, Read], key: int, found: Read) -> Read:
+    if len(known) >= _MOST_KEPT:
+        for old in list(islice(known, _MOST_KEPT // 2)):
+            known.pop(old, None)
+    known[key] = found
+    return found
