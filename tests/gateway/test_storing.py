@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import signal
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -13,13 +16,17 @@ from typing import Any
 import openai
 import pytest
 
+from everlong.errors import StoreUnavailable
 from everlong.gateway.auth import Refused
-from everlong.gateway.storing import StorePlace, StoringProcess, can_run
+from everlong.gateway.formats import OPENAI
+from everlong.gateway.recorder import ConversationRecorder
+from everlong.gateway.storing import StorePlace, StoringProcess, can_run, launch
 from everlong.model import text_of
 from everlong.store import Store
+from everlong.store.turns import FinishedTurn
 from everlong.testing import Answer, ModelServer
 from tests.gateway.running import Running, run_gateway
-from tests.gateway.served import program
+from tests.gateway.served import Program, program
 from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not can_run(), reason="threads store here")
@@ -172,6 +179,151 @@ def test_a_killed_gateway_takes_its_process_along_and_nothing_is_lost_or_doubled
         replies = [store.turns.reply(turn.id) for turn in store.turns.since()]
         assert Counter(text_of(reply or {}) for reply in replies) == Counter(f"Heard: {words}" for words in said)
         assert not store.verify().problems
+
+
+def children_of(served: Program) -> list[int]:
+    tasks = Path(f"/proc/{served.process.pid}/task")
+    if not tasks.exists():
+        pytest.skip("this system does not show the children of a process")
+    return [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+
+
+def is_gone(pid: int) -> bool:
+    """Return whether a process has ended, be it that nobody has asked for its exit code yet."""
+    try:
+        return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@pytest.mark.parametrize("name", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def test_a_signal_to_all_processes_leaves_none_behind_and_everything_stored(
+    repeating: ModelServer, tmp_path: Path, name: signal.Signals
+) -> None:
+    """A terminal sends Ctrl-C to all of them, and a service manager its signal to stop."""
+    given = ["--port", "0", "--upstream", repeating.url, "--store", str(tmp_path / "gateway.db")]
+    with program(*given, EVERLONG_HOME=str(tmp_path / "home")) as served:
+        (storing,) = children_of(served)
+        with openai.OpenAI(base_url=f"{served.address}/v1", api_key="made-up", max_retries=0) as client:
+            talk(client, "one", 2)
+        for pid in (storing, served.process.pid):
+            os.kill(pid, name)
+        code, said = served.end()
+        assert code == (-signal.SIGKILL if name == signal.SIGKILL else 0), said
+        assert "Traceback" not in said
+        until(lambda: is_gone(storing))
+    if name != signal.SIGKILL:
+        with Store.open(tmp_path / "gateway.db") as store:
+            assert [turn.status for turn in store.turns.since()] == ["done"] * 2
+
+
+def test_a_process_ends_with_a_gateway_that_never_told_it_its_database() -> None:
+    launched = launch()
+    launched.connection.close()
+    assert launched.process.wait(30) == 1
+
+
+def test_a_process_ends_with_its_gateway_while_it_cannot_open_its_database(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+
+    async def start_and_close() -> tuple[int | None, int | None]:
+        process = StoringProcess(StorePlace(str(tmp_path / "file" / "gateway.db")))
+        await process.start()
+        pid = process.pid
+        await asyncio.wait_for(process.close(), 8)
+        return pid, process.pid
+
+    before, after = asyncio.run(start_and_close())
+    assert before is not None
+    assert after is None
+    assert is_gone(before)
+
+
+def test_closing_does_not_wait_for_a_process_that_is_about_to_be_started_again(
+    running: Running, process: StoringProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk(running.openai(), "one", 1)
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")  # so that the pauses get longer
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    until(lambda: process.pid is None)
+    closing = asyncio.run_coroutine_threadsafe(process.close(), running.loop)
+    closing.result(8)
+
+
+@pytest.mark.parametrize(("executable", "why"), [("/nowhere/python", "No such file"), ("/bin/false", "the code 1")])
+def test_a_process_that_cannot_be_started_is_a_clear_error(
+    process: StoringProcess, monkeypatch: pytest.MonkeyPatch, executable: str, why: str
+) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    with pytest.raises(StoreUnavailable, match=f"stores for the gateway cannot be started: .*{why}"):
+        asyncio.run(process.start())
+
+
+def test_the_end_of_a_turn_whose_beginning_could_not_be_stored_is_left_to_the_journal(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "gateway.db") as store:
+        recorder = ConversationRecorder(store, OPENAI)
+        with pytest.raises(StoreUnavailable):
+            recorder.finish_begun(FinishedTurn({"role": "assistant", "content": "Yes."}, began=1.0))
+
+
+def test_a_turn_whose_place_was_never_told_is_not_kept_in_memory(running: Running, process: StoringProcess) -> None:
+    client = running.openai()
+    talk(client, "one", 1)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    talk(client, "two", 1)
+    os.kill(process.pid, signal.SIGKILL)
+    until(lambda: not running.gateway.unstored)
+    talk(client, "three", 1)
+    assert {words for words, _ in turns_of(running)} == {"one, 0", "two, 0", "three, 0"}
+    (conversations,) = [one for one in running.gateway._conversations.values() if one.recorder.api == OPENAI.name]
+    assert not conversations._unplaced
+
+
+SECRET = "sk-proj-" + "a1B2c3D4e5F6g7H8" * 3
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_secrets_reach_neither_journal_nor_database(repeating: ModelServer, tmp_path: Path, is_killed: bool) -> None:
+    """Of a fresh conversation, of one that goes on, and of one that forks; the reply repeats what it heard."""
+    database = tmp_path / "gateway.db"
+    process = StoringProcess(StorePlace(str(database), redacts=True))
+    with run_gateway(repeating.url, str(database), {"store": {"redact": True}}, writer=process) as running:
+        client = running.openai()
+        said: list[Any] = []
+        for words in ("a first one", "a second one", "an edited one"):
+            said.append({"role": "user", "content": f"{words}: {SECRET}"})
+            assert process.pid is not None
+            os.kill(process.pid, signal.SIGSTOP)  # so that the entry stays in the journal
+            asked = threading.Thread(target=ask, args=(client, list(said)))
+            asked.start()
+            journal = until(lambda seen=words: journal_with(running, seen))
+            assert SECRET not in journal
+            os.kill(process.pid, signal.SIGKILL if is_killed else signal.SIGCONT)
+            asked.join(30)
+            until(lambda: not running.gateway.unstored)
+            if words == "a first one":
+                said.append({"role": "assistant", "content": f"Heard: {words}: {SECRET}"})
+            else:
+                said.pop()
+        assert len(turns_of(running)) == 3
+        kept = [one for turn in turns_of(running) for one in turn]
+        assert not [one for one in kept if SECRET in one]
+        assert all("a first one" in one or "a second one" in one or "an edited one" in one for one in kept)
+    assert not [file.name for file in tmp_path.glob("gateway.db*") if SECRET.encode() in file.read_bytes()]
+
+
+def ask(client: openai.OpenAI, said: list[Any]) -> None:
+    client.chat.completions.create(model="m", messages=said)
+
+
+def journal_with(running: Running, words: str) -> str:
+    """Return the journal once it has a finished turn with these words; empty before that."""
+    files = running.gateway._journal._folder.glob("*.jsonl")
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    finished = [line for line in lines if words in line and "Heard" in json.dumps(json.loads(line)[7] or "")]
+    return "\n".join(lines) if finished else ""
 
 
 def test_the_process_has_no_keys(tmp_path: Path, repeating: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from everlong.errors import ConfigError
 
 if TYPE_CHECKING:
     from everlong.config import Settings
+    from everlong.gateway.storing import LaunchedProcess, StoringProcess
     from everlong.store.database import Database
 
 __all__ = ["check_installed", "gateway_settings", "open_database", "serve_command"]
@@ -45,6 +46,9 @@ def serve_command(until_eof: bool, **given: Any) -> None:
 
     import asyncio  # noqa: PLC0415 - keeps `--help` quick
 
+    from everlong.gateway.storing import can_run, launch  # noqa: PLC0415 - as above
+
+    launched = launch() if can_run() else None  # it gets ready while this process does
     from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
     from everlong.gateway.server import GatewayServer, serve, tune  # noqa: PLC0415 - as above
     from everlong.gateway.telemetry import open_log, open_tracing  # noqa: PLC0415 - as above
@@ -56,7 +60,7 @@ def serve_command(until_eof: bool, **given: Any) -> None:
     try:
         with open_database() as database:
             reload = partial(gateway_settings, overrides)
-            writer = storing_process(settings)
+            writer = None if launched is None else storing_process(settings, launched)
             server = GatewayServer(settings, routes, database, log=log, tracing=tracing, reload=reload, writer=writer)
             tune()
             code = asyncio.run(serve(server, own.drain_seconds, _say, until_eof=until_eof))
@@ -91,17 +95,15 @@ def open_database() -> Any:
     return closing(database)
 
 
-def storing_process(settings: Settings) -> Any:
-    """Return the process that stores for a gateway; None where threads have to do."""
-    from everlong.gateway.storing import StorePlace, StoringProcess, can_run  # noqa: PLC0415 - as above
+def storing_process(settings: Settings, launched: LaunchedProcess) -> StoringProcess:
+    """Return the process that stores for a gateway, with its database."""
+    from everlong.gateway.storing import StorePlace, StoringProcess  # noqa: PLC0415 - as above
     from everlong.store.opening import location  # noqa: PLC0415 - as above
 
-    if not can_run():
-        return None
     chosen = store_settings()
     where = str(location(chosen))
     is_file = not where.startswith("postgres")
-    return StoringProcess(StorePlace(where, float(chosen.wait_seconds), settings.store.redact, is_file))
+    return StoringProcess(StorePlace(where, float(chosen.wait_seconds), settings.store.redact, is_file), launched)
 
 
 def _say(text: str) -> None:

@@ -225,8 +225,8 @@ class Gateway:
 
     async def start(self) -> None:
         """Open the connections and start the upkeep."""
+        await self._writer.start()  # first, because it can fail
         await self.relay.start()
-        await self._writer.start()
         self._upkeep.start()
         if self.engines.is_on:
             self._expiring = asyncio.create_task(self._expire())

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from everlong.errors import NotStored
+from everlong.errors import NotStored, StoreUnavailable
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import Read, Span, check_model, draft_of, parse_json, read_body
 from everlong.gateway.conversations import BodyPlace, LiveConversation, apply_view, kept_lengths
@@ -46,8 +46,10 @@ __all__ = [
 ]
 
 
-_NEWEST_TURNS = 100_000
-"""Turns among which one is looked for that may have been stored just before a process was killed."""
+_TURNS_AT_ONCE = 1_000
+"""Turns that are looked at together for one that may have been stored just before a process was killed."""
+_CLOCK_SECONDS = 10.0
+"""Seconds by which the clocks of gateways with one database may differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,11 +330,11 @@ class ConversationRecorder:
         """Store the end of a turn whose beginning was stored just before.
 
         Raises:
-            NotStored: it was not.
+            StoreUnavailable: it was not, so the turn has to be stored from the journal.
         """
         number = self._open_turn(turn)
         if number is None:
-            raise NotStored("the beginning of a turn is not stored")
+            raise StoreUnavailable("the beginning of a turn could not be stored just before")
         self.finish_turn(number, turn)
 
     def _follow(
@@ -406,12 +408,22 @@ class ConversationRecorder:
         return rows[0][0] if len(rows) == 1 else None
 
     def _has_turn(self, turn: FinishedTurn) -> bool:
-        """Return whether a turn that began at the same time is among the newest ones."""
+        """Return whether a turn that began at the same time is stored, by the turns that were stored since then."""
+        statement = (
+            "SELECT MAX(CASE WHEN tenant = ? AND ts = ? THEN 1 ELSE 0 END), MAX(COALESCE(ended, ts)) FROM turn"
+            " WHERE id > ? AND id <= ?"
+        )
         newest = self._first("SELECT MAX(id) FROM turn")
-        if newest is None or newest[0] is None:
-            return False
-        known = "SELECT id FROM turn WHERE id > ? AND tenant = ? AND ts = ? LIMIT 1"
-        return self._first(known, newest[0] - _NEWEST_TURNS, self.store.tenant, turn.began) is not None
+        last = 0 if newest is None or newest[0] is None else newest[0]
+        while last > 0:
+            first = last - _TURNS_AT_ONCE
+            is_there, ended = self._first(statement, self.store.tenant, turn.began, first, last)
+            if is_there:
+                return True
+            if ended is not None and ended < turn.began - _CLOCK_SECONDS:
+                return False
+            last = first
+        return False
 
     def _place_of(self, entry: JournalEntry) -> tuple[Branch, str]:
         """Store the messages of an entry's request; return their place and session."""

@@ -497,7 +497,7 @@ class TenantConversations(TurnQueue[ConversationTurn]):
     def _settled(self, turn: ConversationTurn, recorded: RecordedTurn | None, *, is_away: bool) -> None:
         new, turn.about_to = turn.about_to, None
         conversation = turn.conversation
-        if turn.is_unplaced and not is_away:
+        if turn.is_unplaced:
             self._let_go(turn)
         if recorded is None:
             if is_away:
