@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,7 @@ def test_a_signal_to_all_processes_leaves_none_behind_and_everything_stored(
 ) -> None:
     """A terminal sends Ctrl-C to all of them, and a service manager its signal to stop."""
     given = ["--port", "0", "--upstream", repeating.url, "--store", str(tmp_path / "gateway.db")]
-    with program(*given, EVERLONG_HOME=str(tmp_path / "home")) as served:
+    with program(*given, EVERLONG_HOME=str(tmp_path / "home"), EVERLONG_TEST_STARTED="1") as served:
         (storing,) = children_of(served)
         with openai.OpenAI(base_url=f"{served.address}/v1", api_key="made-up", max_retries=0) as client:
             talk(client, "one", 2)
@@ -243,6 +244,7 @@ def test_closing_does_not_wait_for_a_process_that_is_about_to_be_started_again(
     running: Running, process: StoringProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talk(running.openai(), "one", 1)
+    running.store()
     monkeypatch.setattr(sys, "executable", "/nowhere/python")  # so that the pauses get longer
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
@@ -298,7 +300,7 @@ def test_secrets_reach_neither_journal_nor_database(repeating: ModelServer, tmp_
             os.kill(process.pid, signal.SIGSTOP)  # so that the entry stays in the journal
             asked = threading.Thread(target=ask, args=(client, list(said)))
             asked.start()
-            journal = until(lambda seen=words: journal_with(running, seen))
+            journal = until(partial(journal_with, running, words))
             assert SECRET not in journal
             os.kill(process.pid, signal.SIGKILL if is_killed else signal.SIGCONT)
             asked.join(30)

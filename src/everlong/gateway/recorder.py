@@ -414,13 +414,13 @@ class ConversationRecorder:
             " WHERE id > ? AND id <= ?"
         )
         newest = self._first("SELECT MAX(id) FROM turn")
-        last = 0 if newest is None or newest[0] is None else newest[0]
+        last = 0 if newest is None or newest[0] is None or turn.began is None else newest[0]
         while last > 0:
             first = last - _TURNS_AT_ONCE
             is_there, ended = self._first(statement, self.store.tenant, turn.began, first, last)
             if is_there:
                 return True
-            if ended is not None and ended < turn.began - _CLOCK_SECONDS:
+            if ended is not None and ended + _CLOCK_SECONDS < (turn.began or 0.0):
                 return False
             last = first
         return False

@@ -61,6 +61,8 @@ _TRIES = 3
 """The number of processes that are asked the same before it counts as away."""
 _LAST_SECONDS = 10.0
 """Seconds that the process may take to finish its work when the gateway stops."""
+_SEND_BUFFER = 1 << 21
+"""Bytes of the socket's buffer, so that a large request is sent in one piece."""
 _SECRET = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 """The ends of names of environment variables that hold credentials."""
 
@@ -96,6 +98,8 @@ def launch() -> LaunchedProcess:
         StoreUnavailable: it cannot be started.
     """
     ours, its = socket.socketpair()
+    for end in (ours, its):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
     code = f"from everlong.gateway.storing_program import run; run({its.fileno()})"
     try:
         process = subprocess.Popen(  # noqa: S603 - ourselves
