@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -121,8 +122,9 @@ def test_a_killed_process_is_started_again_and_nothing_is_lost_or_doubled(
             pid = process.pid
             if pid is not None and stored > seen:
                 seen = stored
-                killed.append(pid)
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it has ended already
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
 
     killer = threading.Thread(target=kill)
     killer.start()

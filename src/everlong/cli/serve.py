@@ -44,11 +44,22 @@ def serve_command(until_eof: bool, **given: Any) -> None:
     overrides = {f"gateway.{name}": value for name, value in given.items() if value is not None}
     settings = gateway_settings(overrides)
 
-    import asyncio  # noqa: PLC0415 - keeps `--help` quick
-
-    from everlong.gateway.storing import can_run, launch  # noqa: PLC0415 - as above
+    from everlong.gateway.storing import can_run, launch  # noqa: PLC0415 - keeps `--help` quick
 
     launched = launch() if can_run() else None  # it gets ready while this process does
+    try:
+        code = _serve(settings, overrides, launched, until_eof=until_eof)
+    finally:
+        if launched is not None:
+            launched.end()
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+def _serve(settings: Settings, overrides: dict[str, Any], launched: LaunchedProcess | None, *, until_eof: bool) -> int:
+    """Run the gateway until it is stopped; return the exit code."""
+    import asyncio  # noqa: PLC0415 - as above
+
     from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
     from everlong.gateway.server import GatewayServer, serve, tune  # noqa: PLC0415 - as above
     from everlong.gateway.telemetry import open_log, open_tracing  # noqa: PLC0415 - as above
@@ -63,13 +74,11 @@ def serve_command(until_eof: bool, **given: Any) -> None:
             writer = None if launched is None else storing_process(settings, launched)
             server = GatewayServer(settings, routes, database, log=log, tracing=tracing, reload=reload, writer=writer)
             tune()
-            code = asyncio.run(serve(server, own.drain_seconds, _say, until_eof=until_eof))
+            return asyncio.run(serve(server, own.drain_seconds, _say, until_eof=until_eof))
     finally:
         log.close()
         if tracing is not None:
             tracing.close()
-    if code:
-        raise click.exceptions.Exit(code)
 
 
 def check_installed() -> None:

@@ -62,6 +62,9 @@ _CONVERSATION_BYTES, _ENTRY_BYTES = 4_000, 16
 """Approximate bytes that a conversation, and each of its entries, takes in memory."""
 _RIVALS = 1_000
 """Places with the same beginning that are tried, the newest first."""
+_ENTRY_ENDS = frozenset(b'}]"')
+"""The last byte of an entry, if it is not a mere number or word."""
+_AFTER_ENTRY = frozenset((b",", b"]", b" ", b"\t", b"\n", b"\r"))
 _names = count()
 
 
@@ -291,16 +294,24 @@ class _KeptBody(NamedTuple):
 
 
 class _ConversationHead:
-    """The lengths of known bodies with one beginning, sorted, each as often as it is known."""
+    """The lengths of known bodies with one beginning, sorted."""
 
     def __init__(self) -> None:
         self.lengths: list[int] = []
+        self._counts: dict[int, int] = {}
+        """How many bodies have a beginning of each length: forks have many of the same."""
 
     def add(self, length: int) -> None:
-        insort(self.lengths, length)
+        count = self._counts.get(length, 0)
+        self._counts[length] = count + 1
+        if not count:
+            insort(self.lengths, length)
 
     def remove(self, length: int) -> None:
-        del self.lengths[bisect_left(self.lengths, length)]
+        self._counts[length] -= 1
+        if not self._counts[length]:
+            del self._counts[length]
+            del self.lengths[bisect_left(self.lengths, length)]
 
     def upto(self, length: int) -> list[int]:
         return self.lengths[: bisect_right(self.lengths, length)][-_RIVALS:]
@@ -349,7 +360,10 @@ class LiveConversations:
     def lengths(self, body: bytes) -> list[int]:
         """Return the lengths of known beginnings that a body may have."""
         known = self._heads.get(body[:HEAD])
-        return [] if known is None else known.upto(len(body))
+        if known is None:
+            return []
+        lengths = known.upto(len(body))
+        return [one for one in lengths if body[one - 1] in _ENTRY_ENDS and body[one : one + 1] in _AFTER_ENTRY]
 
     def find(self, body: bytes, hashes: Mapping[int, Hash] | None = None) -> KnownBeginning | None:
         """Return the longest known beginning of a body; a large one's hashes are given."""

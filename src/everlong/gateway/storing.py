@@ -90,6 +90,12 @@ class LaunchedProcess(NamedTuple):
     process: subprocess.Popen[bytes]
     connection: socket.socket
 
+    def end(self) -> None:
+        """End the process, if it runs: whatever it has not stored is in the journal."""
+        self.connection.close()
+        self.process.kill()
+        self.process.wait()
+
 
 def launch() -> LaunchedProcess:
     """Start a storing process, which gets ready while this one does.

@@ -46,6 +46,8 @@ __all__ = ["run"]
 
 _log = logging.getLogger("everlong.gateway")
 
+_NICENESS = 5
+"""How much this process gives way to those that serve: clients wait for them, and nobody for this one."""
 _AGAIN_SECONDS = 1.0
 """Seconds between two tries to open the database."""
 
@@ -55,6 +57,8 @@ def run(handle: int) -> None:
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # the gateway says when to stop
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
+    with suppress(OSError):
+        os.nice(_NICENESS)
     gc.collect()
     gc.freeze()
     asyncio.run(_serve(socket.socket(fileno=handle)))

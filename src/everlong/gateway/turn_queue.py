@@ -45,6 +45,8 @@ _log = logging.getLogger("everlong.gateway")
 
 _PATIENCE = 0.1
 """Seconds after which a request is stored although the upstream has not answered yet."""
+_PATIENCE_APART = 1.0
+"""The same if another process stores, to which all of the request has to be sent then."""
 _CATCH_UP_SECONDS = 1.0
 """Seconds that a request waits at most for a database that is slow or away."""
 _MOST_WAITING = 256
@@ -227,7 +229,8 @@ class TurnQueue(ABC, Generic[TurnT]):
 
     def _watch(self, turn: TurnT) -> None:
         """Have a request stored soon, even if the upstream takes its time."""
-        turn.timer = asyncio.get_running_loop().call_later(_PATIENCE, self._overdue, turn)
+        patience = _PATIENCE_APART if self._writer.is_apart else _PATIENCE
+        turn.timer = asyncio.get_running_loop().call_later(patience, self._overdue, turn)
 
     def _overdue(self, turn: TurnT) -> None:
         self.begin(turn)
