@@ -90,6 +90,7 @@ soak: $(STAMP) test-clients  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.gateway.fuzz --count 10000
 	@$(BIN)/python -m bench.gateway.races
 	@$(BIN)/python -m bench.gateway.load --clients 64 --seconds 600
+	@$(BIN)/python -m bench.gateway.kills --rounds 50 --fronts 20
 	@$(BIN)/python -m bench.gateway.memory
 	@$(BIN)/python -m bench.gateway.speed --peers
 	@$(BIN)/python -m bench.gateway.clients

@@ -25,6 +25,11 @@ def default_path() -> Path:
     return data_home() / FILE_NAME
 
 
+def location(settings: StoreSettings) -> str | Path:
+    """Return the url or the path of the store that the settings of the ``store`` section name."""
+    return settings.url or settings.path or default_path()
+
+
 def open_store(
     settings: StoreSettings | None = None,
     tenant: str = "local",
@@ -39,10 +44,12 @@ def open_store(
     """
     if settings is None:
         return Store(open_database(default_path(), waits_for_disk=waits_for_disk), tenant, embedder=embedder)
-    where = settings.url or settings.path or default_path()
     return Store(
         open_database(
-            where, float(settings.wait_seconds), waits_for_disk=waits_for_disk, partitions=settings.partitions
+            location(settings),
+            float(settings.wait_seconds),
+            waits_for_disk=waits_for_disk,
+            partitions=settings.partitions,
         ),
         tenant,
         redact=redacted_message if settings.redact else None,

@@ -214,6 +214,7 @@ class Sessions:
         columns = (*_COLUMNS, *TOTALS, "cost")
         names, marks = ", ".join(f'"{name}"' for name in columns), ",".join("?" * len(columns))
         self._insert_sql = core.database.sql(f"INSERT INTO session ({names}) VALUES ({marks})")  # noqa: S608 - our own
+        self._has_sql = core.database.sql("SELECT 1 FROM session WHERE id = ?")
 
     # -- beginning and ending ------------------------------------------------------------------------------------------
 
@@ -276,7 +277,7 @@ class Sessions:
         """Return an id that no session has."""
         while True:
             ident = new_session_id(time.time())
-            if connection.execute(select(session.c.id).where(session.c.id == ident)).first() is None:
+            if self._database.backend.run(connection, self._has_sql, (ident,)).fetchone() is None:
                 return ident
 
     def roll_over(
