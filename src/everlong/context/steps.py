@@ -285,21 +285,25 @@ class KnownSteps:
 
 def read_steps(messages: Sequence[Message]) -> list[Step]:
     """Return every tool call of a list with its result, in the order of the calls."""
-    steps: list[Step] = []
+    calls: list[tuple[int, ToolCall]] = []
+    results: dict[int, Message] = {}
     waiting: dict[str, list[int]] = {}
     for index, message in enumerate(messages):
         role = message.get("role")
         if role == "assistant":
             for call in calls_of(message):
-                waiting.setdefault(call.id, []).append(len(steps))
-                steps.append(Step(index, call))
+                waiting.setdefault(call.id, []).append(len(calls))
+                calls.append((index, call))
         elif role == "tool":
             places = waiting.get(str(message.get("tool_call_id") or ""))
             if places:
-                step = steps[place := places.pop()]
-                error = bool(message.get("is_error"))
-                steps[place] = Step(step.at, step.call, text_of(message), error)
-    return steps
+                results[places.pop()] = message
+    return [
+        Step(at, call)
+        if (result := results.get(place)) is None
+        else Step(at, call, text_of(result), bool(result.get("is_error")))
+        for place, (at, call) in enumerate(calls)
+    ]
 
 
 def only_looks(ran: CommandRun) -> bool:

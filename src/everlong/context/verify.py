@@ -412,16 +412,13 @@ class Yardstick:
     @cached_property
     def _source_texts(self) -> list[str]:
         """All texts of the source, newest first, because most names are found there."""
-        texts = [
-            text
-            for message in reversed(self._source)
-            for text in (
-                text_of(message),
-                *(part for call in calls_of(message) for part in (call.arguments, call.name)),
-            )
-            if text
-        ]
-        return [*self._more, *texts]
+        texts = [*self._more]
+        for message in reversed(self._source):
+            if text := text_of(message):
+                texts.append(text)
+            if message.get("tool_calls"):
+                texts += [part for call in calls_of(message) for part in (call.arguments, call.name) if part]
+        return texts
 
 
 def _readable_texts(message: Message) -> list[str]:
