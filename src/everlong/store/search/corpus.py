@@ -292,7 +292,7 @@ class Corpus:
             where, values = scope_of_messages(scope)
             sql = self._sql(
                 "SELECT n.seq, n.ts, n.role, n.digest FROM pending q JOIN node n ON n.seq = q.seq "  # noqa: S608
-                f"WHERE {where} ORDER BY n.seq DESC"
+                f"WHERE {where} ORDER BY q.seq DESC"  # by q, so that SQLite goes through the few that are pending
             )
             found += (_pending(row) for row in connection.exec_driver_sql(sql, tuple(values)))
         if scope.has_summaries:

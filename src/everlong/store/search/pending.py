@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from everlong.store.search.corpus import CHUNK, Corpus, PendingDocument
 from everlong.store.search.index import PERSON, FoundPassage, IndexSize, SearchScope
-from everlong.store.search.query import beginnings, normal
+from everlong.store.search.query import beginnings
 from everlong.store.search.rank import Figures
 from everlong.store.search.text import count_passages, folded, passage_spans, terms_of
 
@@ -38,7 +38,7 @@ class PendingText:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.plain = normal(text)
+        self.plain = folded(text)
         self.seen = 0
         self._terms: dict[int, PassageTerms] = {}
 
@@ -51,9 +51,12 @@ class PendingText:
         """Return whether any of some folded pieces stands in it."""
         return any(piece in self.plain for piece in pieces)
 
-    def has_all(self, pieces: Iterable[str]) -> bool:
-        """Return whether all of some folded pieces stand in it."""
-        return all(piece in self.plain for piece in pieces)
+    def has_all(self, needles: Sequence[str]) -> bool:
+        """Return whether all of some folded needles stand in it, with single spaces for any white space."""
+        if not all(piece in self.plain for needle in needles for piece in needle.split()):
+            return False
+        plain = " ".join(self.plain.split())
+        return all(needle in plain for needle in needles)
 
     def passages_with(self, pieces: Sequence[str]) -> Iterator[tuple[int, PassageTerms]]:
         """Yield the numbers of passages with any of some folded pieces, and their terms."""
