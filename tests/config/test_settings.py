@@ -85,6 +85,9 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "redact": False,
             "retention_days": None,
             "retention_megabytes": None,
+            "partitions": 0,
+            "objects": None,
+            "objects_over_kilobytes": 256,
         },
         "search": {"embeddings": "off"},
         "gateway": {
