@@ -129,7 +129,7 @@ def audit(path: Path, seen: Seen) -> list[str]:
 
 def run(clients: int, rounds: int, fronts: int) -> tuple[Seen, list[str]]:
     """Kill the processes so many times; what clients saw, and what is wrong in the database."""
-    with ExitStack() as opened, tempfile.TemporaryDirectory(prefix="everlong-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="everlong-bench-") as folder, ExitStack() as opened:
         model = opened.enter_context(failing_upstream(0.0))
         path = Path(folder) / "store.db"
 
