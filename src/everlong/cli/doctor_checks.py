@@ -25,7 +25,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
-from everlong import config
+from everlong import __version__, config
 from everlong.cli.output import format_bytes
 from everlong.config.paths import data_home
 from everlong.errors import ConfigError, EverlongError, NotesError, ProviderError, StoreError
@@ -119,7 +119,7 @@ class DoctorSituation:
 
 def check_python(_: DoctorSituation) -> Iterator[Finding]:
     """Check the version of Python."""
-    found = f"Everlong {metadata.version('everlong')}, Python {platform.python_version()} on {platform.system()}"
+    found = f"Everlong {__version__}, Python {platform.python_version()} on {platform.system()}"
     if sys.version_info < _LEAST_PYTHON:
         yield fail("python", f"{found} is too old", "install Python 3.11 or newer, and Everlong with it")
     else:

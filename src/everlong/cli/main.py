@@ -11,6 +11,7 @@ import sys
 
 import click
 
+from everlong import __version__
 from everlong.cli.lazy_group import LazyGroup
 from everlong.cli.screen import spelling_out
 from everlong.errors import EverlongError
@@ -48,7 +49,7 @@ _COMMANDS = {
     invoke_without_command=True,
 )
 @click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong.")
-@click.version_option(package_name="everlong", prog_name="everlong")
+@click.version_option(__version__, prog_name="everlong")
 @click.pass_context
 def cli(context: click.Context, debug: bool) -> None:
     """Keep LLM agents going past the end of their context window; without a command, chat."""
