@@ -81,17 +81,22 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
     is_pipe = not sys.stdin.isatty()
     opening = Opening(click.get_current_context(), given, state, registry, asks=not is_pipe)
     worker = ChatWorker(state, lambda: _make_show(state, plain=not on_terminal), opening.desk)
+    has_ended = True
     if on_terminal:
         from everlong.cli.chat.terminal import talk  # noqa: PLC0415 - keeps `--help` quick
 
         with unguarded():  # it draws with escapes
-            talk(state, worker, registry)
-            worker.end()
+            has_ended = talk(state, worker, registry)
     else:
         talk_plainly(state, worker)
-    worker.end()
+        worker.end()
     if on_terminal and state.agent is not None and state.agent.conversation.session is not None:
         click.echo(f"go on with: everlong chat --resume {state.agent.conversation.session.conversation}", err=True)
+    if not has_ended:
+        # Long work in the worker's thread would keep the program. Everything said is stored; the rest is like a crash.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
     return not worker.could_not_begin and not (is_pipe and worker.failures)
 
 

@@ -139,17 +139,15 @@ _PENDING_ROWS = 8
 """Rows shown of a block that is still being written."""
 
 
-def talk(state: ChatState, worker: ChatWorker, registry: Registry) -> None:
-    """Let a person chat until they leave.
+def talk(state: ChatState, worker: ChatWorker, registry: Registry) -> bool:
+    """Let a person chat until they leave; return False if work is still under way that cannot be stopped.
 
     Raises:
         KeyboardInterrupt: the user stopped the chat while it was starting.
     """
     with StdoutProxy(_PRINT_SECONDS, raw=True) as above, redirect_stdout(above), redirect_stderr(above):
         asyncio.run(_Talk(state, worker, registry).talk())
-        if state.busy != STARTING:
-            worker.interrupt()  # the user has left
-            worker.end()
+        return worker.leave()
 
 
 class _Talk:
@@ -276,8 +274,9 @@ class _Talk:
         state, buffer = self._state, event.current_buffer
         if state.busy == STARTING and not buffer.text:
             event.app.exit(exception=KeyboardInterrupt())
-        elif state.busy != STARTING and self._worker.interrupt():
-            return
+        elif state.busy != STARTING and (unsent := self._worker.interrupt()) is not None:
+            if unsent and not buffer.text:  # what waited is there to be sent again, or changed
+                buffer.insert_text("\n".join(unsent))
         elif buffer.text:
             buffer.reset()
         else:
