@@ -25,7 +25,7 @@ _COMMANDS = {
     "chat": ("everlong.cli.chat.command:chat_command", "Talk to a model with tools, past the end of its window."),
     "compress": ("everlong.cli.compress:compress_command", "Compact the conversations of a file."),
     "config": ("everlong.cli.config:config_group", "Show or change settings."),
-    "demo": ("everlong.cli.demo:demo_command", "Play a long agent session in a small window."),
+    "demo": ("everlong.cli.demo.command:demo_command", "Play a long agent session in a small window."),
     "doctor": ("everlong.cli.doctor:doctor_command", "Check the installation, settings, model and store."),
     "inspect": ("everlong.cli.inspect:inspect_command", "Show where the tokens of a conversation go."),
     "lcm": ("everlong.cli.lcm:lcm_group", "Look into the summaries of the lossless engine."),
