@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from everlong.agent.tools.changes import FileChanges
 from everlong.agent.tools.sandbox import Confinement
 from everlong.agent.tools.todo import TodoList
 from everlong.agent.tools.workspace import Workspace
@@ -27,6 +28,8 @@ class ToolContext:
     session_id: str
     """The session that the conversation is in now; a compaction changes it."""
     todo: TodoList = field(default_factory=TodoList)
+    changes: FileChanges = field(default_factory=FileChanges)
+    """The files that tools changed."""
     interrupted: threading.Event = field(default_factory=threading.Event)
     """Set while the user wants the work to stop."""
     timeout_seconds: float = 120

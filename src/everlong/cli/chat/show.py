@@ -267,6 +267,13 @@ class Show:
         """Print a text as it was written, with control characters spelled out."""
         self.console.print(Text(visible(text)), soft_wrap=True)
 
+    def code(self, text: str, language: str) -> None:
+        """Print code in colours, or as it is for a screen reader or a pipe."""
+        if self.plain:
+            self.text(text)
+        else:
+            self.console.print(code_of(visible(text), language))
+
     def note(self, text: str) -> None:
         """Print something that the user should know."""
         self._end_answer()

@@ -7,13 +7,16 @@ itself can scroll, copy and resize it.
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import get_app
+from prompt_toolkit.application import get_app, run_in_terminal
+from prompt_toolkit.application.current import set_app
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
@@ -173,6 +176,8 @@ class _Talk:
     async def talk(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._state.changed = self._changed
+        self._state.edit = self._edit
+        self._state.copy = self._copy
         # Between two prompts too: otherwise an Enter pressed there would arrive as a line break.
         with self._session.input.raw_mode():
             while not self._state.is_over:
@@ -187,6 +192,26 @@ class _Talk:
         """Start the worker once the prompt is drawn, so that the user can read and type meanwhile."""
         self._session.app.after_render -= self._begin
         self._worker.start()
+
+    def _edit(self, text: str) -> str | None:
+        """Open the user's editor on a text; called by the worker, which waits for it."""
+
+        async def edit() -> str | None:
+            with set_app(self._session.app):
+                return await run_in_terminal(lambda: click.edit(text, extension=".md"), in_executor=True)
+
+        return asyncio.run_coroutine_threadsafe(edit(), self._loop).result()
+
+    def _copy(self, text: str) -> None:
+        """Put a text into the clipboard, by the sequence that terminals know, over ssh too; called by the worker."""
+        encoded = base64.b64encode(text.encode("utf-8", "replace")).decode()
+
+        def write() -> None:
+            output = self._session.app.output
+            output.write_raw(f"\x1b]52;c;{encoded}\x07")
+            output.flush()
+
+        self._loop.call_soon_threadsafe(write)
 
     # -- drawing -------------------------------------------------------------------------------------------------------
 

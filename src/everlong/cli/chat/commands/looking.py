@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from everlong.cli.chat.commands.registry import ChatError, Desk, pick
+from everlong.cli.chat.commands.registry import GO_ON, KEEP, LEAVE, LOOK, ChatError, Desk, pick
 
 
 def search(desk: Desk, words: str) -> None:
@@ -63,13 +63,23 @@ def memory(desk: Desk, words: str) -> None:
 
 
 def show_help(desk: Desk, words: str) -> None:
-    """List the commands."""
+    """List the commands, group by group."""
     from rich.table import Table  # noqa: PLC0415 - the prompt comes before this is loaded
     from rich.text import Text  # noqa: PLC0415 - as above
 
     del words
     table = Table(box=None, pad_edge=False, show_header=False)
-    for command in desk.registry.commands.values():
-        table.add_row(Text(f"/{command.name} {command.takes}"), command.about)
+    commands = desk.registry.commands.values()
+    for group in dict.fromkeys([LOOK, KEEP, GO_ON, LEAVE, *(one.group for one in commands)]):
+        listed = [one for one in commands if one.group == group]
+        if listed:
+            table.add_row(Text(group, style="bold"), "")
+        for command in listed:
+            table.add_row(Text(f"/{command.name} {command.takes}"), command.about)
     desk.show.console.print(table, highlight=False)
-    desk.show.line("Alt-Enter or Ctrl-J begins a new line, Ctrl-C stops, Ctrl-D leaves, Tab completes.", "dim")
+    desk.show.line("@FILE gives the model a file, !COMMAND runs a command of yours.", "dim")
+    desk.show.line(
+        "Alt-Enter or Ctrl-J begins a new line, Ctrl-X Ctrl-E opens your editor, Tab completes, "
+        "Ctrl-C stops, Ctrl-D leaves.",
+        "dim",
+    )

@@ -20,6 +20,9 @@ __all__ = ["ChatError", "Command", "Desk", "Registry", "pick", "register_plugin_
 
 T = TypeVar("T")
 
+LOOK, KEEP, GO_ON, LEAVE = "Look", "Keep and compact", "Go on", "Take away and leave"
+"""The groups of the chat's own commands, in the order of ``/help``."""
+
 
 class ChatError(EverlongError):
     """A command that cannot be done as it was given."""
@@ -58,6 +61,8 @@ class Command:
     takes: str
     about: str
     run: Callable[[Desk, str], None]
+    group: str = "Of plugins"
+    """The heading under which ``/help`` lists it."""
 
 
 class Registry:
