@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from everlong.agent.tools.changes import FileChanges
@@ -32,6 +32,8 @@ class ToolContext:
     """The files that tools changed."""
     interrupted: threading.Event = field(default_factory=threading.Event)
     """Set while the user wants the work to stop."""
+    heard: Callable[[bytes], None] | None = None
+    """Called with the output of a command as it comes, in another thread; the host may show it."""
     timeout_seconds: float = 120
     """Seconds for a command that does not ask for another time."""
     output_chars: int = 12_000

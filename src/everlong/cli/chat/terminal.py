@@ -105,6 +105,9 @@ class ChatCompleter(Completer):
             yield from (Completion(one, -len(words)) for one in self._complete_argument(name) if one.startswith(words))
             return
         word = text.rsplit(maxsplit=1)[-1] if text and not text[-1].isspace() else ""
+        if word.startswith("@"):
+            yield from self._paths.get_completions(Document(word[1:]), complete_event)
+            return
         if "/" in word or word.startswith(("~", ".")):
             yield from self._paths.get_completions(Document(word), complete_event)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from everlong.agent.approval import ApprovalRefused
 from everlong.agent.watch import Interrupted
+from everlong.cli.chat.shell import run_own_command
 from everlong.cli.chat.state import STARTING, ChatState, Question
 from everlong.errors import AuthenticationFailed, ConfigError, EverlongError
 
@@ -173,8 +174,10 @@ class ChatWorker:
         try:
             if sent.text.startswith("/"):
                 desk.run(sent.text)
+            elif sent.text.startswith("!") and sent.text[1:].strip():
+                run_own_command(desk, sent.text[1:].strip())
             else:
-                desk.agent.run(sent.text)
+                desk.agent.run(desk.prompt(sent.text))
                 self._last_used = time.monotonic()
         except (EverlongError, OSError) as error:
             self.failures += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from everlong.errors import EverlongError
 
@@ -38,6 +38,8 @@ class Desk:
     registry: Registry
     found: list[bytes] = field(default_factory=list)
     """The messages of the last /search."""
+    outputs: list[str] = field(default_factory=list)
+    """What the user's own commands printed since the last prompt."""
     open_agent: Callable[[str | None], Agent] | None = None
     """Opens the agent on another session, or on a new one."""
 
@@ -51,6 +53,17 @@ class Desk:
     def run(self, line: str) -> None:
         """Run a slash command."""
         self.registry.run(self, line)
+
+    def prompt(self, text: str) -> str | list[dict[str, Any]]:
+        """Return a prompt with the files that it names, and with the outputs of the user's own commands."""
+        from everlong.cli.chat.attachments import attach_files  # noqa: PLC0415 - the prompt comes before this is loaded
+
+        made = attach_files(text, self.agent.tools.context.workspace.root, self.show.quiet)
+        outputs, self.outputs = self.outputs, []
+        if not outputs:
+            return made
+        parts = [{"type": "text", "text": made}] if isinstance(made, str) else made
+        return [*({"type": "text", "text": one} for one in outputs), *parts]
 
 
 @dataclass(frozen=True)
