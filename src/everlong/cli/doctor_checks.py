@@ -29,6 +29,7 @@ from everlong import __version__, config
 from everlong.cli.output import format_bytes
 from everlong.config.paths import data_home
 from everlong.errors import ConfigError, EverlongError, NotesError, ProviderError, StoreError
+from everlong.extras import install_command
 from everlong.providers.endpoints import ENDPOINTS, endpoint_for
 from everlong.providers.keys import key_source
 
@@ -134,7 +135,7 @@ def check_packages(_: DoctorSituation) -> Iterator[Finding]:
     text = f"extras: {', '.join(there) or 'none'}; not installed: {', '.join(absent) or 'none'}"
     if not {"anthropic", "openai"} & set(there):
         lacking = sorted({*missing["anthropic"], *missing["openai"]})
-        advice = "pip install 'everlong[anthropic]' or 'everlong[openai]'"
+        advice = f"{install_command('anthropic')}, or the same with openai"
         yield warn("packages", f"no extra for models is complete (missing: {', '.join(lacking)})", advice)
     else:
         yield ok("packages", text)
