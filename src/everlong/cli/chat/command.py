@@ -58,8 +58,23 @@ def chat_command(**given: Any) -> None:
         return
     settle_trust(given["cwd"], trusts=given["trust"], asks=sys.stdin.isatty() and sys.stderr.isatty())
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    if is_terminal and _lacks_model(given):
+        from everlong.cli.first_run.choosing import choose_model  # noqa: PLC0415 - only at the first run
+
+        if not choose_model():
+            raise click.exceptions.Exit(1)
     if not _chat(given, on_terminal=is_terminal and not given["plain"]):
         raise click.exceptions.Exit(1)
+
+
+def _lacks_model(given: dict[str, Any]) -> bool:
+    """Return whether neither the command line nor the settings name a model."""
+    if any(given[name] is not None for name in ("model", "base_url", "local")):
+        return False
+    from everlong.config import load_settings  # noqa: PLC0415 - keeps `--help` quick
+
+    agent = load_settings().settings.agent
+    return agent.model is None and agent.local is None
 
 
 def _answer_one_prompt(given: dict[str, Any]) -> None:
