@@ -77,7 +77,7 @@ soak: $(STAMP) test-clients  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.store.faults --rounds 200
 	@$(BIN)/python -m bench.store.faults --postgres --writes 600
 	@$(BIN)/python -m bench.store.sharing --steps 10000
-	@$(BIN)/python -m bench.store.scale --sizes 10000,100000,500000,1000000
+	@$(BIN)/python -m bench.store.scale --sizes 10000,100000,500000,1000000 --queries 10000,100000,500000,1000000 --postgres 100000
 	@$(BIN)/python -m bench.lossless.faults --rounds 200
 	@$(BIN)/python -m bench.agent.session --turns 2000 --api both
 	@$(BIN)/python -m bench.agent.faults --turns 2000 --kills 20
@@ -90,6 +90,7 @@ soak: $(STAMP) test-clients  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.gateway.fuzz --count 10000
 	@$(BIN)/python -m bench.gateway.races
 	@$(BIN)/python -m bench.gateway.load --clients 64 --seconds 600
+	@$(BIN)/python -m bench.gateway.kills --rounds 50 --fronts 20
 	@$(BIN)/python -m bench.gateway.memory
 	@$(BIN)/python -m bench.gateway.speed --peers
 	@$(BIN)/python -m bench.gateway.clients

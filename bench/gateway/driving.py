@@ -9,16 +9,20 @@ import asyncio
 import json
 import statistics
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from aiohttp import ClientSession, TCPConnector
 
 from bench.gateway.upstreams import PATH
 
-__all__ = ["LARGE", "SMALL", "Rate", "added", "compared"]
+__all__ = ["LARGE", "SHAPES", "SMALL", "Rate", "Shape", "added", "compared", "drive_open"]
 
 SMALL, LARGE = 1_000, 400_000
+Shape = Literal["growing", "forking", "fresh"]
+SHAPES: tuple[Shape, ...] = ("growing", "forking", "fresh")
+"""A known conversation that is longer by a turn each time; the same history with another last message; another one."""
 SLOW_SHARE = 0.1
 """Of the requests, for those that would take too long with all of them."""
 _WARM = 3
@@ -36,15 +40,18 @@ class Rate:
     median_ms: float
     per_second: float
     first_byte_ms: float = 0.0
+    p99_ms: float = 0.0
+    worst_ms: float = 0.0
 
 
 class Talk:
-    """A conversation that grows by a turn with every request.
+    """The requests of one client, in one of the shapes.
 
-    It is kept as bytes: a client that writes a long history anew with every request would be what is measured.
+    They are kept as bytes: a client that writes a long history anew with every request would be what is measured.
     """
 
-    def __init__(self, size: int, name: str, *, is_streamed: bool = False) -> None:
+    def __init__(self, size: int, name: str, *, shape: Shape = "growing", is_streamed: bool = False) -> None:
+        self._shape, self._name = shape, name
         words = "some words of a talk " * (max(1, size // 8_000) * 2)
         head = {"model": "m-1", "stream": True} if is_streamed else {"model": "m-1"}
         self._body = bytearray(json.dumps(head).encode()[:-1] + b', "messages": [')
@@ -59,13 +66,15 @@ class Talk:
 
     def body(self) -> bytes:
         """Return the next request."""
-        if self._turn % _TURNS == 0:  # small ones stay small
+        if self._turn % _TURNS == 0 or self._shape != "growing":  # small ones stay small
             del self._body[self._size :]
         self._turn += 1
         self._add("user", f"and {self._turn}?")
         data = b"".join((self._body, b"]}"))
         self._add("assistant", "All right, that is noted.")
-        return data
+        if self._shape != "fresh":
+            return data
+        return data.replace(self._name.encode(), f"{self._name} {self._turn}".encode())
 
     def _add(self, role: str, text: str) -> None:
         self._body += b", " + _message(role, text)
@@ -87,21 +96,54 @@ async def _asked(session: ClientSession, url: str, talk: Talk, *, is_streamed: b
     return 1e3 * (time.perf_counter() - started), 1e3 * first
 
 
-async def drive(url: str, size: int, clients: int, requests: int, *, is_streamed: bool = False) -> Rate:
+async def drive(
+    url: str, size: int, clients: int, requests: int, *, shape: Shape = "growing", is_streamed: bool = False
+) -> Rate:
     """Have some clients talk; the first requests of each are not measured."""
     each = max(1, requests // clients)
     async with ClientSession(connector=TCPConnector(limit=0)) as session:
 
         async def talk(number: int) -> list[tuple[float, float]]:
-            own = Talk(size, f"{number} {size} {clients} {is_streamed} {time.time_ns()}", is_streamed=is_streamed)
+            own = _talk(size, number, shape, is_streamed=is_streamed)
             seen = [await _asked(session, url, own, is_streamed=is_streamed) for _ in range(_WARM + each)]
             return seen[_WARM:]
 
         started = time.perf_counter()
         told = [one for seen in await asyncio.gather(*map(talk, range(clients))) for one in seen]
         seconds = time.perf_counter() - started
+    return _rate(told, clients * (_WARM + each) / seconds)
+
+
+async def drive_open(
+    url: str, size: int, clients: int, requests: int, per_second: float, *, shape: Shape = "growing"
+) -> Rate:
+    """Send requests at a given rate, whether or not the ones before are answered; times count from when one was due."""
+    async with ClientSession(connector=TCPConnector(limit=0)) as session:
+        talks = [_talk(size, number, shape) for number in range(clients)]
+        for talk in talks:
+            for _ in range(_WARM):
+                await _asked(session, url, talk, is_streamed=False)
+        started = time.perf_counter() + 0.1
+
+        async def ask(number: int) -> tuple[float, float]:
+            due = started + number / per_second
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            await _asked(session, url, talks[number % clients], is_streamed=False)
+            return 1e3 * (time.perf_counter() - due), 0.0
+
+        told = await asyncio.gather(*map(ask, range(requests)))
+    return _rate(told, per_second)
+
+
+def _talk(size: int, number: int, shape: Shape, *, is_streamed: bool = False) -> Talk:
+    return Talk(size, f"{number} {size} {is_streamed} {time.time_ns()}", shape=shape, is_streamed=is_streamed)
+
+
+def _rate(told: Sequence[tuple[float, float]], per_second: float) -> Rate:
     times, firsts = zip(*told, strict=True)
-    return Rate(statistics.median(times), clients * (_WARM + each) / seconds, statistics.median(firsts))
+    ordered = sorted(times)
+    p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+    return Rate(statistics.median(times), per_second, statistics.median(firsts), p99, ordered[-1])
 
 
 def compared(
@@ -111,6 +153,7 @@ def compared(
     requests: int,
     *,
     slow: Collection[str] = (),
+    shape: Shape = "growing",
     is_streamed: bool = False,
 ) -> dict[str, Rate]:
     """Measure every address with parts of the requests in turn; ``slow`` ones get fewer of them."""
@@ -118,7 +161,7 @@ def compared(
     for _ in range(_ROUNDS):  # in turn, so that a machine that is busy with other things is so for all
         for name, url in urls.items():
             count = int(requests * (SLOW_SHARE if name in slow else 1)) // _ROUNDS
-            parts[name].append(asyncio.run(drive(url, size, clients, count, is_streamed=is_streamed)))
+            parts[name].append(asyncio.run(drive(url, size, clients, count, shape=shape, is_streamed=is_streamed)))
     return {
         name: Rate(*(statistics.median(getattr(one, field) for one in found) for field in Rate.__dataclass_fields__))
         for name, found in parts.items()

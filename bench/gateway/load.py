@@ -154,7 +154,7 @@ def _audited(store: Store, said: list[Message], began: float) -> list[str]:
     return [*found, *([f"{name!r}: another answer is stored at {wrong[:5]}"] if wrong else [])]
 
 
-def _wait_until_stored(url: str) -> None:
+def wait_until_stored(url: str) -> None:
     """Wait until nothing more comes out of the journals: for longer than two looks at them take, however slow it is."""
     turns = "SELECT count(*), count(ended) FROM turn"
     with Store.open(url) as store:
@@ -188,7 +188,7 @@ def run(clients: int, seconds: float) -> tuple[Seen, list[str]]:
 
         faults = [(0.25, lambda: restart(url)), (0.5, kill), (0.6, replace), (0.75, lambda: restart(url))]
         seen = asyncio.run(_load(replicas, clients, seconds, faults))
-        _wait_until_stored(url)
+        wait_until_stored(url)
         return seen, audit(url, seen)
 
 

@@ -26,8 +26,9 @@ from bench.gateway.upstreams import PATH, upstream
 from bench.measure import verdict
 from everlong.gateway.requests import WARNING
 
-IDLE_MB = 120.0
-MOST_MB = 250.0
+IDLE_MB = 200.0
+MOST_MB = 300.0
+"""Of all processes of the gateway."""
 MOST_GROWTH = 1.05
 """The later half of what follows over its earlier half."""
 TURNS_EACH = 50

@@ -1,8 +1,8 @@
 """The gateway's cost, as a multiple of a bare relay's in the same run.
 
-Conversations of 1 KB and of 400 KB that grow by a turn with every request; each is known to the gateway when it is
-measured. Latency at one client, requests in a second at sixteen, the first byte of a stream, start and memory. With
-``--peers`` other gateways are measured in the same way; see ``bench.gateway.peers``.
+Latency at one client and the first byte of a stream, with conversations of 1 KB and of 400 KB that the gateway knows;
+start and memory. Then requests of three shapes, by ``bench.gateway.shapes``. With ``--peers`` other gateways are
+measured in the same way; see ``bench.gateway.peers``.
 
     python -m bench.gateway.speed [--peers]
 """
@@ -18,14 +18,15 @@ from pathlib import Path
 from bench.gateway.driving import LARGE, SMALL, added, compared
 from bench.gateway.peers import PEERS, Beside, Unusable, beside
 from bench.gateway.serving import gateway, memory_of
+from bench.gateway.shapes import measure_shapes
 from bench.gateway.upstreams import relay, upstream
 from bench.measure import verdict
 
 MOST_ADDED = {SMALL: 2.0, LARGE: 3.0}
-LEAST_RATE = {SMALL: 0.4, LARGE: 0.3}
 FIRST_BYTE_MS = 1.0
 START_SECONDS = 1.5
-IDLE_MB = 120.0
+IDLE_MB = 200.0
+"""Of both processes: the one that serves, and the one that stores."""
 CLIENTS = 16
 _SETTINGS = {
     "models": {"m-1": {"context_length": 10_000_000}},
@@ -67,10 +68,10 @@ def main() -> int:
                 costs[size] = added(one, "gateway")
                 told("added latency over the relay's", costs[size], MOST_ADDED[size], "x")
                 rates[size] = many["gateway"].per_second / many["relay"].per_second
-                told("requests/s over the relay's", rates[size], LEAST_RATE[size], "x", at_least=True)
             streams = compared({"relay": floor, "gateway": url}, SMALL, 1, int(1_000 * share), is_streamed=True)
             later = streams["gateway"].first_byte_ms - streams["relay"].first_byte_ms
             told("first byte of a stream after the relay's", later, FIRST_BYTE_MS, " ms")
+            measure_shapes(floor, url, share, told)
             print(f"  memory after all that                        {memory_of(process):.0f} MB")
         if asked.peers:
             print("over the relay in the same run, peers with a tenth of the requests:")

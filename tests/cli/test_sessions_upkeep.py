@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,31 @@ def test_a_vacuum_applies_the_retention_that_is_set(
     connection.close()
     monkeypatch.setenv("EVERLONG_STORE__RETENTION_DAYS", "30")
     assert filled("vacuum", "--json").json["expired"] == [ident]
+
+
+# -- objects -------------------------------------------------------------------------------------------------------
+
+
+def test_large_contents_move_out_and_back(
+    filled: Run, monkeypatch: pytest.MonkeyPatch, store_file: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("obstore")
+    unset = filled("objects")
+    assert (unset.code, "store.objects" in unset.err) == (2, True)
+    said = random.Random(1).randbytes(4_000).hex()
+    with Store.open(store_file) as store:
+        at = store.record([user(said), assistant("Ok.")])
+    monkeypatch.setenv("EVERLONG_STORE__OBJECTS", (tmp_path / "large").as_uri())
+    monkeypatch.setenv("EVERLONG_STORE__OBJECTS_OVER_KILOBYTES", "2")
+    moved = filled("objects", "--json").json
+    assert moved["contents"] == 1
+    assert (filled("stats", "--json").json["objects"], "1 outside the database" in filled("stats").out) == (1, True)
+    assert filled("verify").code == 0
+    with Store.open(store_file) as store:
+        assert store.context(at)[0]["content"] == said
+    assert filled("objects", "--bring-back", "--json").json == moved
+    assert not [path for path in (tmp_path / "large").rglob("*") if path.is_file()]
+    assert filled("verify").code == 0
 
 
 # -- index ---------------------------------------------------------------------------------------------------------

@@ -8,10 +8,11 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import assume, given, strategies as st
 
 from everlong import Message
-from everlong.context.summary.actions import ActionOutcome, action_of, outcome_of
+from everlong.context.summary.actions import _STRUCTURE, ActionOutcome, _is_structure, action_of, outcome_of
+from everlong.context.summary.digest import escaped
 from everlong.context.summary.entities import _TOKEN, _named_in, entities
 from everlong.context.summary.facts import read_facts
 from everlong.context.summary.key_lines import LineGroup, MessageLine, few_lines, many_lines
@@ -133,6 +134,19 @@ def test_an_outcome_is_read_from_the_end_as_if_all_lines_had_been_read(lines: li
     else:
         said = "" if not telling else telling[-1] if len(telling) < 12 else telling[0]
         assert outcome == ActionOutcome(failed=False, line=said)
+
+
+@given(st.lists(st.sampled_from(["[exit: 0]", "npm notice", "Debugger ", "<a>", "}", "-", "a", " ", "é"])).map("".join))
+def test_lines_that_say_nothing_are_those_of_one_expression(text: str) -> None:
+    line = text.strip()
+    assume(line)
+    assert _is_structure(line) == (_STRUCTURE.match(line) is not None)
+
+
+@given(st.text("# \t>*-a\n\\", max_size=30))
+def test_headings_are_escaped_at_the_beginning_of_a_line_only(text: str) -> None:
+    lines = [re.sub(r"^([ \t>*-]*)(#{1,6}[ \t])", r"\1\\\2", line) for line in text.split("\n")]
+    assert escaped(text) == "\n".join(lines)
 
 
 # -- what lines add ----------------------------------------------------------------------------------------------------

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import copy
+import json
+from dataclasses import replace
+
+import pytest
 
 from everlong import CompletionSummarizer, ContextCompressor, Message
 from everlong.context.frontier import read_frontier
-from everlong.context.steps import KnownSteps
+from everlong.context.steps import KnownSteps, read_steps
 from everlong.context.summary.clauses import clauses
 from everlong.context.summary.digest import turn_pieces
+from everlong.context.summary.key_lines import many_lines
 from everlong.context.summary.message_digest import MessageDigests
 from tests.context.builders import assistant, long_session, output, step, system, user
 from tests.context.scripted import COUNT, GOOD, Model
@@ -18,6 +23,10 @@ SESSION = long_session(40)
 
 def model_engine(model: Model | None = None, window: int = 8_000) -> ContextCompressor:
     return ContextCompressor(window, summarizer=CompletionSummarizer(model or Model(), concurrency=1))
+
+
+def tool(content: str) -> Message:
+    return {"role": "tool", "tool_call_id": "call_1", "content": content}
 
 
 class CountingCounter:
@@ -82,6 +91,45 @@ def test_a_changed_message_is_read_anew() -> None:
     assert before[0][0].text == "Use port 8443."
 
 
+def test_a_line_that_recurs_is_kept_once() -> None:
+    digests = MessageDigests()
+    same = "port_8443 is the one that everybody listens on, whatever the page says"
+    first, second = digests.many_lines([tool(f"{same}\nfirst_name"), tool(f"second_name\n{same}")])
+    assert [line.text for line in second] == ["second_name", same]
+    assert first[0] is second[1]
+
+
+def test_a_line_has_the_source_of_the_call_that_it_was_passed_to_and_none_elsewhere() -> None:
+    passed = step(1, "port_8443 is open", command="cat port_8443.txt\nport_8443 is open")
+    digests = MessageDigests()
+    for message in (*passed, tool("port_8443 is open"), *passed):
+        assert digests.many_lines([message]) == [many_lines(message)]
+
+
+def test_the_names_of_a_record_are_not_those_of_the_same_words_on_a_line() -> None:
+    record = json.dumps({"first_key": "port_8443", "second_key": "port_9000", "filler": "x" * 80})
+    digests = MessageDigests()
+    (told,) = digests.many_lines([tool(record)])
+    (plain,) = digests.many_lines([tool("\n".join(line.text for line in told))])
+    assert [line.entities for line in told] != [line.entities for line in plain]
+    assert plain == many_lines(tool("\n".join(line.text for line in told)))
+
+
+def test_more_lines_than_are_known_at_a_time_are_read_all_the_same() -> None:
+    digests = MessageDigests()
+    for number in range(300):
+        message = tool("\n".join(f"line_{number}_{place} of many" for place in range(60)))
+        assert digests.many_lines([message]) == [many_lines(message)]
+
+
+@pytest.mark.parametrize("mark", ["…", "你好，世界", "😀 done", "\ud800 alone", "é"])
+def test_kept_pieces_have_the_words_of_any_script(mark: str) -> None:
+    turns = [user(f"{mark} {output(300)}"), tool(f"{output(3_000)}\n{mark}\n{output(3_000)}")]
+    digests = MessageDigests()
+    for _ in range(2):
+        assert list(digests.pieces(turns, 2_000, COUNT)) == list(turn_pieces(turns, 2_000, COUNT))
+
+
 # -- reading ahead -----------------------------------------------------------------------------------------------------
 
 
@@ -132,6 +180,23 @@ def test_a_reset_forgets_what_was_read() -> None:
     engine.on_session_reset()
     assert engine.work_ahead() is False
     assert read_ahead(engine, SESSION) > 0
+
+
+def test_steps_that_were_read_ahead_make_the_frontier_that_reading_anew_makes() -> None:
+    turns = [message for number in range(40) for message in step(number, f"error: no room for {number}")]
+    known = KnownSteps()
+    known.read_ahead(read_steps(turns[:30]))
+    known.read_ahead(read_steps(turns[20:]))
+    assert read_frontier(turns, known=known) == read_frontier(turns)
+
+
+def test_of_steps_that_are_read_ahead_the_newest_are_kept() -> None:
+    steps = read_steps([message for number in range(500) for message in step(number, f"result {number}")])
+    known = KnownSteps()
+    known.read_ahead(steps)
+    oldest, newest = known.recall([replace(steps[0]), replace(steps[-1])])
+    assert oldest is not steps[0]
+    assert newest is steps[-1]
 
 
 def test_a_large_stretch_is_read_in_bounded_portions() -> None:

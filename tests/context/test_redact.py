@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everlong.context.summary.redaction import redact
+from everlong.context.summary.redaction import _API_STARTS, _CLOUD_STARTS, redact
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,14 @@ def test_what_later_work_needs_is_left_alone(text: str) -> None:
 @pytest.mark.parametrize("word", ["changeme", "redacted", "required", "undefined"])
 def test_a_placeholder_is_no_password(word: str) -> None:
     assert redact(f"password: {word}") == f"password: {word}"
+
+
+@pytest.mark.parametrize("name", ["api_key", "API-KEY", "access_key", "signingkey"])
+def test_the_word_before_a_key_tells_whether_it_is_a_secret(name: str) -> None:
+    assert redact(f"{name}=abcd1234efgh") == f"{name}=[redacted:secret]"
+    assert redact("sort(key=abcd1234efgh), key: abcd1234efgh") == "sort(key=abcd1234efgh), key: abcd1234efgh"
+
+
+def test_what_is_searched_for_first_is_part_of_each_word_behind_it() -> None:
+    for shared, words in (*_CLOUD_STARTS, *_API_STARTS):
+        assert all(shared in word for word in words)

@@ -134,6 +134,15 @@ def test_a_warm_prefix_that_no_longer_fits_is_read_in_parts_by_the_next_in_the_c
     assert parts.prompts
 
 
+def test_the_warm_form_is_not_asked_about_a_part_of_a_conversation_and_its_refusal_hides_no_other_reason() -> None:
+    warm = WarmPrefixSummarizer(Model())
+    with pytest.raises(SummarizerError) as refused:
+        SummarizerChain([warm, Says("b", SummarizerError("the server is away"))]).summarize(request_for([user("x")]))
+    assert str(refused.value) == "b: the server is away"
+    with pytest.raises(SummarizerError, match="without a prefix"):
+        SummarizerChain([warm, WarmPrefixSummarizer(Model())]).summarize(request_for([user("x")]))
+
+
 def test_an_empty_chain_and_an_unknown_choice_are_refused() -> None:
     with pytest.raises(ConfigError, match="at least one"):
         SummarizerChain([])

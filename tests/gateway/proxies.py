@@ -94,8 +94,10 @@ def company(folder: Path, upstream: int, login: str = "") -> Iterator[Company]:
         await leaving.wait()
         for server in (secure, proxy):
             server.close()
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        served = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in served:
             task.cancel()
+        await asyncio.gather(*served, return_exceptions=True)
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)
     thread.start()

@@ -24,6 +24,7 @@ from everlong.gateway.app import SERVER_OPTIONS, make_app
 from everlong.gateway.gateway import Gateway
 from everlong.gateway.routing import Routes
 from everlong.gateway.window import Counting
+from everlong.gateway.writer import StoreWriter
 from everlong.store import Store
 from everlong.store.database import Database
 from everlong.store.upgrade import open_database
@@ -77,8 +78,13 @@ class Running:
 
 
 async def _settled(gateway: Gateway) -> None:
-    while tasks := list(gateway._backlog.under_way):
-        await asyncio.wait(tasks)
+    while True:
+        if tasks := list(gateway._backlog.under_way):
+            await asyncio.wait(tasks)
+        elif any(gateway._journal._waiting.values()):  # the file was locked for too long, or its process has ended
+            await asyncio.sleep(0.01)
+        else:
+            return
 
 
 @contextmanager
@@ -88,12 +94,13 @@ def run_gateway(
     settings: Mapping[str, Any] | None = None,
     counting: Counting | None = None,
     summarizer: Callable[[], Summarizer | None] | None = lambda: None,
+    writer: StoreWriter | None = None,
 ) -> Iterator[Running]:
     """Run a gateway in front of an upstream, on a free port."""
     given = Settings.model_validate({"auxiliary": {"compression": {"provider": "main"}}, **(settings or {})})
     opened = open_database(database)
     folder = Path(tempfile.mkdtemp(prefix="everlong-spool-"))
-    gateway = ForTenants(given, opened, Routes(given, upstream), summarizer=summarizer, journal=folder)
+    gateway = ForTenants(given, opened, Routes(given, upstream), summarizer=summarizer, journal=folder, writer=writer)
     loop = asyncio.new_event_loop()
     ports: list[int] = []
     ready, leaving = threading.Event(), asyncio.Event()

@@ -61,15 +61,19 @@ class Talk:
 
 @contextmanager
 def no_room(served: Program) -> Iterator[None]:
-    """Let a program write to no file, as on a full disk."""
+    """Let a program write to no file, as on a full disk; nor the process that stores for it."""
     resource = pytest.importorskip("resource")
+    tasks = Path(f"/proc/{served.process.pid}/task").iterdir()
+    stores = [int(child) for task in tasks for child in (task / "children").read_text().split()]
     before = resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (0, before[1]))
+    for process in (served.process.pid, *stores):
+        resource.prlimit(process, resource.RLIMIT_FSIZE, (0, before[1]))
     try:
         yield
     finally:
         if served.process.poll() is None:
-            resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, before)
+            for process in (served.process.pid, *stores):
+                resource.prlimit(process, resource.RLIMIT_FSIZE, before)
 
 
 @contextmanager

@@ -14,14 +14,37 @@ from everlong.store import Store
 from everlong.store.database import Database
 from everlong.store.upgrade import open_database
 
+DATABASES = ("sqlite", "postgresql")
+PARTITIONED = {f"tests.store.test_{name}" for name in ("tree", "forget", "turns", "outputs", "same_moment")}
+"""The modules whose tests also run on a PostgreSQL store in partitions."""
+PARTITIONS = 8
 
-@pytest.fixture(params=["sqlite", "postgresql"], scope="session")
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what needs a database on each kind of them."""
+    if "url" in metafunc.fixturenames:
+        kinds = [*DATABASES, *(["partitioned"] if metafunc.module.__name__ in PARTITIONED else [])]
+        metafunc.parametrize("url", kinds, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
 def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """One database of each kind for the whole run; tests part by tenant."""
     if request.param == "sqlite":
         return str(tmp_path_factory.mktemp("store") / "store.db")
     found: str = request.getfixturevalue("postgres_url")
-    return found
+    return found if request.param == "postgresql" else partitioned_url(found)
+
+
+def partitioned_url(postgres_url: str) -> str:
+    """Create a store in partitions, in a schema of its own; return its address."""
+    engine = create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.begin() as connection:
+        connection.execute(text("CREATE SCHEMA IF NOT EXISTS partitioned"))
+    engine.dispose()
+    made = f"{postgres_url}&options=-csearch_path%3Dpartitioned"
+    open_database(made, partitions=PARTITIONS).close()
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from sqlalchemy import select
 
 from everlong.model import Message
-from everlong.store import Store, forget as forgetting
+from everlong.store import Store, alike
+from everlong.store.alike import contents_with
 from everlong.store.content import value_of
 from everlong.store.database import Database
-from everlong.store.forget import contents_with
 from everlong.store.schema import content
 from everlong.store.tombstones import PLACEHOLDER
 from everlong.testing.strategies import conversations, retellings
@@ -29,7 +29,7 @@ SECRET = "The harbour's vault opens with pelican-4711"  # noqa: S105 - made up
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How many contents were read since it was last asked."""
     count = 0
-    rows_to_compare = forgetting.rows_to_compare
+    rows_to_compare = alike.rows_to_compare
 
     def counting(*which: Any) -> Iterator[Any]:
         nonlocal count
@@ -37,7 +37,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
             count += 1
             yield row
 
-    monkeypatch.setattr(forgetting, "rows_to_compare", counting)
+    monkeypatch.setattr(alike, "rows_to_compare", counting)
 
     def asked() -> int:
         nonlocal count
@@ -178,5 +178,5 @@ def test_the_index_finds_what_a_look_at_everything_finds(
     chosen = [talk[place % len(talk)] for place in places]
     with database.read() as connection, pytest.MonkeyPatch.context() as patch:
         found = contents_with(store, connection, chosen)
-        patch.setattr(forgetting, "MOST_LOOKUPS", -1)
+        patch.setattr(alike, "MOST_LOOKUPS", -1)
         assert found == contents_with(store, connection, chosen)

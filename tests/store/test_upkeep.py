@@ -6,23 +6,26 @@ import os
 import random
 import stat
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import Connection, func, select
 
 from everlong.config.paths import data_home
 from everlong.config.settings import StoreSettings
 from everlong.errors import ConfigError, NotStored, StoreError
 from everlong.model import Message
-from everlong.store import Store, garbage, sqlite
+from everlong.store import Store, garbage, retention, sqlite
+from everlong.store.database import Database
 from everlong.store.garbage import collect_garbage
-from everlong.store.maintenance import backup, size_of, stats, used_bytes, vacuum
+from everlong.store.maintenance import backup, release_room, size_of, stats, used_bytes, vacuum
 from everlong.store.opening import apply_retention, default_path, open_store
 from everlong.store.retention import retain
 from everlong.store.schema import addition, alias, annex, content
+from everlong.store.sessions import Sessions
 from everlong.store.tree import Branch, Match, RecordRequest
 from tests.store.engines import ScriptedEngine, summarizing
 from tests.store.test_forget import talk_with_additions
@@ -283,20 +286,78 @@ def test_free_pages_are_given_back_before_a_conversation_is_deleted(tmp_path: Pa
             store.context(at)
 
 
+def test_free_pages_are_given_back_many_at_a_time(file_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    file_store.record(talk_about("garbage", 3_000))
+    whole = size_of(file_store)
+    collect_garbage(file_store, min_age=-1.0)
+    steps: list[None] = []
+    write = Database.write
+
+    def counting(self: Database, work: Callable[[Connection], Any]) -> Any:
+        steps.append(None)
+        return write(self, work)
+
+    monkeypatch.setattr(Database, "write", counting)
+    release_room(file_store)
+    pages = (whole - size_of(file_store)) // 4_096
+    assert pages > 100
+    assert 0 < len(steps) <= pages // 20
+    assert size_of(file_store) == used_bytes(file_store)
+
+
+def test_old_conversations_go_together_and_leave_their_garbage_once(
+    file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [
+        ended(file_store, str(n), file_store.record(talk_about(f"topic{n}", 4), conversation=str(n)), 1_000.0 + n)
+        for n in range(70)
+    ]
+    collections: list[None] = []
+
+    def counting(*which: Any, **more: Any) -> Any:
+        collections.append(None)
+        return collect_garbage(*which, **more)
+
+    monkeypatch.setattr(retention, "collect_garbage", counting)
+    assert sorted(retain(file_store, days=-1)) == sorted(names)
+    assert len(collections) == 1
+    assert file_store.sessions.newest() == []
+    assert file_store.verify().problems == []
+
+
+def test_a_session_that_somebody_else_deletes_does_not_stop_retention(
+    file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [ended(file_store, str(n), file_store.record(talk_about(f"topic{n}", 4)), 1_000.0 + n) for n in range(3)]
+    delete_in = Sessions.delete_in
+
+    def raced(self: Sessions, connection: Connection, ident: str) -> None:
+        if ident == names[1]:
+            delete_in(self, connection, ident)
+        delete_in(self, connection, ident)
+
+    monkeypatch.setattr(Sessions, "delete_in", raced)
+    assert sorted(retain(file_store, days=-1)) == sorted([names[0], names[2]])
+    assert file_store.sessions.newest() == []
+
+
 def test_a_collection_leaves_what_is_used_again_meanwhile(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     said = talk_about("long", 3 * garbage.MESSAGES_AT_ONCE + 7)
     at = store.record(said)
-    pauses: list[None] = []
+    steps: list[int] = []
+    write = garbage.Pace.write
 
-    def use_again(*_: object) -> None:
-        pauses.append(None)
-        if len(pauses) == 2:
+    def use_again(self: garbage.Pace, work: Callable[[Connection], Any]) -> Any:
+        done = write(self, work)
+        steps.append(store.branch(at.id).depth)
+        if len(steps) == 2:
             store.sessions.start(store.branch(at.id), from_depth=0)
+        return done
 
-    monkeypatch.setattr(garbage, "give_way", use_again)
+    monkeypatch.setattr(garbage.Pace, "write", use_again)
     assert collect_garbage(store, min_age=-1.0).branches == 0
     left = store.branch(at.id)
-    assert left.depth == garbage.MESSAGES_AT_ONCE + 7
+    assert 0 < left.depth == steps[1] < steps[0] < len(said)
     assert store.context(left) == said[: left.depth]
     assert store.verify().problems == []
 

@@ -51,7 +51,8 @@ def apply_anthropic_cache_control(
     Existing markers are removed first. Messages that cannot carry a marker are passed over.
     """
     marker = cache_marker(cache_ttl)
-    marked = [_remove_markers(message) for message in copy.deepcopy(list_messages(messages))]
+    # One by one, so that a message that is listed twice is marked once.
+    marked = [_remove_markers(copy.deepcopy(message)) for message in list_messages(messages)]
     if marked and marked[0].get("role") == "system":
         _mark(marked[0], marker, native_anthropic=native_anthropic)
     left = _RECENT
@@ -75,7 +76,7 @@ def _mark(message: Message, marker: dict[str, str], *, native_anthropic: bool) -
     elif isinstance(content, str):
         message["content"] = [{"type": "text", "text": content, "cache_control": dict(marker)}]
     elif isinstance(content, list) and isinstance(content[-1], dict) and takes_marker(content[-1].get("type", "text")):
-        content[-1]["cache_control"] = dict(marker)
+        content[-1] = {**content[-1], "cache_control": dict(marker)}  # the same part may stand in the list before it
     else:
         return False
     return True

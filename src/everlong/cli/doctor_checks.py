@@ -56,6 +56,7 @@ EXTRAS = {
     "langchain": ("langchain",),
     "openai-agents": ("openai-agents",),
     "semantic": ("numpy", "onnxruntime", "tokenizers"),
+    "objects": ("obstore",),
 }
 """The packages of each extra."""
 _LEAST_PYTHON = (3, 11)

@@ -17,6 +17,7 @@ from everlong.extras import install_command
 
 if TYPE_CHECKING:
     from everlong.config import Settings
+    from everlong.gateway.storing import LaunchedProcess, StoringProcess
     from everlong.store.database import Database
 
 __all__ = ["check_installed", "gateway_settings", "open_database", "serve_command"]
@@ -44,7 +45,21 @@ def serve_command(until_eof: bool, **given: Any) -> None:
     overrides = {f"gateway.{name}": value for name, value in given.items() if value is not None}
     settings = gateway_settings(overrides)
 
-    import asyncio  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.gateway.storing import can_run, launch  # noqa: PLC0415 - keeps `--help` quick
+
+    launched = launch() if can_run() else None  # it gets ready while this process does
+    try:
+        code = _serve(settings, overrides, launched, until_eof=until_eof)
+    finally:
+        if launched is not None:
+            launched.end()
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+def _serve(settings: Settings, overrides: dict[str, Any], launched: LaunchedProcess | None, *, until_eof: bool) -> int:
+    """Run the gateway until it is stopped; return the exit code."""
+    import asyncio  # noqa: PLC0415 - as above
 
     from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
     from everlong.gateway.server import GatewayServer, serve, tune  # noqa: PLC0415 - as above
@@ -57,15 +72,14 @@ def serve_command(until_eof: bool, **given: Any) -> None:
     try:
         with open_database() as database:
             reload = partial(gateway_settings, overrides)
-            server = GatewayServer(settings, routes, database, log=log, tracing=tracing, reload=reload)
+            writer = None if launched is None else storing_process(settings, launched)
+            server = GatewayServer(settings, routes, database, log=log, tracing=tracing, reload=reload, writer=writer)
             tune()
-            code = asyncio.run(serve(server, own.drain_seconds, _say, until_eof=until_eof))
+            return asyncio.run(serve(server, own.drain_seconds, _say, until_eof=until_eof))
     finally:
         log.close()
         if tracing is not None:
             tracing.close()
-    if code:
-        raise click.exceptions.Exit(code)
 
 
 def check_installed() -> None:
@@ -89,6 +103,17 @@ def open_database() -> Any:
 
     database: Database = open_store(store_settings(), waits_for_disk=False).database
     return closing(database)
+
+
+def storing_process(settings: Settings, launched: LaunchedProcess) -> StoringProcess:
+    """Return the process that stores for a gateway, with its database."""
+    from everlong.gateway.storing import StorePlace, StoringProcess  # noqa: PLC0415 - as above
+    from everlong.store.opening import location  # noqa: PLC0415 - as above
+
+    chosen = store_settings()
+    where = str(location(chosen))
+    is_file = not where.startswith("postgres")
+    return StoringProcess(StorePlace(where, float(chosen.wait_seconds), settings.store.redact, is_file), launched)
 
 
 def _say(text: str) -> None:

@@ -1,8 +1,8 @@
 """``everlong sessions``: the group of commands for the conversations in the store.
 
 ``sessions_read.py`` has list, show, search, tail and compactions; ``sessions_change.py`` has rename, delete, forget,
-verify, stats, index, backup and vacuum; ``sessions_transfer.py`` has import and export. ``chosen_store.py`` opens the
-store.
+verify, stats, index, backup, objects and vacuum; ``sessions_transfer.py`` has import and export. ``chosen_store.py``
+opens the store.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _COMMANDS = {
     "import": (f"{_TRANSFER}:import_", "Read conversations from files or folders."),
     "index": (f"{_CHANGE}:index", "Index all messages now, and make their vectors."),
     "list": (f"{_READ}:list_", "List conversations, the last active one first."),
+    "objects": (f"{_CHANGE}:objects", "Move large contents to the object store."),
     "rename": (f"{_CHANGE}:rename", "Give a conversation another title."),
     "search": (f"{_READ}:search", "Find messages, tool calls, results and summaries."),
     "show": (f"{_READ}:show", "Show a conversation."),

@@ -1,4 +1,4 @@
-"""``everlong sessions rename``, ``delete``, ``forget``, ``verify``, ``stats``, ``index``, ``backup`` and ``vacuum``.
+"""``everlong sessions rename``, ``delete``, ``forget``, ``verify``, ``stats``, ``index``, ``backup`` and more.
 
 These commands change or maintain the store. Those that delete ask first.
 """
@@ -29,7 +29,7 @@ from everlong.cli.sessions_read import hit_lines
 from everlong.config.files import write_whole
 from everlong.config.paths import data_home
 from everlong.errors import NotStored
-from everlong.store import Store, garbage, maintenance
+from everlong.store import Store, garbage, maintenance, objects as large_objects
 from everlong.store.forget import Forgotten
 from everlong.store.opening import apply_retention
 from everlong.store.shown_path import message_counts
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from everlong.store.search import Hit
     from everlong.store.verify import Verified
 
-__all__ = ["backup", "delete", "forget", "index", "rename", "stats", "vacuum", "verify"]
+__all__ = ["backup", "delete", "forget", "index", "objects", "rename", "stats", "vacuum", "verify"]
 
 _MOST_LISTED = 10
 _MOST_PROCESSES = 4
@@ -361,6 +361,8 @@ def _print_stats(found: dict[str, Any]) -> None:
     if found["vectors"] or found["unembedded"]:
         waiting = f"; {counted(found['unembedded'], 'message')} without" if found["unembedded"] else ""
         rows.append(("vectors", f"{found['vectors']:,}{waiting}"))
+    if found["objects"]:
+        rows.append(("objects", f"{found['objects']:,} outside the database, {format_bytes(found['object_bytes'])}"))
     if len(found["tenants"]) > 1:
         shares = ", ".join(f"{one_line(name)} ({number:,})" for name, number in found["tenants"].items())
         rows.append(("tenants", f"{shares}, by parts of sessions"))
@@ -398,6 +400,26 @@ def backup(file: str, as_json: bool) -> None:
     if as_json:
         print_json({"file": str(path), "bytes": written})
     say(f"wrote {path}, {format_bytes(written)}; `everlong sessions --store {path} verify` checks it")
+
+
+@command("objects", "all")
+@click.option("--bring-back", is_flag=True, help="Move all large contents back into the database instead.")
+@json_option
+def objects(bring_back: bool, as_json: bool) -> None:
+    """Move large contents of all tenants to the place that store.objects names; messages read as before."""
+    settings = store_settings()
+    with open_chosen_store() as store, progress_bar("moving") as step:
+        if bring_back:
+            moved = large_objects.bring_back(store.database, step)
+        elif settings.objects is None:
+            raise click.UsageError("store.objects names no place; set it to something like s3://bucket/prefix")
+        else:
+            over = settings.objects_over_kilobytes * 1_000
+            moved = large_objects.move_large(store.database, settings.objects, over, step)
+    if as_json:
+        print_json(moved._asdict())
+    where = "the database" if bring_back else settings.objects
+    say(f"moved {counted(moved.contents, 'large content')}, {format_bytes(moved.bytes)}, to {where}")
 
 
 @command("vacuum", "all")

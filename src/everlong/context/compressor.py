@@ -34,10 +34,10 @@ from everlong.context.policy import (
     compute_pace,
 )
 from everlong.context.report import CompactionReport
-from everlong.context.summarize import Summarizer, SummaryWriter, WrittenSummary, check_summarizer, reads_every_turn
-from everlong.context.summary.extractive import ExtractiveSummarizer, is_roomy
+from everlong.context.summarize import WHOLE_CHARACTERS, Summarizer, SummaryWriter, WrittenSummary, check_summarizer
+from everlong.context.summary.extractive import ExtractiveSummarizer, has_room
 from everlong.context.summary.message_digest import MessageDigests, WantedReadings
-from everlong.model import Message, checked_messages, leading_system_count, list_messages
+from everlong.model import Message, checked_messages, leading_system_count, list_messages, text_of
 from everlong.tokens import REPLY_PRIMING, Calibration, MessageCounter, Prices, counter_for
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ class ContextCompressor(ContextEngine):
         self._writer = SummaryWriter(summarizer, ExtractiveSummarizer(), self.settings.failure_cooldown_seconds, clock)
         self._digests = MessageDigests()
         self._seen: list[Message] = []
-        """The messages of the last pre-flight check, and how many of them have been read ahead."""
-        self._read_ahead = 0
+        """The messages of the last pre-flight check, how many of them have been read ahead, and their characters."""
+        self._read_ahead = self._characters_ahead = 0
         self._last_estimate = 0
         self._model = model or ""
         self._counter = MessageCounter(counter_for(model))
@@ -241,7 +241,7 @@ class ContextCompressor(ContextEngine):
         """Take in a conversation; messages that were read ahead need not be looked at again if it only grew."""
         done = self._read_ahead
         if len(messages) < done or (done and messages[done - 1 : done] != self._seen[done - 1 : done]):
-            self._read_ahead = 0
+            self._read_ahead = self._characters_ahead = 0
         self._seen = messages
 
     def work_ahead(self) -> bool:
@@ -255,11 +255,14 @@ class ContextCompressor(ContextEngine):
         if not self.settings.enabled or start >= len(messages) or not near:
             return False
         reads_pieces = bool(getattr(self.summarizer, "reads_pieces", False))
-        lines: Literal["none", "few", "many"] = "many" if is_roomy(messages, self._budgets.summary_cap) else "few"
-        if self.summarizer is not None and not reads_every_turn(messages):
+        sizes = [len(text_of(message)) for message in messages[start:]]
+        characters = self._characters_ahead + sum(sizes)
+        lines: Literal["none", "few", "many"] = "many" if has_room(characters, self._budgets.summary_cap) else "few"
+        if self.summarizer is not None and characters > WHOLE_CHARACTERS:
             lines = "none"
         wanted = WantedReadings(lines, self._counter.count_text if reads_pieces else None)
         self._read_ahead = self._digests.read_ahead(messages, start, wanted, _MOST_AHEAD)
+        self._characters_ahead += sum(sizes[: self._read_ahead - start])
         return True
 
     def estimate_tokens(self, messages: Sequence[Message]) -> int:
@@ -429,7 +432,7 @@ class ContextCompressor(ContextEngine):
         self._waiting = Waiting()
         self._fixed_and_head = (0, 0)
         self._digests = MessageDigests()
-        self._seen, self._read_ahead, self._last_estimate = [], 0, 0
+        self._seen, self._read_ahead, self._characters_ahead, self._last_estimate = [], 0, 0, 0
         self.held_back = []
         self._summary_digests = []
         self.last_report = None

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from everlong.context.literals import CLEARED_RESULT
@@ -42,6 +43,8 @@ _LOOK_AT = 6_000
 _LINE_LENGTH = 400
 _MOST_LINES = 5
 _TITLE_LENGTH = 160
+_MOST_KNOWN = 400
+"""The number of steps that are read ahead of a compaction."""
 
 _RETURNED = re.compile(
     r"<(?:returncode|exit_code)>(-?\d+)<|^(?:\w+ )?exit(?:ed with)? (?:code|status):? (-?\d+)"
@@ -261,6 +264,17 @@ class KnownSteps:
         self._known = {(step.call, step.result, step.is_error): step for step in found}
         return found
 
+    def read_ahead(self, steps: Iterable[Step]) -> None:
+        """Read steps before anybody asks for them, and keep the newest of all that were seen."""
+        known = self._known
+        for step in steps:
+            key = (step.call, step.result, step.is_error)
+            if key not in known:
+                known[key] = step
+                _ = step.verdict, step.changes
+        if len(known) > _MOST_KNOWN:
+            self._known = dict(islice(known.items(), len(known) - _MOST_KNOWN, None))
+
     def _recall(self, step: Step) -> Step:
         known = self._known.get((step.call, step.result, step.is_error))
         if known is None or known.at == step.at:
@@ -271,21 +285,25 @@ class KnownSteps:
 
 def read_steps(messages: Sequence[Message]) -> list[Step]:
     """Return every tool call of a list with its result, in the order of the calls."""
-    steps: list[Step] = []
+    calls: list[tuple[int, ToolCall]] = []
+    results: dict[int, Message] = {}
     waiting: dict[str, list[int]] = {}
     for index, message in enumerate(messages):
         role = message.get("role")
         if role == "assistant":
             for call in calls_of(message):
-                waiting.setdefault(call.id, []).append(len(steps))
-                steps.append(Step(index, call))
+                waiting.setdefault(call.id, []).append(len(calls))
+                calls.append((index, call))
         elif role == "tool":
             places = waiting.get(str(message.get("tool_call_id") or ""))
             if places:
-                step = steps[place := places.pop()]
-                error = bool(message.get("is_error"))
-                steps[place] = Step(step.at, step.call, text_of(message), error)
-    return steps
+                results[places.pop()] = message
+    return [
+        Step(at, call)
+        if (result := results.get(place)) is None
+        else Step(at, call, text_of(result), bool(result.get("is_error")))
+        for place, (at, call) in enumerate(calls)
+    ]
 
 
 def only_looks(ran: CommandRun) -> bool:

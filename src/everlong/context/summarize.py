@@ -53,7 +53,7 @@ _FILES_SHARE = 0.5
 _THIN = 40
 """A summary of fewer tokens says too little: it is put in front of the built-in one."""
 _HEADING_TOKENS = 6
-_WHOLE_CHARACTERS = 2_000_000
+WHOLE_CHARACTERS = 2_000_000
 """Up to this size, more than half a million tokens, the extract beside a model's summary reads every turn."""
 _EVERY = 96
 _NEWEST = 8
@@ -421,19 +421,10 @@ def _judge(answer: object, request: SummaryRequest, yardstick: Yardstick) -> Jud
         return JudgedSummary(SummaryDocument(), (str(error),), error.invented)
 
 
-def reads_every_turn(turns: Sequence[Message]) -> bool:
-    """Return whether the extract beside a model's summary reads every turn; of a huge stretch it reads a sample."""
-    characters = 0
-    for message in turns:
-        characters += len(text_of(message))
-        if characters > _WHOLE_CHARACTERS:
-            return False
-    return True
-
-
 def sample_turns(turns: Sequence[Message]) -> Sequence[Message]:
     """Return the turns that the extract beside a model's summary reads: all, or a sample of a huge stretch."""
-    return turns if reads_every_turn(turns) else [*turns[:-_NEWEST:_EVERY], *turns[-_NEWEST:]]
+    whole = sum(len(text_of(message)) for message in turns) <= WHOLE_CHARACTERS
+    return turns if whole else [*turns[:-_NEWEST:_EVERY], *turns[-_NEWEST:]]
 
 
 def missing_lines(prose: SummaryDocument, extract: str, yardstick: Yardstick) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from copy import copy
 from functools import cached_property
 from typing import Literal
@@ -88,6 +88,8 @@ class Yardstick:
         self._drafts: dict[tuple[str, bool], list[SummaryFault]] = {}
         self._known: dict[str, bool] = {}
         self._near: dict[tuple[str, frozenset[str], int], bool] = {}
+        self._sightings: dict[str, tuple[list[str], Iterator[str]]] = {}
+        """The texts with a figure that were found so far, and those that were not searched yet."""
 
     def kept_share(self, summary: str) -> float:
         """Return the share of the turns' entities, weighted by use, that a summary or the messages beside it keep."""
@@ -208,18 +210,27 @@ class Yardstick:
 
     def _find_beside(self, figure: str, words: Set[str], least: int) -> bool:
         whole = re.compile(rf"(?<![\w.,:-]){re.escape(figure)}(?!\w*\d|[.,:]\d)")
-        for text in self._source_texts:
-            if figure not in text:
-                continue
-            if text.isascii():  # most texts have too few of the words anywhere
+        for text in self._texts_with(figure):
+            place = text.find(figure)
+            if text.isascii() and text.find(figure, place + _BESIDE) >= 0:  # it is all over the text: look once
                 lowered = text.lower()
-                if sum(word in lowered for word in words) < least:
+                if sum(map(lowered.__contains__, words)) < least:
                     continue
-            for found in whole.finditer(text):
-                beside = text[max(0, found.start() - _BESIDE) : found.end() + _BESIDE].lower()
-                if sum(word in beside for word in words) >= least:
+            while place >= 0:
+                beside = text[max(0, place - _BESIDE) : place + len(figure) + _BESIDE].lower()
+                if sum(map(beside.__contains__, words)) >= least and whole.match(text, place):
                     return True
+                place = text.find(figure, place + 1)
         return False
+
+    def _texts_with(self, figure: str) -> Iterator[str]:
+        """Yield the texts of the source with a figure, newest first; none is searched twice for the same one."""
+        found, rest = self._sightings.setdefault(figure, ([], iter(self._source_texts)))
+        yield from found
+        for text in rest:
+            if figure in text:
+                found.append(text)
+                yield text
 
     @cached_property
     def _around_text(self) -> str:
@@ -326,15 +337,18 @@ class Yardstick:
     @cached_property
     def wanted(self) -> dict[str, float]:
         """The entities of the turns; those that people and models wrote, and those that recur, weigh more."""
-        seen: Counter[str] = Counter()
-        weights: dict[str, float] = {}
+        by_weight: dict[float, list[str]] = {}
+        named: list[str] = []  # each name as often as texts have it
         for message in self._turns[:: self._step]:
-            weight = _WEIGHTS.get(message["role"], 1.0)
+            mine = by_weight.setdefault(_WEIGHTS.get(message["role"], 1.0), [])
             for text in _readable_texts(message):
-                for name in set(entities(text[:_MOST_CHARACTERS])):
-                    seen[name] += 1
-                    weights[name] = max(weight, weights.get(name, 0.0))
-        return {name: weights[name] * min(count, 5) for name, count in seen.items()}
+                names = set(entities(text[:_MOST_CHARACTERS]))
+                named += names
+                mine += names
+        weights: dict[str, float] = {}
+        for weight in sorted(by_weight):
+            weights.update(dict.fromkeys(by_weight[weight], weight))
+        return {name: weights[name] * min(count, 5) for name, count in Counter(named).items()}
 
     @cached_property
     def _lost_around(self) -> dict[str, float]:
@@ -398,16 +412,13 @@ class Yardstick:
     @cached_property
     def _source_texts(self) -> list[str]:
         """All texts of the source, newest first, because most names are found there."""
-        texts = [
-            text
-            for message in reversed(self._source)
-            for text in (
-                text_of(message),
-                *(part for call in calls_of(message) for part in (call.arguments, call.name)),
-            )
-            if text
-        ]
-        return [*self._more, *texts]
+        texts = [*self._more]
+        for message in reversed(self._source):
+            if text := text_of(message):
+                texts.append(text)
+            if message.get("tool_calls"):
+                texts += [part for call in calls_of(message) for part in (call.arguments, call.name) if part]
+        return texts
 
 
 def _readable_texts(message: Message) -> list[str]:

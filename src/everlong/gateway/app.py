@@ -438,11 +438,10 @@ class _Endpoints:
     async def count_tokens(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
         """Answer with the upstream's count of the body as it would be sent; with our own if it has no such endpoint."""
         body = await request.read()
-        await check_structure_apart(body, self._gateway.settings.gateway.body_values)
+        values = await check_structure_apart(body, self._gateway.settings.gateway.body_values)
+        is_slow = is_heavy(body, values=values)
         try:
-            read = (
-                await asyncio.to_thread(read_body, body, "messages") if is_heavy(body) else read_body(body, "messages")
-            )
+            read = await asyncio.to_thread(read_body, body, "messages") if is_slow else read_body(body, "messages")
             account.model = str(read.field("model") or "")
             check_model(account.model)
         except BrokenBody:

@@ -11,7 +11,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus, urlsplit
 
 from everlong.errors import ConfigError
@@ -32,6 +33,10 @@ class Refused(Exception):  # noqa: N818 - what becomes of a request
         self.retry_after = retry_after
         self.close = close
         """True if the connection ends with the answer."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how it is made anew in another process."""
+        return partial(Refused, close=self.close), (self.status, self.message, self.retry_after)
 
 
 @dataclass(slots=True)

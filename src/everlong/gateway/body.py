@@ -63,13 +63,14 @@ _SPACE = frozenset(" \t\n\r")
 _SPACES = b" \t\n\r"
 _QUOTE, _COMMA = 0x22, 0x2C
 _OPENING, _CLOSING = frozenset(b"[{"), frozenset(b"]}")
+_SEPARATOR = re.compile(r"[ \t\n\r]*,")
 _NO_SIGNS = re.compile(rb'[^"\[\]{},]+')
 _LONG_NUMBER = re.compile(rb"\d{19}")
 _LONG_DIGITS = 19
 """Digits of a number that may not fit into 64 bits."""
 _PIECE = 1 << 20
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
-_NO_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
+_NO_STRUCTURE = bytes(set(range(256)) - set(b'"[]{},'))
 _LARGE = 50_000
 """Bytes of a large body, in which digits are looked for only where numbers stand: images are full of them."""
 _STEP, _SPACE_STEP = 1 << 18, 1 << 10
@@ -255,13 +256,26 @@ class _Scanner:
 
     def entries(self, *, goes_on: bool = False) -> list[Span]:
         """Return the entries of a list; the scanner stops after its closing bracket."""
-        found: list[Span] = []
         if goes_on:
             self._comma("]")
-        while not self._has("]"):
-            found.append(self._value())
-            self._comma("]")
+        self._numbers.has_long = False
+        places = [] if self._has("]") else self._entry_places()
         self._at += 1
+        if len(places) > 1 and not self._numbers.has_long:  # all at once, which is many times as fast
+            with suppress(ValueError):
+                values = orjson.loads(b"[%b]" % self._body[places[0][0] : places[-1][1]])
+                return [Span(*place, value) for place, value in zip(places, values, strict=True)]
+        has_long = self._numbers.has_long
+        return [Span(*place, parse_json(self._body[slice(*place)], has_long=has_long)) for place in places]
+
+    def _entry_places(self) -> list[Stretch]:
+        """Return the places of the values up to the closing bracket, of which there is one at least."""
+        found = [self._bounded_stretch()]
+        while (comma := _SEPARATOR.match(self._text, self._at)) is not None:
+            self._at = comma.end()
+            found.append(self._bounded_stretch())
+        if not self._has("]"):
+            raise BrokenBody(f"a comma or ']' is missing at {self.place}")
         return found
 
     def rest(self, before: set[str]) -> dict[str, Stretch]:
@@ -320,11 +334,6 @@ class _Scanner:
         name = parse_json(self._body[start : self.place])
         self._expect(":", "a colon is missing")
         return str(name)
-
-    def _value(self) -> Span:
-        self._numbers.has_long = False
-        first, last = self._bounded_stretch()
-        return Span(first, last, parse_json(self._body[first:last], has_long=self._numbers.has_long))
 
     def has_long(self) -> bool:
         """Return whether a value contains a number that may not fit into 64 bits."""
@@ -400,6 +409,22 @@ class _LongScanner(_Scanner):
         self._stop = len(body) if end is None else end
         self._at = 0
         self._numbers = _Numbers()
+
+    def entries(self, *, goes_on: bool = False) -> list[Span]:
+        """Return the entries of a list, read one by one; the scanner stops after its closing bracket."""
+        found: list[Span] = []
+        if goes_on:
+            self._comma("]")
+        while not self._has("]"):
+            found.append(self._value())
+            self._comma("]")
+        self._at += 1
+        return found
+
+    def _value(self) -> Span:
+        self._numbers.has_long = False
+        first, last = self._bounded_stretch()
+        return Span(first, last, parse_json(self._body[first:last], has_long=self._numbers.has_long))
 
     def _has(self, sign: str) -> bool:
         self._skip()
@@ -500,12 +525,13 @@ def structure(data: bytes, start: int, most: int, stop: int | None = None) -> tu
     stop = len(data) if stop is None else stop
     while place < stop and values <= most:
         end = cut_before_escape(data, place, min(place + _PIECE, stop), stop)
-        piece = data[place:end].replace(b"\\\\", b"").replace(b'\\"', b"")
+        piece = data[place:end]
         place = end
-        parts = piece.split(b'"')
-        outside = b"".join(parts[1::2] if is_text else parts[::2])
+        if b"\\" in piece:
+            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+        parts = piece.translate(None, _NO_STRUCTURE).split(b'"')  # a few signs are left of long texts
+        signs = b"".join(parts[1::2] if is_text else parts[::2])
         is_text ^= len(parts) % 2 == 0
-        signs = outside.translate(None, _NO_STRUCTURE)
         values += signs.count(b",") + signs.count(b"[") + signs.count(b"{")
         brackets += signs.translate(_BRACKETS, b",")
     return values, bytes(brackets)
@@ -701,15 +727,15 @@ async def unpack(body: bytes, encoding: str, most: int) -> bytes:
         raise Refused(413, f"the request is larger than {most:,} bytes when it is unpacked", close=True) from error
 
 
-def check_structure(data: bytes, most_values: int, start: int = 0) -> None:
+def check_structure(data: bytes, most_values: int, start: int = 0) -> int:
     """Refuse JSON that has too many values from a place on, or nests them too deeply; other bytes may pass.
+
+    Returns:
+        The number of values from that place on.
 
     Raises:
         Refused: with the status 413 for too many values, 400 for too deep a structure.
     """
-    openings = data.count(b"[", start) + data.count(b"{", start)
-    if openings <= MOST_DEPTH and openings + data.count(b",", start) <= most_values:
-        return
     values, brackets = structure(data, start, most_values)
     if values > most_values:
         raise Refused(
@@ -726,14 +752,14 @@ def check_structure(data: bytes, most_values: int, start: int = 0) -> None:
             break
     if is_deep or b"[]" in brackets or brackets.count(b"[") > MOST_DEPTH:
         raise Refused(400, f"the request nests lists and objects more than {MOST_DEPTH} deep", close=True)
+    return values
 
 
-async def check_structure_apart(data: bytes, most_values: int, start: int = 0) -> None:
-    """Check the structure of JSON; in another thread if it takes longer than a moment."""
+async def check_structure_apart(data: bytes, most_values: int, start: int = 0) -> int:
+    """Check the structure of JSON; in another thread if it takes longer than a moment. Returns the number of values."""
     if len(data) - start > _HEAVY_BYTES:
-        await asyncio.to_thread(check_structure, data, most_values, start)
-    else:
-        check_structure(data, most_values, start)
+        return await asyncio.to_thread(check_structure, data, most_values, start)
+    return check_structure(data, most_values, start)
 
 
 def check_model(name: object) -> None:
@@ -746,12 +772,17 @@ def check_model(name: object) -> None:
         raise Refused(400, f"the model's name has {len(name):,} characters; at most {_LONGEST_MODEL:,} are taken here")
 
 
-def is_heavy(data: bytes, start: int = 0) -> bool:
-    """Return whether reading JSON from a place on takes so long that others would notice."""
+def is_heavy(data: bytes, start: int = 0, values: int | None = None) -> bool:
+    """Return whether reading JSON from a place on takes so long that others would notice.
+
+    Args:
+        data: the JSON.
+        start: the place.
+        values: the number of values from there on, if they were counted before.
+    """
     if len(data) - start > _HEAVY_BYTES:
         return True
-    values = data.count(b",", start) + data.count(b"[", start) + data.count(b"{", start)
-    return values > _HEAVY_VALUES and structure(data, start, _HEAVY_VALUES)[0] > _HEAVY_VALUES
+    return (structure(data, start, _HEAVY_VALUES)[0] if values is None else values) > _HEAVY_VALUES
 
 
 def is_unwieldy(body: bytes, read: Read) -> bool:

@@ -117,8 +117,9 @@ class Bypass:
         is_packed = is_compressed(body, encoding)
         try:
             words = await unpack(body, encoding, request.client_max_size)
-            await check_structure_apart(words, self._most_values)
-            told = await asyncio.to_thread(parse_json, words) if is_heavy(words) else parse_json(words)
+            values = await check_structure_apart(words, self._most_values)
+            is_slow = is_heavy(words, values=values)
+            told = await asyncio.to_thread(parse_json, words) if is_slow else parse_json(words)
             account.model = str(told.get("model") or "") if isinstance(told, dict) else ""
             check_model(account.model)
             is_read = True

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from everlong.caching.blocks import Layout, head_blocks, message_blocks
 from everlong.caching.misses import CacheTokens, Miss, Parts, find_miss
@@ -57,6 +57,11 @@ class Sent(NamedTuple):
     """True if the list holds items of the Responses API, whose system prompt is called instructions."""
 
 
+_Stem: TypeAlias = tuple[int, int, int]
+"""The number of entries before the newest, their length, and the checksum of all their bytes."""
+_NO_STEM: _Stem = (0, 0, 0)
+
+
 class _Known(NamedTuple):
     """The memory of a conversation's last request."""
 
@@ -69,8 +74,7 @@ class _Known(NamedTuple):
     counts: array[int]
     heads: Mapping[str, tuple[int, list[int]]]
     """The checksum of tools and system prompt, and the digests of their blocks."""
-    stem: tuple[int, int, int]
-    """The number of entries before the newest, their length, and the checksum of all their bytes."""
+    stem: _Stem
 
 
 class CacheWatch:
@@ -184,7 +188,8 @@ def _known(sent: Sent, tokens: CacheTokens, before: _Known | None) -> _Known:
         sent.view,
         ["1h" if _HOUR.match(sent.body, place) else "5m" for place in _markers(sent.body)],
     )
-    return _Known(parts, tokens, raw, entries, counts, heads, _stem(draft, whole))
+    stem = _stem(draft, whole, before.stem if before is not None and same else _NO_STEM)
+    return _Known(parts, tokens, raw, entries, counts, heads, stem)
 
 
 def _digests(number: int, entry: Any, sent: Sent) -> list[bytes]:
@@ -200,14 +205,19 @@ def _digests(number: int, entry: Any, sent: Sent) -> list[bytes]:
     return [blake2b(dump_json(dict(sorted(told.items()))), digest_size=16).digest()]
 
 
-def _stem(draft: Draft, whole: memoryview) -> tuple[int, int, int]:
-    """Return the stem by which a later body is known to begin with the same entries, except for the newest."""
+def _stem(draft: Draft, whole: memoryview, known: _Stem) -> _Stem:
+    """Return the stem by which a later body is known to begin with the same entries, except for the newest.
+
+    It begins with a known stem, whose checksum goes on from there.
+    """
     count = max(0, len(draft.ends) - _NEWEST)
+    if count < known[0]:
+        known = _NO_STEM
     end = draft.ends[count - 1] if count else draft.start
-    return count, end - draft.start, zlib.crc32(whole[draft.start : end])
+    return count, end - draft.start, zlib.crc32(whole[draft.start + known[1] : end], known[2])
 
 
-def _count_same(draft: Draft, whole: memoryview, stem: tuple[int, int, int]) -> int:
+def _count_same(draft: Draft, whole: memoryview, stem: _Stem) -> int:
     """Return how many entries of a body are the same as in an earlier one, by one checksum of them all."""
     count, length, checksum = stem
     if len(draft.ends) < count or (draft.ends[count - 1] if count else draft.start) - draft.start != length:

@@ -181,6 +181,8 @@ class ConversationCompactor:
         is_left_alone = relayed.engine is not None or turn.is_unwieldy
         if not self._is_on or is_left_alone or relayed.dialect.compacts_upstream(turn.read):
             return
+        if not conversation.is_placed:  # it was far from a compaction when it came
+            return
         size = self._size_for(relayed, turn, tokens + output)
         self._waiting_in(turn, size).sent(tokens, size.pace, size.prices)
         ident = conversation.branch.id

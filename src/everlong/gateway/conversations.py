@@ -13,11 +13,13 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from everlong.gateway.body import Change, Draft, Read, draft_of, dump_json, parse_json
+from everlong.gateway.formats import is_leading
 from everlong.store.compaction import SeenContext, see
+from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,11 +29,12 @@ if TYPE_CHECKING:
     from everlong.context.policy import Habits, Waiting
     from everlong.gateway.formats import Dialect
     from everlong.model import Message
-    from everlong.store import Branch, Store
+    from everlong.store import Store
     from everlong.store.stateless import Sender
     from everlong.store.views import ViewPiece
 
 __all__ = [
+    "HEAD",
     "AppliedView",
     "BodyPlace",
     "ConversationMemory",
@@ -42,13 +45,14 @@ __all__ = [
     "hash_beginnings",
     "kept_lengths",
     "move_view",
+    "unplaced",
     "with_view",
 ]
 
 MOST_BYTES = 32_000_000
 """Approximate bytes of all conversations in memory together."""
 
-_HEAD = 256
+HEAD = 256
 """Bytes at the beginning of a body by which possible conversations are found."""
 _BACK = (0, 1, 2, 3, 5, 8)
 """The entries whose ends are remembered, counted from the last one."""
@@ -58,6 +62,10 @@ _CONVERSATION_BYTES, _ENTRY_BYTES = 4_000, 16
 """Approximate bytes that a conversation, and each of its entries, takes in memory."""
 _RIVALS = 1_000
 """Places with the same beginning that are tried, the newest first."""
+_ENTRY_ENDS = frozenset(b'}]"')
+"""The last byte of an entry, if it is not a mere number or word."""
+_AFTER_ENTRY = frozenset((b",", b"]", b" ", b"\t", b"\n", b"\r"))
+_names = count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,8 @@ class LiveConversation:
     hint: str | None = None
     """The name by which its client knows it."""
     sender: Sender | None = None
+    watched_as: str = ""
+    """Its name in the watch over the provider's cache, if it got one before its branch was known."""
 
     def cut(self, count: int, branch: Branch, mark: bytes) -> LiveConversation:
         """Return the conversation up to an entry, for a request that goes on from there.
@@ -157,6 +167,7 @@ class LiveConversation:
             mark=mark,
             hint=self.hint,
             sender=self.sender,
+            watched_as=self.watched_as,
         )
 
     def to_store(self) -> LiveConversation:
@@ -168,6 +179,21 @@ class LiveConversation:
         self.branch, self.mark, self.depths = stored.branch, stored.mark, stored.depths
         self.session, self.session_branch = stored.session, stored.session_branch
         self.opened, self.view = stored.opened, stored.view
+
+    def take_place(self, stored: LiveConversation) -> None:
+        """Take over everything that the recorder found about a conversation that was not looked up."""
+        self.move_to(stored)
+        self.last, self.hint, self.sender, self.rest = stored.last, stored.hint, stored.sender, stored.rest
+
+    @property
+    def is_placed(self) -> bool:
+        """True once its place in the store is known."""
+        return self.branch.id != 0
+
+    @property
+    def watch_name(self) -> str:
+        """Its name in the watch over the provider's cache."""
+        return self.watched_as or str(self.branch.id)
 
     @property
     def view_id(self) -> int | None:
@@ -253,7 +279,7 @@ def kept_lengths(conversation: LiveConversation, places: dict[int, BodyPlace]) -
     """Return the lengths of a body's beginnings that are remembered, each with the number of its last entry."""
     count = len(conversation.ends)
     numbers = sorted(count - back for back in _BACK if count - back in places)
-    return {conversation.ends[number - 1]: number for number in numbers if conversation.ends[number - 1] >= _HEAD}
+    return {conversation.ends[number - 1]: number for number in numbers if conversation.ends[number - 1] >= HEAD}
 
 
 class _BeginningKey(NamedTuple):
@@ -268,16 +294,24 @@ class _KeptBody(NamedTuple):
 
 
 class _ConversationHead:
-    """The lengths of known bodies with one beginning, sorted, each as often as it is known."""
+    """The lengths of known bodies with one beginning, sorted."""
 
     def __init__(self) -> None:
         self.lengths: list[int] = []
+        self._counts: dict[int, int] = {}
+        """How many bodies have a beginning of each length: forks have many of the same."""
 
     def add(self, length: int) -> None:
-        insort(self.lengths, length)
+        count = self._counts.get(length, 0)
+        self._counts[length] = count + 1
+        if not count:
+            insort(self.lengths, length)
 
     def remove(self, length: int) -> None:
-        del self.lengths[bisect_left(self.lengths, length)]
+        self._counts[length] -= 1
+        if not self._counts[length]:
+            del self._counts[length]
+            del self.lengths[bisect_left(self.lengths, length)]
 
     def upto(self, length: int) -> list[int]:
         return self.lengths[: bisect_right(self.lengths, length)][-_RIVALS:]
@@ -325,12 +359,15 @@ class LiveConversations:
 
     def lengths(self, body: bytes) -> list[int]:
         """Return the lengths of known beginnings that a body may have."""
-        known = self._heads.get(body[:_HEAD])
-        return [] if known is None else known.upto(len(body))
+        known = self._heads.get(body[:HEAD])
+        if known is None:
+            return []
+        lengths = known.upto(len(body))
+        return [one for one in lengths if body[one - 1] in _ENTRY_ENDS and body[one : one + 1] in _AFTER_ENTRY]
 
     def find(self, body: bytes, hashes: Mapping[int, Hash] | None = None) -> KnownBeginning | None:
         """Return the longest known beginning of a body; a large one's hashes are given."""
-        head, found = body[:_HEAD], None
+        head, found = body[:HEAD], None
         for length, hasher in hash_beginnings(body, self.lengths(body)) if hashes is None else hashes.items():
             place = self._places.get((head, _BeginningKey(length, hasher.digest())))
             if place is not None:
@@ -362,7 +399,7 @@ class LiveConversations:
         lengths are given.
         """
         self.forget(conversation)
-        head, numbers = body[:_HEAD], kept_lengths(conversation, places)
+        head, numbers = body[:HEAD], kept_lengths(conversation, places)
         keys: list[_BeginningKey] = []
         known = (sha256(), 0) if found is None else (found.hasher, conversation.ends[found.place.number - 1])
         for length, hasher in hash_beginnings(body, numbers, *known) if hashes is None else hashes.items():
@@ -395,6 +432,17 @@ class LiveConversations:
                     del self._nodes[place.mark]
         if not known.lengths:
             del self._heads[gone.head]
+
+
+def unplaced(read: Read, sender: Sender) -> LiveConversation:
+    """Return the conversation of a whole body whose place in the store is not known yet."""
+    lead = 0
+    while lead < len(read.entries) and is_leading(read.entries[lead].value):
+        lead += 1
+    ends = array("Q", [entry.end for entry in read.entries])
+    found = LiveConversation(read.beginning(), lead, ends, array("Q", bytes(8 * len(ends))), Branch(0, b"", 0), None)
+    found.sender, found.watched_as = sender, f"new {next(_names)}"
+    return found
 
 
 def apply_view(store: Store, dialect: Dialect, conversation: LiveConversation) -> AppliedView | None:

@@ -41,7 +41,7 @@ from everlong.gateway.cache_watch import CacheWatch, Sent
 from everlong.gateway.compaction import ConversationCompactor
 from everlong.gateway.conversations import ConversationMemory
 from everlong.gateway.engines import Engines, GatewayPlugins
-from everlong.gateway.formats import RESPONSES, Dialect, is_stateless, sender_of
+from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless, sender_of
 from everlong.gateway.journal import Journal, JournalEntry
 from everlong.gateway.recall import (
     HiddenTool,
@@ -96,11 +96,10 @@ from everlong.gateway.upstream import (
     whole_response,
 )
 from everlong.gateway.window import Windows, tokens_of
-from everlong.gateway.writer import Writer
+from everlong.gateway.writer import StoreWriter, Writer
 from everlong.providers.embeddings import usable_embedder
 from everlong.providers.failures import classify_answer
 from everlong.store import Store
-from everlong.store.leases import take
 from everlong.store.opening import redacted_message
 from everlong.store.teasers import find_teaser
 from everlong.store.turns import FinishedTurn
@@ -153,6 +152,7 @@ class Gateway:
         *,
         summarizer: Callable[[], Summarizer | None] | None = None,
         journal: Path | None = None,
+        writer: StoreWriter | None = None,
     ) -> None:
         self.settings = settings
         self.routes = routes
@@ -160,7 +160,7 @@ class Gateway:
         self._embedder = usable_embedder(settings, _log.warning)
         self.metrics = Metrics()
         self.relay = Relay(Network(settings.gateway.ca_bundle))
-        self._writer = Writer(database)
+        self._writer = Writer(database) if writer is None else writer
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
         windows = Windows(settings)
         self.budget = Budget(database, windows)
@@ -172,7 +172,9 @@ class Gateway:
         )
         self._client_compaction = ClientCompaction(settings)
         self._journal = Journal(journal or journal_folder())
-        self._upkeep = GatewayUpkeep(self._journal, self._store_of, lambda: self._writer.waiting > 0)
+        self._upkeep = GatewayUpkeep(
+            self._journal, self._store_of, lambda: self._writer.waiting > 0, indexes=not self._writer.is_apart
+        )
         self._backlog = Backlog(self._writer, refuses=settings.gateway.when_full == "refuse")
         self._responder = Responder(
             self.relay,
@@ -212,12 +214,18 @@ class Gateway:
         return self._writer.waiting
 
     @property
+    def unstored(self) -> int:
+        """Entries of the journal that are not in the database yet."""
+        return self._journal.waiting
+
+    @property
     def conversations(self) -> int:
         """Number of conversations in memory."""
         return sum(len(conversations.live) for conversations in self._conversations.values())
 
     async def start(self) -> None:
         """Open the connections and start the upkeep."""
+        await self._writer.start()  # first, because it can fail
         await self.relay.start()
         self._upkeep.start()
         if self.engines.is_on:
@@ -231,7 +239,7 @@ class Gateway:
         await self._compactor.close()
         await self._backlog.close()
         await self.relay.close()
-        await asyncio.to_thread(self._writer.close)
+        await self._writer.close()
         await asyncio.to_thread(self.engines.close)
         await asyncio.to_thread(self._plugins.close)
         self._journal.close()
@@ -301,8 +309,8 @@ class Gateway:
             words = await unpack(body, encoding_of(request.headers), request.client_max_size)
         except Unreadable:
             return await self._responder.respond(request, tenant, body, None)
-        await check_structure_apart(words, self.settings.gateway.body_values)
-        is_slow = is_heavy(words) or holds_compaction(words)
+        values = await check_structure_apart(words, self.settings.gateway.body_values)
+        is_slow = is_heavy(words, values=values) or holds_compaction(words)
         whole, is_own = await asyncio.to_thread(_unfold, words) if is_slow else _unfold(words)
         if whole is not words:
             await check_structure_apart(whole, self.settings.gateway.body_values)
@@ -340,7 +348,8 @@ class Gateway:
         body: bytes | None = None
         try:
             body = await unpack(relayed.body, relayed.encoding, request.client_max_size)
-            relayed.turn = await relayed.conversations.enter(body, sender_of(request.headers))
+            is_small = None if self.engines.is_on else partial(self._is_small, dialect)
+            relayed.turn = await relayed.conversations.enter(body, sender_of(request.headers), is_small)
             relayed.account.model = relayed.turn.model
             relayed.route = self.routes.find(dialect.api, relayed.turn.model)
             relayed.turn.teases = relayed.route.pushes
@@ -359,6 +368,11 @@ class Gateway:
             return
         # Whatever went wrong, such as a database that is away, does not change where the request may go.
         relayed.account.model, relayed.route = await self.routes.find_for(dialect.api, body)
+
+    def _is_small(self, dialect: Dialect, model: str, size: int) -> bool:
+        """Return whether a request is far from any compaction, however dense its words are."""
+        provider = self.routes.find(dialect.api, model).provider
+        return self._compactor.windows.is_small(model, provider, size)
 
     async def _find_conversation_again(self, relayed: RelayedRequest) -> ConversationTurn | None:
         """Find the conversation of a request that came while the database was away, because it has to be shorter."""
@@ -650,7 +664,8 @@ class Gateway:
                 self._journal_whole(relayed, ended)
             return
         account = relayed.account
-        account.session, account.branch = turn.conversation.session, turn.conversation.branch.id
+        if turn.conversation.is_placed:
+            account.session, account.branch = turn.conversation.session, turn.conversation.branch.id
         if ended.reply is not None and ended.reply.usage.prompt_tokens:
             usage, cost = ended.reply.usage, partial(self._compactor.windows.cost, turn.model, relayed.route.provider)
             account.usage = ended.used
@@ -669,7 +684,7 @@ class Gateway:
 
     def _find_miss(self, relayed: RelayedRequest, turn: ConversationTurn, reply: Reply) -> Miss | None:
         """Return why a request missed the provider's cache; None if it did not, or if nobody can tell."""
-        tenant, branch = relayed.conversations.recorder.store.tenant, str(turn.conversation.branch.id)
+        tenant, branch = relayed.conversations.recorder.store.tenant, turn.conversation.watch_name
         answering, sent = relayed.answering, relayed.sent
         if sent is None or answering is None:
             return None
@@ -700,7 +715,7 @@ class Gateway:
             return "neither the journal nor the database had room for a request"
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
-                await self._writer.submit(lambda: take(self.database, "readiness", 0.0))
+                await self._writer.submit(partial(ConversationRecorder(self._store_of("local"), OPENAI).check_writable))
         except (EverlongError, OSError, TimeoutError):
             return "neither the journal nor the database can be written"
         return ""

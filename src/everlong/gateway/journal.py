@@ -20,7 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,6 +50,7 @@ _ROOM = 65_536
 _ASIDE = "put-aside.broken"
 _MOST_HELD = 1_000
 """Entries that may wait in memory while neither journal nor database has room."""
+_SENDER_FIELDS = tuple(field.name for field in fields(Sender))
 
 
 class JournalEntry(NamedTuple):
@@ -81,7 +82,7 @@ class JournalEntry(NamedTuple):
             *(self.tenant, self.api, self.body, None if at is None else (at.id, at.head.hex(), at.depth)),
             *(self.messages, turn.model, self.sender.session, turn.reply, turn.usage),
             *(_OPEN if self.is_open else turn.status, turn.error, turn.began, turn.cost, turn.names),
-            astuple(self.sender),
+            [getattr(self.sender, name) for name in _SENDER_FIELDS],
         ]
 
     @classmethod

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from everlong.errors import NotStored
+from everlong.errors import NotStored, StoreUnavailable
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import Read, Span, check_model, draft_of, parse_json, read_body
-from everlong.gateway.conversations import BodyPlace, LiveConversation, apply_view
+from everlong.gateway.conversations import BodyPlace, LiveConversation, apply_view, kept_lengths
 from everlong.gateway.formats import Dialect, folder_in, hint_in, is_leading, looks_aside
 from everlong.model import Node, Trace, text_of
 from everlong.store.compaction import Occasion
 from everlong.store.content import Blob, blob, encoded_in_steps
+from everlong.store.leases import take
 from everlong.store.stateless import PlacedRequest, Sender, StatelessRequest
 from everlong.store.tree import Branch
 from everlong.store.turns import FinishedTurn, NewMessages, storable
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from everlong.store import Compacted, Store
 
 __all__ = [
+    "BodyNeeded",
     "ClientAddition",
     "ConversationRecorder",
     "OpenedConversation",
@@ -42,6 +44,12 @@ __all__ = [
     "rest_of",
     "too_much_new",
 ]
+
+
+_TURNS_AT_ONCE = 1_000
+"""Turns that are looked at together for one that may have been stored just before a process was killed."""
+_CLOCK_SECONDS = 10.0
+"""Seconds by which the clocks of gateways with one database may differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +87,17 @@ class ClientAddition:
 class OpenedConversation(NamedTuple):
     """A conversation that was looked up in the store, and stored as far as it was not known."""
 
-    read: Read
+    read: Read | None
+    """The body as it was read, if whoever asked has not read it."""
     conversation: LiveConversation
     places: dict[int, BodyPlace]
-    """The places after its entries, by their number."""
+    """The places after those of its entries that are remembered, by their number."""
     reported: tuple[int, int] | None
     """The depth of its last answered request, and the tokens that the API counted in it."""
+
+
+class BodyNeeded(Exception):  # noqa: N818 - what storing a turn wants
+    """A turn that came without the body of its request cannot be stored without it."""
 
 
 class UnstoredTurn(NamedTuple):
@@ -92,7 +105,8 @@ class UnstoredTurn(NamedTuple):
 
     conversation: LiveConversation
     """A copy (`LiveConversation.to_store`), which the recorder may change."""
-    read: Read
+    read: Read | None
+    """The request as it was read; None if its messages are expected to follow directly."""
     new: ClientAddition | None
     """The messages to store; None if they are stored already."""
 
@@ -107,6 +121,8 @@ class RecordedTurn(NamedTuple):
     """The conversation at its new place, if the request was placed anew; see `LiveConversation.move_to`."""
     reply: bytes | None = None
     """The id of the reply to a conversation's first request."""
+    places: Mapping[int, BodyPlace] | None = None
+    """The places that are remembered after its entries, if a whole body was stored."""
 
 
 class ConversationRecorder:
@@ -115,6 +131,15 @@ class ConversationRecorder:
     def __init__(self, store: Store, dialect: Dialect) -> None:
         self.store = store
         self.dialect = dialect
+
+    @property
+    def api(self) -> str:
+        """The name of the API in the journal, and for the storing process."""
+        return self.dialect.name
+
+    def check_writable(self) -> None:
+        """Write something that means nothing, to see whether the database can be written."""
+        take(self.store.database, "readiness", 0.0)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -159,17 +184,41 @@ class ConversationRecorder:
 
     # -- storing requests ----------------------------------------------------------------------------------------------
 
-    def look_up(self, given: Read | bytes, sender: Sender, most_new: int) -> OpenedConversation:
-        """Store a whole body and return its conversation; one that comes as bytes is large, and read here.
+    def look_up(
+        self, given: Read | bytes, sender: Sender, most_new: int | None, *, is_read: bool = False
+    ) -> OpenedConversation:
+        """Store a whole body and return its conversation; one that comes as bytes is read here.
+
+        Args:
+            given: the body.
+            sender: its sender.
+            most_new: the most blocks that may be new in it; None for any number.
+            is_read: True if whoever asks has read the body, too.
 
         Raises:
             BrokenBody: the body cannot be read.
-            Refused: more than ``most_new`` blocks of a large body are not stored yet.
+            Refused: more blocks than that are not stored yet.
         """
         read = read_body(given, self.dialect.list_name) if isinstance(given, bytes) else given
         check_model(read.field("model"))
-        conversation, places = self.open_conversation(read, sender, most_new if read is not given else None)
-        return OpenedConversation(read, conversation, places, self.last_reported(conversation))
+        conversation, places = self.open_conversation(read, sender, most_new)
+        kept, reported = _remembered(conversation, places), self.last_reported(conversation)
+        return OpenedConversation(None if is_read else read, conversation, kept, reported)
+
+    def has_views(self) -> bool:
+        """Return whether anything was ever compacted in the database."""
+        return self._first("SELECT 1 FROM view LIMIT 1") is not None
+
+    def may_go_on(self, read: Read) -> bool:
+        """Return whether a whole body may go on with a stored conversation; reads only.
+
+        One that repeats no reply and whose first message is not known begins a conversation.
+        """
+        said = [entry for entry in read.entries if not is_leading(entry.value)]
+        if not all(isinstance(entry.value, dict) and entry.value.get("role") == "user" for entry in said):
+            return True
+        trace = self.read_entries(said[:1], None, None).trace
+        return self.store.stateless.count_unknown(trace) < len(trace.ids)
 
     def open_conversation(
         self, read: Read, sender: Sender | None = None, most_new: int | None = None
@@ -233,7 +282,11 @@ class ConversationRecorder:
     # -- storing turns -------------------------------------------------------------------------------------------------
 
     def record(self, unstored: UnstoredTurn, turn: FinishedTurn, *, is_open: bool) -> RecordedTurn:
-        """Store a request with its turn; of one that ``is_open``, the upstream has not answered yet."""
+        """Store a request with its turn; of one that ``is_open``, the upstream has not answered yet.
+
+        Raises:
+            BodyNeeded: its messages do not follow directly, and the body is missing.
+        """
         conversation, read, new = unstored
         moved = None
         if new is not None:
@@ -242,6 +295,8 @@ class ConversationRecorder:
                 if followed is not None:  # nearly always
                     branch, number = followed
                     return RecordedTurn(number, branch)
+            if read is None:
+                raise BodyNeeded
             moved = conversation
             self._place_again(conversation, read, new)
         branch, session = conversation.branch, conversation.session
@@ -252,6 +307,12 @@ class ConversationRecorder:
         # With the reply's id, the second request of the conversation need not be looked up.
         reply = self._reply_of(conversation, number) if branch.depth <= conversation.opened else None
         return RecordedTurn(number, branch, moved, reply)
+
+    def record_whole(self, body: bytes, sender: Sender, turn: FinishedTurn, *, is_open: bool) -> RecordedTurn:
+        """Store a request whose conversation was not looked up, with its turn."""
+        conversation, places = self.open_conversation(read_body(body, self.dialect.list_name), sender)
+        stored = self.record(UnstoredTurn(conversation, None, None), turn, is_open=is_open)
+        return stored._replace(conversation=conversation, places=_remembered(conversation, places))
 
     def finish_turn(self, number: int, turn: FinishedTurn) -> None:
         """Store the end of a turn that was open."""
@@ -264,6 +325,17 @@ class ConversationRecorder:
             error=turn.error,
             names=turn.names,
         )
+
+    def finish_begun(self, turn: FinishedTurn) -> None:
+        """Store the end of a turn whose beginning was stored just before.
+
+        Raises:
+            StoreUnavailable: it was not, so the turn has to be stored from the journal.
+        """
+        number = self._open_turn(turn)
+        if number is None:
+            raise StoreUnavailable("the beginning of a turn could not be stored just before")
+        self.finish_turn(number, turn)
 
     def _follow(
         self, conversation: LiveConversation, new: ClientAddition, turn: FinishedTurn
@@ -317,6 +389,8 @@ class ConversationRecorder:
         if not entry.is_open and (number := self._open_turn(turn)) is not None:
             self.finish_turn(number, turn)
             return
+        if entry.body is not None and self._has_turn(turn):  # placed again, it might begin another conversation
+            return
         branch, session = self._place_of(entry)
         known = "SELECT id, status FROM turn WHERE depth = ? AND node = ? AND ts = ?"
         if (row := self._first(known, branch.depth, branch.head, turn.began)) is not None:
@@ -332,6 +406,24 @@ class ConversationRecorder:
         known = "SELECT id FROM turn WHERE tenant = ? AND status = 'open' AND ts = ?"
         rows = self._all(known, self.store.tenant, turn.began)
         return rows[0][0] if len(rows) == 1 else None
+
+    def _has_turn(self, turn: FinishedTurn) -> bool:
+        """Return whether a turn that began at the same time is stored, by the turns that were stored since then."""
+        statement = (
+            "SELECT MAX(CASE WHEN tenant = ? AND ts = ? THEN 1 ELSE 0 END), MAX(COALESCE(ended, ts)) FROM turn"
+            " WHERE id > ? AND id <= ?"
+        )
+        newest = self._first("SELECT MAX(id) FROM turn")
+        last = 0 if newest is None or newest[0] is None or turn.began is None else newest[0]
+        while last > 0:
+            first = last - _TURNS_AT_ONCE
+            is_there, ended = self._first(statement, self.store.tenant, turn.began, first, last)
+            if is_there:
+                return True
+            if ended is not None and ended + _CLOCK_SECONDS < (turn.began or 0.0):
+                return False
+            last = first
+        return False
 
     def _place_of(self, entry: JournalEntry) -> tuple[Branch, str]:
         """Store the messages of an entry's request; return their place and session."""
@@ -447,6 +539,11 @@ def _places(conversation: LiveConversation, new: ClientAddition, placed: PlacedR
             last = conversation.lead + number + 1
             found[last] = BodyPlace(conversation, last, Branch(placed.at.id, at.head, at.depth), mark)
     return found
+
+
+def _remembered(conversation: LiveConversation, places: dict[int, BodyPlace]) -> dict[int, BodyPlace]:
+    """Return the places by which later bodies are recognized."""
+    return {number: places[number] for number in kept_lengths(conversation, places).values()}
 
 
 def too_much_new(most: int) -> Refused:

@@ -8,11 +8,11 @@ one request while it passes. Runs in the event loop; blocking work is handed to 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.gateway.account import REQUEST_ID, RequestAccount, account_of
 from everlong.gateway.body import (
@@ -22,6 +22,7 @@ from everlong.gateway.body import (
     check_model,
     check_structure_apart,
     draft_of,
+    dump_json,
     encoding_of,
     is_compressed,
     is_heavy,
@@ -31,6 +32,7 @@ from everlong.gateway.body import (
     read_more,
 )
 from everlong.gateway.conversations import (
+    HEAD,
     AppliedView,
     BodyPlace,
     ConversationMemory,
@@ -40,6 +42,7 @@ from everlong.gateway.conversations import (
     hash_beginnings,
     kept_lengths,
     move_view,
+    unplaced,
     with_view,
 )
 from everlong.gateway.formats import PLATFORM, hint_in
@@ -61,7 +64,7 @@ if TYPE_CHECKING:
     from everlong.gateway.recorder import ConversationRecorder, RecordedTurn
     from everlong.gateway.routing import Route
     from everlong.gateway.stream import Answering
-    from everlong.gateway.writer import Writer
+    from everlong.gateway.writer import StoreWriter
     from everlong.model import Message
     from everlong.store.turns import FinishedTurn
 
@@ -88,6 +91,10 @@ _MOST_VIEWS = 50_000
 """Compacted conversations of which the view in force is remembered."""
 _LARGE_BYTES = 1_000_000
 """Larger bodies are hashed in another thread."""
+_PLACE_SECONDS = 0.2
+"""Seconds that a request waits for the place of the one before it; clients are rarely that quick."""
+_VIEWS_SECONDS = 1.0
+"""Seconds for which a store without views is taken to have none; other gateways may compact there, too."""
 
 
 @dataclass(slots=True)
@@ -171,6 +178,8 @@ class ConversationTurn(OpenTurn):
     """The messages that have to be stored; None if they are stored, or about to be."""
     about_to: ClientAddition | None = None
     """The messages that are about to be stored."""
+    is_unplaced: bool = False
+    """True if its conversation was not looked up; all of it has to be stored."""
     is_unwieldy: bool = False
     """True if it is many times as large as any window: too large to be compacted while others wait."""
     teases: bool = False
@@ -235,7 +244,7 @@ class TenantConversations(TurnQueue[ConversationTurn]):
     def __init__(
         self,
         recorder: ConversationRecorder,
-        writer: Writer,
+        writer: StoreWriter,
         journal: Journal,
         memory: ConversationMemory,
         most: NewLimits,
@@ -243,23 +252,82 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         super().__init__(recorder, writer, journal)
         self.live = LiveConversations(memory)
         self._most = most
+        self._unplaced: dict[bytes, list[ConversationTurn]] = {}
+        """Turns whose place is not known yet, by the first bytes of their bodies."""
+        self._has_views = False
+        self._views_read = -_VIEWS_SECONDS
+        """The time when the store was last asked whether it has views, on the loop's clock."""
         self._newest_views: dict[int, int] = {}
         """By branch, the view that came into force last, as far as this gateway knows; few branches have one."""
 
     # -- coming in -----------------------------------------------------------------------------------------------------
 
-    async def enter(self, body: bytes, sender: Sender) -> ConversationTurn:
+    async def enter(
+        self, body: bytes, sender: Sender, is_small: Callable[[str, int], bool] | None = None
+    ) -> ConversationTurn:
         """Return the turn of a request in its conversation, which is in memory or looked up in the store.
+
+        Args:
+            body: the request.
+            sender: its sender.
+            is_small: tells by the model and the bytes whether a request is far from any compaction. If no view can be
+                in force for such a request, it is not looked up: it goes on as it came, and is stored later.
 
         Raises:
             BrokenBody: the body holds no conversation.
             Refused: it adds more values than a request may, or nests them too deeply.
         """
+        if self._unplaced:
+            await self._wait_for_place(body)
         found = self.live.find(body, await _hash_large(body, self.live.lengths(body)))
         known = 0 if found is None else found.place.conversation.ends[found.place.number - 1]
-        await check_structure_apart(body, self._most.values, known)
-        turn = None if found is None or is_heavy(body, known) else self._continue(body, sender, found)
-        return turn or await self._look_up(body, sender, found)
+        values = await check_structure_apart(body, self._most.values, known)
+        turn = None if found is None or is_heavy(body, known, values) else self._continue(body, sender, found)
+        if turn is not None:
+            return turn
+        heavy = is_heavy(body, 0, None if known else values)
+        if heavy:
+            return await self._look_up(body, sender, found)
+        read = read_body(body, self.recorder.dialect.list_name)
+        if is_small is not None and self._writer.is_apart and not self._writer.is_parallel:
+            model = read.field("model")
+            check_model(model)
+            if is_small(str(model or ""), len(body)) and not await self._may_have_view(read):
+                return await self._begin_unplaced(body, read, sender, found)
+        return await self._look_up(body, sender, found, read)
+
+    async def _may_have_view(self, read: Read) -> bool:
+        """Return whether a view may be in force for a whole body."""
+        now = asyncio.get_running_loop().time()
+        if not self._has_views and now - self._views_read >= _VIEWS_SECONDS:
+            self._views_read = now
+            self._has_views = await asyncio.to_thread(self.recorder.has_views)
+        return self._has_views and await asyncio.to_thread(self.recorder.may_go_on, read)
+
+    async def _begin_unplaced(
+        self, body: bytes, read: Read, sender: Sender, found: KnownBeginning | None
+    ) -> ConversationTurn:
+        """Return the turn of a request whose conversation is found when it is stored."""
+        await self.catch_up()
+        conversation = unplaced(read, sender)
+        conversation.hint = sender.session or hint_in(read.field("metadata"))
+        conversation.measure(len(body))
+        if found is not None:
+            conversation.reported = found.place.conversation.reported
+        turn = ConversationTurn(body, read, conversation, conversation.hint, is_unplaced=True)
+        self._unplaced.setdefault(body[:HEAD], []).append(turn)
+        self._watch(turn)
+        return turn
+
+    async def _wait_for_place(self, body: bytes) -> None:
+        """Wait a moment for the place of the request that a body goes on from, if it is being stored right now."""
+        for turn in reversed(self._unplaced.get(body[:HEAD], ())):
+            ends = turn.conversation.ends
+            end = ends[-1] if ends else 0
+            if turn.number is not None and 0 < end < len(body) and body.startswith(turn.body[:end]):
+                self._writer.hurry()
+                await asyncio.wait([turn.number], timeout=_PLACE_SECONDS)
+                return
 
     def _continue(self, body: bytes, sender: Sender, found: KnownBeginning) -> ConversationTurn | None:
         """Go on with a conversation in memory; None if only the store can tell whether it is this one."""
@@ -310,13 +378,21 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         said = self.recorder.dialect.messages_of(parse_json(read.body[slice(*entry)]), None)
         return said[-1] if said else None
 
-    async def _look_up(self, body: bytes, sender: Sender, found: KnownBeginning | None) -> ConversationTurn:
-        """Find a conversation in the store, or begin one there."""
-        heavy = is_heavy(body)
-        given = body if heavy else read_body(body, self.recorder.dialect.list_name)
+    async def _look_up(
+        self, body: bytes, sender: Sender, found: KnownBeginning | None, own: Read | None = None
+    ) -> ConversationTurn:
+        """Find a conversation in the store, or begin one there; a body that was not read yet is heavy."""
+        heavy = own is None
+        if own is None and self._writer.is_apart:
+            own = await asyncio.to_thread(read_body, body, self.recorder.dialect.list_name)
         await self.catch_up(is_parallel=heavy)
-        work = partial(self.recorder.look_up, given, sender, self._most.blocks)
-        read, conversation, places, reported = await self._writer.submit(work, is_heavy=heavy)
+        given = body if own is None or self._writer.is_apart else own
+        most = self._most.blocks if heavy else None
+        work = partial(self.recorder.look_up, given, sender, most, is_read=own is not None)
+        opened = await self._writer.submit(work, is_heavy=heavy, can_repeat=True)
+        conversation, places, reported = opened.conversation, opened.places, opened.reported
+        read = own or opened.read
+        assert read is not None  # noqa: S101 - one of the two has read it
         conversation.measure(len(body))
         if found is not None and found.place.conversation.session == conversation.session:
             conversation.goes_on_from(found.place.conversation)
@@ -361,12 +437,13 @@ class TenantConversations(TurnQueue[ConversationTurn]):
     def turn_away(self, turn: ConversationTurn) -> None:
         """Forget a request that is not passed on; when it comes again it is looked up."""
         super().turn_away(turn)
+        self._let_go(turn)
         self.live.forget(turn.conversation)
 
     # -- storing -------------------------------------------------------------------------------------------------------
 
     def _is_stored(self, turn: ConversationTurn) -> bool:
-        return turn.new is None and turn.about_to is None
+        return turn.new is None and turn.about_to is None and not turn.is_unplaced
 
     def _lane(self, turn: ConversationTurn) -> int:
         return turn.conversation.branch.id
@@ -374,6 +451,10 @@ class TenantConversations(TurnQueue[ConversationTurn]):
     def _entry(self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool) -> JournalEntry:
         new = turn.new or turn.about_to  # which may still fail
         store = self.recorder.store
+        if turn.is_unplaced:
+            sender = turn.conversation.sender or Sender(PLATFORM, turn.hint)
+            words = self._storable(turn.body)
+            return JournalEntry(store.tenant, self.recorder.dialect.name, past, words, sender=sender, is_open=is_open)
         return JournalEntry(
             store.tenant,
             self.recorder.dialect.name,
@@ -384,15 +465,40 @@ class TenantConversations(TurnQueue[ConversationTurn]):
             is_open=is_open,
         )
 
+    def _storable(self, body: bytes) -> str:
+        """Return a body as it may stand in the journal: without secrets, if the store has none."""
+        store, probe = self.recorder.store, dict[str, Any]()
+        if store.cleaned(probe) is probe:  # nothing is taken out
+            return body.decode()
+        return dump_json(store.cleaned(parse_json(body))).decode()
+
     def _recording(self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool) -> Callable[[], RecordedTurn]:
         new, turn.new = turn.new, None
         turn.about_to = new
-        unstored = UnstoredTurn(turn.conversation.to_store(), turn.read, new)
+        if turn.is_unplaced:
+            sender = turn.conversation.sender or Sender(PLATFORM, turn.hint)
+            return partial(self.recorder.record_whole, turn.body, sender, past, is_open=is_open)
+        # A copy of the body would cost more than all the rest; nearly always messages follow directly.
+        follows = self._writer.is_apart and new is not None and not is_open and turn.conversation.session is not None
+        return self._recording_of(turn, past, None if follows else turn.read, is_open=is_open)
+
+    def _recording_whole(
+        self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool
+    ) -> Callable[[], RecordedTurn]:
+        return self._recording_of(turn, past, turn.read, is_open=is_open)
+
+    def _recording_of(
+        self, turn: ConversationTurn, past: FinishedTurn, read: Read | None, *, is_open: bool
+    ) -> Callable[[], RecordedTurn]:
+        bare = None if read is None else replace(read, entries=[])
+        unstored = UnstoredTurn(turn.conversation.to_store(), bare, turn.about_to)
         return partial(self.recorder.record, unstored, past, is_open=is_open)
 
     def _settled(self, turn: ConversationTurn, recorded: RecordedTurn | None, *, is_away: bool) -> None:
         new, turn.about_to = turn.about_to, None
         conversation = turn.conversation
+        if turn.is_unplaced:
+            self._let_go(turn)
         if recorded is None:
             if is_away:
                 turn.new = new  # its view goes on to hold
@@ -400,6 +506,9 @@ class TenantConversations(TurnQueue[ConversationTurn]):
                 self.live.forget(conversation)  # the next request is looked up
             return
         conversation.reply = recorded.reply or conversation.reply
+        if turn.is_unplaced and recorded.conversation is not None:
+            self._take_place(turn, recorded.conversation, recorded.places or {})
+            return
         if new is None:
             return
         conversation.branch = recorded.branch
@@ -409,8 +518,28 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         if conversation.branch.id != new.at.id:
             self.live.forget(conversation)  # its places are on the branch that it came from
 
+    def _let_go(self, turn: ConversationTurn) -> None:
+        """Forget a turn among those whose place is not known."""
+        head = turn.body[:HEAD]
+        turns = [one for one in self._unplaced.pop(head, ()) if one is not turn]
+        if turns:
+            self._unplaced[head] = turns
+
+    def _take_place(self, turn: ConversationTurn, stored: LiveConversation, places: Mapping[int, BodyPlace]) -> None:
+        """Remember a conversation whose place is known by now."""
+        turn.is_unplaced = False
+        conversation = turn.conversation
+        conversation.take_place(stored)
+        self.note_view(conversation)
+        before = self.live.find(turn.body)
+        if before is not None and before.place.conversation.session == conversation.session:
+            self.live.forget(before.place.conversation)  # this one takes its place
+        own = {number: place._replace(conversation=conversation) for number, place in places.items()}
+        self.live.keep(turn.body, conversation, own)
+
     def note_view(self, conversation: LiveConversation) -> None:
         """Remember the view in force of a conversation; requests that go on without it are looked up."""
+        self._has_views = self._has_views or conversation.view is not None
         if (view := conversation.view_id) is None:
             self._newest_views.pop(conversation.branch.id, None)
             return

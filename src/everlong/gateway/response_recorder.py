@@ -29,7 +29,7 @@ from everlong.store.turns import FinishedTurn, is_name, storable
 if TYPE_CHECKING:
     from everlong.gateway.stream import StreamTap, WholeTap
     from everlong.gateway.turn_queue import EndedRequest
-    from everlong.gateway.writer import Writer
+    from everlong.gateway.writer import StoreWriter
     from everlong.model import Message
     from everlong.store import Store
 
@@ -55,6 +55,11 @@ class ResponseRecorder(ConversationRecorder):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, OPENAI)
+
+    @property
+    def api(self) -> str:
+        """The name of the API in the journal, and for the storing process."""
+        return RESPONSES_API
 
     def record_response(self, unstored: UnstoredResponse, turn: FinishedTurn, *, is_open: bool) -> RecordedTurn:
         """Store a request with its turn; of one that ``is_open``, the upstream has not answered yet."""
@@ -186,7 +191,7 @@ class TenantResponses(TurnQueue[ResponseTurn]):
 
     recorder: ResponseRecorder
 
-    def __init__(self, recorder: ResponseRecorder, writer: Writer, journal: Journal) -> None:
+    def __init__(self, recorder: ResponseRecorder, writer: StoreWriter, journal: Journal) -> None:
         super().__init__(recorder, writer, journal)
         self._unstored: OrderedDict[str, _GivenResponse] = OrderedDict()
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.gateway.routing import Routes
     from everlong.gateway.telemetry import Tracing
+    from everlong.gateway.writer import StoreWriter
     from everlong.store.database import Database
 
 __all__ = ["GatewayServer", "HostedGateway", "HostedRelay", "bound_socket", "serve", "tune"]
@@ -57,6 +58,7 @@ class GatewayServer:
         log: where lines go.
         tracing: where spans go.
         reload: reads the settings anew, so that keys that were taken out of the user's file let nobody in any more.
+        writer: what stores; threads of this process if None.
 
     Raises:
         ConfigError: it may not listen there, or its keys are not right.
@@ -71,13 +73,14 @@ class GatewayServer:
         log: GatewayLog | None = None,
         tracing: Tracing | None = None,
         reload: Callable[[], Settings] | None = None,
+        writer: StoreWriter | None = None,
     ) -> None:
         own = settings.gateway
         check_bind(own, own.host)
         _check_no_circle(routes, own.host, own.port)
         self._settings = settings
         self._log = log or GatewayLog(None)
-        self.gateway = Gateway(settings, database, routes)
+        self.gateway = Gateway(settings, database, routes, writer=writer)
         limits = KeyLimits(own.body_megabytes * 1_000_000)
         self.front = Front(Guard(own), limits, self.gateway.metrics, self._log, tracing, body_seconds=own.body_seconds)
         self._runner: _Runner | None = None

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from everlong.errors import EverlongError
 from everlong.gateway.auth import Refused
 from everlong.gateway.journal import AWAY
+from everlong.gateway.recorder import BodyNeeded
 from everlong.store.turns import FinishedTurn
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from everlong.gateway.account import RequestAccount
     from everlong.gateway.journal import Journal, JournalEntry
     from everlong.gateway.recorder import ConversationRecorder, RecordedTurn
-    from everlong.gateway.writer import Writer
+    from everlong.gateway.writer import StoreWriter
     from everlong.model import Message
     from everlong.providers.base import Reply, Usage
     from everlong.store.turns import TurnEnd
@@ -44,12 +45,16 @@ _log = logging.getLogger("everlong.gateway")
 
 _PATIENCE = 0.1
 """Seconds after which a request is stored although the upstream has not answered yet."""
+_PATIENCE_APART = 1.0
+"""The same if another process stores, to which all of the request has to be sent then."""
 _CATCH_UP_SECONDS = 1.0
 """Seconds that a request waits at most for a database that is slow or away."""
 _MOST_WAITING = 256
 """Turns that may wait for the database before clients have to wait."""
 _MOST_BYTES = 16_000_000
 """Bytes of such turns."""
+_MOST_WAITING_APART, _MOST_BYTES_APART = 2_000, 64_000_000
+"""The same if another process stores, so that a rush of clients does not have to wait for it."""
 _LAST_SECONDS = 10.0
 """Seconds that a gateway waits for its last turns when it stops."""
 _RETRY_SECONDS = 5
@@ -113,13 +118,23 @@ class EndedRequest:
         return {**used.to_dict(), **looked_up, **missed, **audited}
 
 
+_last_time = 0.0
+
+
+def _unique_time() -> float:
+    """Return the time, a little later than any that was returned before: turns are found by when they began."""
+    global _last_time  # noqa: PLW0603 - there is one clock
+    _last_time = max(time.time(), _last_time + 1e-6)
+    return _last_time
+
+
 @dataclass(slots=True, kw_only=True)
 class OpenTurn:
-    """A request whose end is not stored yet."""
+    """A request whose end is not stored yet; no two of one gateway begin at the same time."""
 
     number: asyncio.Future[int] | None = None
     """The number of its turn in the store, once storing has begun."""
-    began: float = field(default_factory=time.time)
+    began: float = field(default_factory=_unique_time)
     timer: asyncio.TimerHandle | None = None
     noted: int | None = None
     """The number of the journal entry that was written before the request went upstream."""
@@ -149,7 +164,7 @@ TurnT = TypeVar("TurnT", bound=OpenTurn)
 class TurnQueue(ABC, Generic[TurnT]):
     """The turns of one tenant and one API, on their way into the journal and the store."""
 
-    def __init__(self, recorder: ConversationRecorder, writer: Writer, journal: Journal) -> None:
+    def __init__(self, recorder: ConversationRecorder, writer: StoreWriter, journal: Journal) -> None:
         self.recorder = recorder
         self._writer = writer
         self._journal = journal
@@ -171,6 +186,10 @@ class TurnQueue(ABC, Generic[TurnT]):
     @abstractmethod
     def _recording(self, turn: TurnT, past: FinishedTurn, *, is_open: bool) -> Callable[[], RecordedTurn]:
         """Return the work that stores a turn: a method of the recorder with plain values as its arguments."""
+
+    def _recording_whole(self, turn: TurnT, past: FinishedTurn, *, is_open: bool) -> Callable[[], RecordedTurn]:
+        """Return the work that stores a turn of which the recorder wants all of the request."""
+        return self._recording(turn, past, is_open=is_open)
 
     @abstractmethod
     def _settled(self, turn: TurnT, recorded: RecordedTurn | None, *, is_away: bool) -> None:
@@ -210,7 +229,8 @@ class TurnQueue(ABC, Generic[TurnT]):
 
     def _watch(self, turn: TurnT) -> None:
         """Have a request stored soon, even if the upstream takes its time."""
-        turn.timer = asyncio.get_running_loop().call_later(_PATIENCE, self._overdue, turn)
+        patience = _PATIENCE_APART if self._writer.is_apart else _PATIENCE
+        turn.timer = asyncio.get_running_loop().call_later(patience, self._overdue, turn)
 
     def _overdue(self, turn: TurnT) -> None:
         self.begin(turn)
@@ -248,6 +268,9 @@ class TurnQueue(ABC, Generic[TurnT]):
         """Store an ended turn without the journal; the future is done when it is stored."""
         if turn.number is None:
             return self._store(turn, past, is_open=False)
+        if not turn.number.done() and self._writer.is_apart and not self._writer.is_parallel:
+            # Its beginning is stored right before that, and nobody has to wait until its number is told.
+            return self._writer.submit(partial(self.recorder.finish_begun, past), self._lane(turn), can_wait=True)
         later = asyncio.ensure_future(self._finish_begun(turn, turn.number, past))
         if not turn.number.done():
             self._late.add(later)
@@ -279,12 +302,23 @@ class TurnQueue(ABC, Generic[TurnT]):
         work = self._recording(turn, past, is_open=is_open)
         stored = self._writer.submit(work, self._lane(turn), can_wait=not is_open)
         turn.number = number = stored.get_loop().create_future()
-        stored.add_done_callback(partial(self._settle, turn, number))
+        again = partial(self._recording_whole, turn, past, is_open=is_open)
+        stored.add_done_callback(partial(self._settle, turn, number, again))
         return number
 
-    def _settle(self, turn: TurnT, number: asyncio.Future[int], stored: asyncio.Future[RecordedTurn]) -> None:
+    def _settle(
+        self,
+        turn: TurnT,
+        number: asyncio.Future[int],
+        again: Callable[[], Callable[[], RecordedTurn]],
+        stored: asyncio.Future[RecordedTurn],
+    ) -> None:
         """Pass the result of storing a turn on to those who wait for its number."""
         error = None if stored.cancelled() else stored.exception()
+        if isinstance(error, BodyNeeded):
+            stored = self._writer.submit(again(), self._lane(turn), can_wait=True)
+            stored.add_done_callback(partial(self._settle, turn, number, again))
+            return
         is_away = isinstance(error, AWAY)
         if is_away:
             turn.number = None  # it may be tried again
@@ -323,9 +357,11 @@ def _stop_timer(turn: OpenTurn) -> None:
 class Backlog:
     """All turns of one gateway that are not stored yet; with ``refuses``, requests that cannot be kept are refused."""
 
-    def __init__(self, writer: Writer, *, refuses: bool = True) -> None:
+    def __init__(self, writer: StoreWriter, *, refuses: bool = True) -> None:
         self._writer = writer
         self._refuses = refuses
+        self._most_waiting = _MOST_WAITING_APART if writer.is_apart else _MOST_WAITING
+        self._most_bytes = _MOST_BYTES_APART if writer.is_apart else _MOST_BYTES
         self._bytes = 0
         self.under_way: set[asyncio.Future[Any]] = set()
         self.has_unkept = False
@@ -370,7 +406,7 @@ class Backlog:
         self.under_way.add(stored)
         self._bytes += turn.weight
         stored.add_done_callback(partial(self._finished, turn.weight))
-        if self._writer.waiting > _MOST_WAITING or self._bytes > _MOST_BYTES:  # the database is slower than the clients
+        if self._writer.waiting > self._most_waiting or self._bytes > self._most_bytes:  # it is slower than the clients
             await asyncio.wait([stored])
         return ""
 

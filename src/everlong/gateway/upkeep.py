@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from everlong.model import Message
     from everlong.store import Store
 
-__all__ = ["GatewayUpkeep", "clean_journal", "journal_folder", "store_left_behind"]
+__all__ = ["GatewayUpkeep", "Indexing", "clean_journal", "journal_folder", "recorder_for", "store_left_behind"]
 
 _log = logging.getLogger("everlong.gateway")
 
@@ -48,33 +48,34 @@ class GatewayUpkeep:
         journal: the journal.
         store_of: opens the store of a tenant.
         is_busy: returns whether clients are being served; they come first.
+        indexes: False if another process writes the index.
     """
 
-    def __init__(self, journal: Journal, store_of: Callable[[str], Store], is_busy: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        store_of: Callable[[str], Store],
+        is_busy: Callable[[], bool],
+        *,
+        indexes: bool = True,
+    ) -> None:
         self._journal = journal
         self._store_of = store_of
-        self._is_busy = is_busy
-        self._tasks: list[asyncio.Task[None]] = []
+        self._indexing = Indexing(store_of, is_busy, indexes=indexes)
+        self._replaying: asyncio.Task[None] | None = None
         self._is_over = asyncio.Event()
         self._forgotten = 0
         """The number of forgotten blocks when the entries that were put aside were checked last."""
 
     def start(self) -> None:
         """Begin, in the running loop."""
-        self._tasks = [asyncio.create_task(self._replay()), asyncio.create_task(self._index())]
+        self._replaying = asyncio.create_task(self._replay())
+        self._indexing.start()
 
     async def close(self) -> None:
         """Stop; work under way comes to its end first, because it uses the database."""
         self._is_over.set()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_LAST_SECONDS)
-        for task in self._tasks:
-            task.cancel()
-
-    async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._is_over.wait()
+        await asyncio.gather(_end(self._replaying), self._indexing.close())
 
     async def _replay(self) -> None:
         while not self._is_over.is_set():
@@ -87,7 +88,7 @@ class GatewayUpkeep:
                 pass  # in a moment again
             except Exception as error:  # noqa: BLE001 - whatever it is, the next entries must not wait for ever
                 _log.error("what waits in the journal could not be stored: %s", type(error).__name__)
-            await self._pause(_REPLAY_SECONDS)
+            await _pause(self._is_over, _REPLAY_SECONDS)
 
     def _clean(self) -> None:
         self._journal.tidy()
@@ -99,19 +100,68 @@ class GatewayUpkeep:
                 self._journal.scrub(partial(_is_forgotten, self._store_of))
                 self._forgotten = forgotten
 
+
+class Indexing:
+    """The writing of index entries, a bit at a time.
+
+    Args:
+        store_of: opens the store of a tenant.
+        is_busy: returns whether clients are being served; they come first.
+        indexes: False if another process does what needs no model.
+        embeds: False if another process asks the embedding model.
+    """
+
+    def __init__(
+        self,
+        store_of: Callable[[str], Store],
+        is_busy: Callable[[], bool],
+        *,
+        indexes: bool = True,
+        embeds: bool = True,
+    ) -> None:
+        self._store_of = store_of
+        self._is_busy = is_busy
+        self._indexes = indexes
+        self._embeds = embeds
+        self._task: asyncio.Task[None] | None = None
+        self._is_over = asyncio.Event()
+
+    def start(self) -> None:
+        """Begin, in the running loop."""
+        self._task = asyncio.create_task(self._index())
+
+    async def close(self) -> None:
+        """Stop; work under way comes to its end first, because it uses the database."""
+        self._is_over.set()
+        await _end(self._task)
+
     async def _index(self) -> None:
         searcher = self._store_of("local").searcher  # the index is one for all tenants
         while not self._is_over.is_set():
             taken = embedded = 0
             try:
-                taken = await asyncio.to_thread(searcher.index_pending, _AT_ONCE, gives_way=True)
-                embedded = await asyncio.to_thread(searcher.embed_pending, _AT_ONCE, _EMBEDDING_SECONDS)
+                if self._indexes:
+                    taken = await asyncio.to_thread(searcher.index_pending, _AT_ONCE, gives_way=True)
+                if self._embeds:
+                    embedded = await asyncio.to_thread(searcher.embed_pending, _AT_ONCE, _EMBEDDING_SECONDS)
             except AWAY:
                 pass  # as above
             except Exception as error:  # noqa: BLE001 - the search also looks at what is not indexed
                 _log.error("what was said could not be indexed: %s", type(error).__name__)
             has_more = (taken == _AT_ONCE or embedded > 0) and not self._is_busy()
-            await self._pause(_INDEX_SECONDS / 20 if has_more else _INDEX_SECONDS)
+            await _pause(self._is_over, _INDEX_SECONDS / 20 if has_more else _INDEX_SECONDS)
+
+
+async def _pause(is_over: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await is_over.wait()
+
+
+async def _end(task: asyncio.Task[None] | None) -> None:
+    if task is not None:
+        await asyncio.wait([task], timeout=_LAST_SECONDS)
+        task.cancel()
 
 
 def journal_folder() -> Path:

@@ -31,6 +31,8 @@ __all__ = ["Counting", "RequestSize", "Windows", "has_no_count", "read_request",
 
 _BYTES_PER_TOKEN = 2.8
 """Bytes per token of an unknown body; most are nearer to four."""
+_LEAST_BYTES_PER_TOKEN = 2.0
+"""Bytes per token of a body that is hardly denser than any other."""
 _GROWTH = 1.15
 """Factor for text that came since the last count and may be denser."""
 _LEAST_WINDOW = 1_000
@@ -101,6 +103,10 @@ class Windows:
                 self._priced.clear()
             info = self._priced[name] = self.catalogue.info(name, _endpoint(provider))
         return info
+
+    def is_small(self, model: str, provider: str, size: int) -> bool:
+        """Return whether a body of so many bytes is too small for a compaction to be considered."""
+        return not self.limits(model, provider, int(size / _LEAST_BYTES_PER_TOKEN)).is_considered
 
     def size(
         self, conversation: LiveConversation, model: str, provider: str, tokens: int, answer_tokens: int

@@ -4,8 +4,8 @@ One thread writes to a file, because a file lets only one in at a time; several 
 conversation stays with one of them. Work that can wait is gathered for a moment and handed over together, because
 waking a thread costs more than the work. Knows no table.
 
-The work that `turn_queue` submits is a method of a `recorder` with plain values as arguments, so that these threads can
-become a process of their own.
+The work that `turn_queue` submits is a method of a `recorder` with plain values as arguments, so that it can also be
+done in a process of its own: see `storing`, which takes the place of these threads where the gateway runs for good.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import asyncio
 import queue
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -23,7 +24,7 @@ from everlong.errors import StoreBusy
 if TYPE_CHECKING:
     from everlong.store.database import Database
 
-__all__ = ["Writer"]
+__all__ = ["StoreWriter", "Writer"]
 
 T = TypeVar("T")
 
@@ -133,7 +134,52 @@ class _Lane:
                 job.future.set_exception(error)
 
 
-class Writer:
+class StoreWriter(ABC):
+    """The part of a gateway that does the work of recorders, in order, and commits it."""
+
+    is_apart = False
+    """True if it shares no memory with the gateway, so that whatever work is given is copied."""
+
+    async def start(self) -> None:
+        """Begin, in the running loop."""
+        return
+
+    @abstractmethod
+    def submit(
+        self,
+        work: Callable[[], T],
+        key: int = 0,
+        *,
+        can_wait: bool = False,
+        is_heavy: bool = False,
+        can_repeat: bool = False,
+    ) -> asyncio.Future[T]:
+        """Have work done; the future is done after the commit. Work with one key is done in order.
+
+        Work that ``can_wait`` is held back for a moment to share its commit. Work that ``is_heavy`` has a thread of its
+        own, and no order with other work. Work that ``can_repeat`` may be done twice if it was interrupted.
+        """
+
+    @property
+    @abstractmethod
+    def is_parallel(self) -> bool:
+        """True if work with different keys is done in any order."""
+
+    @property
+    @abstractmethod
+    def waiting(self) -> int:
+        """Writes that are not committed yet."""
+
+    @abstractmethod
+    def hurry(self) -> None:
+        """Begin at once with all writes that wait to share a commit."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Finish all submitted work, and stop."""
+
+
+class Writer(StoreWriter):
     """The writing threads of one database."""
 
     def __init__(self, database: Database) -> None:
@@ -143,13 +189,16 @@ class Writer:
         """The lane for writes that take so long that others would notice."""
 
     def submit(
-        self, work: Callable[[], T], key: int = 0, *, can_wait: bool = False, is_heavy: bool = False
+        self,
+        work: Callable[[], T],
+        key: int = 0,
+        *,
+        can_wait: bool = False,
+        is_heavy: bool = False,
+        can_repeat: bool = False,
     ) -> asyncio.Future[T]:
-        """Do work in a writing thread; the future is done after the commit. Work with one key is done in order.
-
-        Work that ``can_wait`` is held back for a moment to share its commit. Work that ``is_heavy`` has a thread of its
-        own, and no order with other work.
-        """
+        """Do work in a writing thread; see `StoreWriter.submit`."""
+        del can_repeat  # a thread is not interrupted
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         lane = self._heavy if is_heavy else self._lanes[key % len(self._lanes)]
         lane.add(_Write(work, future), can_wait=can_wait)
@@ -174,7 +223,7 @@ class Writer:
     def _all_lanes(self) -> list[_Lane]:
         return [*self._lanes, self._heavy]
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Finish all submitted work, and stop."""
         for lane in self._all_lanes:
-            lane.close()
+            await asyncio.to_thread(lane.close)

@@ -305,10 +305,13 @@ class ContinuationFinder:
         path = segments_to(connection, number, head_depth)
         entries = self._core.reader.entries(connection, path, found.depth, head_depth)
         stored = [block for entry in entries if entry.id for block in blocks_told_by(request.chain, entry.message)]
-        sent = [block for one in request.messages for block in blocks_told_by(request.chain, request.clean(one))]
-        if stored and stored[-1].kind == "result" and stored[-1].hash not in {block.hash for block in sent}:
+        if stored and stored[-1].kind == "result" and stored[-1].hash not in request.trace.blocks:
             return None  # the newest result is another one; old ones are cleared
-        shift = find_shift(stored, sent[found.blocks :], found.depth, found.depth, head_depth)
+        first = bisect_right(request.trace.ends, found.blocks)
+        before = request.trace.ends[first - 1] if first else 0
+        told = (blocks_told_by(request.chain, request.clean(one)) for one in request.messages[first:])
+        sent = [block for blocks in told for block in blocks][found.blocks - before :]
+        shift = find_shift(stored, sent, found.depth, found.depth, head_depth)
         return None if shift is None else shift(head_depth)
 
 

@@ -31,7 +31,7 @@ class StoreCore:
         self.checkpoints = Checkpoints(self.chain)
         self._redact = redact
         self.recorder = Recorder(database)
-        self.reader = Reader(database)
+        self.reader = Reader(database, tenant)
 
     def cleaned(self, message: Message) -> Message:
         """Return a message as it may be stored: without our own tag and, if the store redacts, without secrets."""

@@ -8,19 +8,19 @@ recognised. Nothing here can be undone.
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from sqlalchemy import Connection, Row, delete, exists, func, or_, select, union, update
+from sqlalchemy import Connection, Row, delete, func, or_, select, update
 
 from everlong.errors import NotStored
-from everlong.model import Message, blocks_of, part_text, parts_of, text_of, title_from
+from everlong.model import text_of, title_from
+from everlong.store.alike import contents_among, contents_with
 from everlong.store.content import digest_of, value_of
-from everlong.store.database import VALUES_AT_ONCE, in_batches
+from everlong.store.database import in_batches
 from everlong.store.garbage import drop_additions, purge_search, remove_from_search
+from everlong.store.objects import sweep_objects
 from everlong.store.outputs import drop_outputs
 from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
 from everlong.store.schema import (
@@ -29,32 +29,22 @@ from everlong.store.schema import (
     compaction,
     content,
     node,
-    pending,
     pin,
     session as sessions,
     turn,
     view,
     view_item,
 )
-from everlong.store.search.upkeep import index_for
 from everlong.store.session_log import forget_in_logs
 from everlong.store.sessions import clean_title, title_base
 from everlong.store.shown_path import shown_paths
 from everlong.store.summaries import void_summaries
 from everlong.store.teasers import drop_teasers
-from everlong.store.tombstones import stub_of, stub_of_prompt
+from everlong.store.tombstones import stub_of
 from everlong.store.tree import inherited_view
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
-
-MOST_LOOKUPS = 200
-"""The most texts that are looked up one by one; for more, one pass over everything is quicker."""
-
-_MOST_WORDS = 4
-"""The most words of a block that are looked up, the longest ones."""
-
-_WORD = re.compile("[A-Za-z0-9]{3,}")
 
 
 class Forgotten(NamedTuple):
@@ -122,70 +112,12 @@ def forget_conversation(core: StoreCore, ident: str) -> Forgotten:
     return _forget_in_logs(core, core.database.write(work))
 
 
-def forget_titles(core: StoreCore, words: str) -> int:
-    """Delete titles that hold some words, in whatever case; return how many conversations had one."""
-
-    def work(connection: Connection) -> int:
-        titled = select(sessions.c.id, sessions.c.conversation, sessions.c.title).where(
-            sessions.c.tenant == core.tenant, sessions.c.title.is_not(None)
-        )
-        found = [row for row in connection.execute(titled) if words.casefold() in row.title.casefold()]
-        for part in in_batches([row.id for row in found]):
-            connection.execute(update(sessions).where(sessions.c.id.in_(part)).values(title=None))
-        return len({row.conversation for row in found})
-
-    return core.database.write(work)
-
-
-def forget_prompts(core: StoreCore, words: str) -> int:
-    """Forget system prompts, with their tools, that hold some words; return how many did."""
-    columns = (branch.c.preamble, view.c.preamble, turn.c.preamble, sessions.c.preamble, sessions.c.system_prompt)
-    sought = words.casefold()
-
-    def work(connection: Connection) -> tuple[int, set[str]]:
-        used: set[bytes] = set()
-        for column in columns:
-            query = select(column).where(column.table.c.tenant == core.tenant, column.is_not(None)).distinct()
-            used |= {bytes(digest) for digest in connection.execute(query).scalars()}
-        gone: list[bytes] = []
-        for part in in_batches(sorted(used)):
-            live = select(content).where(content.c.digest.in_(part), content.c.state == "live")
-            for row in connection.execute(live).all():
-                value = value_of(row.bytes, row.codec)
-                if any(sought in text.casefold() for text in all_texts(value)):
-                    values = {"bytes": None, "codec": 0, "state": "forgotten", "stub": stub_of_prompt(value)}
-                    connection.execute(update(content).where(content.c.seq == row.seq).values(values))
-                    gone.append(bytes(row.digest))
-        told: set[str] = set()
-        for part in in_batches(gone):
-            had = or_(sessions.c.system_prompt.in_(part), sessions.c.preamble.in_(part))
-            told |= set(connection.execute(select(sessions.c.id).where(had)).scalars())
-        return len(gone), told
-
-    count, told = core.database.write(work)
-    if count:
-        forget_in_logs(core, set(), told)
-    return count
-
-
-def all_texts(value: Any) -> Iterator[str]:
-    """Yield every text in a value, names included."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for name, one in value.items():
-            yield str(name)
-            yield from all_texts(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from all_texts(one)
-
-
 def _forget_in_logs(core: StoreCore, done: _Forgetting) -> Forgotten:
-    """Take what was forgotten out of memory, out of the pages of the index and out of the logs; return the figures."""
+    """Take what was forgotten out of memory, the index's pages, the logs and the object store; return the figures."""
     core.checkpoints.clear()
     purge_search(core)
     forget_in_logs(core, done.parts, done.changed)
+    sweep_objects(core.database)
     return done.figures
 
 
@@ -479,130 +411,3 @@ class _Forgetting:
 
 def _is_in(row: Row[Any], part: Segment) -> bool:
     return bool(row.branch == part.branch and part.low < row.depth <= part.high)
-
-
-# -- contents with the same blocks -------------------------------------------------------------------------------------
-
-
-def contents_with(core: StoreCore, connection: Connection, messages: Sequence[Message]) -> set[bytes]:
-    """Return the digests of all contents that hold a block of one of the messages."""
-    return contents_among(core, rows_to_compare(core, connection, messages), messages)
-
-
-def contents_among(core: StoreCore, rows: Iterable[Any], messages: Sequence[Message]) -> set[bytes]:
-    """Return the digests of those contents that hold a block of one of the messages."""
-    trace = core.chain.trace
-    blocks = {block for message in messages for block in trace([message]).blocks}
-    found: set[bytes] = set()
-    for row in rows if blocks else ():
-        value = value_of(row.bytes, row.codec)
-        if isinstance(value, dict) and "role" in value and not blocks.isdisjoint(trace([value]).blocks):
-            found.add(bytes(row.digest))
-    return found
-
-
-def rows_to_compare(core: StoreCore, connection: Connection, messages: Sequence[Message]) -> Iterator[Any]:
-    """Yield the contents that may hold a block of one of the messages, as far as the search index can tell."""
-    from everlong.store.search.text import INDEX_VERSION  # noqa: PLC0415 - loaded only where it is used
-
-    live = select(content.c.digest, content.c.bytes, content.c.codec).where(
-        content.c.tenant == core.tenant, content.c.state == "live"
-    )
-    wanted = [needles for message in messages for needles in needles_of(message)]
-    has_index = index_for(core.database).version(connection) == INDEX_VERSION
-    if not has_index or not all(wanted) or len(wanted) > MOST_LOOKUPS:
-        yield from connection.execute(live)
-        return
-    digests = _unindexed_contents(core, connection)  # first: what is indexed meanwhile is found below
-    seqs = {seq for needles in dict.fromkeys(wanted) for seq in _containing(core, connection, needles)}
-    for part in in_batches(sorted(seq for seq in seqs if seq > 0)):
-        said = select(node.c.digest).where(node.c.seq.in_(part))
-        digests.update(bytes(digest) for digest in connection.execute(said).scalars())
-    for some in in_batches(sorted(digests)):
-        yield from connection.execute(live.where(content.c.digest.in_(some)))
-
-
-def _containing(core: StoreCore, connection: Connection, needles: tuple[str, ...]) -> Iterator[int]:
-    """Yield the numbers of the messages that may contain all of some texts."""
-    from everlong.store.search.index import RequiredContents, SearchScope  # noqa: PLC0415 - as above
-
-    index, scope = index_for(core.database), SearchScope(core.tenant, is_messages_only=True)
-    after = None
-    while True:
-        places = index.containing(connection, RequiredContents(needles), scope, after, VALUES_AT_ONCE, by_time=False)
-        yield from (place.seq for place in places)
-        if len(places) < VALUES_AT_ONCE:
-            return
-        after = places[-1]
-
-
-def _unindexed_contents(core: StoreCore, connection: Connection) -> set[bytes]:
-    """Return the contents of messages that wait for the index, and of everything that is never indexed."""
-    said = exists().where(node.c.digest == turn.c.reply)
-    beside = [
-        select(node.c.digest).join(pending, pending.c.seq == node.c.seq).where(node.c.tenant == core.tenant),
-        select(annex.c.digest).where(annex.c.tenant == core.tenant),
-        select(view_item.c.digest)
-        .join(view, view.c.id == view_item.c.view)
-        .where(view.c.tenant == core.tenant, view_item.c.digest.is_not(None)),
-        select(turn.c.reply).where(turn.c.tenant == core.tenant, turn.c.reply.is_not(None), ~said),
-    ]
-    return {bytes(digest) for digest in connection.execute(union(*beside)).scalars()}
-
-
-def needles_of(message: Message) -> list[tuple[str, ...]]:
-    """Return for each block of a message words that every text with the same block contains, if it has words."""
-    return [_needles(block.identity, piece) for piece in _pieces(message) for block in blocks_of(piece)]
-
-
-def _pieces(message: Message) -> list[Message]:
-    """Return each part and each call as a message of its own."""
-    if message.get("role") == "tool":
-        return [message]
-    calls = message.get("tool_calls")
-    return [
-        *({"role": message.get("role"), "content": [part]} for part in parts_of(message)),
-        *({"role": "assistant", "tool_calls": [call]} for call in (calls if isinstance(calls, list) else [])),
-    ]
-
-
-def _needles(identity: bytes, piece: Message) -> tuple[str, ...]:
-    kind = identity.partition(b":")[0]
-    if kind == b"call":
-        text = _call_text(identity)
-    elif kind in {b"text", b"result"}:
-        text = "\n".join(_texts(parts_of(piece)))
-    else:
-        return ()
-    # Whole runs of plain letters and digits stand in the index however the text around them is folded or escaped.
-    words = sorted(set(_WORD.findall(text)), key=lambda word: (-len(word), word))
-    if words or kind == b"call":
-        return tuple(word.lower() for word in words[:_MOST_WORDS])
-    from everlong.store.search.query import normal  # noqa: PLC0415 - loaded only where it is used
-
-    return tuple(sorted(normal(text).split(), key=len)[-1:])
-
-
-def _texts(parts: Sequence[Message]) -> Iterator[str]:
-    for part in parts:
-        yield part_text(part)
-        if part.get("type") == "tool_result":
-            yield from _texts(parts_of(part))
-
-
-def _call_text(identity: bytes) -> str:
-    """Return the name of a call and the texts in its arguments, as far as they are part of its identity."""
-    try:
-        _, name, waiting = json.loads(identity.partition(b":")[2])
-    except (ValueError, RecursionError):  # nested too deep to be read back
-        return ""
-    leaves, stack = [str(name)], [waiting]
-    while stack:
-        value = stack.pop()
-        if isinstance(value, dict):
-            stack += [*value, *value.values()]
-        elif isinstance(value, list):
-            stack += value
-        elif isinstance(value, str):
-            leaves.append(value)
-    return "\n".join(leaves)

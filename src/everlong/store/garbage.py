@@ -8,14 +8,15 @@ is a shorter branch, which the next collection removes.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sqlalchemy import Column, ColumnElement, Connection, delete, exists, func, select, union, union_all, update
 
 from everlong.store import leases
 from everlong.store.database import in_batches
+from everlong.store.objects import sweep_objects
 from everlong.store.paths import segments_to
 from everlong.store.schema import (
     addition,
@@ -42,14 +43,51 @@ from everlong.store.summaries import drop_summaries
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
+T = TypeVar("T")
+
 DAY = 86_400.0
 
 MESSAGES_AT_ONCE = 32
-"""Messages that are removed in one transaction."""
+"""The most messages that are removed in one transaction."""
 
-_CONTENTS_AT_ONCE = 200
-"""Contents that are removed in one transaction."""
-_LEAST_PAUSE = 0.001
+CONTENTS_AT_ONCE = 200
+"""The most contents that are removed in one transaction."""
+
+STEP_SECONDS = 0.03
+"""About the seconds for which a transaction keeps others waiting."""
+
+_LEAST_PAUSE = 0.004  # others look for the lock every three milliseconds
+
+
+class Pace:
+    """Transactions that follow one another, as large as may be without keeping others waiting."""
+
+    def __init__(self, core: StoreCore, most: int) -> None:
+        self._core = core
+        self._least, self._most = max(1, most // 4), most
+        self.count = max(1, most // 2)
+        """How much the next transaction should do."""
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Run work in one transaction; let others write for as long as they had to wait."""
+        began = worked = 0.0
+
+        def timed(connection: Connection) -> T:
+            nonlocal began, worked
+            began = time.monotonic()
+            try:
+                return work(connection)
+            finally:
+                worked = time.monotonic() - began
+
+        result = self._core.database.write(timed)
+        if worked > STEP_SECONDS:  # without the commit, which takes as long for a small one
+            self.count = max(self._least, self.count // 2)
+        elif worked < STEP_SECONDS / 2:
+            self.count = min(self._most, self.count * 2)
+        if not self._core.database.in_batch:
+            time.sleep(max(_LEAST_PAUSE, time.monotonic() - began))
+        return result
 
 
 class CollectedGarbage(NamedTuple):
@@ -83,14 +121,16 @@ def collect_garbage(core: StoreCore, min_age: float = DAY, released: Collection[
             if needed.get(row.id, -1) < row.head_depth
         ]
     branches = messages = 0
+    pace = Pace(core, MESSAGES_AT_ONCE)
     for one in doomed:
-        is_whole, count = _cut_in_steps(core, one)
+        is_whole, count = _cut_in_steps(core, one, pace)
         branches, messages = branches + is_whole, messages + count
     if messages:
         _clean_up_after_cuts(core)
     contents = _delete_unused_contents(core)
     core.database.write(lambda connection: leases.sweep(connection, now - DAY))
     purge_search(core)
+    sweep_objects(core.database)
     return CollectedGarbage(branches, messages, contents)
 
 
@@ -136,27 +176,19 @@ def _need_origins(core: StoreCore, connection: Connection, needed: dict[int, int
                 needed[part.branch] = max(part.high, needed.get(part.branch, 0))
 
 
-def _cut_in_steps(core: StoreCore, one: _DoomedBranch) -> tuple[bool, int]:
+def _cut_in_steps(core: StoreCore, one: _DoomedBranch, pace: Pace) -> tuple[bool, int]:
     """Cut off the end of a branch, some messages in each transaction; return whether all of it went, and how many."""
     removed, head = 0, one.head
     while True:
-        began = time.monotonic()
-        count, left, is_whole = core.database.write(partial(_cut_some, core, one, head))
+        count, left, is_whole = pace.write(partial(_cut_some, core, one, head, pace.count))
         removed += count
         if left is None:
             return is_whole, removed
         head = left
-        give_way(core, time.monotonic() - began)
-
-
-def give_way(core: StoreCore, seconds: float) -> None:
-    """Let others write for as long as they had to wait."""
-    if not core.database.in_batch:
-        time.sleep(max(_LEAST_PAUSE, seconds))
 
 
 def _cut_some(
-    core: StoreCore, one: _DoomedBranch, head: bytes, connection: Connection
+    core: StoreCore, one: _DoomedBranch, head: bytes, most: int, connection: Connection
 ) -> tuple[int, bytes | None, bool]:
     """Remove the last messages of a branch; return how many, its new head if more are to go, and if all of it went."""
     query = core.database.backend.locked(select(branch).where(branch.c.id == one.id))
@@ -165,8 +197,8 @@ def _cut_some(
         return 0, None, False
     low = row.fork_depth if one.keep is None else one.keep
     query = select(node.c.depth).where(node.c.branch == one.id, node.c.depth > low)
-    depths = connection.execute(query.order_by(node.c.depth.desc()).limit(MESSAGES_AT_ONCE + 1)).scalars().all()
-    if len(depths) <= MESSAGES_AT_ONCE:
+    depths = connection.execute(query.order_by(node.c.depth.desc()).limit(most + 1)).scalars().all()
+    if len(depths) <= most:
         return _cut_branch(core, connection, row, one.keep), None, one.keep is None
     count = _cut_branch(core, connection, row, depths[-1])
     query = select(branch.c.head).where(branch.c.id == one.id)
@@ -294,11 +326,10 @@ def _delete_unused_contents(core: StoreCore) -> int:
         is_alone = core.database.backend.name == "sqlite"
         newest = [connection.execute(select(func.max(column.table.c.seq))).scalar() or 0 for column in _ADDED]
         newest = newest if is_alone else [0] * len(newest)
-    deleted = 0
-    for some in in_batches(unused, _CONTENTS_AT_ONCE):
-        began = time.monotonic()
-        deleted += core.database.write(partial(_delete_contents, some, newest))
-        give_way(core, time.monotonic() - began)
+    deleted, pace = 0, Pace(core, CONTENTS_AT_ONCE)
+    while unused:
+        some, unused = unused[: pace.count], unused[pace.count :]
+        deleted += pace.write(partial(_delete_contents, some, newest))
     return deleted
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, func, select, text, union
 
 from everlong.errors import StoreError, StoreUnavailable
-from everlong.store.garbage import DAY, CollectedGarbage, collect_garbage, give_way
+from everlong.store.garbage import DAY, CollectedGarbage, Pace, collect_garbage
+from everlong.store.objects import count_objects, fill_copy
 from everlong.store.schema import (
     branch,
     compaction,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _INCREMENTAL = 2
 _PAGES_AT_ONCE = 256
-"""Free pages that are given back in one transaction."""
+"""The most free pages that are given back in one transaction."""
 _LOCAL = "local"
 """The tenant of conversations without a gateway key."""
 
@@ -75,18 +75,18 @@ def release_room(core: StoreCore) -> None:
     if core.database.backend.name != "sqlite" or _number(core, "PRAGMA auto_vacuum") != _INCREMENTAL:
         _rewrite(core)
         return
+    pace = Pace(core, _PAGES_AT_ONCE)
     while free := _number(core, "PRAGMA freelist_count"):
-        began = time.monotonic()
-        core.database.write(partial(_release_pages, core))
+        pace.write(partial(_release_pages, core, pace.count))
         if _number(core, "PRAGMA freelist_count") >= free:
             break
-        give_way(core, time.monotonic() - began)
     with core.database.translating(), core.database.engine.connect() as connection:
         core.database.backend.run(connection, "PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
-def _release_pages(core: StoreCore, connection: Connection) -> None:
-    core.database.backend.run(connection, f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})").fetchall()
+def _release_pages(core: StoreCore, count: int, connection: Connection) -> None:
+    for _ in range(count):  # the driver ends this pragma after its first page, however many are asked for
+        core.database.backend.run(connection, "PRAGMA incremental_vacuum(1)").fetchall()
 
 
 def _number(core: StoreCore, statement: str) -> int:
@@ -95,13 +95,16 @@ def _number(core: StoreCore, statement: str) -> int:
 
 
 def backup(core: StoreCore, path: Path) -> None:
-    """Copy a SQLite store into a new file while others go on writing; a whole copy or none."""
+    """Copy a SQLite store into a new file while others go on writing; a whole copy or none.
+
+    Contents in an object store are fetched into the copy.
+    """
     if core.database.backend.name != "sqlite":
         raise StoreError("a PostgreSQL store is backed up with its own tools, such as pg_dump")
     if path.exists():
         raise StoreError(f"{path} is there already; name a new file for the backup")
     try:
-        copy_file(core.database.engine, path)
+        copy_file(core.database.engine, path, fill_copy)
     except (OSError, sqlite3.Error) as error:
         raise StoreUnavailable(f"the backup to {path} failed: {error}; the store itself is untouched") from error
 
@@ -118,7 +121,11 @@ def used_bytes(core: StoreCore) -> int:
     if core.database.backend.name == "sqlite":
         pages = _number(core, "PRAGMA page_count") - _number(core, "PRAGMA freelist_count")
         return pages * _number(core, "PRAGMA page_size")
-    tables = "SELECT format('%I', tablename) FROM pg_tables WHERE schemaname = current_schema()"
+    # Not from pg_tables: a table in partitions is listed there beside its parts.
+    tables = (
+        "SELECT format('%I', relname) FROM pg_class WHERE relkind = 'r' AND relnamespace ="
+        " (SELECT oid FROM pg_namespace WHERE nspname = current_schema())"
+    )
     with core.database.read() as connection:
         names = connection.execute(text(tables)).scalars().all()
     sums = (f"SELECT coalesce(sum(pg_column_size(one.*)), 0) FROM {name} one" for name in names)  # noqa: S608 - quoted
@@ -138,5 +145,6 @@ def stats(core: StoreCore) -> dict[str, int]:
         found["pending"] = connection.execute(select(func.count()).select_from(pending)).scalar_one()
         held = select(func.coalesce(func.sum(vector_block.c.rows), 0)).where(vector_block.c.tenant == core.tenant)
         found["vectors"] = int(connection.execute(held).scalar_one())
+        found["objects"], found["object_bytes"] = count_objects(connection, core.tenant)
         found["unembedded"] = connection.execute(select(func.count()).select_from(vector_pending)).scalar_one()
     return {**found, "bytes": size_of(core)}

@@ -26,6 +26,11 @@ def default_path() -> Path:
     return data_home() / FILE_NAME
 
 
+def location(settings: StoreSettings) -> str | Path:
+    """Return the url or the path of the store that the settings of the ``store`` section name."""
+    return settings.url or settings.path or default_path()
+
+
 def open_store(
     settings: StoreSettings | str | Path | None = None,
     tenant: str = "local",
@@ -43,9 +48,13 @@ def open_store(
         return Store(open_database(where, waits_for_disk=waits_for_disk), tenant, embedder=embedder)
     if not hasattr(settings, "url"):
         refuse("settings", settings, "a path, a url, StoreSettings, or None")
-    where = settings.url or settings.path or default_path()
     return Store(
-        open_database(where, float(settings.wait_seconds), waits_for_disk=waits_for_disk),
+        open_database(
+            location(settings),
+            float(settings.wait_seconds),
+            waits_for_disk=waits_for_disk,
+            partitions=settings.partitions,
+        ),
         tenant,
         redact=redacted_message if settings.redact else None,
         embedder=embedder,

@@ -71,15 +71,18 @@ def segments_of(rows: Sequence[Sequence[Any]], depth: int) -> list[Segment]:
 class Reader:
     """The reader of messages along paths, with statements that are prepared once."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, tenant: str) -> None:
+        self._tenant = tenant
         held = "c.digest, c.bytes, c.codec, c.state, c.stub"
         self._nodes = database.sql(
             f"SELECT n.depth, n.id, n.seq, n.ts, n.tokens, {held} FROM node n JOIN content c ON c.digest = n.digest"  # noqa: S608
-            " WHERE n.branch = ? AND n.depth > ? AND n.depth <= ? ORDER BY n.depth"
+            " AND c.tenant = n.tenant WHERE n.branch = ? AND n.depth > ? AND n.depth <= ? AND n.tenant = ?"
+            " ORDER BY n.depth"
         )
         self._asides = database.sql(
             f"SELECT a.depth, NULL, a.seq, a.first_ts, NULL, {held} FROM annex a JOIN content c ON c.digest = a.digest"  # noqa: S608
-            " WHERE a.branch = ? AND a.depth >= ? AND a.depth <= ? AND a.shown ORDER BY a.depth, a.ord"
+            " AND c.tenant = a.tenant WHERE a.branch = ? AND a.depth >= ? AND a.depth <= ? AND a.tenant = ? AND a.shown"
+            " ORDER BY a.depth, a.ord"
         )
 
     def entries(self, connection: Connection, path: list[Segment], low: int, high: int) -> list[Entry]:
@@ -95,10 +98,11 @@ class Reader:
 
     def _of_segment(self, connection: Connection, segment: Segment, low: int, high: int) -> Iterator[Entry]:
         bottom, top = max(low, segment.low), min(high, segment.high)
-        nodes = connection.exec_driver_sql(self._nodes, (segment.branch, bottom, top)).all()
+        nodes = connection.exec_driver_sql(self._nodes, (segment.branch, bottom, top, self._tenant)).all()
         # What follows the last node of a stretch belongs to the branch that goes on from there.
         first, last = max(low + 1, segment.low), min(high, segment.high if segment.is_last else segment.high - 1)
-        asides = connection.exec_driver_sql(self._asides, (segment.branch, first, last)).all() if first <= last else []
+        beside = (segment.branch, first, last, self._tenant)
+        asides = connection.exec_driver_sql(self._asides, beside).all() if first <= last else []
         if not asides:
             return map(entry_of, nodes)
         # Both are in order; a node stands before what follows it.

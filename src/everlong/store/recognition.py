@@ -14,11 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from everlong.model import HashChain, Message, blocks_of, calls_of, parts_of, text_of, with_content
 from everlong.store.paths import Entry, Segment, segments_to
-from everlong.store.schema import addition
 from everlong.store.tree import PROBES, Match, RecordRequest
 
 if TYPE_CHECKING:
@@ -234,6 +233,9 @@ class Additions:
             "INSERT INTO addition (tenant, digest, place, text, times, ts) VALUES (?,?,?,?,?,?)"
             " ON CONFLICT (tenant, digest) DO UPDATE SET times = addition.times + excluded.times, ts = excluded.ts"
         )
+        self._known = database.sql(
+            "SELECT place, text, digest FROM addition WHERE tenant = ? AND times >= ? ORDER BY ts DESC LIMIT ?"
+        )
 
     def learn(self, connection: Connection, seen: Sequence[Addition]) -> None:
         """Count additions that came and went once more."""
@@ -245,11 +247,9 @@ class Additions:
 
     def known(self, connection: Connection) -> KnownAdditions:
         """Return the additions that came and went often enough."""
-        query = select(addition.c.place, addition.c.text, addition.c.digest).where(
-            addition.c.tenant == self._chain.tenant, addition.c.times >= TIMES_UNTIL_KNOWN
-        )
-        rows = connection.execute(query.order_by(addition.c.ts.desc()).limit(_MOST_ADDITIONS)).all()
-        return KnownAdditions(self._chain, [(row.place, row.text, bytes(row.digest)) for row in rows])
+        values = (self._chain.tenant, TIMES_UNTIL_KNOWN, _MOST_ADDITIONS)
+        rows = self._run(connection, self._known, values).fetchall()
+        return KnownAdditions(self._chain, [(place, text, bytes(digest)) for place, text, digest in rows])
 
 
 FEWEST_COMMON = 16

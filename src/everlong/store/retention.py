@@ -1,19 +1,23 @@
 """Retention: conversations that ended long ago leave the store, or the oldest ones until it is small enough.
 
-Off by default. Conversations go in batches, oldest first, and others can write meanwhile. A conversation whose room
-would not be freed (another one shows all its messages) is never deleted to make the store smaller.
+Off by default. The oldest go first, in short transactions between which others write, and the garbage is collected once
+for all of them. A conversation whose room would not be freed (another one shows all its messages) is never deleted to
+make the store smaller.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, func, select
 
+from everlong.errors import NotStored
 from everlong.store.database import in_batches
-from everlong.store.garbage import DAY, collect_garbage
+from everlong.store.garbage import DAY, Pace, collect_garbage
 from everlong.store.maintenance import release_room, size_of, used_bytes
 from everlong.store.schema import branch, content, node, session, turn
 from everlong.store.sessions import Session, Sessions
@@ -21,8 +25,14 @@ from everlong.store.sessions import Session, Sessions
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
-CONVERSATIONS_AT_ONCE = 50
-"""Conversations that are deleted before the size is measured again."""
+SESSIONS_AT_ONCE = 32
+"""The most sessions that are deleted in one transaction."""
+
+MARGIN = 1.25
+"""The part of the estimate that goes at once: every further round rewrites the search index once more."""
+
+ROW_BYTES = 400
+"""About the bytes that a message takes beside its words: its rows, and their places in the indexes."""
 
 
 def retain(core: StoreCore, *, days: float | None = None, max_bytes: int | None = None) -> list[str]:
@@ -35,8 +45,7 @@ def retain(core: StoreCore, *, days: float | None = None, max_bytes: int | None 
     if days is not None:
         limit = time.time() - days * DAY
         old = [parts for parts in _ended_conversations(core) if all((one.ended or 0) < limit for one in parts)]
-        for some in in_batches(old, CONVERSATIONS_AT_ONCE):
-            gone += _delete_conversations(core, some)
+        gone += _delete_conversations(core, old)
     if max_bytes is not None:
         gone += _shrink(core, max_bytes)
     is_file = core.database.backend.name == "sqlite"
@@ -52,9 +61,10 @@ def _shrink(core: StoreCore, max_bytes: int) -> list[str]:
     waiting = iter(_ended_conversations(core) if used > max_bytes else ())
     while used > max_bytes:
         with core.database.read() as connection:
-            words = connection.execute(select(func.sum(func.length(content.c.bytes)))).scalar() or 1
-        share = 1 - max_bytes / used  # rows and index shrink with the words: a part of these is to go
-        batch = list(_batch(core, waiting, int(words * share) + 1))
+            words = connection.execute(select(func.sum(func.length(content.c.bytes)))).scalar() or 0
+            count = connection.execute(select(func.count()).select_from(node)).scalar_one()
+        share = 1 - max_bytes / used  # rows and index shrink with the messages: a part of these is to go
+        batch = list(_batch(core, waiting, int((words + ROW_BYTES * count) * share * MARGIN) + 1))
         if not batch:
             break
         gone += _delete_conversations(core, batch)
@@ -66,14 +76,13 @@ def _shrink(core: StoreCore, max_bytes: int) -> list[str]:
 
 def _batch(core: StoreCore, waiting: Iterator[list[Session]], wanted: int) -> Iterator[list[Session]]:
     """Yield the next conversations that free some room, until they free so many bytes of messages together."""
-    count = 0
     for parts in waiting:
         with core.database.read() as connection:
             room = _room_of(connection, parts)
         if room:
             yield parts
-            count, wanted = count + 1, wanted - room
-        if wanted <= 0 or count == CONVERSATIONS_AT_ONCE:
+            wanted -= room
+        if wanted <= 0:
             return
 
 
@@ -92,7 +101,7 @@ def _room_of(connection: Connection, parts: Sequence[Session]) -> int:
             node.join(content, content.c.digest == node.c.digest)
         )
         count, held = connection.execute(size.where(node.c.branch == number, node.c.depth > low)).one()
-        room += count + (held or 0)
+        room += ROW_BYTES * count + (held or 0)
     return room
 
 
@@ -114,7 +123,21 @@ def _delete_conversations(core: StoreCore, conversations: Sequence[list[Session]
             said = select(node.c.branch).join(turn, turn.c.echo_node == node.c.id).where(turn.c.session.in_(some))
             released.update(connection.execute(asked).scalars())
             released.update(connection.execute(said.distinct()).scalars())
-    for one in parts:
-        Sessions(core).delete(one.id)
-    collect_garbage(core, released=released)
-    return [one.id for one in parts]
+    sessions = Sessions(core)
+    gone: list[str] = []
+    waiting, pace = [one.id for one in parts], Pace(core, SESSIONS_AT_ONCE)
+    while waiting:
+        some, waiting = waiting[: pace.count], waiting[pace.count :]
+        gone += pace.write(partial(_delete_sessions, sessions, some))
+    if gone:
+        collect_garbage(core, released=released)
+    return gone
+
+
+def _delete_sessions(sessions: Sessions, idents: Sequence[str], connection: Connection) -> list[str]:
+    gone: list[str] = []
+    for ident in idents:
+        with suppress(NotStored):  # somebody else was quicker
+            sessions.delete_in(connection, ident)
+            gone.append(ident)
+    return gone

@@ -7,6 +7,8 @@ is open below and closed above: ``(from_depth, to_depth]``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -69,7 +71,7 @@ content = Table(
     Column("tenant", String, nullable=False),
     Column("digest", _Digest, nullable=False, unique=True),  # keyed by tenant, so unique among all tenants
     Column("bytes", LargeBinary),  # a message as JSON in UTF-8; null once it is forgotten
-    Column("codec", SmallInteger, nullable=False),  # 0 plain, 1 zstd
+    Column("codec", SmallInteger, nullable=False),  # 0 plain, 1 zstd, 2 a reference to an object
     Column("state", String, nullable=False),  # live or forgotten
     Column("stub", LargeBinary),  # of a forgotten one: its shape without words, and the hashes of its blocks
 )
@@ -430,8 +432,9 @@ vector_block = Table(  # vectors of some messages; a block never changes, anothe
 )
 
 
-def create_tables(connection: Connection) -> None:
-    """Create all tables in an empty database."""
+def create_tables(connection: Connection, leave_out: Sequence[Table] = ()) -> None:
+    """Create all tables in an empty database, but for those that are made in another way."""
     # Here and not at the index: where a table names a dialect, SQLAlchemy loads it, also if another one is used.
     _marks.dialect_options[connection.dialect.name]["where"] = text("mark IS NOT NULL")
-    metadata.create_all(connection, checkfirst=False)
+    made = [table for table in metadata.sorted_tables if table not in leave_out]
+    metadata.create_all(connection, made, checkfirst=False)

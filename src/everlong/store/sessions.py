@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from sqlalchemy import Connection, Row, select, update
@@ -213,6 +214,7 @@ class Sessions:
         columns = (*_COLUMNS, *TOTALS, "cost")
         names, marks = ", ".join(f'"{name}"' for name in columns), ",".join("?" * len(columns))
         self._insert_sql = core.database.sql(f"INSERT INTO session ({names}) VALUES ({marks})")  # noqa: S608 - our own
+        self._has_sql = core.database.sql("SELECT 1 FROM session WHERE id = ?")
 
     # -- beginning and ending ------------------------------------------------------------------------------------------
 
@@ -275,7 +277,7 @@ class Sessions:
         """Return an id that no session has."""
         while True:
             ident = new_session_id(time.time())
-            if connection.execute(select(session.c.id).where(session.c.id == ident)).first() is None:
+            if self._database.backend.run(connection, self._has_sql, (ident,)).fetchone() is None:
                 return ident
 
     def roll_over(
@@ -496,16 +498,16 @@ class Sessions:
 
     def delete(self, ident: str) -> None:
         """Remove a session; its messages go with the next `vacuum` unless another session needs them."""
+        self._database.write(partial(self.delete_in, ident=ident))
 
-        def work(connection: Connection) -> None:
-            row = self._row(connection, ident, lock=True)
-            connection.execute(update(session).where(session.c.parent == ident).values(parent=row.parent))
-            for table in (compaction, receipt):
-                connection.execute(table.delete().where(table.c.session == ident))
-            connection.execute(update(turn).where(turn.c.session == ident).values(session=None))
-            connection.execute(session.delete().where(session.c.id == ident))
-
-        self._database.write(work)
+    def delete_in(self, connection: Connection, ident: str) -> None:
+        """Remove a session, in a transaction that is under way."""
+        row = self._row(connection, ident, lock=True)
+        connection.execute(update(session).where(session.c.parent == ident).values(parent=row.parent))
+        for table in (compaction, receipt):
+            connection.execute(table.delete().where(table.c.session == ident))
+        connection.execute(update(turn).where(turn.c.session == ident).values(session=None))
+        connection.execute(session.delete().where(session.c.id == ident))
 
     def system_prompt(self, ident: str) -> str | None:
         """Return the system prompt that a session began with; None if there is none, or it was forgotten."""

@@ -39,6 +39,8 @@ _CLEARED = "cleared"
 _REPLY_ATTEMPTS = 8
 """Attempts to wait for a reply that another process may be storing: half a second in all."""
 _TITLE_BLOCKS = 64
+_LAST_BLOCKS = 16
+"""The last blocks of a first request, one of which gives its conversation the title, nearly always."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class StatelessRequests:
         self._named = sql(
             "SELECT conversation FROM session WHERE tenant = ? AND client_session = ? ORDER BY started LIMIT 1"
         )
+        self._branch_of = sql("SELECT branch FROM session WHERE id = ?")
         self._marks = sql(
             "SELECT n.id, n.depth, n.mark, a.id FROM node n LEFT JOIN alias a ON a.node = n.id"
             " WHERE n.branch = ? AND n.depth > ? AND n.depth <= ?"
@@ -148,8 +151,8 @@ class StatelessRequests:
 
     def has_left(self, connection: Connection, ident: str, number: int) -> bool:
         """Return whether a session has moved to another branch."""
-        found = connection.execute(select(session.c.branch).where(session.c.id == ident)).scalar()
-        return found is not None and found != number
+        found = self._run(connection, self._branch_of, (ident,)).fetchone()
+        return found is not None and found[0] is not None and found[0] != number
 
     def are_alike(self, connection: Connection, one: str, other: str) -> bool:
         """Return whether two conversations began with the same system prompt and tools, under the same name."""
@@ -328,7 +331,10 @@ class StatelessRequests:
             works_for = works_for or forked_from.conversation
         elif kind == "main" and sender.session and opening is not None:
             works_for = self._finder.find_summarized(connection, sender.session, opening.messages)
-        said = opening.messages if opening is not None else self._read_opening(connection, at, forked_from)
+        if opening is not None:
+            title = title_of_opening(connection, self._core.tenant, opening.messages)
+        else:
+            title = self._title_of_stored(connection, at, forked_from)
         preamble = None if opening is None or opening.preamble is None else opening.preamble.digest
         if forked_from is not None:
             preamble = forked_from.preamble
@@ -337,7 +343,7 @@ class StatelessRequests:
             at,
             ident=ident,
             kind=kind,
-            title=title_of_opening(connection, self._core.tenant, said),
+            title=title,
             platform=sender.platform,
             model=sender.model,
             client=sender.client,
@@ -348,16 +354,25 @@ class StatelessRequests:
             preamble=preamble,
         )
 
-    def _read_opening(self, connection: Connection, at: Branch, part: KnownSession | None) -> list[Message]:
-        """Return the first messages of a conversation that is stored."""
-        upto = part.opened if part is not None and part.opened else _TITLE_BLOCKS
-        path = segments_to(connection, at.id, min(at.depth, upto))
-        entries = self._core.reader.entries(connection, path, -1, min(at.depth, upto))
-        said = [entry.message for entry in entries if entry.id is not None]
-        if part is not None and part.opened:
-            return said
-        first = next((place for place, one in enumerate(said) if one.get("role") == "assistant"), len(said))
-        return said[:first]
+    def _title_of_stored(self, connection: Connection, at: Branch, part: KnownSession | None) -> str | None:
+        """Return the title that the first messages of a stored conversation give it."""
+        opened = 0 if part is None or part.opened is None else part.opened
+        upto = min(at.depth, opened or _TITLE_BLOCKS)
+        path = segments_to(connection, at.id, upto)
+        if opened and upto > _LAST_BLOCKS:  # one of the last messages gives the title, nearly always
+            last = self._said(connection, path, upto - _LAST_BLOCKS, upto)
+            if (title := title_of_opening(connection, self._core.tenant, last)) is not None:
+                return title
+        said = self._said(connection, path, -1, upto)
+        if not opened:
+            first = next((place for place, one in enumerate(said) if one.get("role") == "assistant"), len(said))
+            said = said[:first]
+        return title_of_opening(connection, self._core.tenant, said)
+
+    def _said(self, connection: Connection, path: list[Segment], low: int, high: int) -> list[Message]:
+        """Return the messages of the conversation itself at depths in ``(low, high]``."""
+        entries = self._core.reader.entries(connection, path, low, high)
+        return [entry.message for entry in entries if entry.id is not None]
 
     def _open_for_recorded(self, connection: Connection, found: KnownMessage, asked: StatelessRequest) -> KnownSession:
         """Open a session for a stored list that has none, as when somebody recorded it by hand."""

@@ -43,7 +43,8 @@ from everlong.store.conversations import Conversations
 from everlong.store.core import StoreCore
 from everlong.store.costs import Receipts
 from everlong.store.database import Database
-from everlong.store.forget import Forgotten, forget, forget_conversation, forget_prompts, forget_titles
+from everlong.store.forget import Forgotten, forget, forget_conversation
+from everlong.store.forget_prompts import forget_prompts, forget_titles
 from everlong.store.outputs import Outputs, ReadPage, page_of
 from everlong.store.paths import Entry, read_message, segments_to
 from everlong.store.recognition import Additions, Recognizer

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from everlong.model import HashChain, Message, blocks_of, calls_of, parts_of, title_from
 from everlong.store.content import PLAIN, Blob, decoded, encoded, unpacked
@@ -19,6 +19,10 @@ from everlong.store.schema import tombstone
 
 PLACEHOLDER = "[This message was forgotten]"
 """The text in place of the words of a forgotten message."""
+
+_FORGOTTEN = select(tombstone.c.block).where(
+    tombstone.c.tenant == bindparam("whose"), tombstone.c.block.in_(bindparam("some", expanding=True))
+)
 
 Row = tuple[str, bytes, bytes | None, int, str, bytes | None]
 
@@ -69,8 +73,8 @@ def forgotten_among(connection: Connection, tenant: str, blocks: Iterable[bytes]
     asked = sorted(set(blocks))
     gone: set[bytes] = set()
     for some in in_batches(asked):
-        found = select(tombstone.c.block).where(tombstone.c.tenant == tenant, tombstone.c.block.in_(some))
-        gone.update(bytes(block) for block in connection.execute(found).scalars())
+        found = connection.execute(_FORGOTTEN, {"whose": tenant, "some": some})
+        gone.update(bytes(block) for block in found.scalars())
     return gone
 
 

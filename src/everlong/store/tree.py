@@ -234,8 +234,9 @@ def find_deepest(connection: Connection, database: Database, request: RecordRequ
         asked = ids[max(low, end - size) : end]
         marks = ",".join([database.mark] * len(asked))
         row = connection.exec_driver_sql(
-            f"SELECT branch, id, depth FROM node WHERE id IN ({marks}) ORDER BY depth DESC LIMIT 1",  # noqa: S608
-            tuple(asked),
+            f"SELECT branch, id, depth FROM node WHERE id IN ({marks}) AND tenant = {database.mark}"  # noqa: S608
+            " ORDER BY depth DESC LIMIT 1",
+            (*asked, request.chain.tenant),
         ).first()
         if row is not None:
             return Match(row[0], bytes(row[1]), row[2])
@@ -276,7 +277,8 @@ class Recorder:
             " SELECT tenant, ?, depth, ord, digest, kind, shown, first_ts FROM annex WHERE branch = ? AND depth = ?"
         )
         self._pending = sql(
-            "INSERT INTO pending (seq) SELECT seq FROM node WHERE branch = ? AND depth > ? AND depth <= ?"
+            "INSERT INTO pending (seq) SELECT seq FROM node"
+            " WHERE branch = ? AND depth > ? AND depth <= ? AND tenant = ?"
         )
         self._branch = sql(
             "INSERT INTO branch (tenant, parent, fork_depth, root, head, head_depth, view_id, epoch, preamble, ext_id,"
@@ -284,7 +286,7 @@ class Recorder:
         )
         seen = "SELECT head, view_id, preamble, fork_depth, root FROM branch WHERE id = ?"
         self._locked = sql(seen) + database.backend.lock
-        self._owner = sql("SELECT branch FROM node WHERE id = ?")
+        self._owner = sql("SELECT branch FROM node WHERE id = ? AND tenant = ?")
         self._tombstones = sql("SELECT 1 FROM tombstone WHERE tenant = ? LIMIT 1")
         self._move = sql("UPDATE branch SET head = ?, head_depth = ? WHERE id = ? AND head = ?")
 
@@ -352,7 +354,7 @@ class Recorder:
         last = made[-1]
         if self._run(connection, self._move, (last.id, last.depth, number, match.id)).rowcount != 1:
             raise TryAgain(f"branch {number} was extended at the same moment")
-        self._run(connection, self._pending, (number, match.depth, last.depth))
+        self._run(connection, self._pending, (number, match.depth, last.depth, tenant))
         return Branch(number, last.id, last.depth)
 
     def lock(self, connection: Connection, match: Match) -> LockedBranch | None:
@@ -372,7 +374,7 @@ class Recorder:
         shown, preamble = (None, None) if at is None else (at.view_id, at.preamble)
         parent = match.branch
         if parent is not None and match.depth:  # a place may be named by any branch that leads through it
-            owner = self._run(connection, self._owner, (match.id,)).fetchone()
+            owner = self._run(connection, self._owner, (match.id, request.chain.tenant)).fetchone()
             parent = parent if owner is None else owner[0]
         root = request.root if at is None else at.root
         values = (
@@ -387,7 +389,7 @@ class Recorder:
         if any(before == end for before, end in pairwise((0, *ends))):
             return False
         last = request.trace.ids[-1] if ends else request.start.id
-        row = self._run(connection, self._owner, (last,)).fetchone()
+        row = self._run(connection, self._owner, (last, request.chain.tenant)).fetchone()
         return row is not None and row[0] == number
 
     def add_contents(self, connection: Connection, tenant: str, blobs: Sequence[tuple[Blob, Sequence[bytes]]]) -> None:

@@ -55,15 +55,18 @@ _OPENING_ATTEMPTS = 12
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 
-def open_database(url_or_path: str | Path, wait: float = 10.0, *, waits_for_disk: bool = True) -> Database:
+def open_database(
+    url_or_path: str | Path, wait: float = 10.0, *, waits_for_disk: bool = True, partitions: int = 0
+) -> Database:
     """Open a SQLite file by its path, or a database by its url (``sqlite:///…``, ``postgresql://…``).
 
-    ``waits_for_disk=False`` is for callers that can write everything again after a crash.
+    ``waits_for_disk=False`` is for callers that can write everything again after a crash. A PostgreSQL store that is
+    created here has its large tables in so many ``partitions``, by tenant; one that is there stays as it is.
     """
     backend = backend_for(url_or_path, wait, waits_for_disk=waits_for_disk)
     database = Database(backend)
     try:
-        _bring_up_to_date(database)
+        _bring_up_to_date(database, partitions)
         with database.translating():
             missing = backend.check_end(database.engine)
         if missing:
@@ -109,14 +112,14 @@ def version_of(connection: Connection) -> str | None:
     return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
 
 
-def _bring_up_to_date(database: Database) -> None:
+def _bring_up_to_date(database: Database, partitions: int) -> None:
     """Create or upgrade the schema; wait for another process that does so longer than for any other write."""
     for attempt in range(1, _OPENING_ATTEMPTS + 1):
         with database.read() as connection:
             if version_of(connection) == HEAD:
                 return
         try:
-            database.write(partial(_create_or_upgrade, database))
+            database.write(partial(_create_or_upgrade, database, partitions))
         except StoreBusy:
             if attempt == _OPENING_ATTEMPTS:
                 raise
@@ -124,7 +127,7 @@ def _bring_up_to_date(database: Database) -> None:
             return
 
 
-def _create_or_upgrade(database: Database, connection: Connection) -> None:
+def _create_or_upgrade(database: Database, partitions: int, connection: Connection) -> None:
     database.backend.prepare(connection)
     version = version_of(connection)  # again: another process may have been quicker
     if version == HEAD:
@@ -135,7 +138,7 @@ def _create_or_upgrade(database: Database, connection: Connection) -> None:
                 f"{database.backend.where} holds tables that are not Everlong's; "
                 "name another file or database in store.path or store.url"
             )
-        _create_all(connection)
+        _create_all(database, connection, partitions)
     elif is_known(version):
         _upgrade(database, connection, version)
     else:
@@ -175,9 +178,16 @@ def run_revisions(connection: Connection, to: str = "head") -> None:
     command.upgrade(config, to)
 
 
-def _create_all(connection: Connection) -> None:
+def _create_all(database: Database, connection: Connection, partitions: int) -> None:
     """Create the newest schema in an empty database."""
-    create_tables(connection)
+    if partitions:
+        from everlong.store.partitions import LARGE, check_count, create_partitions  # noqa: PLC0415 - seldom needed
+
+        check_count(partitions, database.backend.name)
+        create_tables(connection, LARGE)
+        create_partitions(connection, partitions)
+    else:
+        create_tables(connection)
     stamp(connection, HEAD)
 
 

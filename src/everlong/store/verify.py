@@ -17,8 +17,10 @@ from sqlalchemy.exc import DatabaseError, DBAPIError
 from everlong.errors import StoreDamaged
 from everlong.model import HashChain
 from everlong.store.branch_map import BranchPlace, KnownBranch, Tree
-from everlong.store.content import decoded, digest_of, unpacked
+from everlong.store.content import OBJECT, decoded, digest_of, unpacked
 from everlong.store.database import Database, in_batches
+from everlong.store.object_place import fetch_anew, read_reference
+from everlong.store.objects import check_objects
 from everlong.store.schema import (
     alias,
     annex,
@@ -112,6 +114,7 @@ def verify(
         note(_check_references(connection, tenant))
         note(_check_conversations(connection, tenant))
         note(_check_vectors(connection, tenant))
+        note(check_objects(connection, tenant))
         note(_find_joined(connection, tenant), remarks)
     return Verified(sizes[0], sizes[1], sizes[2], sizes[3], problems, remarks)
 
@@ -191,10 +194,18 @@ def _check_contents(connection: Connection, tenant: str, share: _Range) -> Itera
             yield f"{name} has no bytes (its state is {row.state!r})"
         else:
             try:
-                if digest_of(tenant, unpacked(row.bytes, row.codec)) != bytes(row.digest):
+                if digest_of(tenant, _bytes_of(row)) != bytes(row.digest):
                     yield f"{name} does not hash to its name"
             except StoreDamaged as error:
                 yield f"{name}: {error}"
+
+
+def _bytes_of(row: Row[Any]) -> bytes:
+    """Return the bytes of a content; those of an object as they are in its place now."""
+    if row.codec != OBJECT:
+        return unpacked(row.bytes, row.codec)
+    told = read_reference(bytes(row.bytes))
+    return unpacked(fetch_anew(told), told.codec)
 
 
 def _check_nodes(

@@ -135,13 +135,16 @@ _NOT_A_LEAD = bytes(byte for byte in range(256) if byte not in _SCRIPT_OF_LEAD)
 _SPACED_CLASSES = bytes(
     1 << _SCRIPT_OF_LEAD[byte] if _SCRIPT_OF_LEAD.get(byte, _SPACED) < _SPACED else 0 for byte in range(256)
 )
+_NO_SCRIPTS, _NO_WORDS = [0] * len(_SCRIPTS), [0] * _SPACED
 _PAIR_SCRIPTS = tuple((name, _SCRIPT_OF_LEAD[pairs[0][0]], pairs) for name, pairs in PAIRS)
 _REPEATED = re.compile(rb"([\x00-\x7f])\1{15,}", re.DOTALL)
 _PER_REPEATED = {_DIGIT: 1 / 3, _SPACE: 1 / 64, _BREAK: 1 / 12, _MARK: 1 / 32}
 _TOKENS_PER_REPEATED = [
     1 / 2 if byte < 0x09 else 1 / 12 if byte < 0x20 else _PER_REPEATED.get(_CLASSES[byte], 1 / 5) for byte in range(128)
 ]
-_BLANKS = (b" " * 256, b"\n" * 64, b"\t" * 64)  # longer than any layout; finding one is cheaper than counting
+_SPACE_RUN, _BREAK_RUN, _TAB_RUN = b" " * 256, b"\n" * 64, b"\t" * 64
+"""Longer than any layout; finding one is cheaper than counting."""
+_SHORTEST_BLANK = 64
 
 
 class EstimatingCounter:
@@ -180,13 +183,20 @@ def features(text: str) -> tuple[float, list[int], list[int]]:
 
 
 def _chunk_features(data: bytes, ascii_only: bool) -> tuple[float, list[int], list[int]]:
-    counts = _ascii_counts(data)
+    x = int.from_bytes(data.translate(_CLASSES), "little")
+    counts = _ascii_counts(data, x)
     repeated = 0.0
-    if (counts[_LONG_MARKS] + counts[_LONG_WORDS]) * 4 > len(data) or any(blank in data for blank in _BLANKS):
+    if (counts[_LONG_MARKS] + counts[_LONG_WORDS]) * 4 > len(data) or _has_blanks(data):
         repeated, data = _collapse_repetitions(data)
-        counts = _ascii_counts(data)
+        x = int.from_bytes(data.translate(_CLASSES), "little")
+        counts = _ascii_counts(data, x)
         counts[_LONG_MARKS] = 0  # long punctuation without repetition is no ruler
-    return repeated, counts, [] if ascii_only else _wide_counts(data)
+    return repeated, counts, [] if ascii_only else _wide_counts(data, x)
+
+
+def _has_blanks(data: bytes) -> bool:
+    # Each test by itself: a loop over them costs as much as counting a short text.
+    return len(data) >= _SHORTEST_BLANK and (_SPACE_RUN in data or _BREAK_RUN in data or _TAB_RUN in data)
 
 
 def _collapse_repetitions(data: bytes) -> tuple[float, bytes]:
@@ -203,10 +213,10 @@ def _collapse_repetitions(data: bytes) -> tuple[float, bytes]:
     return tokens, rest
 
 
-def _ascii_counts(data: bytes) -> list[int]:
+def _ascii_counts(data: bytes, x: int) -> list[int]:
+    """Return the counts of `ASCII_FEATURES`; ``x`` has the class bits of each byte."""
     # Earlier bytes are lower bits: ``x >> 8`` lays over each byte the one that follows. All classes go at once, as
     # each has a bit of its own: ``twos`` has a bit where a class goes on for one byte more, ``fours`` for three.
-    x = int.from_bytes(data.translate(_CLASSES), "little")
     following = x >> 8
     twos = x & following
     fours = twos & (twos >> 16)
@@ -235,12 +245,16 @@ def _ascii_counts(data: bytes) -> list[int]:
     ]
 
 
-def _wide_counts(data: bytes) -> list[int]:
+def _wide_counts(data: bytes, x: int) -> list[int]:
+    """Return the counts of `WIDE_FEATURES`; ``x`` has the class bits of each byte."""
     codes = data.translate(_SCRIPT_CODES, _NOT_A_LEAD)
-    by_script = [codes.count(index) for index in range(len(_SCRIPTS))]
-    x = int.from_bytes(data.translate(_CLASSES), "little")
+    by_script = [codes.count(index) for index in range(len(_SCRIPTS))] if codes else _NO_SCRIPTS
     letters = x & _LETTERS
     wide = ((x & _RARES) ^ (x & (letters << 7))) >> 7
+    beside = [(letters & (wide >> 8)).bit_count(), (wide & (letters >> 8)).bit_count()]
+    pairs = [sum(map(data.count, pairs)) if by_script[script] else 0 for _, script, pairs in _PAIR_SCRIPTS]
+    if not any(by_script[:_SPACED]):  # a few signs or ideographs, which have no words to find
+        return [*by_script, *_NO_WORDS, *pairs, 0, *beside]
     starts = wide ^ (wide & (wide << 8))
     spaced = int.from_bytes(data.translate(_SPACED_CLASSES), "little")
     word_starts = spaced & ((starts << 8) - starts)  # each start spread over all bits of its byte
@@ -251,8 +265,7 @@ def _wide_counts(data: bytes) -> list[int]:
     return [
         *by_script,
         *((word_starts & _SPACED_BITS[index]).bit_count() if by_script[index] else 0 for index in range(_SPACED)),
-        *(sum(map(data.count, pairs)) if by_script[script] else 0 for _, script, pairs in _PAIR_SCRIPTS),
+        *pairs,
         long_runs.bit_count(),
-        (letters & (wide >> 8)).bit_count(),
-        (wide & (letters >> 8)).bit_count(),
+        *beside,
     ]

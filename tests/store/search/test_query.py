@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from everlong.errors import QueryError
-from everlong.store.search.query import MAX_COMPOUND, MAX_TERMS, read_query, required_literals
+from everlong.store.search.query import MAX_COMPOUND, MAX_TERMS, beginnings, read_query, required_literals
+from everlong.store.search.text import folded, terms_of_word
 
 
 def test_words_of_a_question_count_by_what_they_tell() -> None:
@@ -114,3 +115,20 @@ def test_a_path_that_is_too_long_counts_by_its_beginning() -> None:
     query = read_query("src/everlong/" + "deep/" * 100)
     assert query.literals[0].startswith("src/everlong/deep")
     assert len(query.literals[0]) <= MAX_COMPOUND
+
+
+_FORMS_OF_WORDS = (  # noqa: SIM905 - words read better without their quotes
+    "happy happily hoping hoped dying lies tied possibility ability operational relational readily skies sky news "
+    "stopping generously traditional electricity formalize authorization usefulness bought went children uglier "
+    "readFile HTTPServer 1,000 12,345,678 3rd Größe naïve responsible sensibly apologies crises tenancy rationally"
+).split()
+
+
+@pytest.mark.parametrize("word", _FORMS_OF_WORDS)
+def test_a_word_has_a_piece_that_stands_for_each_of_its_terms(word: str) -> None:
+    for term in terms_of_word(word.replace(",", "")):
+        assert any(piece in folded(word) for piece in beginnings({term: 1.0}))
+
+
+def test_the_pieces_of_a_short_word_do_not_stand_everywhere() -> None:
+    assert beginnings({"reach": 1.0, "ledger": 1.0}) == {"reach", "ledger"}

@@ -53,6 +53,7 @@ _TEST_COUNTS = re.compile(
 _NAMED_ERROR = re.compile(r"(?:[\w.]*(?:Error|Exception)|fatal|error)\b(?:\[\w+\])?: ")
 _TAG = re.compile(r"</?\w+>")
 _ENDS_WELL = re.compile(r"\b(?:build )?(?:succeeded|successfully|finished|completed|up to date)\b", re.IGNORECASE)
+_COUNTED_WORD, _OK = re.compile(r"\d (?:passed|failed|error|skipped)"), re.compile(r"ok(?<!\wok)(?!\w)")
 _COUNTED = ("passed", "failed", "error", "skipped", "ran ", "ok")
 _GOOD_ENDS = ("succeeded", "successfully", "finished", "completed", "up to date")
 _RETURNED = re.compile(
@@ -63,6 +64,8 @@ _STRUCTURE = re.compile(
     r"|^(?:Waiting for the debugger|Debugger (?:attached|listening)|npm notice)\b"
 )
 """Lines that say nothing: brackets, tags, and exit codes of success."""
+_EMPTY_STARTS = ("Waiting for the debugger", "Debugger ", "npm notice")
+"""The beginnings of such lines that begin with a letter."""
 
 OUTCOME_LENGTH = 160
 _RULER = 200
@@ -241,8 +244,9 @@ def outcome_of(result: str) -> ActionOutcome:
     newest_first = list(islice(_telling(reversed(lines)), _LINES_LOOKED_AT))
     if not newest_first:
         return ActionOutcome(failed=False, line="")
-    lowered = looked_at.lower()
-    if any(word in lowered for word in _TEST_WORDS):
+    # Words are searched for in the lines that are looked at; letters that are not ASCII may have other forms.
+    lowered = ("\n".join(newest_first) if looked_at.isascii() else looked_at).lower()
+    if any(map(lowered.__contains__, _TEST_WORDS)) and _may_count_tests(lowered):
         counts = next((line for line in newest_first if _counts_tests(line)), "")
         if counts:
             failed = bool(re.search(r"\b[1-9]\d* (?:failed|errors?)\b|FAILED", counts))
@@ -253,21 +257,32 @@ def outcome_of(result: str) -> ActionOutcome:
     if words := [word for word in _FAILURE_WORDS if word in lowered]:
         complaint = _complaint(newest_first, words)
     # The last line of a traceback names the error; a shell's complaint is usually its only line.
-    returned = _RETURNED.search(looked_at) if "return" in lowered or "exit" in lowered else None
-    if returned is not None and complaint:
-        return ActionOutcome(failed=(returned[1] or returned[2]) != "0", line=clip(complaint, OUTCOME_LENGTH))
-    certain = len(newest_first) <= 4 or complaint == newest_first[0] or "traceback" in lowered
-    if complaint and certain:
-        return ActionOutcome(failed=True, line=clip(complaint, OUTCOME_LENGTH))
+    if complaint:
+        all_lowered = looked_at.lower()
+        returned = _RETURNED.search(looked_at) if "return" in all_lowered or "exit" in all_lowered else None
+        if returned is not None:
+            return ActionOutcome(failed=(returned[1] or returned[2]) != "0", line=clip(complaint, OUTCOME_LENGTH))
+        if len(newest_first) <= 4 or complaint == newest_first[0] or "traceback" in all_lowered:
+            return ActionOutcome(failed=True, line=clip(complaint, OUTCOME_LENGTH))
     said = newest_first[0] if len(newest_first) < _LONG else next(_telling(lines))
-    if not looked_at.isascii() or any(word in lowered for word in _GOOD_ENDS):
+    if not looked_at.isascii() or any(map(lowered.__contains__, _GOOD_ENDS)):
         said = next((line for line in newest_first if _ENDS_WELL.search(line)), said)
     return ActionOutcome(failed=False, line=clip(said, OUTCOME_LENGTH))
 
 
+def _may_count_tests(lowered: str) -> bool:
+    """Return whether a text in lower case may have a line that counts tests; a cheap check that most texts fail."""
+    return (
+        not lowered.isascii()
+        or "failed (" in lowered
+        or "ran " in lowered
+        or _COUNTED_WORD.search(lowered) is not None
+        or _OK.search(lowered) is not None
+    )
+
+
 def _counts_tests(line: str) -> bool:
-    lowered = line.lower()
-    may_count = not line.isascii() or any(map(lowered.__contains__, _COUNTED))
+    may_count = not line.isascii() or any(map(line.lower().__contains__, _COUNTED))
     return may_count and _TEST_COUNTS.search(line) is not None
 
 
@@ -276,12 +291,20 @@ def _complaint(newest_first: list[str], words: Sequence[str]) -> str:
 
     Only lines with one of the words of failure can be such a line.
     """
-    complaints = [line for line in newest_first if is_failure(line, words)]
-    named = next((line for line in complaints if _NAMED_ERROR.match(line)), "")
-    said = next((line for line in complaints if line[0] != "<"), "")
-    return named or said or next(iter(complaints), "")
+    named = next((line for line in newest_first if _NAMED_ERROR.match(line) and is_failure(line, words)), "")
+    if named:
+        return named
+    said = next((line for line in newest_first if line[0] != "<" and is_failure(line, words)), "")
+    return said or next((line for line in newest_first if line[0] == "<" and is_failure(line, words)), "")
 
 
 def _telling(lines: Iterable[str]) -> Iterator[str]:
     """Yield the lines that say something."""
-    return (line for raw in lines if (line := raw.strip()) and not _STRUCTURE.match(line[:_RULER]))
+    return (line for raw in lines if (line := raw.strip()) and not _is_structure(line))
+
+
+def _is_structure(line: str) -> bool:
+    """Return whether a line says nothing; most lines begin with a letter or digit, and few such lines do."""
+    if line[0].isalnum() and not line.startswith(_EMPTY_STARTS):
+        return False
+    return _STRUCTURE.match(line[:_RULER]) is not None

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from everlong.context.summary.actions import outcome_of
-from everlong.context.summary.entities import entities_by_line
+from everlong.context.summary.entities import KnownNames
 from everlong.context.summary.redaction import redact
 from everlong.context.text import TextCount, clip, one_line, shorten_text
 from everlong.model import Message, calls_of, is_image, parts_of, readable_text
@@ -24,6 +24,7 @@ _RESULT_TOKENS = 400
 _ARGUMENT_TOKENS = 300
 _KEY_LINE_SHARE = 0.35
 _LOOK_AT = 24_000
+_LONGEST_LINE = 200
 _MOST_MISSES = 8
 """Lines that do not fit any more are looked at up to this number."""
 _MARK_TOKENS = 14
@@ -33,8 +34,8 @@ _TAG = re.compile(
     r"<(?=\s*/?\s*(?:turn|transcript|previous_summary|summary|memory|draft|missing|template|instructions|system)\b)",
     re.IGNORECASE,
 )
-_HEADING = re.compile(r"#{1,6}(?=[ \t])")
-_BEFORE_HEADING = " \t>*-"
+_HEADING = re.compile(r"\n[ \t>*-]*(?=#{1,6}[ \t])")
+"""The place before a heading; it begins with a character that can be searched for at once."""
 _LINE_ENDS = re.compile("\r\n?|[\u2028\u2029\x85\x0b\x0c\x1c-\x1e]")
 # Zero-width characters, direction marks and tag characters: what a person cannot see, a model should not read.
 _INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]")
@@ -62,14 +63,8 @@ def escaped(text: str) -> str:
     text = without_marks(text)
     if "# " not in text and "#\t" not in text:
         return text
-    kept: list[str] = []
-    done = 0
-    for found in _HEADING.finditer(text):
-        start = found.start()
-        if not text[text.rfind("\n", 0, start) + 1 : start].strip(_BEFORE_HEADING):
-            kept += text[done:start], "\\"
-            done = start
-    return "".join([*kept, text[done:]]) if kept else text
+    escaped, found = _HEADING.subn(r"\g<0>\\", f"\n{text}")
+    return escaped[1:] if found else text
 
 
 def without_marks(text: str) -> str:
@@ -123,7 +118,7 @@ def turn_pieces(turns: Sequence[Message], room: int, count: TextCount) -> Iterat
         yield from turn.pieces
 
 
-def read_turn(message: Message, title: str, room: int, count: TextCount) -> TurnPieces:
+def read_turn(message: Message, title: str, room: int, count: TextCount, names: KnownNames | None = None) -> TurnPieces:
     """Return a message in pieces of at most ``room`` tokens; ``title`` names the call that a result answers."""
     role = str(message["role"])
     text = outgoing(readable_text(message))
@@ -137,7 +132,8 @@ def read_turn(message: Message, title: str, room: int, count: TextCount) -> Turn
         ran.append((call.id, f"{name} {clip(one_line(arguments), 80)}"))
     label = clip(one_line(escaped(role)), 20)
     if role == "tool":
-        text = f"(result of {title})\n{_digest(text, count)}" if title else _digest(text, count)
+        told = _digest(text, count, names or KnownNames())
+        text = f"(result of {title})\n{told}" if title else told
     pieces: list[DigestPiece] = []
     for body in split("\n".join(part for part in [text, *extras] if part), min(room, SPOKEN_TOKENS), count):
         pieces.append(DigestPiece(label, body, count(body) + _MARK_TOKENS))
@@ -145,7 +141,7 @@ def read_turn(message: Message, title: str, room: int, count: TextCount) -> Turn
     return TurnPieces(tuple(pieces), tuple(ran))
 
 
-def _digest(text: str, count: TextCount) -> str:
+def _digest(text: str, count: TextCount, names: KnownNames) -> str:
     """Return the beginning, the end and the lines that matter of a tool output."""
     if len(text) <= _RESULT_TOKENS or count(text) <= _RESULT_TOKENS:
         return text
@@ -154,7 +150,7 @@ def _digest(text: str, count: TextCount) -> str:
     lines = [outcome.line] if outcome.line and outcome.line.removesuffix(" ...") not in ends else []
     spent, most = sum(map(count, lines)), int(_RESULT_TOKENS * _KEY_LINE_SHARE)
     misses = 0
-    for line in _ranked(text, ends):
+    for line in _ranked(text, ends, names):
         tokens = count(line) + 1
         if spent + tokens <= most:
             lines.append(line)
@@ -166,18 +162,20 @@ def _digest(text: str, count: TextCount) -> str:
     return "\n".join([ends, *(["(lines from the part left out:)", *lines] if lines else [])])
 
 
-def _ranked(text: str, ends: str) -> list[str]:
+def _ranked(text: str, ends: str, names: KnownNames) -> list[str]:
     """Return lines that the ends lack, by importance: those that tell of trouble, then those with the most names."""
     looked_at = text if len(text) <= _LOOK_AT else text[: _LOOK_AT // 2] + "\n" + text[-_LOOK_AT // 2 :]
-    lines = list(dict.fromkeys(clip(line.strip(), 200) for line in looked_at.splitlines() if len(line) > 3))
-
-    lines = [line for line in lines if line not in ends]
+    lines = [line.strip() for line in looked_at.splitlines() if len(line) > 3]
+    if max(map(len, lines), default=0) > _LONGEST_LINE:
+        lines = [clip(line, _LONGEST_LINE) for line in lines]
+    whole = set(map(str.strip, ends.splitlines()))  # most of the lines that stand in the ends stand there as such
+    lines = [line for line in dict.fromkeys(lines) if line not in whole and line not in ends]
     if not lines:
         return []
     troubled = _find_trouble(lines)
     worth = [
-        3.0 * is_troubled + 40 * len(set(names)) / (len(line) + 40)
-        for line, is_troubled, names in zip(lines, troubled, entities_by_line(lines), strict=True)
+        3.0 * is_troubled + 40 * len(found) / (len(line) + 40)
+        for line, is_troubled, found in zip(lines, troubled, names(lines), strict=True)
     ]
     return [lines[place] for place in sorted(range(len(lines)), key=worth.__getitem__, reverse=True)[:40]]
 

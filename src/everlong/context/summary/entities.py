@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 _TOKEN = re.compile(r"[A-Za-z0-9_~@#$](?:[A-Za-z0-9_./:@~+#%=&?\-]*[A-Za-z0-9_/]|(?<=\d))")
 _MARK = re.compile(r"[_./:@#\-=0-9]")
 _EDGES = ".:,-=?&+/"
 _MAX_LENGTH = 160
 _MOST_REMEMBERED = 50_000
+_MOST_LINES = 10_000
 _COMMON = frozenset(
     ("e.g", "i.e", "and/or", "either/or", "true/false", "yes/no", "n/a", "N/A", "I/O", "UTF-8", "utf-8")
 )
@@ -64,16 +65,35 @@ def entities(text: str) -> list[str]:
     """Return the entities of a text in order, with repeats; of a path or dotted name also its parts."""
     # Tokens are ASCII and stay within a run of token characters; splitting bytes is the fastest way to find runs.
     data = text.encode() if text.isascii() else text.encode("utf-8", "surrogatepass")
-    return [name for chunk in data.translate(_CHUNK_BYTES).split() for name in _remembered[chunk]]
+    return list(chain.from_iterable(map(_remembered.__getitem__, data.translate(_CHUNK_BYTES).split())))
 
 
-def entities_by_line(lines: Sequence[str]) -> list[list[str]]:
-    """Return the entities of each of many lines; faster than asking for one after the other."""
+def names_by_line(lines: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the entities of each of many lines, each once; faster than asking for one after the other."""
     text = "\n".join(lines)
     data = (text.encode() if text.isascii() else text.encode("utf-8", "surrogatepass")).translate(_LINE_BYTES)
     if data.count(b"\n") != len(lines) - 1:  # a line has breaks of its own
-        return [entities(line) for line in lines]
-    return [[name for chunk in line.split() for name in _remembered[chunk]] for line in data.split(b"\n")]
+        return [tuple(dict.fromkeys(entities(line))) for line in lines]
+    # No Python code runs for each word; most words name nothing, so that adding up tuples is the fastest way.
+    named = [sum(map(_remembered.__getitem__, line.split()), ()) for line in data.split(b"\n")]
+    return [names if len(names) < 2 else tuple(dict.fromkeys(names)) for names in named]
+
+
+class KnownNames:
+    """The entities of the lines of a session, each line read once: more than a third of the lines recur."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, ...]] = {}
+
+    def __call__(self, lines: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the entities of each line, each once."""
+        known = self._known
+        if len(known) >= _MOST_LINES:  # a new one, because another thread may be reading the old one
+            known = self._known = {}
+        new = [line for line in lines if line not in known]
+        if new:
+            known.update(zip(new, names_by_line(new), strict=True))
+        return list(map(known.__getitem__, lines))
 
 
 def _named_in(run: str) -> tuple[str, ...]:

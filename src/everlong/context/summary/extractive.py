@@ -27,7 +27,7 @@ from everlong.context.summary.newest_request import newest_line, whole_newest_li
 from everlong.context.summary.outline import MUST, Around, Candidate, Outline, build_outline
 from everlong.context.summary.selection import select
 from everlong.context.text import clip, one_line
-from everlong.model import Message, text_of
+from everlong.model import text_of
 from everlong.tokens.estimate import CHARS_PER_TOKEN
 
 _ROOMY = 0.02
@@ -83,13 +83,13 @@ class ExtractiveSummarizer:
 
 def _lines(request: SummaryRequest) -> Sequence[tuple[MessageLine, ...]]:
     """Return the lines to choose from: nearly all of them if the summary has room for many."""
-    roomy = is_roomy(request.turns, request.budget_tokens)
+    roomy = has_room(sum(len(text_of(turn)) for turn in request.turns), request.budget_tokens)
     return (request.digests.many_lines if roomy else request.digests.few_lines)(request.turns)
 
 
-def is_roomy(turns: Sequence[Message], budget_tokens: int) -> bool:
-    """Return whether a budget has room for so much of the turns that nearly every line becomes a candidate."""
-    return budget_tokens * CHARS_PER_TOKEN >= sum(len(text_of(turn)) for turn in turns) * _ROOMY
+def has_room(characters: int, budget_tokens: int) -> bool:
+    """Return whether a budget has room for so much of some characters that nearly every line becomes a candidate."""
+    return budget_tokens * CHARS_PER_TOKEN >= characters * _ROOMY
 
 
 def _describe_newest(request: SummaryRequest, phrases: Phrases, latest: str) -> str:

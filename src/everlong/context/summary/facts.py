@@ -83,6 +83,8 @@ _NEVER_DID = re.compile(
     r"|\byou (?:suggested|mentioned|recommended|instructed|asked|said)\b",
     re.IGNORECASE,
 )
+_NEVER_DID_WORDS = ("never", " be", "i think", "i guess", "it ", "practices", "any ", "always do", " if", "you ")
+"""Plain text, one of which each phrase of `_NEVER_DID` has."""
 _ABOUT_SELF = re.compile(
     r"\b(?:i'm|i am|we're|we are) (?:an? |the |on |based|from|using|at |in |running|working (?:at|with|in)|living|"
     r"\d|(?-i:[A-Z]))"
@@ -117,6 +119,7 @@ _REPORTS = re.compile(
     re.IGNORECASE,
 )
 """Words that report how things are or went, rather than how they should be."""
+_REPORT_WORDS = ("currently", "recently", "already", "so far")
 _BACKGROUND = re.compile(r",? (?:considering|given|especially|where|while|since|because|when)\b", re.IGNORECASE)
 """The point where a request ends and its background begins."""
 _CHOICE_WORDS = (
@@ -234,11 +237,20 @@ def _is_preference(clause: Clause) -> bool:
     is_for_ever = ("always" in lowered or "never" in lowered) and _FOR_EVER.search(text)
     is_order = ORDERS.match(text) and not clause.wished and not clause.points
     if is_for_ever or _prefers(text, lowered) or is_order:
-        return not _NEVER_DID.search(text) and not _REPORTS.search(text)
+        return not _only_tells(text, lowered)
     if not clause.figures:
         return False
     may_tell = not text.isascii() or any(word in lowered for word in _SELF_WORDS)
     return may_tell and bool(_ABOUT_SELF.match(text))
+
+
+def _only_tells(text: str, lowered: str) -> bool:
+    """Return whether a clause with the words of a wish only tells how things are or were."""
+    is_plain = text.isascii()
+    if (not is_plain or any(map(lowered.__contains__, _NEVER_DID_WORDS))) and _NEVER_DID.search(text):
+        return True
+    may_report = not is_plain or lowered[:1] in "iw" or any(map(lowered.__contains__, _REPORT_WORDS))
+    return may_report and _REPORTS.search(text) is not None
 
 
 def _prefers(text: str, lowered: str) -> bool:

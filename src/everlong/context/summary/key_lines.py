@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import nsmallest
 from typing import Any, NamedTuple
 
 from everlong.context.summary.actions import action_of
-from everlong.context.summary.entities import entities, entities_by_line
+from everlong.context.summary.entities import KnownNames, entities
 from everlong.context.summary.facts import MOST_READ, Facts, bounded
 from everlong.context.summary.language import Phrases, sentences
 from everlong.context.text import clip
@@ -57,6 +56,8 @@ _INDENTATION = re.compile(r"\t\s*|\s{3,}")
 """White space that only aligns things; two spaces may be part of a date, as in ``Oct  3``."""
 _MOST_PASSED = 4 * MOST_READ
 """Characters read of a call's arguments."""
+_MOST_KNOWN = 10_000
+"""The number of lines that are known at a time."""
 _FEW = {"user": (12, 140), "assistant": (8, 140), "tool": (5, 900)}
 """The most lines of a message by role, and the characters that entitle it to one more."""
 _MANY = (80, 60)
@@ -74,22 +75,39 @@ class MessageLine(NamedTuple):
     @classmethod
     def of(cls, text: str) -> MessageLine:
         """Return a line with its entities."""
-        return cls.naming(text, tuple(dict.fromkeys(entities(text))))
-
-    @classmethod
-    def naming(cls, text: str, names: tuple[str, ...], source: str = "") -> MessageLine:
-        """Return a line whose entities are already known."""
-        return cls(text, names, min(_MOST_WORDS, _count_plain_words(text)), source)
+        return cls(text, tuple(dict.fromkeys(entities(text))), count_plain_words([text])[0])
 
 
-def few_lines(message: Message) -> tuple[MessageLine, ...]:
+class KnownLines:
+    """The lines of a session with what was read of them; a line that recurs is kept once."""
+
+    def __init__(self, names: KnownNames | None = None) -> None:
+        self.names = names or KnownNames()
+        self._known: dict[str, MessageLine] = {}
+
+    def read(self, lines: Sequence[str], names: Sequence[tuple[str, ...]]) -> list[MessageLine]:
+        """Return lines with their entities, which are given."""
+        known = self._known
+        if len(known) >= _MOST_KNOWN:  # a new one, because another thread may be reading the old one
+            known = self._known = {}
+        found = list(map(known.get, lines))
+        if None not in found:
+            return [line for line in found if line is not None]
+        places = [place for place, line in enumerate(found) if line is None]
+        words = count_plain_words([lines[place] for place in places])
+        for place, count in zip(places, words, strict=True):
+            known[lines[place]] = found[place] = MessageLine(lines[place], names[place], count)
+        return [line for line in found if line is not None]
+
+
+def few_lines(message: Message, known: KnownLines | None = None) -> tuple[MessageLine, ...]:
     """Return the lines of a message that say most, for a tight summary."""
-    return _choose_lines(message, *_FEW.get(message["role"], _FEW["tool"]))
+    return _choose_lines(message, *_FEW.get(message["role"], _FEW["tool"]), known or KnownLines())
 
 
-def many_lines(message: Message) -> tuple[MessageLine, ...]:
+def many_lines(message: Message, known: KnownLines | None = None) -> tuple[MessageLine, ...]:
     """Return nearly all lines of a message that name anything, for a roomy summary."""
-    return _choose_lines(message, *_MANY)
+    return _choose_lines(message, *_MANY, known or KnownLines())
 
 
 def names_in(message: Message) -> Iterator[str]:
@@ -103,21 +121,23 @@ def raw_lines(message: Message) -> list[str]:
     return _read_pieces(message).texts
 
 
-def _choose_lines(message: Message, most: int, characters_per_line: int) -> tuple[MessageLine, ...]:
+def _choose_lines(message: Message, most: int, characters_per_line: int, known: KnownLines) -> tuple[MessageLine, ...]:
     """Return the lines with the most entities for their length, in their order."""
-    scored: list[tuple[float, int, str, tuple[str, ...]]] = []
     texts, values, sources = _read_pieces(message)
-    # The first of equal lines counts; if lines are their own values, any order gives that.
-    told = dict(zip(texts, values, strict=True)) if values is texts else _first_of_equal(texts, values)
-    found_by_line = entities_by_line(list(told.values()))
-    for place, (raw, found) in enumerate(zip(told, found_by_line, strict=True)):
-        if len(raw) >= 4 and found:
-            names = tuple(dict.fromkeys(found))
-            scored.append((-len(names) / (len(raw) + 40), place, raw, names))
+    # The first of equal lines counts.
+    lines = list(dict.fromkeys(texts))
+    told = lines if values is texts else list(_first_of_equal(texts, values).values())
+    names = known.names(told)
+    places = [place for place, line in enumerate(lines) if names[place] and len(line) >= 4]
     most = min(most, 1 + sum(map(len, texts)) // characters_per_line)
-    if len(scored) > most:
-        scored = sorted(nsmallest(most, scored), key=lambda entry: entry[1])
-    return tuple(MessageLine.naming(raw, names, sources.get(raw, "")) for _, _, raw, names in scored)
+    if len(places) > most:
+        places = sorted(sorted(places, key=lambda place: -len(names[place]) / (len(lines[place]) + 40))[:most])
+    if told is not lines:  # a line is not known by the names of its values
+        known = KnownLines()
+    chosen = known.read([lines[place] for place in places], [names[place] for place in places])
+    if sources:
+        chosen = [line._replace(source=sources[line.text]) if line.text in sources else line for line in chosen]
+    return tuple(chosen)
 
 
 def _first_of_equal(texts: list[str], values: list[str]) -> dict[str, str]:
@@ -210,17 +230,35 @@ def argument_texts(arguments: str) -> Iterator[str]:
 
 
 _PLAIN_WORD = re.compile(r"(?<![\w./])[A-Za-z]{3,}(?![\w./(])|[\u3400-\u9fff]{2}")
-_WORD_BYTES = bytes(byte if re.match(r"[A-Za-z0-9_./]", chr(byte)) else 0x20 for byte in range(256))
+_WORD_BYTES = bytes(byte if re.match(r"[A-Za-z0-9_./\n]", chr(byte)) else 0x20 for byte in range(256))
 _MOST_WORDS = 6
+_MOST_REMEMBERED = 20_000
+_LONGEST_REMEMBERED = 40
 
 
-def _count_plain_words(text: str) -> int:
-    """Count the plain words of a text; parts of names and words before a parenthesis do not count."""
-    if not text.isascii():
-        return len(_PLAIN_WORD.findall(text))
-    # The same count as the expression gives, but faster.
-    runs = text.encode().replace(b"(", b"_ ").translate(_WORD_BYTES).split()
-    return len([run for run in runs if run.isalpha() and len(run) > 2])
+class _PlainWords(dict[bytes, bool]):
+    """Whether a run of word characters is a plain word, cached: runs recur."""
+
+    def __missing__(self, run: bytes) -> bool:
+        is_plain = run.isalpha() and len(run) > 2
+        if len(run) <= _LONGEST_REMEMBERED:
+            if len(self) >= _MOST_REMEMBERED:
+                self.clear()
+            self[run] = is_plain
+        return is_plain
+
+
+_plain_words = _PlainWords()
+
+
+def count_plain_words(lines: Sequence[str]) -> list[int]:
+    """Count the plain words of each line, up to six; parts of names and words before a parenthesis do not count."""
+    text = "\n".join(lines)
+    if not lines or not text.isascii() or text.count("\n") != len(lines) - 1:
+        return [min(_MOST_WORDS, len(_PLAIN_WORD.findall(line))) for line in lines]
+    # The same count as the expression gives, but faster: no Python code runs for each word.
+    data, is_plain = text.encode().replace(b"(", b"_ ").translate(_WORD_BYTES), _plain_words.__getitem__
+    return [min(_MOST_WORDS, sum(map(is_plain, line.split()))) for line in data.split(b"\n")]
 
 
 # -- lines of structured data ------------------------------------------------------------------------------------------

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Literal, NamedTuple, TypeVar
 
-from everlong.context.frontier import read_frontier
-from everlong.context.steps import KnownSteps
+from everlong.context.steps import KnownSteps, read_steps
 from everlong.context.summary.digest import SPOKEN_TOKENS, DigestPiece, TurnPieces, read_turn
 from everlong.context.summary.facts import Facts, read_facts
-from everlong.context.summary.key_lines import MessageLine, few_lines, many_lines
+from everlong.context.summary.key_lines import KnownLines, MessageLine, few_lines, many_lines
 from everlong.context.text import TextCount
 from everlong.model import Message, calls_of, text_of
 
@@ -26,8 +25,6 @@ _MOST_KEPT = 200_000
 """The number of readings of each kind that are kept."""
 _MOST_COUNTERS = 2
 """The number of token counters, or sizes of pieces, whose pieces are kept."""
-_STEPS_AHEAD = 600
-"""Newest messages whose steps are read ahead."""
 Read = TypeVar("Read")
 
 
@@ -46,10 +43,11 @@ class MessageDigests:
     def __init__(self) -> None:
         self.steps = KnownSteps()
         """The newest steps, which every frontier is read from."""
+        self._lines = KnownLines()
         self._facts: dict[int, Facts] = {}
         self._few: dict[int, tuple[MessageLine, ...]] = {}
         self._many: dict[int, tuple[MessageLine, ...]] = {}
-        self._pieces: list[tuple[int, TextCount, dict[int, TurnPieces]]] = []
+        self._pieces: list[tuple[int, TextCount, dict[int, _KeptTurn]]] = []
 
     def facts(self, messages: Sequence[Message]) -> list[Facts]:
         """Return the facts of each message."""
@@ -57,11 +55,11 @@ class MessageDigests:
 
     def few_lines(self, messages: Sequence[Message]) -> list[tuple[MessageLine, ...]]:
         """Return the lines of each message that say most, for a tight summary."""
-        return _read_all(messages, self._few, few_lines)
+        return _read_all(messages, self._few, lambda message: few_lines(message, self._lines))
 
     def many_lines(self, messages: Sequence[Message]) -> list[tuple[MessageLine, ...]]:
         """Return nearly all lines of each message that name anything, for a roomy summary."""
-        return _read_all(messages, self._many, many_lines)
+        return _read_all(messages, self._many, lambda message: many_lines(message, self._lines))
 
     def pieces(self, turns: Sequence[Message], room: int, count: TextCount) -> Iterator[DigestPiece]:
         """Yield every turn in pieces of at most ``room`` tokens, as a summarizing model reads them."""
@@ -71,12 +69,14 @@ class MessageDigests:
         for message in turns:
             title = ran.pop(str(message.get("tool_call_id") or ""), "") if message["role"] == "tool" else ""
             key = hash((fingerprint(message), title)) if title else fingerprint(message)
-            turn = known.get(key)
-            if turn is None:
-                turn = _keep(known, key, read_turn(message, title, most, count))
-            if turn.ran:
-                ran.update(turn.ran)
-            yield from turn.pieces
+            kept = known.get(key)
+            if kept is None:
+                kept = _keep(known, key, _packed(read_turn(message, title, most, count, self._lines.names)))
+            if kept.ran:
+                ran.update(kept.ran)
+            for label, body, tokens in kept.pieces:
+                text = body if isinstance(body, str) else body.decode("utf-8", "surrogatepass")
+                yield DigestPiece(label, text, tokens)
 
     def read_ahead(self, messages: Sequence[Message], start: int, wanted: WantedReadings, most: int) -> int:
         """Read messages from ``start`` on until ``most`` characters are read; return where the reading ended."""
@@ -93,18 +93,38 @@ class MessageDigests:
         if wanted.counter is not None:
             for _ in self.pieces(stretch, SPOKEN_TOKENS, wanted.counter):
                 pass
-        if end == len(messages):
-            read_frontier(messages[-_STEPS_AHEAD:], known=self.steps)
+        self.steps.read_ahead(read_steps(stretch))
         return end
 
-    def _pieces_for(self, most: int, count: TextCount) -> dict[int, TurnPieces]:
+    def _pieces_for(self, most: int, count: TextCount) -> dict[int, _KeptTurn]:
         """Return the pieces of this size by this counter."""
         for size, counter, known in self._pieces:
             if size == most and counter == count:
                 return known
-        made: dict[int, TurnPieces] = {}
+        made: dict[int, _KeptTurn] = {}
         self._pieces = [*self._pieces, (most, count, made)][-_MOST_COUNTERS:]
         return made
+
+
+class _KeptTurn(NamedTuple):
+    """The pieces of a turn as they are kept, and the titles of its calls.
+
+    A text with a single wide character takes two or four bytes for each; where UTF-8 takes less, its bytes are kept.
+    """
+
+    pieces: tuple[tuple[str, str | bytes, int], ...]
+    ran: tuple[tuple[str, str], ...]
+
+
+def _packed(turn: TurnPieces) -> _KeptTurn:
+    return _KeptTurn(tuple((piece.label, _packed_text(piece.body), piece.tokens) for piece in turn.pieces), turn.ran)
+
+
+def _packed_text(text: str) -> str | bytes:
+    if text.isascii():
+        return text
+    data = text.encode("utf-8", "surrogatepass")
+    return data if len(data) < 2 * len(text) else text
 
 
 def fingerprint(message: Message) -> int:

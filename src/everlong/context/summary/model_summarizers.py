@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Literal, NamedTuple, Protocol
@@ -104,7 +105,7 @@ class CompletionSummarizer:
         previous = known_document(request.previous) if request.previous else ""
         room = self._room(request, budget)
         previous_tokens = request.count(previous) + 32 if previous else 0
-        parts = list(pack(request.digests.pieces(request.turns, room, request.count), room))
+        parts = deque(pack(request.digests.pieces(request.turns, room, request.count), room))
         if len(parts) <= 1:
             pieces = parts[0] if parts else []
             if sum(piece.tokens for piece in pieces) + previous_tokens <= room:
@@ -142,12 +143,15 @@ class CompletionSummarizer:
         return room
 
     def _summarize_parts(
-        self, request: SummaryRequest, parts: Sequence[Sequence[DigestPiece]], previous: str, budget: int, room: int
+        self, request: SummaryRequest, parts: deque[list[DigestPiece]], previous: str, budget: int, room: int
     ) -> str:
-        """Summarize each part, then fold neighbours level by level until one summary is left; return it."""
+        """Summarize each part, then fold neighbours level by level until one summary is left; return it.
+
+        The parts are used up, so that no more than the prompts stay in memory.
+        """
         # At least three summaries fit one fold, so each level is at most half as long as the one before.
         share = min(budget, room // 4)
-        tasks = [CompletionTask(transcript_prompt(request, part, share), share) for part in parts]
+        tasks = [CompletionTask(transcript_prompt(request, parts.popleft(), share), share) for _ in range(len(parts))]
         texts = [_fit(text, share, request) for text in self._runner.run(tasks, 0)]
         if previous:
             texts = [*split(previous, share, request.count), *texts]
@@ -192,6 +196,9 @@ class WarmPrefixSummarizer:
 
     ``complete`` must send the same model, tools and settings as the conversation's own requests, or the cache is cold.
     """
+
+    needs_prefix = True
+    """A chain leaves it out where the request has no prefix, as for a part of a conversation."""
 
     def __init__(self, complete: Complete, *, window: int = 200_000, name: str = "main model") -> None:
         check_callable("complete", complete, "a function of messages and max_tokens that returns the answer")
@@ -294,6 +301,8 @@ class SummarizerChain:
         best: tuple[float, str, Summarizer] | None = None
         for place in self._awake():
             member = self._members[place]
+            if not request.prefix and len(self._members) > 1 and getattr(member, "needs_prefix", False):
+                continue
             try:
                 text = member.summarize(request)
                 draft = judge_answer(text, yardstick, request.budget_tokens, request.count)
@@ -314,7 +323,7 @@ class SummarizerChain:
                 best = (score, text, member)
                 break
         if best is None:
-            raise SummarizerError("; ".join(complaints))
+            raise SummarizerError("; ".join(complaints) or "no member of the chain reads a request without a prefix")
         self._winner = best[2]
         return best[1]
 
@@ -550,8 +559,17 @@ class CompletionTask(NamedTuple):
     @property
     def key(self) -> str:
         """A hash of everything that the answer depends on."""
-        asked = json.dumps([self.messages, self.max_tokens], sort_keys=True, default=str)
-        return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()
+        digest = hashlib.sha256(str(self.max_tokens).encode())
+        for message in self.messages:
+            others = {key: value for key, value in message.items() if key != "content"}
+            content = message.get("content")
+            told = json.dumps(
+                [others, len(content) if isinstance(content, str) else content], sort_keys=True, default=str
+            )
+            digest.update(told.encode())
+            if isinstance(content, str):  # as it is, because it may be long
+                digest.update(content.encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
 
 
 class PartsRunner:

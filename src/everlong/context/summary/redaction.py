@@ -7,7 +7,7 @@ stay, because later work needs them: a value goes only if its own shape or the n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 REDACTED = re.compile(r"\[redacted:[a-z_]+\]")
 
@@ -29,14 +29,29 @@ _API_KEY = re.compile(
     r"|SG\.[\w-]{16,}\.[\w-]{16,}|SK[0-9a-f]{32}|\d{8,10}:AA[\w-]{33}|gsk_[A-Za-z0-9]{30,}|xai-[A-Za-z0-9]{30,}"
     r"|r8_[A-Za-z0-9]{30,}|pplx-[A-Za-z0-9]{30,}|shp(?:at|ca|pa|ss)_[a-f0-9]{32}|lin_api_[A-Za-z0-9]{30,})"
 )
-_CLOUD_STARTS = ("AKIA", "ASIA", "AIza", "ya29.", "GOCSPX-", "dop_v1_", "dapi", "AGE-SECRET-KEY-1")
-_API_STARTS = (
-    *("sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "xapp-", "k_live_", "k_test_"),
-    *("whsec_", "hf_", "npm_", "pypi-", "SG.", "SK", ":AA", "gsk_", "xai-", "r8_", "pplx-", "shpat_", "shpca_"),
-    *("shppa_", "shpss_", "lin_api_"),
+_CLOUD_STARTS = (
+    ("K", ("AKIA", "AGE-SECRET-KEY-1")),
+    ("I", ("ASIA", "AIza")),
+    ("X", ("GOCSPX-",)),
+    ("9", ("ya29.",)),
+    ("_", ("dop_v1_",)),
+    ("d", ("dapi",)),
 )
-"""Plain text, one of which each key of `_CLOUD_KEY` and `_API_KEY` has; searching for it first spares most texts the
-expressions."""
+_API_STARTS = (
+    ("-", ("sk-", "glpat-", "xapp-", "pypi-", "xai-", "pplx-")),
+    ("_", ("whsec_", "hf_", "npm_", "r8_", "lin_api_")),
+    ("gh", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_")),
+    ("_", ("github_pat_",)),
+    ("k_", ("k_live_", "k_test_", "gsk_")),
+    ("shp", ("shpat_", "shpca_", "shppa_", "shpss_")),
+    ("x", ("xox",)),
+    ("G", ("SG.",)),
+    ("K", ("SK",)),
+    ("A", (":AA",)),
+)
+"""Plain texts, one of which each key of `_CLOUD_KEY` and `_API_KEY` has; searching for it first spares most texts the
+expressions. Those in one line have the first one in common, which is searched for before them: a character is found
+far faster than a word."""
 _WEBHOOK = re.compile(r"(hooks\.slack\.com/services/|discord(?:app)?\.com/api/webhooks/)[\w/-]{20,}")
 _AUTHORIZATION = re.compile(
     r"((?:proxy-)?authorization\\?[\"']?\s*[:=]\s*\\?[\"']?(?:(?:bearer|basic|token)\s+)?)[\w.~+/=-]{8,}",
@@ -72,62 +87,78 @@ _WORDS = frozenset(
 
 def redact(text: str) -> str:
     """Return the text with every secret replaced by a mark that says what it was."""
-    if "PRIVATE KEY" in text:
+    if "K" in text and "PRIVATE KEY" in text:
         text = _PRIVATE_KEY.sub("[redacted:private_key]", text)
-    if "eyJ" in text:
+    if "J" in text and "eyJ" in text:
         text = _JWT.sub("[redacted:jwt]", text)
     if _has_any(text, _CLOUD_STARTS):
         text = _CLOUD_KEY.sub("[redacted:cloud_key]", text)
     if _has_any(text, _API_STARTS):
         text = _API_KEY.sub("[redacted:api_key]", text)
-    if "://" in text:
+    if "/" in text and "://" in text:
         text = _URL_PASSWORD.sub(r"\1[redacted:password]", text)
         text = _WEBHOOK.sub(r"\1[redacted:webhook]", text)
     lowered = text.lower()
     if "authorization" in lowered or "bearer" in lowered:
         text = _BEARER.sub(r"\1[redacted:bearer_token]", _AUTHORIZATION.sub(r"\1[redacted:bearer_token]", text))
         lowered = text.lower()
-    if _has_any(lowered, _ASSIGNED_STARTS):
-        text = _redact_assignments(text, lowered)
+    places = _find_all(lowered, _ASSIGNED_STARTS)
+    if places:
+        text = _redact_assignments(text, places)
         text = _FLAG.sub(r"\1[redacted:secret]", text) if "--" in text else text
     return text
 
 
-def _has_any(text: str, words: Iterable[str]) -> bool:
-    return any(map(text.__contains__, words))  # faster than a generator, and this runs over every message
+def _has_any(text: str, starts: Iterable[tuple[str, Sequence[str]]]) -> bool:
+    for shared, words in starts:  # noqa: SIM110 - a generator takes as long as most of the searches
+        if shared in text and any(map(text.__contains__, words)):
+            return True
+    return False
 
 
-def _redact_assignments(text: str, lowered: str) -> str:
-    """Return a text without the secrets that are assigned to names."""
-    if not text.isascii():  # some letters change their length in lower case
-        return _ASSIGNED.sub(_redact_assigned, text)
+def _find_all(text: str, words: Iterable[str]) -> list[int]:
+    """Return all places of some words in a text."""
     places: list[int] = []
-    for word in _ASSIGNED_STARTS:
-        place = lowered.find(word)
+    for word in words:
+        place = text.find(word)
         while place >= 0:
             places.append(place)
-            place = lowered.find(word, place + 1)
+            place = text.find(word, place + 1)
+    return places
+
+
+def _redact_assignments(text: str, places: Iterable[int]) -> str:
+    """Return a text without the secrets that are assigned to names, whose places in lower case are given."""
+    if not text.isascii():  # some letters change their length in lower case
+        return _ASSIGNED.sub(_redact_assigned, text)
     kept: list[str] = []
-    done = 0
+    done = copied = 0
     for place in sorted(places):
         if place >= done and (found := _ASSIGNED.match(text, place)):
-            kept += text[done:place], _redact_assigned(found)
             done = found.end()
-    return "".join([*kept, text[done:]]) if kept else text
+            if (told := _redact_assigned(found)) != found[0]:
+                kept += text[copied:place], told
+                copied = done
+    return "".join([*kept, text[copied:]]) if kept else text
 
 
 def _redact_assigned(match: re.Match[str]) -> str:
+    if match["name"][0].lower() == "k" and not _ends_key_name(match.string, match.start()):
+        return match[0]  # a primary key, a key of a mapping
     value, quoted = match["value"], match["quote"] is not None
     kind = "password" if match["password"] else "secret"
-    name = match["name"].lower()
-    if name.startswith("key") and not _KEY_NAME.search(match.string, max(0, match.start() - 12), match.start()):
-        return match[0]  # a primary key, a key of a mapping
     # A called or indexed value is code. An unquoted value after " = " or ": " in code is a name, no secret.
     looks_secret = _is_password if match["password"] else _is_token
     in_code = not quoted and match["sign"] != "=" and not _has_letter_and_digit(value)
     if match["after"] or in_code or not looks_secret(value):
         return match[0]
     return f"{match['name']}{match['sign']}{match['quote'] or ''}[redacted:{kind}]"
+
+
+def _ends_key_name(text: str, place: int) -> bool:
+    """Return whether the word before a place makes the word ``key`` behind it the name of a secret."""
+    before = text[place - 1 : place]
+    return (before.isalpha() or before in ("_", "-")) and bool(_KEY_NAME.search(text, max(0, place - 12), place))
 
 
 def _is_password(value: str) -> bool:

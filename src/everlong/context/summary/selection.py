@@ -58,8 +58,6 @@ _LETTERS = re.compile(r"[^\W\d_]{3,}")
 _FIGURE = re.compile(r"\d[\w.,:/%-]*\b|\d")
 _COMMON = re.compile(r"the|and|for|with|that|this|from|have|has|are|can|using|used?|its|not|but|there|want|need")
 _TOOLS = re.compile(r"- (?:(?:I|We)(?:'m|'re| am| are) )(?:\w+ )?using (?=.*[A-Z])")
-_LAST = (math.inf, 0)
-"""Sorts behind every line that waits."""
 _NAME = re.compile(r"[A-Z][^\W_]+")
 _USER_SAYS = tuple(f"{phrases.user_said}:" for phrases in ALL)
 _SENTENCE_SPACES = 4
@@ -255,17 +253,18 @@ class _Selection:
         heap, gains = self._waiting, self._gains
         while gains and heap and left >= _SHORTEST_LINE:
             _, tie = heap[0]
-            key_line = gains.key_line(-tie)
-            gain = gains.gain_of(key_line)
+            gain = gains.gain_at(-tie)
             if gain <= 0:
                 heapq.heappop(heap)
-                self._trace.note_passed(key_line, 0, left)
+                if self._trace is not NO_TRACE:
+                    self._trace.note_passed(gains.key_line(-tie), 0, left)
                 continue
             # Below both children of the heap's first entry, its gain has fallen below another's: put it back.
-            if -gain > min(heap[1:3], default=_LAST)[0] + 1e-9:
+            if len(heap) > 1 and -gain > (heap[1][0] if len(heap) == 2 else min(heap[1][0], heap[2][0])) + 1e-9:
                 heapq.heapreplace(heap, (-gain, tie))
                 continue
             heapq.heappop(heap)
+            key_line = gains.key_line(-tie)
             text, source = without_emphasis(key_line.line.text), key_line.source
             cost = self._line_cost(text, source)
             if cost > left or text in source or not self._is_new(text) or not self._is_worth_quoting(key_line):
@@ -370,6 +369,10 @@ _SPOKEN_WEIGHT, _SPOKEN_AGAIN = 2.0, 0.1
 """Lines of at least this weight say what an entity is about; there, an entity said once adds this much more."""
 _RECURRENCE = 0.6
 _COMPANY = 0.4
+_MANY_TIMES = 16
+"""From this many times more lines than are wanted on, looking for the best is faster than sorting all."""
+_WeighedLine = tuple[tuple[str, ...], float, float, int, bool]
+"""The entities of a line, the factors and the length that its gain depends on, and whether somebody spoke it."""
 _LINES: Callable[[LineGroup], Sequence[MessageLine]] = attrgetter("lines")
 _ENTITIES: Callable[[MessageLine], Sequence[str]] = attrgetter("entities")
 
@@ -387,6 +390,8 @@ class Gains:
         self._worth: dict[str, float] = {}
         self._again: dict[str, float] = {}
         """Extra worth of an entity said once, if a person or the assistant says it again."""
+        self._weighed: dict[int, _WeighedLine] = {}
+        """The lines whose gain was asked for, by their places."""
         self.cover(said)
 
     def cover(self, names: Iterable[str]) -> None:
@@ -407,10 +412,28 @@ class Gains:
             added += self._added_again(names)
         return self._gain(added, order, text, words)
 
+    def gain_at(self, place: int) -> float:
+        """Return the gain of a line by its place among all lines; it is asked for again and again."""
+        weighed = self._weighed.get(place)
+        if weighed is None:
+            order, (text, names, words, _), weight, _ = self.key_line(place)
+            recency = 0.5 + 0.5 * max(0.0, order) / self._size
+            is_spoken = weight >= _SPOKEN_WEIGHT
+            weighed = self._weighed[place] = (names, recency, 1.0 + _COMPANY * words, len(text) + 16, is_spoken)
+        names, recency, company, length, is_spoken = weighed
+        added = sum(map(self._adds.__getitem__, names))
+        if is_spoken:
+            again = self._again
+            added += sum([again[name] for name in names if name in again])
+        return added * recency * company / length  # in the order of `_gain`, so that the result is the same
+
     def best(self, most: int) -> list[Waiting]:
         """Return the lines with the highest gains, at most ``most``; of equal ones the newest."""
         gains = self._all()
-        least = min(heapq.nlargest(most, gains), default=0.0)
+        if len(gains) <= most:
+            return [(-gain, -place) for place, gain in enumerate(gains) if gain > 0]
+        is_few = most * _MANY_TIMES < len(gains)
+        least = min(heapq.nlargest(most, gains)) if is_few else sorted(gains)[-most]
         places = [place for place, gain in enumerate(gains) if gain >= least and gain > 0]
         surplus = len(places) - most  # the oldest of equal lines are dropped
         found: list[Waiting] = []
@@ -434,6 +457,7 @@ class Gains:
         """Return the gain of every line."""
         adds, again, size = self._adds.__getitem__, self._again, self._size
         gains = array("d")
+        append = gains.append
         for order, weight, lines, _ in self._groups:
             is_spoken = weight >= _SPOKEN_WEIGHT and bool(again)
             for place, (text, names, words, _) in enumerate(lines):
@@ -443,7 +467,7 @@ class Gains:
                 if added:  # as in `_gain`, without a call for each of many lines
                     recency = 0.5 + 0.5 * max(0.0, order + place / 1_000) / size
                     added = added * recency * (1.0 + _COMPANY * words) / (len(text) + 16)
-                gains.append(added)
+                append(added)
         return gains
 
     def _added_again(self, names: Iterable[str]) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from sqlalchemy import Connection
@@ -137,6 +137,9 @@ def called_tools(message: Message) -> dict[str, str]:
     return named
 
 
+CALL_WITHIN = 64
+"""Messages before an answer among which its call is looked for."""
+
 CHUNK = 200
 """Documents read by one statement."""
 
@@ -182,6 +185,15 @@ class SearchDocument:
     def speaker(self) -> str:
         """The speaker, if known."""
         return speaker_of(self.message, self.text)
+
+
+class PendingDocument(NamedTuple):
+    """A document that is not indexed yet: its number, time and role, and the digest of its content."""
+
+    seq: int
+    ts: float
+    role: str
+    digest: bytes
 
 
 class Corpus:
@@ -234,6 +246,36 @@ class Corpus:
                 found[seq] = (before, after)
         return found
 
+    def tools(self, connection: Connection, documents: Iterable[SearchDocument]) -> dict[int, list[str]]:
+        """Return the tools that documents call or answer for, by number; those with none are left out."""
+        known = {document.seq: document for document in documents}
+        found: dict[int, list[str]] = {}
+        waiting: dict[int, tuple[int, set[str]]] = {}
+        for seq, document in known.items():
+            message = document.message
+            if document.role != "tool" and "tool_calls" not in message and isinstance(message.get("content"), str):
+                continue  # as most are
+            if names := tools_of(message):
+                found[seq] = list(dict.fromkeys(names))
+            if wanted := set(answered_calls(message)):
+                waiting[seq] = (seq, wanted)
+        for _ in range(CALL_WITHIN):  # a call stands shortly before its answer
+            if not waiting:
+                break
+            links = self.neighbours(connection, {at for at, _ in waiting.values()})
+            before = {seq: links.get(at, (None, None))[0] for seq, (at, _) in waiting.items()}
+            known |= self.load(connection, {at for at in before.values() if at is not None and at not in known})
+            for seq, at in before.items():
+                wanted = waiting.pop(seq)[1]
+                if at is None or at not in known:
+                    continue
+                named = called_tools(known[at].message)
+                more = [named[ident] for ident in wanted if ident in named]
+                found[seq] = list(dict.fromkeys([*found.get(seq, ()), *more])) if more else found.get(seq, [])
+                if rest := wanted - named.keys():
+                    waiting[seq] = (at, rest)
+        return {seq: names for seq, names in found.items() if names}
+
     def pending_numbers(self, connection: Connection, limit: int) -> list[int]:
         """Return the numbers of documents that are not indexed yet, oldest first."""
         sql = self._sql("SELECT seq FROM pending ORDER BY abs(seq), seq LIMIT ?")
@@ -243,18 +285,24 @@ class Corpus:
         """Return whether anything is stored that is not indexed yet."""
         return connection.exec_driver_sql("SELECT 1 FROM pending LIMIT 1").first() is not None
 
-    def pending(self, connection: Connection, scope: SearchScope) -> Iterator[SearchDocument]:
-        """Yield the documents of a scope that are not indexed yet."""
+    def pending_documents(self, connection: Connection, scope: SearchScope) -> list[PendingDocument]:
+        """Return the documents of a scope that are not indexed yet, those with the highest numbers first."""
+        found: list[PendingDocument] = []
         if scope.has_messages:
             where, values = scope_of_messages(scope)
-            rows = "pending q JOIN node n ON n.seq = q.seq"
-            sql = self._sql(_MESSAGE.format(rows=rows, where=where))
-            yield from _whole(connection.exec_driver_sql(sql, tuple(values)))
+            sql = self._sql(
+                "SELECT n.seq, n.ts, n.role, n.digest FROM pending q JOIN node n ON n.seq = q.seq "  # noqa: S608
+                f"WHERE {where} ORDER BY q.seq DESC"  # by q, so that SQLite goes through the few that are pending
+            )
+            found += (_pending(row) for row in connection.exec_driver_sql(sql, tuple(values)))
         if scope.has_summaries:
             where, values = scope_of_summaries(scope)
-            rows = "pending q JOIN view_item i ON i.seq = -q.seq"
-            sql = self._sql(_SUMMARY.format(rows=rows, where=where))
-            yield from _whole(connection.exec_driver_sql(sql, tuple(values)))
+            sql = self._sql(
+                "SELECT -i.seq, v.ts, 'summary', i.digest FROM pending q JOIN view_item i ON i.seq = -q.seq "  # noqa: S608
+                f"JOIN view v ON v.id = i.view WHERE i.digest IS NOT NULL AND {where} ORDER BY i.seq DESC"
+            )
+            found += (_pending(row) for row in connection.exec_driver_sql(sql, tuple(values)))
+        return found
 
     def newest(self, connection: Connection) -> int:
         """Return the number of the newest message."""
@@ -286,6 +334,10 @@ def _whole(rows: Iterable[Sequence[Any]]) -> Iterator[SearchDocument]:
             continue
         if isinstance(message, dict):
             yield SearchDocument(seq, None if ident is None else bytes(ident), branch, depth, role, ts, message)
+
+
+def _pending(row: Sequence[Any]) -> PendingDocument:
+    return PendingDocument(row[0], row[1], row[2], bytes(row[3]))
 
 
 def _chunks(items: Iterable[int]) -> Iterator[list[int]]:

@@ -11,11 +11,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sqlalchemy import Connection
 
-from everlong.store.search.text import DENSE, IndexText
+from everlong.store.search.text import DENSE, IndexText, tag_of
+
+BLOCK_BITS = 10
+"""The bits of a message's number within a block of numbers of which the index knows the times."""
+
+MAX_NUMBER = (1 << 50) - 1
+"""The highest number that a document can have."""
 
 
 class Stretch(NamedTuple):
@@ -38,11 +44,29 @@ class SearchScope:
     is_messages_only: bool = False
     upto: int | None = None
     """The newest document that was there when the search began, so that later pages do not shift."""
+    tool: str | None = None
+    """The tool of which only calls and answers count; the caller checks that as well."""
+    numbers: tuple[int, int] | None = None
+    """The lowest and the highest number that a message in it can have, if that is known."""
+
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """The numbers between which its messages are; None if any number is possible."""
+        if self.upto is None:
+            return self.numbers
+        low, high = self.numbers or (1, self.upto)
+        return low, min(high, self.upto)
 
     @property
     def is_everything(self) -> bool:
         """True if no filter is set."""
-        return self.stretches is None and self.role is None and self.since is None and self.before is None
+        filters = (self.stretches, self.role, self.tool, self.since, self.before)
+        return all(one is None for one in filters)
+
+    def tags(self) -> list[str]:
+        """Return the tags that its messages have in the index."""
+        tags = [tag_of("role", self.role)] if self.role is not None else []
+        return [*tags, tag_of("tool", self.tool)] if self.tool is not None else tags
 
     @property
     def has_messages(self) -> bool:
@@ -64,11 +88,17 @@ class SearchPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SearchTerms:
-    """The terms to look up: any of these, those that begin so, those in a row."""
+    """The terms to look up: any of these, those that begin so, those in a row with the signs of their neighbours."""
 
     terms: tuple[str, ...]
     starts: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
+    signs: tuple[tuple[str, ...], ...] = ()
+    """For each row the signs of its words (`everlong.store.search.text.neighbour_signs`)."""
+
+    def names(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """Return the rows, each with its signs."""
+        return list(zip(self.rows, self.signs, strict=True))
 
 
 NAMED = 40
@@ -98,10 +128,10 @@ PERSON = 2.0
 
 @dataclass(frozen=True, slots=True)
 class RequiredContents:
-    """The required contents of texts: runs of characters, and terms that stand close together."""
+    """The required contents of texts: runs of characters, and of phrases the terms and the signs of neighbours."""
 
     needles: tuple[str, ...]
-    near: tuple[tuple[tuple[str, ...], int], ...] = ()
+    phrases: tuple[tuple[str, ...], ...] = ()
 
 
 class IndexSize(NamedTuple):
@@ -169,6 +199,14 @@ class Index(Protocol):
 
     def size(self, connection: Connection) -> IndexSize:
         """Return the size of the index."""
+        ...
+
+    def numbers_between(self, connection: Connection, since: float | None, before: float | None) -> tuple[int, int]:
+        """Return numbers between which all indexed messages of a time are; there may be others between them."""
+        ...
+
+    def frequencies(self, connection: Connection, terms: Sequence[str]) -> dict[str, int]:
+        """Return how many passages hold each of some terms, counted as far as it matters."""
         ...
 
     def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> RankedDocuments:
@@ -240,35 +278,29 @@ def _add_common(sql: list[str], values: list[Any], scope: SearchScope, branch: s
 MAX_PIECES = 16
 """Pieces of one needle that are looked up; more would cost more than they sort out."""
 
-_RUN = re.compile(f"[{DENSE}]+|[^{DENSE}]+")
 _DENSE_RUN = re.compile(f"[{DENSE}]+")
 
 
-class IndexLookup(NamedTuple):
-    """One piece: a pair of dense characters, a dense character that begins a pair, a trigram, or less than one."""
+def dense_runs(needles: Sequence[str]) -> list[str]:
+    """Return the runs of dense script in needles, the longest first; needles are folded and have single spaces."""
+    found = {run: None for needle in needles for run in _DENSE_RUN.findall(needle)}
+    return sorted(found, key=len, reverse=True)
 
-    kind: Literal["pair", "start", "gram", "short"]
-    text: str
 
-
-def lookups(needles: Sequence[str]) -> list[IndexLookup]:
-    """Return the trigrams that a text has if it contains every needle; needles are folded and have single spaces."""
-    found: dict[IndexLookup, None] = {}
+def grams_of(needles: Sequence[str]) -> list[str]:
+    """Return trigrams that a text has if it contains every needle; of a long one, some."""
+    found: dict[str, None] = {}
     for needle in needles:
-        grams = [piece for run in _RUN.findall(needle) for piece in _pieces(run)]
-        step = max(1, -(-len(grams) // MAX_PIECES))
-        found.update(dict.fromkeys(grams[::step]))
-    long = [piece for piece in found if piece.kind != "short"]
-    # One or two characters are dear to look up and sort out little: only where there is nothing else.
-    return long or list(found)[:1]
+        grams = [run[place : place + 3] for run in _other_runs(needle) for place in range(len(run) - 2)]
+        found.update(dict.fromkeys(grams[:: max(1, -(-len(grams) // MAX_PIECES))]))
+    return list(found)
 
 
-def _pieces(run: str) -> list[IndexLookup]:
-    if _DENSE_RUN.match(run):
-        if len(run) == 1:
-            return [IndexLookup("start", run)]
-        return [IndexLookup("pair", run[place : place + 2]) for place in range(len(run) - 1)]
-    text = run.strip()  # beside dense script, and at the ends, spaces may be others in the index
-    if len(text) < 3:
-        return [IndexLookup("short", text)] if text else []
-    return [IndexLookup("gram", text[place : place + 3]) for place in range(len(text) - 2)]
+def short_of(needles: Sequence[str]) -> str:
+    """Return the first run of one or two characters: where there is nothing else to look up."""
+    return next((run for needle in needles for run in _other_runs(needle) if len(run) < 3), "")
+
+
+def _other_runs(needle: str) -> list[str]:
+    # Beside dense script, and at the ends, spaces may be others in the index.
+    return [text for run in _DENSE_RUN.split(needle) if (text := run.strip())]

@@ -1,60 +1,89 @@
-"""The search index in PostgreSQL: rows of documents and of passages, with terms as `tsvector` and trigrams as numbers.
+"""The search index in PostgreSQL: a row for each passage, its terms as numbers and the signs of neighbours as bits.
 
-Needs no extension and keeps no text. PostgreSQL counts no document frequencies for ranking, so a first score is made
-here from the same figures that BM25 uses; the order of a page comes from the texts themselves, as with SQLite.
-Rows that are deleted leave the index's pages with the server's own vacuum.
+Arrays of numbers take a third of a `tsvector`. The bits are looked at where the terms are found: two words that have
+no sign in common do not stand beside each other. Runs of characters are looked up in `search_word`, all words there
+are, with their terms: there are far fewer words than trigrams in all texts. Where the server has `pg_trgm`, it finds
+parts of them. A word that stands in no text any more is taken off that list. Rows that are deleted leave the index's
+pages with the server's own vacuum.
 """
 
 from __future__ import annotations
 
 import math
-import zlib
-from collections.abc import Sequence
-from itertools import combinations
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from sqlalchemy import Connection, CursorResult
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from everlong.store.search.index import (
-    NAMED,
-    PERSON,
-    FoundPassage,
+    BLOCK_BITS,
+    MAX_NUMBER,
     IndexSize,
     RankedDocuments,
     RequiredContents,
     SearchPlace,
     SearchScope,
     SearchTerms,
-    lookups,
     scope_of_messages,
     scope_of_summaries,
     size_of,
-    with_named,
 )
-from everlong.store.search.text import INDEX_VERSION, IndexText
+from everlong.store.search.latest import TimeBlock, latest_places
+from everlong.store.search.postgres_passages import (
+    SIGN_BITS,
+    PostgresPassages,
+    array,
+    bits_of,
+    code_of,
+    edge_code,
+    run,
+    start_code,
+    with_signs,
+)
+from everlong.store.search.scoring import rank_passages
+from everlong.store.search.text import (
+    DENSE,
+    INDEX_VERSION,
+    MAX_TERM,
+    PASSAGE_BITS,
+    IndexText,
+    is_dense,
+    is_sign,
+    pairs_of,
+    terms_of_word,
+    words_of,
+)
 
-MANY = 20_000
-SCORED_ROWS = 20_000
-PAIRED = 6
-"""The limits as for SQLite: words counted, rows scored, frequent words of which two must meet."""
+MOST_WORDS = 2_000
+"""Words with a run of characters that are looked up; with more, the newest texts are read."""
 
-MAX_BYTES = 900_000
-"""A `tsvector` holds a megabyte; of texts with more different words, the rest is looked for in the text itself."""
+MOST_PAIRS = 8
+"""Pairs of dense script of a needle that are looked up."""
 
-_MAX_PLACES = 20
-_LAST_PLACE = 16_383
+_LONG = "long\0"
+"""Stands in the passages of a text whose words are not all listed."""
+
+_SHORT_LIST = "WITH (gin_pending_list_limit = 1024)"
+"""Kilobytes of new entries that the server collects before it sorts them in; their pages stay in the file."""
+
+_WORDS_LOCK = 0x45_56_57_44
 _TABLES = (
     "CREATE TABLE search_state (version INTEGER NOT NULL, documents BIGINT NOT NULL, summaries BIGINT NOT NULL, "
     "passages BIGINT NOT NULL, terms BIGINT NOT NULL)",
-    "CREATE TABLE search_passage (seq BIGINT NOT NULL, number INTEGER NOT NULL, length INTEGER NOT NULL, "
-    "words TSVECTOR NOT NULL, PRIMARY KEY (seq, number))",
-    "CREATE INDEX ix_search_passages ON search_passage USING gin (words)",
-    "CREATE TABLE search_document (seq BIGINT PRIMARY KEY, length INTEGER NOT NULL, words TSVECTOR NOT NULL, "
-    "grams INTEGER[] NOT NULL, is_cut BOOLEAN NOT NULL)",
-    "CREATE INDEX ix_search_words ON search_document USING gin (words)",
-    "CREATE INDEX ix_search_grams ON search_document USING gin (grams)",
-    "CREATE INDEX ix_search_cut ON search_document (seq) WHERE is_cut",
+    "CREATE TABLE search_times (block BIGINT PRIMARY KEY, first FLOAT8 NOT NULL, last FLOAT8 NOT NULL)",
+    "CREATE TABLE search_passage (passage BIGINT PRIMARY KEY, length INTEGER NOT NULL, words INTEGER[] NOT NULL, "
+    f"signs BIT({SIGN_BITS}) NOT NULL)",
+    "ALTER TABLE search_passage ALTER words SET STATISTICS 300",
+    f"CREATE INDEX ix_search_passage_words ON search_passage USING gin (words) {_SHORT_LIST}",
+    'CREATE TABLE search_word (word TEXT COLLATE "C" PRIMARY KEY, code INTEGER)',
 )
+_TRIGRAM_SCHEMA = (
+    "SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace "
+    "WHERE e.extname = 'pg_trgm'"
+)
+_RUN = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
 
 
 class PostgresIndex:
@@ -62,22 +91,24 @@ class PostgresIndex:
 
     def version(self, connection: Connection) -> int | None:
         """Return the version of the terms in it; None if there is no index yet."""
-        if _run(connection, "SELECT to_regclass('search_state')").scalar() is None:
+        if run(connection, "SELECT to_regclass('search_state')").scalar() is None:
             return None
-        row = _run(connection, "SELECT version FROM search_state").first()
+        row = run(connection, "SELECT version FROM search_state").first()
         return None if row is None else int(row[0])
 
     def create(self, connection: Connection) -> None:
         """Create an empty index in place of any that is there."""
-        _run(connection, "DROP TABLE IF EXISTS search_passage, search_document, search_state")
+        for name in ("passage", "document", "times", "gram", "word", "state"):
+            run(connection, f"DROP TABLE IF EXISTS search_{name}")
         for table in _TABLES:
-            _run(connection, table)
-        _run(connection, "INSERT INTO search_state VALUES (?, 0, 0, 0, 0)", (INDEX_VERSION,))
+            run(connection, table)
+        _create_trigrams(connection)
+        run(connection, "INSERT INTO search_state VALUES (?, 0, 0, 0, 0)", (INDEX_VERSION,))
 
     def claim(self, connection: Connection, seqs: Sequence[int], *, wait: bool) -> set[int]:
         """Take documents off the pending ones; without ``wait``, those that others are working on stay theirs."""
         lock = "FOR UPDATE" if wait else "FOR UPDATE SKIP LOCKED"
-        gone = _run(
+        gone = run(
             connection,
             f"DELETE FROM pending WHERE seq IN (SELECT seq FROM pending WHERE seq = ANY(?) ORDER BY seq {lock}) "  # noqa: S608 - a constant
             "RETURNING seq",
@@ -89,32 +120,55 @@ class PostgresIndex:
         """Index documents that are not in it."""
         if not documents:
             return
-        connection.exec_driver_sql(
-            "INSERT INTO search_document (seq, length, words, grams, is_cut) "
-            "VALUES (%s, %s, %s::tsvector, %s::integer[], %s) ON CONFLICT (seq) DO NOTHING",
-            [(seq, *_row(text)) for seq, text in documents],
+        rows = [row for seq, text in documents for row in _rows(seq, text)]
+        run(
+            connection,
+            "INSERT INTO search_passage "  # noqa: S608 - a constant
+            f"SELECT passage, length, CAST(words AS integer[]), CAST(signs AS bit({SIGN_BITS})) "
+            "FROM unnest(CAST(? AS bigint[]), CAST(? AS integer[]), CAST(? AS text[]), CAST(? AS text[])) "
+            "AS new(passage, length, words, signs) ON CONFLICT DO NOTHING",
+            tuple(map(list, zip(*rows, strict=True))),
         )
-        passages = [
-            (seq, number, terms.count(" ") + 1, _vector(terms.split())[0])
-            for seq, text in documents
-            for number, terms in enumerate(text.passages)
-        ]
-        connection.exec_driver_sql(
-            "INSERT INTO search_passage (seq, number, length, words) VALUES (%s, %s, %s, %s::tsvector) "
-            "ON CONFLICT (seq, number) DO NOTHING",
-            passages,
+        words = _words_of(text for _, text in documents)
+        run(connection, "SELECT pg_advisory_xact_lock_shared(?)", (_WORDS_LOCK,))
+        run(
+            connection,
+            "INSERT INTO search_word SELECT new.word, new.code FROM unnest(CAST(? AS text[]), CAST(? AS integer[])) "
+            "AS new(word, code) LEFT JOIN search_word old ON old.word = new.word WHERE old.word IS NULL "
+            'ORDER BY new.word COLLATE "C" ON CONFLICT DO NOTHING',
+            (list(words), list(words.values())),
+        )
+        run(
+            connection,
+            f"INSERT INTO search_times SELECT seq >> {BLOCK_BITS}, min(ts), max(ts) FROM node "  # noqa: S608 - a constant
+            "WHERE seq = ANY(?) GROUP BY 1 ORDER BY 1 ON CONFLICT (block) DO UPDATE "
+            "SET first = least(search_times.first, excluded.first), last = greatest(search_times.last, excluded.last) "
+            "WHERE search_times.first > excluded.first OR search_times.last < excluded.last",
+            ([seq for seq, _ in documents if seq > 0],),
         )
         self._count(connection, documents, 1)
 
     def remove(self, connection: Connection, documents: Sequence[tuple[int, IndexText]]) -> None:
-        """Take documents out."""
+        """Take documents out, and words that stand in no other."""
         if not documents:
             return
-        seqs = [seq for seq, _ in documents]
-        gone = {
-            row[0] for row in _run(connection, "DELETE FROM search_document WHERE seq = ANY(?) RETURNING seq", (seqs,))
-        }
-        _run(connection, "DELETE FROM search_passage WHERE seq = ANY(?)", (seqs,))
+        run(connection, "SELECT pg_advisory_xact_lock(?)", (_WORDS_LOCK,))
+        gone: set[int] = set()
+        for seq, text in documents:
+            first = seq << PASSAGE_BITS
+            passages = [first + number for number in range(len(text.passages))]
+            deleted = run(
+                connection, "DELETE FROM search_passage WHERE passage = ANY(?) RETURNING passage", (passages,)
+            )
+            if deleted.first() is not None:
+                gone.add(seq)
+        words = _words_of(text for seq, text in documents if seq in gone)
+        run(
+            connection,
+            "DELETE FROM search_word w WHERE word = ANY(?) AND code IS NOT NULL AND NOT EXISTS "
+            "(SELECT 1 FROM search_passage p WHERE p.words @> ARRAY[w.code])",
+            (list(words),),
+        )
         self._count(connection, [(seq, text) for seq, text in documents if seq in gone], -1)
 
     def has_traces(self, connection: Connection) -> bool:
@@ -126,7 +180,7 @@ class PostgresIndex:
         """Do nothing, for the same reason."""
 
     def _count(self, connection: Connection, documents: Sequence[tuple[int, IndexText]], sign: int) -> None:
-        _run(
+        run(
             connection,
             "UPDATE search_state SET documents = documents + ?, summaries = summaries + ?, passages = passages + ?, "
             "terms = terms + ?",
@@ -135,72 +189,31 @@ class PostgresIndex:
 
     def size(self, connection: Connection) -> IndexSize:
         """Return the size of the index."""
-        return IndexSize(*_run(connection, "SELECT documents, summaries, passages, terms FROM search_state").one())
+        return IndexSize(*run(connection, "SELECT documents, summaries, passages, terms FROM search_state").one())
+
+    def numbers_between(self, connection: Connection, since: float | None, before: float | None) -> tuple[int, int]:
+        """Return numbers between which all indexed messages of a time are; there may be others between them."""
+        row = run(
+            connection,
+            "SELECT min(block), max(block) FROM search_times WHERE last >= ? AND first < ?",
+            (-math.inf if since is None else since, math.inf if before is None else before),
+        ).one()
+        return (1, 0) if row[0] is None else (row[0] << BLOCK_BITS, ((row[1] + 1) << BLOCK_BITS) - 1)
+
+    def frequencies(self, connection: Connection, terms: Sequence[str]) -> dict[str, int]:
+        """Return how many passages hold each of some terms, counted as far as it matters."""
+        spread = PostgresPassages(connection, SearchScope(""), self.size(connection).passages).spread(terms)
+        return {term: one.holding for term, one in spread.items()}
 
     def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> RankedDocuments:
-        """Return the documents whose best passage answers best: by the weights of its words, less if it is long."""
+        """Return the documents whose best passage answers best; of too many, only the most promising."""
+
+        def find_newest() -> list[int]:
+            return [place.seq for place in self.matching(connection, asked, scope, None, limit, by_time=False)]
+
         size = self.size(connection)
-        if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
-            exact = self._score(connection, " | ".join(map(_in_a_row, asked.rows)), {}, size, scope, limit)
-            if exact:
-                return RankedDocuments(exact, False, {})
-        frequencies = self._frequencies(connection, asked.terms)
-        expression, is_all = _promising(asked, frequencies)
-        weights = {
-            term: math.log(1 + (size.passages - min(count, size.passages) + 0.5) / (count + 0.5))
-            for term, count in frequencies.items()
-        }
-        found = self._score(connection, expression, weights, size, scope, limit) if expression else []
-        is_all = is_all and len(found) < limit and not self._has_cut(connection)
-        if asked.rows and not is_all:
-            words = " | ".join(map(_quoted, frequencies))
-            named = f"({' | '.join(map(_in_a_row, asked.rows))}) & ({words})"
-            found = with_named(found, self._score(connection, named, weights, size, scope, NAMED) if words else [])
-        if not found and not is_all:
-            newest = self.matching(connection, asked, scope, None, limit, by_time=False)
-            found = [FoundPassage(place.seq, 0, 0.0) for place in newest]
-            is_all = len(found) < limit
-        return RankedDocuments(found, is_all, frequencies)
-
-    def _has_cut(self, connection: Connection) -> bool:
-        return _run(connection, "SELECT 1 FROM search_document WHERE is_cut LIMIT 1").first() is not None
-
-    def _frequencies(self, connection: Connection, terms: Sequence[str]) -> dict[str, int]:
-        """Return in how many passages each term stands, counted as far as it matters; terms in none are left out."""
-        statement = (
-            "SELECT count(*) FROM (SELECT 1 FROM search_passage WHERE words @@ CAST(? AS tsquery) LIMIT ?) AS counted"
-        )
-        found: dict[str, int] = {}
-        for term in terms:
-            if count := _run(connection, statement, (_quoted(term), MANY)).scalar_one():
-                found[term] = count
-        return found
-
-    def _score(
-        self,
-        connection: Connection,
-        expression: str,
-        weights: dict[str, float],
-        size: IndexSize,
-        scope: SearchScope,
-        limit: int,
-    ) -> list[FoundPassage]:
-        parts = ["CASE WHEN w.words @@ CAST(? AS tsquery) THEN CAST(? AS float8) ELSE 0 END" for _ in weights]
-        score = f"(0.01 + {' + '.join(parts) or '0'}) / (0.6 + 0.5 * w.length / CAST(? AS float8))"
-        values: list[Any] = [value for term, weight in weights.items() for value in (_quoted(term), weight)]
-        values.append(size.average_length)
-        found: list[FoundPassage] = []
-        for rows, (where, scoped) in _sources(scope):
-            person = f" * CASE n.role WHEN 'user' THEN {PERSON} ELSE 1.0 END" if rows.startswith("node") else ""
-            statement = (
-                "SELECT seq, number, score FROM (SELECT DISTINCT ON (w.seq) w.seq AS seq, w.number AS number, "  # noqa: S608 - only constants
-                f"{score}{person} AS score FROM search_passage w JOIN {rows} "
-                f"WHERE w.words @@ CAST(? AS tsquery) AND {where} ORDER BY w.seq, score DESC, w.number) AS best "
-                "ORDER BY score DESC, seq DESC LIMIT ?"
-            )
-            answer = _run(connection, statement, (*values, expression, *scoped, limit))
-            found += [FoundPassage(*row) for row in answer]
-        return sorted(found, key=lambda one: (-one.score, -one.seq))[:limit]
+        lists = PostgresPassages(connection, scope, size.passages)
+        return rank_passages(lists, size, asked, scope, limit, find_newest)
 
     def matching(
         self,
@@ -213,11 +226,10 @@ class PostgresIndex:
         by_time: bool,
     ) -> list[SearchPlace]:
         """Return documents with any of what is asked, newest first, after a place."""
-        expression = " | ".join([*map(_quoted, asked.terms), *map(_begins, asked.starts)])
-        if not expression:
+        codes = [*map(code_of, asked.terms), *map(start_code, asked.starts)]
+        if not codes:
             return []
-        condition = "(w.words @@ CAST(? AS tsquery) OR w.is_cut)"
-        return self._newest(connection, condition, [expression], scope, after, limit, by_time)
+        return _Newest(connection, scope, after, limit, by_time).find([f"{{p}}.words && {array(codes)}"])
 
     def containing(
         self,
@@ -230,124 +242,177 @@ class PostgresIndex:
         by_time: bool,
     ) -> list[SearchPlace]:
         """Return documents that may contain all that is wanted, newest first, after a place."""
-        words = [_quoted(term) for terms, _ in wanted.near for term in terms]
-        grams: list[int] = []
-        for lookup in lookups(wanted.needles):
-            if lookup.kind == "gram":
-                grams.append(_hashed(lookup.text))
-            elif lookup.kind == "pair":
-                words.append(_quoted(lookup.text))
-            elif lookup.kind == "start":
-                words.append(_begins(lookup.text))
-        conditions: list[str] = []
-        values: list[Any] = []
-        if words:
-            conditions.append("w.words @@ CAST(? AS tsquery)")
-            values.append(" & ".join(words))
-        if grams:
-            conditions.append("w.grams @> CAST(? AS integer[])")
-            values.append(grams)
-        condition = f"({' AND '.join(conditions)} OR w.is_cut)" if conditions else ""
-        return self._newest(connection, condition, values, scope, after, limit, by_time)
+        newest = _Newest(connection, scope, after, limit, by_time)
+        conditions = list(map(_condition_of_phrase, wanted.phrases))
+        if after is None and not conditions and all(len(needle) < 3 for needle in wanted.needles):
+            return newest.find([])  # such a run is mostly frequent, and then the newest texts have it
+        for needle in wanted.needles:
+            conditions += self._conditions_of_needle(connection, needle)
+        return newest.find(list(dict.fromkeys(conditions)))
 
-    def _newest(
-        self,
-        connection: Connection,
-        condition: str,
-        values: list[Any],
-        scope: SearchScope,
-        after: SearchPlace | None,
-        limit: int,
-        by_time: bool,
-    ) -> list[SearchPlace]:
+    def _conditions_of_needle(self, connection: Connection, needle: str) -> Iterator[str]:
+        """Yield conditions that the passages of a text meet if it contains a needle."""
+        long = code_of(_LONG)
+        for found in _RUN.finditer(needle):
+            piece = found[0]
+            if is_dense(piece):
+                codes = [start_code(piece)] if len(piece) == 1 else map(code_of, pairs_of(piece)[:-1][:MOST_PAIRS])
+                yield from (f"{{p}}.words @> {array([code])}" for code in codes)
+                continue
+            around = needle[found.start() - 1 : found.start()] + needle[found.end() : found.end() + 1]
+            if piece.isdigit() and "," in around:  # perhaps a part of a longer number
+                continue
+            before = "" if found.start() else "%"
+            behind = "" if found.end() < len(needle) else "%"
+            like = before + piece[:MAX_TERM] + (behind if len(piece) <= MAX_TERM else "%")
+            rows = run(
+                connection, "SELECT code FROM search_word WHERE word LIKE ? LIMIT ?", (like, MOST_WORDS + 1)
+            ).fetchall()
+            known = {row[0] for row in rows}
+            if None not in known and len(rows) <= MOST_WORDS:
+                yield f"{{p}}.words && {array([*known, long])}"
+
+
+class _Newest(NamedTuple):
+    """A search for the newest documents of a scope after a place."""
+
+    connection: Connection
+    scope: SearchScope
+    after: SearchPlace | None
+    limit: int
+    by_time: bool
+
+    def find(self, conditions: Sequence[str]) -> list[SearchPlace]:
+        """Return the documents of which a passage meets the first condition, and any passage each of the others."""
         found: list[SearchPlace] = []
-        for rows, (where, scoped) in _sources(scope):
-            is_message = rows.startswith("node")
-            ts = "n.ts" if is_message else "v.ts"
-            seq = "n.seq" if is_message else "-i.seq"
-            source = f"search_document w JOIN {rows}" if condition else rows.replace(_key(is_message), "")
-            conditions = [condition, where] if condition else [where]
-            given = [*values, *scoped]
-            if after is not None:
-                conditions.append(f"({ts}, {seq}) < (?, ?)" if by_time else f"{seq} < ?")
-                given += (after.ts, after.seq) if by_time else (after.seq,)
-            order = f"{ts} DESC, {seq} DESC" if by_time else f"{seq} DESC"
-            statement = f"SELECT {ts}, {seq} FROM {source} WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT ?"  # noqa: S608
-            found += [SearchPlace(row[0], row[1]) for row in _run(connection, statement, (*given, limit))]
+        if self.scope.has_messages:
+            low, high = self.scope.bounds or (1, MAX_NUMBER)
+            found += self._messages(conditions, low, high)
+        if self.scope.has_summaries:
+            found += self._between(conditions, -MAX_NUMBER, -1, is_message=False)
+        by_time = self.by_time
         found.sort(key=(lambda place: (place.ts, place.seq)) if by_time else (lambda place: place.seq), reverse=True)
-        return found[:limit]
+        return found[: self.limit]
+
+    def _messages(self, conditions: Sequence[str], low: int, high: int) -> list[SearchPlace]:
+        def between(first: int, last: int) -> list[SearchPlace]:
+            return self._between(conditions, first, last, is_message=True)
+
+        if not self.by_time:
+            return between(low, high)
+        blocks = run(
+            self.connection,
+            "SELECT block, last FROM search_times WHERE block BETWEEN ? AND ? AND first <= ? ORDER BY last DESC",
+            (low >> BLOCK_BITS, high >> BLOCK_BITS, math.inf if self.after is None else self.after.ts),
+        )
+        return latest_places([TimeBlock(*row) for row in blocks], between, self.limit, low, high)
+
+    def _between(self, conditions: Sequence[str], low: int, high: int, *, is_message: bool) -> list[SearchPlace]:
+        where, values = scope_of_messages(self.scope) if is_message else scope_of_summaries(self.scope)
+        seq, ts = ("n.seq", "n.ts") if is_message else ("-i.seq", "v.ts")
+        tags = [f"{{p}}.words @> {array([code_of(tag)])}" for tag in self.scope.tags()]
+        conditions = [*conditions, *tags]
+        if not conditions:
+            rows = "node n" if is_message else "view_item i JOIN view v ON v.id = i.view"
+            where += f" AND {seq} BETWEEN {low:d} AND {high:d}"
+        else:
+            document = f"(p.passage >> {PASSAGE_BITS})"
+            rows = f"search_passage p JOIN node n ON n.seq = {document}"
+            if not is_message:
+                rows = f"search_passage p JOIN view_item i ON i.seq = -{document} JOIN view v ON v.id = i.view"
+            where += f" AND p.passage >= {low << PASSAGE_BITS:d} AND p.passage < {(high + 1) << PASSAGE_BITS:d}"
+            first, *others = conditions
+            where += " AND " + first.replace("{p}", "p")
+            where += "".join(
+                f" AND ({one.replace('{p}', 'p')} OR EXISTS (SELECT 1 FROM search_passage q WHERE q.passage >= "  # noqa: S608
+                f"{document} << {PASSAGE_BITS} AND q.passage < ({document} + 1) << {PASSAGE_BITS} "
+                f"AND {one.replace('{p}', 'q')}))"
+                for one in others
+            )
+        order = "p.passage DESC" if conditions else f"{seq} DESC"
+        if self.by_time:
+            order = f"{ts} DESC, {seq} DESC"
+        found: dict[int, SearchPlace] = {}
+        limit, after = self.limit * (3 if conditions else 1), self.after
+        while True:
+            further, place = self._after(after, ts, seq, is_by_passage=bool(conditions))
+            statement = f"SELECT {ts}, {seq} FROM {rows} WHERE {where}{further} ORDER BY {order} LIMIT {limit}"  # noqa: S608
+            places = [SearchPlace(*row) for row in run(self.connection, statement, [*values, *place])]
+            found.update((place.seq, place) for place in places)
+            if len(places) < limit or len(found) >= self.limit:
+                return list(found.values())[: self.limit]
+            after = places[-1]  # whose other passages say nothing new
+
+    def _after(
+        self, after: SearchPlace | None, ts: str, seq: str, *, is_by_passage: bool
+    ) -> tuple[str, tuple[float, ...]]:
+        """Return the condition that documents come after a place, and its values."""
+        if after is None:
+            return "", ()
+        if self.by_time:
+            return f" AND ({ts}, {seq}) < (?, ?)", (after.ts, after.seq)
+        passages = f" AND p.passage < {after.seq << PASSAGE_BITS:d}" if is_by_passage else ""
+        return f" AND {seq} < ?{passages}", (after.seq,)
 
 
-def _key(is_message: bool) -> str:
-    return " ON n.seq = w.seq" if is_message else " ON i.seq = -w.seq"
+def _condition_of_phrase(phrase: Sequence[str]) -> str:
+    """Return a condition for passages with the terms and signs of a phrase, and for texts where it is cut."""
+    terms = [code_of(word) for word in phrase if not is_sign(word)]
+    signs = [word for word in phrase if is_sign(word)]
+    conditions = [f"{{p}}.words @> {array(terms)}"] if terms else []
+    if not signs:
+        return conditions[0]
+    conditions.append(with_signs(signs, "{p}"))
+    return f"({' AND '.join(conditions)} OR {{p}}.words && {array(map(edge_code, signs))})"
 
 
-def _sources(scope: SearchScope) -> list[tuple[str, tuple[str, list[Any]]]]:
-    """Return the tables that documents are joined with, each with the conditions of a scope."""
-    sources = []
-    if scope.has_messages:
-        sources.append((f"node n{_key(is_message=True)}", scope_of_messages(scope)))
-    if scope.has_summaries:
-        rows = f"view_item i{_key(is_message=False)} JOIN view v ON v.id = i.view"
-        sources.append((rows, scope_of_summaries(scope)))
-    return sources
+def _rows(seq: int, text: IndexText) -> Iterator[tuple[int, int, str, str]]:
+    """Yield the rows of a document's passages."""
+    extra = {code_of(tag) for tag in text.tags.split()}
+    if text.is_long or any(len(term) >= MAX_TERM for terms in text.passages for term in terms.split()):
+        extra.add(code_of(_LONG))
+    edges = {edge_code(sign) for sign in text.edges.split()}
+    for number, (terms, signs) in enumerate(zip(text.passages, text.signs, strict=True)):
+        found = terms.split()
+        codes = set(map(code_of, found)) | extra
+        if not terms.isascii():
+            codes |= {start_code(term[0]) for term in found if is_dense(term)}
+        if number == 0:
+            codes |= edges
+        yield (
+            (seq << PASSAGE_BITS) + number,
+            terms.count(" ") + 1,
+            f"{{{','.join(map(str, codes))}}}",
+            bits_of(signs.split()),
+        )
 
 
-def _promising(asked: SearchTerms, frequencies: dict[str, int]) -> tuple[str, bool]:
-    """Return the expression to score, and whether it finds all that is asked."""
-    known = sorted(frequencies, key=lambda term: (frequencies[term], term))
-    rare: list[str] = []
-    room = SCORED_ROWS
-    for term in known:
-        if frequencies[term] > room:
-            break
-        room -= frequencies[term]
-        rare.append(term)
-    chosen = [*map(_in_a_row, asked.rows), *map(_begins, asked.starts), *map(_quoted, rare)]
-    if chosen:
-        return " | ".join(chosen), len(rare) == len(known)
-    pairs = combinations(map(_quoted, known[:PAIRED]), 2)
-    return " | ".join(f"({one} & {other})" for one, other in pairs), not known
+def _words_of(texts: Iterable[IndexText]) -> dict[str, int | None]:
+    """Return the words of texts, each with the number of its term; None for a function word."""
+    words: set[str] = set()
+    for text in texts:
+        if not text.is_long:
+            words.update(words_of(text.characters))
+    return {
+        word[:MAX_TERM]: code_of(terms[0]) if (terms := terms_of_word(word)) else None
+        for word in words
+        if not is_dense(word)
+    }
 
 
-def _row(text: IndexText) -> tuple[int, str, list[int], bool]:
-    terms = text.terms.split()
-    words, is_cut = _vector(terms)
-    characters = text.characters
-    grams = {_hashed(characters[at : at + 3]) for at in range(len(characters) - 2)}
-    return len(terms), words, sorted(grams), is_cut
-
-
-def _vector(terms: Sequence[str]) -> tuple[str, bool]:
-    """Return terms as the text of a `tsvector`, and whether some had no room in it."""
-    places: dict[str, list[int]] = {}
-    for place, term in enumerate(terms, 1):
-        places.setdefault(term, []).append(min(place, _LAST_PLACE))
-    room = MAX_BYTES
-    entries: list[str] = []
-    for term, found in places.items():
-        room -= len(term.encode()) + 4 + 2 * min(len(found), _MAX_PLACES)
-        if room < 0:
-            return " ".join(entries), True
-        entries.append(f"{_quoted(term)}:{','.join(map(str, found[:_MAX_PLACES]))}")
-    return " ".join(entries), False
-
-
-def _hashed(gram: str) -> int:
-    return zlib.crc32(gram.encode("utf-8", "surrogatepass")) & 0x7FFF_FFFF
-
-
-def _quoted(term: str) -> str:
-    return "'" + term.replace("\\", "\\\\").replace("'", "''") + "'"
-
-
-def _begins(term: str) -> str:
-    return f"{_quoted(term)}:*"
-
-
-def _in_a_row(terms: Sequence[str]) -> str:
-    return "(" + " <-> ".join(map(_quoted, terms)) + ")"
-
-
-def _run(connection: Connection, statement: str, values: Sequence[Any] = ()) -> CursorResult[*tuple[Any, ...]]:
-    return connection.exec_driver_sql(statement.replace("?", "%s"), tuple(values))
+def _create_trigrams(connection: Connection) -> None:
+    """Create an index of the parts of words, if the server has one and this account may."""
+    for statement in ("CREATE EXTENSION IF NOT EXISTS pg_trgm", ""):
+        nested = connection.begin_nested()
+        try:
+            if statement:
+                run(connection, statement)
+            else:
+                schema = run(connection, _TRIGRAM_SCHEMA).scalar()
+                if schema is not None:
+                    column = f"word {schema}.gin_trgm_ops"
+                    run(connection, f"CREATE INDEX ix_search_word ON search_word USING gin ({column}) {_SHORT_LIST}")
+        except DBAPIError:  # a search goes through the list of words then
+            nested.rollback()
+        else:
+            nested.commit()

@@ -21,6 +21,7 @@ from everlong.store.search.text import (
     WEAK,
     folded,
     is_dense,
+    neighbour_signs,
     terms_of,
     terms_of_word,
     words_of,
@@ -130,6 +131,8 @@ class Query:
     """Single characters of dense scripts: terms that begin with one count."""
     rows: tuple[tuple[str, ...], ...] = ()
     """Terms that stand in a row in what is looked for: the parts of a path or an identifier."""
+    signs: tuple[tuple[str, ...], ...] = ()
+    """For each of these rows the signs of its neighbouring words."""
     literals: tuple[str, ...] = ()
     """Paths, identifiers and runs of dense script as they were typed, folded; a text that has one is preferred."""
     required: tuple[str, ...] = ()
@@ -198,13 +201,15 @@ def _read_words(text: str) -> Query:
         needle = normal(text)
         return Query(text, "auto", required=(needle,) if needle else ())
     compounds = _compounds(text)
+    rows = {row: tuple(neighbour_signs(words_of(name))) for name in compounds if len(row := tuple(terms_of(name))) > 1}
     lowered = folded(text)
     return Query(
         text,
         "auto",
         terms=terms,
         starts=starts,
-        rows=tuple(dict.fromkeys(row for name in compounds if len(row := _row_of(name)) > 1)),
+        rows=tuple(rows),
+        signs=tuple(rows.values()),
         literals=tuple(dict.fromkeys([*map(normal, compounds), *_long_runs(lowered)]))[:MAX_REQUIRED],
         phrases=phrases,
         is_question="?" in text or bool(_QUESTION.match(lowered)),
@@ -218,11 +223,6 @@ def _compounds(text: str) -> list[str]:
     # In short pieces, because the pattern takes the square of a word's length.
     pieces = (piece[:MAX_COMPOUND] for piece in _UNSPACED.findall(text))
     return list(islice((name for piece in pieces for name in _COMPOUND.findall(piece)), MAX_REQUIRED))
-
-
-def _row_of(name: str) -> tuple[str, ...]:
-    """Return the terms of a path or identifier as they stand in a row in the index."""
-    return tuple(terms_of(name))
 
 
 def _long_runs(lowered: str) -> list[str]:
@@ -269,10 +269,13 @@ PATTERN_SECONDS = 0.25
 
 _FORMS: dict[str, list[str]] = {}
 for _form, _lemma in LEMMAS.items():
-    _FORMS.setdefault(_lemma, []).append(_form)
+    for _term in {_lemma, *terms_of_word(_lemma)}:
+        _FORMS.setdefault(_term, []).append(_form)
 
-_KEPT = 3
-"""Characters at the end of a term that stemming may have changed."""
+_CHANGED = re.compile(r"(?:(?<=^\w)ie|[iey]|(?<=b)l)$")
+"""The end of a term that its words may not have: stemming makes happi of happy, hope of hoping, die of dying."""
+
+_LONG_NUMBER = re.compile(r"\d{4,}")
 
 
 class Matcher:
@@ -283,6 +286,7 @@ class Matcher:
         self._weights = weights
         self._hint = _hint(weights)
         self._phrases = [whole_words(phrase) for phrase in query.phrases]
+        self._pieces = {piece for needle in (*query.required, *query.phrases) for piece in needle.split()}
 
     def has_words(self, text: str, plain: str) -> bool:
         """Return whether any term of the query stands in a text, which is given folded too."""
@@ -303,8 +307,11 @@ class Matcher:
             return query.pattern.search(text, timeout=PATTERN_SECONDS) is not None
         if not query.required and not self._phrases:
             return True
-        plain = normal(text)
-        return all(needle in plain for needle in query.required) and all(
+        plain = folded(text)
+        if not all(piece in plain for piece in self._pieces):  # as in most texts: the rest takes ten times as long
+            return False
+        plain = " ".join(plain.split())
+        return all(needle in plain for needle in (*query.required, *query.phrases)) and all(
             phrase.search(plain) for phrase in self._phrases
         )
 
@@ -316,12 +323,19 @@ def whole_words(phrase: str) -> re.Pattern[str]:
     return re.compile(before + re.escape(phrase) + after)
 
 
-def _hint(weights: Mapping[str, float]) -> re.Pattern[str] | None:
-    """Return a pattern that matches every text with one of the terms: cutting a text into terms is expensive."""
-    beginnings: set[str] = set()
+def beginnings(weights: Mapping[str, float]) -> set[str]:
+    """Return pieces of which a folded text with one of the terms has one: cutting a text into terms is expensive."""
+    found: set[str] = set()
     for term in weights:
-        beginnings.add(term[: max(1, len(term) - _KEPT)] if term.isascii() and term.isalpha() else term)
-        beginnings.update(_FORMS.get(term, ()))
-    if not beginnings:
-        return None
-    return re.compile("|".join(map(re.escape, sorted(beginnings))))
+        if long := _LONG_NUMBER.match(term):  # the text may have commas in it
+            found.add(term[long.end() - 3 :])
+        else:
+            found.add(_CHANGED.sub("", term) or term)
+        found.update(_FORMS.get(term, ()))
+    return found
+
+
+def _hint(weights: Mapping[str, float]) -> re.Pattern[str] | None:
+    """Return a pattern that matches every text with one of the terms."""
+    pieces = beginnings(weights)
+    return re.compile("|".join(map(re.escape, sorted(pieces)))) if pieces else None

@@ -17,12 +17,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal, NamedTuple
 
-from everlong.store.search.corpus import SearchDocument
-from everlong.store.search.index import IndexSize
 from everlong.store.search.query import Query
-from everlong.store.search.text import SHORT, Span, counted, folded, is_dense, passage_spans, terms_of
-
-__all__ = ["Unindexed", "weigh_unindexed"]
+from everlong.store.search.text import SHORT, Span, counted, folded, is_dense, terms_of
 
 Shape = Literal["dialogue", "chat", "agent"]
 """The kind of a conversation: people with names, a person and an assistant, or an agent with tools."""
@@ -384,44 +380,3 @@ def rank(
     ranking = Ranking(query, terms, figures, may_match, weights)
     ranking.add(candidates)
     return ranking.sort()
-
-
-class Unindexed(NamedTuple):
-    """Unindexed texts with any word that is asked for, best first, and the statistics of all passages."""
-
-    documents: list[SearchDocument]
-    figures: Figures
-
-
-def weigh_unindexed(
-    pending: Iterable[SearchDocument],
-    weights: Mapping[str, float],
-    size: IndexSize,
-    frequencies: Mapping[str, int],
-    matches: Callable[[SearchDocument], bool],
-) -> Unindexed:
-    """Return the pending texts that match, best first; ``frequencies`` are the index's own."""
-    pairs = [term for term in weights if is_dense(term)]
-    found: list[tuple[SearchDocument, set[str]]] = []
-    holding = Counter(frequencies)
-    total = passages = terms = 0
-    for document in pending:
-        if not matches(document):
-            total += 1
-            continue
-        has: set[str] = set()
-        for span in passage_spans(document.text):
-            said = document.text[span.start : span.stop]
-            counts, length, _ = counted(said, folded(said) if pairs else "", weights.keys(), pairs)
-            holding.update(counts.keys())
-            has |= counts.keys()
-            passages += 1
-            terms += length
-        found.append((document, has))
-    average = size.average_length
-    if found:
-        average = (average * size.passages + terms) / (size.passages + passages)
-    figures = Figures(size.passages + passages + total, max(1.0, average), holding)
-    worth = {term: weight * figures.idf(term) for term, weight in weights.items()}
-    found.sort(key=lambda one: (-sum(worth[term] for term in one[1]), -one[0].ts, -one[0].seq))
-    return Unindexed([document for document, _ in found], figures)

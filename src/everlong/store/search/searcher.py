@@ -22,10 +22,20 @@ from sqlalchemy import Connection, or_, select
 from everlong.errors import NotStored, QueryError
 from everlong.store.database import Database
 from everlong.store.paths import segments_to
-from everlong.store.schema import branch, session
-from everlong.store.search.corpus import Corpus, SearchDocument, answered_calls, called_tools, in_scope, tools_of
+from everlong.store.schema import branch, node, session
+from everlong.store.search.corpus import (
+    CALL_WITHIN,
+    Corpus,
+    PendingDocument,
+    SearchDocument,
+    answered_calls,
+    called_tools,
+    in_scope,
+    tools_of,
+)
 from everlong.store.search.embedder import Embedder, question_text
 from everlong.store.search.index import (
+    MAX_NUMBER,
     FoundPassage,
     Index,
     IndexSize,
@@ -35,7 +45,8 @@ from everlong.store.search.index import (
     SearchTerms,
     Stretch,
 )
-from everlong.store.search.query import Matcher, Mode, Query, normal, read_query, widened
+from everlong.store.search.pending import PendingText, PendingTexts, weigh
+from everlong.store.search.query import Matcher, Mode, Query, beginnings, normal, read_query, widened
 from everlong.store.search.rank import (
     WEIGHTS,
     Figures,
@@ -44,10 +55,16 @@ from everlong.store.search.rank import (
     SearchCandidate,
     Weights,
     rank,
-    weigh_unindexed,
 )
 from everlong.store.search.snippets import Snippet, snippet
-from everlong.store.search.text import is_dense, passage_span, passage_spans, terms_of_word, words_of
+from everlong.store.search.text import (
+    is_dense,
+    neighbour_signs,
+    passage_span,
+    passage_spans,
+    terms_of_word,
+    words_of,
+)
 from everlong.store.search.upkeep import IndexUpkeep, index_for
 from everlong.store.shown_path import ShownPlace, locate, parts_of, shown_paths
 
@@ -131,7 +148,7 @@ READ = 36
 """The candidates whose texts are read to rank them; the others follow by the first score of their passages."""
 
 READ_FOR_NAMES = 60
-"""The same for a query with a path or an identifier: only the text tells whether it stands there as it was typed."""
+"""The same for a query with a path, an identifier or a phrase: only the text tells whether it stands there so."""
 
 READ_BYTES = 1_000_000
 """The most bytes of messages that are read for it."""
@@ -162,6 +179,7 @@ class Searcher:
         self.corpus = Corpus(database)
         self.index = index_for(database)
         self.upkeep = IndexUpkeep(database, self.index, self.corpus)
+        self.pending = PendingTexts(self.corpus)
 
     def search(  # noqa: PLR0913 - each is one thing a caller may want otherwise
         self,
@@ -217,8 +235,8 @@ class Searcher:
         self.upkeep.ensure()
         with self.database.read() as connection:
             size = self.index.size(connection)
-            found = self.index.rank(connection, SearchTerms(tuple(query.terms)), SearchScope(self.tenant), 1)
-        figures = Figures(size.passages, size.average_length, found.frequencies)
+            frequencies = self.index.frequencies(connection, tuple(query.terms))
+        figures = Figures(size.passages, size.average_length, frequencies)
         return {term: weight * figures.idf(term) for term, weight in query.terms.items()}
 
     def index_pending(self, limit: int = 256, *, gives_way: bool = False) -> int:
@@ -261,9 +279,10 @@ class Searcher:
         leave_out: Callable[[SearchDocument], bool],
     ) -> SearchWalk:
         scope = scope_for(connection, self.tenant, filters, upto)
+        scope = replace(scope, numbers=_numbers_of(connection, self.index, scope))
         size = self.index.size(connection)
         has_pending = self.corpus.has_pending(connection)
-        if not size.summaries and not has_pending and filters.role is None:
+        if not size.summaries and filters.role is None:
             scope = replace(scope, is_messages_only=True)  # there is no summary to look for
         weights = widened(query.terms) if query.is_question else dict(query.terms)
         return SearchWalk(
@@ -278,7 +297,7 @@ class Searcher:
             order,
             Matcher(query, weights),
             time.monotonic() + seconds,
-            has_pending,
+            self.pending if has_pending else None,
             leave_out,
             self.weights,
             self.meaning if query.is_question else None,
@@ -291,20 +310,13 @@ class Searcher:
         if walk.query.is_literal:
             return _begin_with_literals(walk, upto)
         found = self.index.rank(walk.connection, walk.asked, walk.scope, CANDIDATES)
-        waiting, figures = weigh_unindexed(
-            walk.pending(),
-            walk.weights,
-            walk.size,
-            found.frequencies,
-            lambda document: walk.has_words(document) and not walk.leave_out(document),
-        )
-        walk.loaded |= {document.seq: document for document in waiting}
-        unindexed = [document.seq for document in waiting[:CANDIDATES]]
-        if not (unindexed or found.found or walk.query.is_question):
+        waiting, figures = weigh(walk.read_pending(), walk.weights, walk.query.starts, walk.size, found.frequencies)
+        if not (waiting or found.found or walk.query.is_question):
             _look_for_fragment(walk)
             return Cursor(upto, has_tail=True, is_fragment=True)
-        is_all = found.is_all and len(waiting) <= CANDIDATES
-        return Cursor(upto, waiting=tuple(_rank_by_texts(walk, unindexed, found.found, figures)), has_tail=not is_all)
+        is_all = found.is_all and len(waiting) <= CANDIDATES and not walk.is_partial
+        ranking = _rank_by_texts(walk, waiting[:CANDIDATES], found.found, figures)
+        return Cursor(upto, waiting=tuple(ranking), has_tail=not is_all)
 
 
 def _look_for_fragment(walk: SearchWalk) -> None:
@@ -316,26 +328,30 @@ def _look_for_fragment(walk: SearchWalk) -> None:
 
 def _begin_with_literals(walk: SearchWalk, upto: int) -> Cursor:
     """Return the first state: the newest texts with all required contents, ranked by all words."""
-    documents = list(islice((one for one in walk.find_required(None) if not walk.leave_out(one)), CANDIDATES))
-    frequencies = walk.index.rank(walk.connection, walk.asked, walk.scope, 1).frequencies
+    documents = list(islice((one for one in walk.find_required(None) if not walk.leave_out(one)), READ_FOR_NAMES))
+    frequencies = walk.index.frequencies(walk.connection, tuple(walk.weights)) if len(documents) > 1 else {}
     candidates = [_candidate(document) for document in documents]
     figures = Figures(walk.size.passages, walk.size.average_length, frequencies)
     found = rank(walk.query, walk.weights, candidates, figures, walk.matcher.may_have_words, walk.ranking_weights)
     ranking = dict.fromkeys([*(one.seq for one in found), *(document.seq for document in documents)])
     last = SearchPlace(documents[-1].ts, documents[-1].seq) if documents else None
-    has_tail = len(documents) >= CANDIDATES or walk.is_partial
+    has_tail = len(documents) >= READ_FOR_NAMES or walk.is_partial
     return Cursor(upto, waiting=tuple(ranking), tail=last, has_tail=has_tail)
 
 
-def _rank_by_texts(walk: SearchWalk, unindexed: list[int], found: list[FoundPassage], figures: Figures) -> list[int]:
+def _rank_by_texts(
+    walk: SearchWalk, unindexed: list[FoundPassage], found: list[FoundPassage], figures: Figures
+) -> list[int]:
     """Return documents ranked by their texts, the first ones; the others follow as they came."""
     wide = walk.query.is_question
-    passages: dict[int, list[int]] = {seq: [] for seq in unindexed}
-    for one in found:
+    passages: dict[int, list[int]] = {}
+    for one in (*unindexed, *found):
         passages.setdefault(one.seq, []).append(one.passage)
     seqs = list(passages)
     room = READ_FOR_NAMES if walk.query.literals and not wide else READ
-    first = seqs[: max(room, len(unindexed) + READ // 2)]
+    new = walk.first_of([one.seq for one in unindexed], READ)
+    indexed = list(dict.fromkeys(one.seq for one in found))
+    first = [*new, *indexed[: max(room - len(new), READ // 2)]]
     walk.load_some(first, READ_BYTES)
     ranking = Ranking(walk.query, walk.weights, figures, walk.matcher.may_have_words, walk.ranking_weights)
     candidates = [_candidate(walk.loaded[seq], passages[seq]) for seq in first if walk.counts(seq)]
@@ -431,8 +447,7 @@ BATCH = 64
 
 _MOST_AT_ONCE = 1_024
 _READ_AT_ONCE = 100
-_NEAR = 8
-_CALL_WITHIN = 64
+_WORDS = 8
 
 
 @dataclass(slots=True)
@@ -450,7 +465,8 @@ class SearchWalk:
     order: Order
     matcher: Matcher
     deadline: float
-    has_pending: bool
+    pending: PendingTexts | None
+    """None if nothing is pending."""
     leave_out: Callable[[SearchDocument], bool]
     ranking_weights: Weights
     meaning: Meaning | None = None
@@ -463,15 +479,31 @@ class SearchWalk:
     @property
     def asked(self) -> SearchTerms:
         """The terms that the index is asked for."""
-        return SearchTerms(tuple(self.weights), self.query.starts, self.query.rows)
+        return SearchTerms(tuple(self.weights), self.query.starts, self.query.rows, self.query.signs)
 
     def has_words(self, document: SearchDocument) -> bool:
         """Return whether a document has any word of the query."""
         return self.matcher.has_words(document.text, document.plain)
 
-    def pending(self) -> Iterable[SearchDocument]:
-        """Return the documents of the scope that are not indexed yet."""
-        return self.corpus.pending(self.connection, self.scope) if self.has_pending else ()
+    def read_pending(self) -> Iterator[tuple[PendingDocument, PendingText]]:
+        """Yield the documents of the scope that are not indexed yet; end early when the time is over."""
+        if self.pending is not None:
+            scope = replace(self.scope, is_messages_only=False)  # the index has no summary; of these one may be
+            yield from self.pending.read(self.connection, scope, self._is_over)
+
+    def _is_over(self) -> bool:
+        self.is_partial = self.is_partial or time.monotonic() > self.deadline
+        return self.is_partial
+
+    def first_of(self, seqs: Sequence[int], count: int) -> list[int]:
+        """Return so many first documents that are not to be left out."""
+        found: list[int] = []
+        for start in range(0, len(seqs), count):
+            self.load(seqs[start : start + count])
+            found += (seq for seq in seqs[start : start + count] if self.counts(seq))
+            if len(found) >= count:
+                break
+        return found[:count]
 
     def load(self, seqs: Iterable[int]) -> None:
         """Read documents that are not read yet."""
@@ -513,10 +545,7 @@ class SearchWalk:
 
     def _find_offered(self, after: SearchPlace | None) -> Iterator[SearchDocument]:
         """Yield the documents that the index offers and those that it does not hold yet, in one order."""
-        waiting = sorted(
-            (document for document in self.pending() if after is None or self._key(document) < self._key(after)),
-            key=self._key,
-        )
+        waiting = self._waiting(after)
         size = BATCH
         while True:
             places = self._places(after, size)
@@ -524,18 +553,39 @@ class SearchWalk:
             found = self.loaded | self.corpus.load(self.connection, missing, self.scope.tenant)
             for place in places:
                 while waiting and self._key(waiting[-1]) > self._key(place):
-                    yield waiting.pop()
+                    yield from self._next_waiting(waiting)
                 if waiting and waiting[-1].seq == place.seq:  # where the index has no say, it offers everything
                     waiting.pop()
                 if place.seq in found:
                     yield found[place.seq]
             if len(places) < size:
-                yield from reversed(waiting)
+                while waiting:
+                    yield from self._next_waiting(waiting)
                 return
             after = places[-1]
             size = min(2 * size, _MOST_AT_ONCE)
 
-    def _key(self, of: SearchDocument | SearchPlace) -> tuple[float, int]:
+    def _waiting(self, after: SearchPlace | None) -> list[PendingDocument]:
+        """Return the pending documents that may match and come after a place, the last ones first."""
+        query = self.query
+        needles = (*query.required, *query.phrases, *map(normal, query.hints))
+        pieces = (*beginnings(self.weights), *query.starts)
+        found = [
+            row
+            for row, text in self.read_pending()
+            if (after is None or self._key(row) < self._key(after))
+            and (text.has_all(needles) if query.is_literal else text.has_any(pieces))
+        ]
+        return sorted(found, key=self._key)
+
+    def _next_waiting(self, waiting: list[PendingDocument]) -> Iterator[SearchDocument]:
+        """Yield the last document of a list and take it off."""
+        if waiting[-1].seq not in self.loaded:
+            self.load([row.seq for row in waiting[-BATCH:]])
+        if (document := self.loaded.get(waiting.pop().seq)) is not None:
+            yield document
+
+    def _key(self, of: PendingDocument | SearchPlace) -> tuple[float, int]:
         return (of.ts, of.seq) if self.order == "time" else (0.0, of.seq)
 
     def _places(self, after: SearchPlace | None, size: int) -> list[SearchPlace]:
@@ -551,7 +601,7 @@ class SearchWalk:
             return True
         wanted = set(answered_calls(document.message))
         seq: int | None = document.seq
-        for _ in range(_CALL_WITHIN):  # the call stands shortly before its answer
+        for _ in range(CALL_WITHIN):  # the call stands shortly before its answer
             if not wanted or seq is None:
                 return False
             seq = self.corpus.neighbours(self.connection, [seq]).get(seq, (None, None))[0]
@@ -569,15 +619,26 @@ def _required_of_index(query: Query) -> RequiredContents:
     """Return the part of the required contents that the index can check."""
     if query.pattern is not None:
         return RequiredContents(tuple(map(normal, query.hints)))
-    near, needles = [], list(query.required)
+    phrases, needles = [], list(query.required)
     for phrase in query.phrases:
-        # Of each word the whole; its parts, where it has any, stand in between, and they are fewer than its letters.
-        terms = [terms[0] for word in words_of(phrase) if (terms := terms_of_word(word)) and not is_dense(terms[0])]
-        if len(terms) > 1:
-            near.append((tuple(terms[:_NEAR]), len(phrase)))
+        words = _whole_words(phrase)
+        terms = [terms[0] for word in words[:_WORDS] if (terms := terms_of_word(word)) and not is_dense(terms[0])]
+        signs = neighbour_signs(words[:_WORDS])
+        if signs or (terms and len(words) == 1):
+            phrases.append(tuple(dict.fromkeys([*terms, *signs])))
         else:
             needles.append(phrase)
-    return RequiredContents(tuple(needles), tuple(near))
+    return RequiredContents(tuple(needles), tuple(phrases))
+
+
+def _whole_words(phrase: str) -> list[str]:
+    """Return the words of a phrase without digits at its ends: in a text they may be a part of a longer number."""
+    words = words_of(phrase)
+    while words and words[0].isdigit():
+        words = words[1:]
+    while words and words[-1].isdigit():
+        words = words[:-1]
+    return words
 
 
 def _weight(text: str) -> int:
@@ -642,7 +703,29 @@ def scope_for(connection: Connection, tenant: str, filters: Filters, upto: int) 
         stretches = tuple(dict.fromkeys(_stretches_of_conversation(connection, tenant, filters.session)))
     elif filters.path is not None:
         stretches = tuple(dict.fromkeys(_stretches_to(connection, tenant, *filters.path)))
-    return SearchScope(tenant, stretches, filters.role, filters.since, filters.before, upto=upto)
+    return SearchScope(tenant, stretches, filters.role, filters.since, filters.before, upto=upto, tool=filters.tool)
+
+
+def _numbers_of(connection: Connection, index: Index, scope: SearchScope) -> tuple[int, int] | None:
+    """Return numbers between which the indexed messages of a scope are; None if they may have any."""
+    low, high = 1, MAX_NUMBER
+    if scope.stretches is not None:
+        ends = [end for stretch in scope.stretches for end in _ends_of(connection, stretch)]
+        low, high = min(ends, default=1), max(ends, default=0)
+    if scope.since is not None or scope.before is not None:
+        first, last = index.numbers_between(connection, scope.since, scope.before)
+        low, high = max(low, first), min(high, last)
+    return None if (low, high) == (1, MAX_NUMBER) else (low, high)
+
+
+def _ends_of(connection: Connection, stretch: Stretch) -> list[int]:
+    """Return the lowest and the highest number in a stretch: a message is stored after the one that it follows."""
+    numbers = select(node.c.seq).where(
+        node.c.branch == stretch.branch, node.c.depth > stretch.low, node.c.depth <= stretch.high
+    )
+    first = connection.execute(numbers.order_by(node.c.depth).limit(1)).scalar()
+    last = connection.execute(numbers.order_by(node.c.depth.desc()).limit(1)).scalar()
+    return [end for end in (first, last) if end is not None]
 
 
 def _stretches_of_conversation(connection: Connection, tenant: str, name: str) -> Iterator[Stretch]:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache, lru_cache
-from typing import NamedTuple
+from itertools import pairwise
+from operator import add
+from typing import Literal, NamedTuple
 
 import Stemmer
 
@@ -103,14 +106,11 @@ SYNONYMS: tuple[tuple[str, ...], ...] = tuple(
 """Words of which a question uses one and the answer often another."""
 
 
-INDEX_VERSION = 3
+INDEX_VERSION = 4
 """Raised whenever the same text gives other terms than before; an index of another version is made anew."""
 
 MAX_TERM = 64
 """Longer words (encoded data, mostly) are known by their beginning."""
-
-REPEATS_UNTIL = 200_000
-"""The characters above which each term of a text is indexed once: its frequency says nothing any more."""
 
 TRIGRAMS_REPEAT_UNTIL = 50_000
 """The characters above which each trigram of a text is given to the index once."""
@@ -136,12 +136,19 @@ _MAX_KNOWN = 200_000
 
 
 class IndexText(NamedTuple):
-    """The index's input for one text: its terms, separated by spaces, as a whole and by passage; its trigrams."""
+    """The index's input for one text: its terms by passage, separated by spaces, and its trigrams."""
 
-    terms: str
+    passages: tuple[str, ...]
     characters: str
     """The characters for trigrams."""
-    passages: tuple[str, ...]
+    signs: tuple[str, ...]
+    """The signs of neighbouring words, by passage."""
+    edges: str
+    """The signs of neighbours in two passages; of dense script the pair at the beginning of the second one."""
+    tags: str = ""
+    """The tags of its message (`tag_of`), separated by spaces; they hold for every passage."""
+    is_long: bool = False
+    """True if the characters are only those of distinct trigrams."""
 
 
 # Marks that no base letter took up, soft hyphens, zero-width characters; half characters, which no database stores.
@@ -290,19 +297,72 @@ def _joined_terms(text: str) -> str:
     return " ".join(map(_TERMS.__getitem__, words_of(text)))
 
 
+# -- neighbours --------------------------------------------------------------------------------------------------------
+
+_HALF_SIGN = 0x78000
+"""Half of a character for private use: no word has one, so signs and terms can share an index."""
+
+
+class _Codes(dict[str, int]):
+    """Numbers of words as they are written, folded; negative for dense script."""
+
+    def __missing__(self, word: str) -> int:
+        plain = folded(word)
+        code = -1 if is_dense(plain) else _HALF_SIGN | zlib.crc32(plain.encode("utf-8", "surrogatepass")) & 0x7FFF
+        if len(word) < MAX_TERM:
+            if len(self) >= _MAX_KNOWN:
+                self.clear()
+            self[word] = code
+        return code
+
+
+_CODES = _Codes()
+
+
+def neighbour_signs(words: Sequence[str]) -> list[str]:
+    """Return a sign for every two neighbouring words, function words among them: a text with a phrase has its signs.
+
+    There are about 65,000 signs, so that one stands for many pairs, in either order: it says where to look.
+    """
+    codes = list(map(_CODES.__getitem__, words))
+    if min(codes, default=0) < 0:
+        return [chr(one + other) for one, other in pairwise(codes) if one > 0 < other]
+    return list(map(chr, map(add, codes, codes[1:])))
+
+
+def tag_of(kind: Literal["role", "tool"], name: str) -> str:
+    """Return a character for private use that stands for a role or a tool, and perhaps for others of that kind."""
+    return chr(0x100000 + zlib.crc32(f"{kind} {name}".encode("utf-8", "surrogatepass")) % 0xFFF0)
+
+
+def is_sign(term: str) -> bool:
+    """Return whether something that an index has beside terms is a sign of neighbouring words."""
+    return term >= chr(2 * _HALF_SIGN)
+
+
 def pairs_of(run: str) -> list[str]:
     """Every two neighbouring characters of a run, and its last one alone, so that each character begins a term."""
     return [run[place : place + 2] for place in range(len(run))]
 
 
-def index_text(text: str) -> IndexText:
+def index_text(text: str, tags: Iterable[str] = ()) -> IndexText:
     """Return the index's input for a text."""
-    passages = tuple(_joined_terms(text[start:stop]) for start, stop in passage_spans(text))
-    terms = " ".join(passages)
-    if len(text) > REPEATS_UNTIL:
-        terms = " ".join(dict.fromkeys(terms.split()))
-    characters = characters_of(text) if len(text) <= TRIGRAMS_REPEAT_UNTIL else _distinct_trigrams(text)
-    return IndexText(terms, characters, passages)
+    words = [words_of(text[start:stop]) for start, stop in passage_spans(text)]
+    passages = tuple(" ".join(map(_TERMS.__getitem__, some)) for some in words)
+    is_long = len(text) > TRIGRAMS_REPEAT_UNTIL
+    characters = _distinct_trigrams(text) if is_long else characters_of(text)
+    signs = tuple(" ".join(neighbour_signs(some)) for some in words)
+    edges = _edges(words) if len(words) > 1 else ""
+    return IndexText(passages, characters, signs, edges, " ".join(tags), is_long)
+
+
+def _edges(words: Sequence[Sequence[str]]) -> str:
+    filled = [some for some in words if some]
+    found: list[str] = []
+    for before, after in pairwise(filled):
+        start = folded(after[0]) if is_dense(before[-1]) else ""
+        found += [start[:2]] if is_dense(start) else neighbour_signs((before[-1], after[0]))
+    return " ".join(dict.fromkeys(found))
 
 
 def _distinct_trigrams(text: str) -> str:
@@ -375,7 +435,7 @@ def passage_spans(text: str) -> list[Span]:
     They cover the text, and the same text always gives the same ones: the index knows them by their number.
     """
     spans, start, forced = [], 0, _ForcedCuts(text)
-    for number in range(1, _passage_count(text)):
+    for number in range(1, count_passages(text)):
         stop, begin = _cut(text, number, forced)
         spans.append(Span(start, stop))
         start = begin
@@ -386,7 +446,7 @@ def passage_span(text: str, number: int) -> Span:
     """Return one passage of a text; the last one for a number that is too high."""
     if len(text) <= SHORT:
         return Span(0, len(text))
-    last = _passage_count(text) - 1
+    last = count_passages(text) - 1
     number = min(number, last)
     forced = _ForcedCuts(text)
     start = _cut(text, number, forced)[1] if number else 0
@@ -397,7 +457,8 @@ def _passage_size(text: str) -> int:
     return max(PASSAGE, len(text) >> PASSAGE_BITS - 1)
 
 
-def _passage_count(text: str) -> int:
+def count_passages(text: str) -> int:
+    """Return the number of passages of a text."""
     size = _passage_size(text)
     return 1 if len(text) <= SHORT else -(-(len(text) - size // 2) // size)
 

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from everlong.store.database import Database
 from everlong.store.search.corpus import Corpus
 from everlong.store.search.index import Index
-from everlong.store.search.text import INDEX_VERSION, IndexText, index_text
+from everlong.store.search.text import INDEX_VERSION, IndexText, index_text, tag_of
 from everlong.store.search.vectors import VectorTable
 
 MOST_AT_ONCE = 200_000
@@ -133,14 +133,17 @@ class IndexUpkeep:
     ) -> Iterator[tuple[int, IndexText | None]]:
         """Yield what to index of documents; None of one that has more than so many characters to index."""
         loaded = self._corpus.load(connection, seqs)
+        tools = self._corpus.tools(connection, loaded.values())
         for seq in sorted(loaded):
-            text = loaded.pop(seq).text
-            made = index_text(text) if most is None or len(text) <= _MOST_READ else None
+            document = loaded.pop(seq)
+            text = document.text
+            tags = [tag_of("role", document.role), *(tag_of("tool", name) for name in tools.get(seq, ()))]
+            made = index_text(text, tags) if most is None or len(text) <= _MOST_READ else None
             yield seq, made if most is None or made is None or _size(made) <= most else None
 
 
 def _size(made: IndexText) -> int:
-    return 2 * len(made.terms) + len(made.characters)
+    return 2 * sum(map(len, made.passages)) + len(made.characters)
 
 
 def _divide(seqs: list[int], documents: Mapping[int, IndexText | None]) -> Iterator[list[int]]:

@@ -1,0 +1,347 @@
+"""The storing process: it stores what threads would store, and its death costs nobody anything."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from everlong.errors import StoreUnavailable
+from everlong.gateway.auth import Refused
+from everlong.gateway.formats import OPENAI
+from everlong.gateway.recorder import ConversationRecorder
+from everlong.gateway.storing import StorePlace, StoringProcess, can_run, launch
+from everlong.model import text_of
+from everlong.store import Store
+from everlong.store.turns import FinishedTurn
+from everlong.testing import Answer, ModelServer
+from tests.gateway.running import Running, run_gateway
+from tests.gateway.served import Program, program
+from tests.waiting import until
+
+pytestmark = pytest.mark.skipif(not can_run(), reason="threads store here")
+
+
+@pytest.fixture
+def repeating() -> Iterator[ModelServer]:
+    with ModelServer(lambda ask: Answer(f"Heard: {ask.last_user}")) as model:
+        yield model
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> StoringProcess:
+    return StoringProcess(StorePlace(str(tmp_path / "gateway.db")))
+
+
+@pytest.fixture
+def running(repeating: ModelServer, tmp_path: Path, process: StoringProcess) -> Iterator[Running]:
+    with run_gateway(repeating.url, str(tmp_path / "gateway.db"), writer=process) as made:
+        yield made
+
+
+def talk(client: openai.OpenAI, name: str, turns: int) -> list[str]:
+    """Talk for some turns; return the words of the whole conversation."""
+    said: list[Any] = []
+    for number in range(turns):
+        said.append({"role": "user", "content": f"{name}, {number}"})
+        answer = client.chat.completions.create(model="m", messages=said).choices[0].message.content
+        said.append({"role": "assistant", "content": answer})
+    return [one["content"] for one in said]
+
+
+def turns_of(running: Running) -> list[tuple[str, str]]:
+    """Return the last words and the reply of every stored turn."""
+    store, found = running.store(), []
+    for turn in store.turns.since():
+        entries = [one for one in store.entries(store.branch(turn.branch, turn.depth)) if one.id is not None]
+        reply = store.turns.reply(turn.id)
+        found.append((text_of(entries[-1].message), "" if reply is None else text_of(reply)))
+    return found
+
+
+def test_a_conversation_is_stored_as_by_threads(running: Running) -> None:
+    said = talk(running.openai(), "one", 4)
+    store = running.store()
+    turns = list(store.turns.since())
+    assert [turn.status for turn in turns] == ["done"] * 4
+    assert len({turn.session for turn in turns}) == 1
+    entries = [text_of(one.message) for one in store.entries(store.branch(turns[-1].branch)) if one.id is not None]
+    assert entries == said
+
+
+def test_messages_are_indexed_there(running: Running) -> None:
+    talk(running.openai(), "the harbour crane", 1)
+    store = running.store()
+
+    def is_indexed() -> bool:
+        with store.database.read() as connection:
+            return store.searcher.index_pending(1) == 0 and bool(connection)
+
+    until(is_indexed)
+    assert store.search("harbour").hits
+
+
+def test_a_fork_is_stored_without_its_body_being_sent_at_first(running: Running) -> None:
+    """A request that goes on from an earlier place does not follow directly, so the process asks for all of it."""
+    client = running.openai()
+    said = talk(client, "one", 3)
+    history: list[Any] = [
+        {"role": "assistant" if number % 2 else "user", "content": words} for number, words in enumerate(said[:4])
+    ]
+    for words in ("another way", "a third way"):
+        client.chat.completions.create(model="m", messages=[*history, {"role": "user", "content": words}])
+    counted = Counter(turns_of(running))
+    assert counted[("another way", "Heard: another way")] == 1
+    assert counted[("a third way", "Heard: a third way")] == 1
+    assert sum(counted.values()) == 5
+
+
+def test_a_killed_process_is_started_again_and_nothing_is_lost_or_doubled(
+    running: Running, process: StoringProcess
+) -> None:
+    is_over, killed = threading.Event(), list[int]()
+
+    def kill() -> None:
+        """Kill the process whenever it has stored something."""
+        seen = 0
+        while not is_over.wait(0.01):
+            with running.database.read() as connection:
+                stored = connection.exec_driver_sql("SELECT count(*) FROM turn").scalar_one()
+            pid = process.pid
+            if pid is not None and stored > seen:
+                seen = stored
+                with suppress(ProcessLookupError):  # it has ended already
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    talks: list[list[str]] = []
+
+    def go_on(name: str) -> None:
+        """Talk until the process was killed some times."""
+        client, number = running.openai(), 0
+        while number < 2 or (len(killed) < 3 and number < 200):
+            talks.append(talk(client, f"{name}, talk {number}", 5))
+            number += 1
+
+    clients = [threading.Thread(target=go_on, args=(f"client {number}",)) for number in range(4)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join(60)
+    is_over.set()
+    killer.join()
+    asked = Counter((words, f"Heard: {words}") for said in talks for words in said[::2])
+    until(lambda: not running.gateway.unstored, seconds=30)
+    assert Counter(turns_of(running)) == asked
+    assert not running.store().verify().problems
+    assert len(killed) >= 3
+
+
+def test_the_process_ends_with_the_gateway(tmp_path: Path, repeating: ModelServer) -> None:
+    process = StoringProcess(StorePlace(str(tmp_path / "gateway.db")))
+    with run_gateway(repeating.url, str(tmp_path / "gateway.db"), writer=process) as running:
+        talk(running.openai(), "one", 1)
+        pid = process.pid
+        assert pid is not None
+    assert process.pid is None
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_killed_gateway_takes_its_process_along_and_nothing_is_lost_or_doubled(
+    repeating: ModelServer, tmp_path: Path
+) -> None:
+    given = ["--port", "0", "--upstream", repeating.url, "--store", str(tmp_path / "gateway.db")]
+    said: list[str] = []
+    for number in range(3):
+        with program(*given, EVERLONG_HOME=str(tmp_path / "home")) as served:
+            with openai.OpenAI(base_url=f"{served.address}/v1", api_key="made-up", max_retries=0) as client:
+                said += talk(client, f"talk {number}", 4)[::2]
+            served.tell(signal.SIGKILL)
+            served.end()  # its output ends with the last process that has it
+    with program(*given, EVERLONG_HOME=str(tmp_path / "home")) as served:
+        with Store.open(tmp_path / "gateway.db") as store:
+            until(lambda: len([turn for turn in store.turns.since() if turn.status == "done"]) >= len(said))
+        served.tell(signal.SIGTERM)
+        assert served.end()[0] == 0
+    with Store.open(tmp_path / "gateway.db") as store:
+        replies = [store.turns.reply(turn.id) for turn in store.turns.since()]
+        assert Counter(text_of(reply or {}) for reply in replies) == Counter(f"Heard: {words}" for words in said)
+        assert not store.verify().problems
+
+
+def children_of(served: Program) -> list[int]:
+    tasks = Path(f"/proc/{served.process.pid}/task")
+    if not tasks.exists():
+        pytest.skip("this system does not show the children of a process")
+    return [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+
+
+def is_gone(pid: int) -> bool:
+    """Return whether a process has ended, be it that nobody has asked for its exit code yet."""
+    try:
+        return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@pytest.mark.parametrize("name", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def test_a_signal_to_all_processes_leaves_none_behind_and_everything_stored(
+    repeating: ModelServer, tmp_path: Path, name: signal.Signals
+) -> None:
+    """A terminal sends Ctrl-C to all of them, and a service manager its signal to stop."""
+    given = ["--port", "0", "--upstream", repeating.url, "--store", str(tmp_path / "gateway.db")]
+    with program(*given, EVERLONG_HOME=str(tmp_path / "home"), EVERLONG_TEST_STARTED="1") as served:
+        (storing,) = children_of(served)
+        with openai.OpenAI(base_url=f"{served.address}/v1", api_key="made-up", max_retries=0) as client:
+            talk(client, "one", 2)
+        for pid in (storing, served.process.pid):
+            os.kill(pid, name)
+        code, said = served.end()
+        assert code == (-signal.SIGKILL if name == signal.SIGKILL else 0), said
+        assert "Traceback" not in said
+        until(lambda: is_gone(storing))
+    if name != signal.SIGKILL:
+        with Store.open(tmp_path / "gateway.db") as store:
+            assert [turn.status for turn in store.turns.since()] == ["done"] * 2
+
+
+def test_a_process_ends_with_a_gateway_that_never_told_it_its_database() -> None:
+    launched = launch()
+    launched.connection.close()
+    assert launched.process.wait(30) == 1
+
+
+def test_a_process_ends_with_its_gateway_while_it_cannot_open_its_database(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+
+    async def start_and_close() -> tuple[int | None, int | None]:
+        process = StoringProcess(StorePlace(str(tmp_path / "file" / "gateway.db")))
+        await process.start()
+        pid = process.pid
+        await asyncio.wait_for(process.close(), 8)
+        return pid, process.pid
+
+    before, after = asyncio.run(start_and_close())
+    assert before is not None
+    assert after is None
+    assert is_gone(before)
+
+
+def test_closing_does_not_wait_for_a_process_that_is_about_to_be_started_again(
+    running: Running, process: StoringProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk(running.openai(), "one", 1)
+    running.store()
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")  # so that the pauses get longer
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    until(lambda: process.pid is None)
+    closing = asyncio.run_coroutine_threadsafe(process.close(), running.loop)
+    closing.result(8)
+
+
+@pytest.mark.parametrize(("executable", "why"), [("/nowhere/python", "No such file"), ("/bin/false", "the code 1")])
+def test_a_process_that_cannot_be_started_is_a_clear_error(
+    process: StoringProcess, monkeypatch: pytest.MonkeyPatch, executable: str, why: str
+) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    with pytest.raises(StoreUnavailable, match=f"stores for the gateway cannot be started: .*{why}"):
+        asyncio.run(process.start())
+
+
+def test_the_end_of_a_turn_whose_beginning_could_not_be_stored_is_left_to_the_journal(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "gateway.db") as store:
+        recorder = ConversationRecorder(store, OPENAI)
+        with pytest.raises(StoreUnavailable):
+            recorder.finish_begun(FinishedTurn({"role": "assistant", "content": "Yes."}, began=1.0))
+
+
+def test_a_turn_whose_place_was_never_told_is_not_kept_in_memory(running: Running, process: StoringProcess) -> None:
+    client = running.openai()
+    talk(client, "one", 1)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    talk(client, "two", 1)
+    os.kill(process.pid, signal.SIGKILL)
+    until(lambda: not running.gateway.unstored)
+    talk(client, "three", 1)
+    assert {words for words, _ in turns_of(running)} == {"one, 0", "two, 0", "three, 0"}
+    (conversations,) = [one for one in running.gateway._conversations.values() if one.recorder.api == OPENAI.name]
+    assert not conversations._unplaced
+
+
+SECRET = "sk-proj-" + "a1B2c3D4e5F6g7H8" * 3
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_secrets_reach_neither_journal_nor_database(repeating: ModelServer, tmp_path: Path, is_killed: bool) -> None:
+    """Of a fresh conversation, of one that goes on, and of one that forks; the reply repeats what it heard."""
+    database = tmp_path / "gateway.db"
+    process = StoringProcess(StorePlace(str(database), redacts=True))
+    with run_gateway(repeating.url, str(database), {"store": {"redact": True}}, writer=process) as running:
+        client = running.openai()
+        said: list[Any] = []
+        for words in ("a first one", "a second one", "an edited one"):
+            said.append({"role": "user", "content": f"{words}: {SECRET}"})
+            assert process.pid is not None
+            os.kill(process.pid, signal.SIGSTOP)  # so that the entry stays in the journal
+            asked = threading.Thread(target=ask, args=(client, list(said)))
+            asked.start()
+            journal = until(partial(journal_with, running, words))
+            assert SECRET not in journal
+            os.kill(process.pid, signal.SIGKILL if is_killed else signal.SIGCONT)
+            asked.join(30)
+            until(lambda: not running.gateway.unstored)
+            if words == "a first one":
+                said.append({"role": "assistant", "content": f"Heard: {words}: {SECRET}"})
+            else:
+                said.pop()
+        assert len(turns_of(running)) == 3
+        kept = [one for turn in turns_of(running) for one in turn]
+        assert not [one for one in kept if SECRET in one]
+        assert all("a first one" in one or "a second one" in one or "an edited one" in one for one in kept)
+    assert not [file.name for file in tmp_path.glob("gateway.db*") if SECRET.encode() in file.read_bytes()]
+
+
+def ask(client: openai.OpenAI, said: list[Any]) -> None:
+    client.chat.completions.create(model="m", messages=said)
+
+
+def journal_with(running: Running, words: str) -> str:
+    """Return the journal once it has a finished turn with these words; empty before that."""
+    files = running.gateway._journal._folder.glob("*.jsonl")
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    finished = [line for line in lines if words in line and "Heard" in json.dumps(json.loads(line)[7] or "")]
+    return "\n".join(lines) if finished else ""
+
+
+def test_the_process_has_no_keys(tmp_path: Path, repeating: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-made-up")
+    process = StoringProcess(StorePlace(str(tmp_path / "gateway.db")))
+    with run_gateway(repeating.url, str(tmp_path / "gateway.db"), writer=process) as running:
+        talk(running.openai(), "one", 1)
+        if not Path(f"/proc/{process.pid}/environ").exists():
+            pytest.skip("this system does not show the environment of a process")
+        assert b"sk-made-up" not in Path(f"/proc/{process.pid}/environ").read_bytes()
+
+
+def test_a_refusal_crosses_the_boundary() -> None:
+    import pickle  # noqa: PLC0415 - for this test only
+
+    refused = pickle.loads(pickle.dumps(Refused(413, "too large", 2.0, close=True)))  # noqa: S301 - made here
+    assert (refused.status, refused.message, refused.retry_after, refused.close) == (413, "too large", 2.0, True)

@@ -1,0 +1,76 @@
+"""Messages that are stored but not indexed yet: found at once, cut into terms once, whoever stores or indexes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from everlong.store import Store
+from everlong.store.search import Searcher
+from everlong.store.search.corpus import Corpus
+from everlong.store.search.pending import PendingTexts
+from tests.store.search.saying import Sayer, within
+
+
+def test_a_pending_text_is_read_by_the_first_search_only(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    sayer = Sayer(store)
+    sayer.say("a lantern on the quay", "the tide is late", "pilots wait")
+    assert sayer.texts("lantern") == ["a lantern on the quay"]
+    read: list[int] = []
+    load = Corpus.load
+
+    def counting(self: Corpus, connection, seqs, tenant=None):  # type: ignore[no-untyped-def]
+        read.extend(seqs := list(seqs))
+        return load(self, connection, seqs, tenant)
+
+    monkeypatch.setattr(Corpus, "load", counting)
+    assert store.search("nothing of it here").hits == ()
+    assert read == []
+
+
+def test_what_another_searcher_indexes_or_forgets_is_pending_no_more(store: Store) -> None:
+    sayer = Sayer(store)
+    sayer.say("the berth is free", "a crane for the berth")
+    assert len(sayer.texts("berth")) == 2
+    other = Searcher(store.database, store.tenant)
+    while other.index_pending():
+        pass
+    assert len(sayer.texts("berth")) == 2
+    sayer.say("the berth is taken", "by a barge")
+    (hit,) = store.search('"taken"').hits
+    assert hit.node is not None
+    Store(store.database, store.tenant).forget([hit.node])
+    assert sayer.texts("taken") == []
+    assert len(sayer.texts("berth")) == 2
+
+
+def test_texts_beyond_the_room_are_found_all_the_same(store: Store) -> None:
+    searcher = store.searcher
+    searcher.pending = PendingTexts(searcher.corpus, most_characters=100)
+    sayer = Sayer(store)
+    sayer.say(*(f"harbour message number {number} about the old pier" for number in range(20)))
+    for _ in range(2):
+        assert len(sayer.texts("pier", limit=100)) == 20
+        assert len(sayer.texts('"old pier"', limit=100)) == 20
+    assert len(searcher.pending) < 3
+
+
+def test_a_search_without_time_says_that_it_did_not_read_all(store: Store) -> None:
+    sayer = Sayer(store)
+    sayer.say(*(f"ledger line {number}" for number in range(450)))
+    page = store.search("ledger", seconds=-1.0)
+    assert page.is_partial
+    assert page.hits
+    assert len(sayer.texts("ledger", limit=1_000)) == 450
+
+
+@pytest.mark.parametrize("query", ['"old pier"', "old pier", "ld pi"])
+def test_pending_and_indexed_messages_come_in_one_order_by_time(store: Store, query: str) -> None:
+    sayer = Sayer(store)
+    mode = "substring" if query == "ld pi" else "auto"
+    sayer.say("the old pier at dawn", "yes", times=[100.0, 101.0])
+    sayer.drain()
+    sayer.say("the old pier at noon", "yes", times=[50.0, 51.0])
+    sayer.say("the old pier at dusk", "yes", times=[200.0, 201.0])
+    found = sayer.texts(query, mode=mode, order="time")
+    assert found == ["the old pier at dusk", "the old pier at dawn", "the old pier at noon"]
+    assert sayer.texts(query, mode=mode, **within(before=90.0)) == ["the old pier at noon"]
