@@ -85,7 +85,9 @@ if TYPE_CHECKING:
         counter_for as counter_for,
     )
 
-__all__, __getattr__ = export_lazily(
+__version__ = "0.1.0"
+
+__all__, __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "caching": "PromptCache apply_anthropic_cache_control choose_strategy estimate_messages_tokens_rough",

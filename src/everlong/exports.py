@@ -7,8 +7,10 @@ from typing import Any
 __all__ = ["export_lazily"]
 
 
-def export_lazily(package: str, homes: Mapping[str, str]) -> tuple[list[str], Callable[[str], Any]]:
-    """Return ``__all__`` and ``__getattr__`` for a package.
+def export_lazily(
+    package: str, homes: Mapping[str, str]
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__all__``, ``__getattr__`` and ``__dir__`` for a package.
 
     Args:
         package: The ``__name__`` of the package.
@@ -23,4 +25,7 @@ def export_lazily(package: str, homes: Mapping[str, str]) -> tuple[list[str], Ca
             return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
-    return sorted(home_of), load
+    def listed() -> list[str]:
+        return sorted({*vars(import_module(package)), *home_of, *homes})
+
+    return sorted(home_of), load, listed

@@ -24,6 +24,13 @@ sys.meta_path.insert(0, Interrupting)
 """
 
 
+STUCK = """
+import time
+import everlong.agent
+everlong.agent.Agent.run = lambda *_: time.sleep(3600)
+"""
+
+
 def script(ask: Ask) -> Answer:
     if ask.turns[-1].results:
         return Answer(f"It said: {ask.results[-1][1]}")
@@ -175,3 +182,43 @@ def test_one_prompt_is_stopped_with_130(serve: Serve, terminal: Open) -> None:
     found.start(*talking_to(server), "-p", "Go on.")
     found.wait("not very long")
     assert found.wait_exit() == 0
+
+
+def test_ctrl_c_stops_the_compaction_of_a_resumed_conversation(serve: Serve, chat: Open, home: Path) -> None:
+    long_talk(home, "Long talk")
+    server = serve("Understood.", window=16_000)
+    server.closing = gate = Gate()
+    found = chat(server, "--resume", "Long talk")
+    server.fail_next(Fault("slow"))
+    found.enter("What next?")
+    gate.waits.wait()
+    found.wait_line(r"compacting [\d,]+ tokens · Ctrl-C stops")
+    found.press("C-c")
+    found.wait("! stopped")
+    gate.open()
+    assert idle(found).count("⟲") == 0
+
+
+def test_ctrl_c_gives_back_what_waited(serve: Serve, chat: Open) -> None:
+    server = serve(script)
+    server.closing = gate = Gate()
+    found = chat(server)
+    server.fail_next(Fault("slow"))
+    found.enter("Go on.")
+    gate.let(4)
+    found.enter("and then this")
+    found.wait_line("1 waiting")
+    found.press("C-c")
+    found.wait("❯ and then this")
+    gate.open()
+
+
+def test_leaving_waits_for_nothing_that_cannot_be_stopped(serve: Serve, terminal: Open) -> None:
+    found = terminal()
+    found.start(*talking_to(serve(script)), first=STUCK)
+    found.wait_line("context")
+    found.enter("Go on.")
+    found.wait_line("working")
+    found.press("C-d")
+    assert found.wait_exit() == 0
+    assert "Traceback" not in found.everything()

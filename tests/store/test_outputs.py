@@ -44,8 +44,8 @@ def test_an_output_is_kept_once_and_read_in_pages_that_end_at_line_ends(store: S
     assert (first.page, first.chars) == (0, len(WHOLE))
     assert len(first.text) <= 1_000
     assert first.text.endswith("\n")
-    assert "".join(store.outputs.read(ident, page, 1_000).text for page in range(first.pages)) == WHOLE
-    assert store.outputs.read(ident, first.pages, 1_000).text == ""
+    assert "".join(store.outputs.read(ident, page, 1_000).text for page in range(1, first.pages + 1)) == WHOLE
+    assert store.outputs.read(ident, first.pages + 1, 1_000).text == ""
     assert store.outputs.read(ident, -1, 1_000).text == ""
 
 

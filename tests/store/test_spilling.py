@@ -32,7 +32,7 @@ def test_the_view_has_a_stub_and_the_store_the_whole(store: Store, at: Branch) -
     sent = spilled(store, at)
     assert sent[:-1] == TALK[:-1]
     assert is_stub(sent[-1])
-    assert store.read(at.head, 0, 10_000_000).text == FILE
+    assert store.read(at.head, 1, 10_000_000).text == FILE
     assert store.context(at) == sent
     assert store.verify().problems == []
     (entry,) = store.compactions()

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, func, select
 
 from everlong.config.paths import data_home
 from everlong.config.settings import StoreSettings
-from everlong.errors import NotStored, StoreError
+from everlong.errors import ConfigError, NotStored, StoreError
 from everlong.model import Message
 from everlong.store import Store, garbage, retention, sqlite
 from everlong.store.database import Database
@@ -71,8 +71,10 @@ def test_a_large_message_is_read_in_pages(store: Store) -> None:
     at = store.record([{"role": "user", "content": "0123456789" * 1_000}])
     first = store.read(at.head, chars=4_000)
     assert (first.pages, first.chars) == (3, 10_000)
-    assert "".join(store.read(at.head, page, 4_000).text for page in range(3)) == "0123456789" * 1_000
-    assert store.read(at.head, 3, 4_000).text == ""
+    assert "".join(store.read(at.head, page, 4_000).text for page in range(1, 4)) == "0123456789" * 1_000
+    assert store.read(at.head, 4, 4_000).text == ""
+    with pytest.raises(ConfigError, match="page must be a number from 1 on, got 0"):
+        store.read(at.head, 0)
     with pytest.raises(NotStored):
         store.read(bytes(16))
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from everlong.agent.tools.toolbox import Toolbox as Toolbox, ToolSet as ToolSet
     from everlong.agent.tools.workspace import Workspace as Workspace
 
-__all__, __getattr__ = export_lazily(
+__all__, __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "agent": "Agent",

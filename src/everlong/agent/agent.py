@@ -186,6 +186,8 @@ class Agent(Loop):
         """The user's newest words, for which no teaser was looked for yet."""
         self._left_session = ""
         """The session whose end the engine was told."""
+        self._is_resumed = False
+        """True until a resumed conversation gets its first prompt."""
 
     @property
     def engine(self) -> ContextEngine:
@@ -206,14 +208,14 @@ class Agent(Loop):
     # -- a session's life ----------------------------------------------------------------------------------------------
 
     def begin(self, *, is_resumed: bool = False) -> None:
-        """Tell everybody that the session begins, or goes on; compact a full one before the model sees it."""
+        """Tell everybody that the session begins, or goes on."""
         session_id = self.conversation.session_id
         self._conversation_id = self._first_session_id()
         self.engine.on_session_start(session_id, **self.session_facts())
         self.listen(SessionStarted(session_id, self.asker.model, is_resumed))
         if is_resumed:
             self.todos.restore()
-            self.compactor.on_resume(self._last_reported_tokens())
+        self._is_resumed = is_resumed
 
     def run(self, prompt: Prompt | None = None) -> TurnFinished:
         """Work on a prompt until the model is done, with what memory recalls of it. See `Loop.run`."""
@@ -229,6 +231,12 @@ class Agent(Loop):
         if finished.text:
             self.memory.sync_turn(said, finished.text)
         return finished
+
+    def prepare(self) -> None:
+        """Compact a resumed conversation that almost fills the window, before the model sees it."""
+        if self._is_resumed:
+            self.compactor.on_resume(self._last_reported_tokens())
+            self._is_resumed = False
 
     def annotate(self) -> None:
         """Put a teaser beside the user's newest words, once, if something out of sight seems to be asked about."""

@@ -216,6 +216,9 @@ class Loop:
         """Stop the work, from any thread; the conversation stays whole."""
         self.tools.interrupted.set()
 
+    def prepare(self) -> None:
+        """Make the conversation ready for a prompt; an interrupt leaves the prompt unsaid."""
+
     def annotate(self) -> None:
         """Put something beside the newest message, which is about to be sent and fits the window."""
 
@@ -232,6 +235,7 @@ class Loop:
         text, detail = "", ""
         stop: Stop | None = None
         try:
+            self.prepare()
             if prompt is not None:
                 self.say({"role": "user", "content": prompt if isinstance(prompt, str) else list(prompt)})
             while stop is None:

@@ -15,7 +15,7 @@ from everlong.caching.blocks import CACHE_POINT, Block, Layout
 from everlong.caching.ledger import CacheMark
 from everlong.caching.rules import takes_marker
 from everlong.errors import ConfigError
-from everlong.model import EPHEMERAL, Message, is_image
+from everlong.model import EPHEMERAL, Message, is_image, list_messages
 from everlong.tokens.estimate import rough_tokens
 
 __all__ = [
@@ -52,7 +52,7 @@ def apply_anthropic_cache_control(
     """
     marker = cache_marker(cache_ttl)
     # One by one, so that a message that is listed twice is marked once.
-    marked = [_remove_markers(copy.deepcopy(message)) for message in messages]
+    marked = [_remove_markers(copy.deepcopy(message)) for message in list_messages(messages)]
     if marked and marked[0].get("role") == "system":
         _mark(marked[0], marker, native_anthropic=native_anthropic)
     left = _RECENT
@@ -94,7 +94,7 @@ def _remove_markers(message: Message) -> Message:
 
 def estimate_messages_tokens_rough(messages: Sequence[Message]) -> int:
     """Return a rough token count, four characters to a token; `MessageCounter` is more exact."""
-    characters = sum(_characters(message) for message in messages)
+    characters = sum(_characters(message) for message in list_messages(messages))
     return rough_tokens(characters)
 
 

@@ -9,6 +9,7 @@ from itertools import accumulate
 
 from everlong.caching.simulation import Replay
 from everlong.errors import EverlongError
+from everlong.extras import install_command
 
 __all__ = ["PANEL_HEIGHT", "draw", "panel", "picture", "to_png"]
 
@@ -76,7 +77,7 @@ def to_png(svg: str, path: str) -> None:
         converter = import_module("cairosvg")
     except ImportError as error:
         raise EverlongError(
-            f"cannot write {path}: PNG needs the package cairosvg (pip install 'everlong[png]'); or write an .svg"
+            f"cannot write {path}: PNG needs the package cairosvg ({install_command('png')}); or write an .svg"
         ) from error
     converter.svg2png(bytestring=svg.encode(), write_to=path)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from everlong.arguments import check_text
 from everlong.caching.blocks import Count, Layout, layout_of, rough_count
 from everlong.caching.ledger import CacheMark, Ledger, Lives, last_markable, place, static_end
 from everlong.caching.markers import apply_anthropic_cache_control, strip_markers, with_markers
@@ -83,6 +84,8 @@ def choose_strategy(
     model: str, provider: str = "", base_url: str = "", settings: CachingValues | Mapping[str, Any] | None = None
 ) -> Choice:
     """Return the strategy for a model at a provider, by the settings of ``prompt_caching``."""
+    check_text("model", model)
+    check_text("provider", provider)
     values = caching_values(settings)
     found = provider_of(provider, base_url, model)
     rules = cache_rules(found, model)
@@ -145,6 +148,8 @@ class PromptCache:
         immutable: bool = False,
         pauses: PauseLengths | None = None,
     ) -> None:
+        check_text("model", model)
+        check_text("provider", provider)
         self.settings = caching_values(settings)
         self.session_id = session_id
         self.last: Placement | None = None

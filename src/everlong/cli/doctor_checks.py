@@ -25,10 +25,11 @@ from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
-from everlong import config
+from everlong import __version__, config
 from everlong.cli.output import format_bytes
 from everlong.config.paths import data_home
 from everlong.errors import ConfigError, EverlongError, NotesError, ProviderError, StoreError
+from everlong.extras import install_command
 from everlong.providers.endpoints import ENDPOINTS, endpoint_for
 from everlong.providers.keys import key_source
 
@@ -120,7 +121,7 @@ class DoctorSituation:
 
 def check_python(_: DoctorSituation) -> Iterator[Finding]:
     """Check the version of Python."""
-    found = f"Everlong {metadata.version('everlong')}, Python {platform.python_version()} on {platform.system()}"
+    found = f"Everlong {__version__}, Python {platform.python_version()} on {platform.system()}"
     if sys.version_info < _LEAST_PYTHON:
         yield fail("python", f"{found} is too old", "install Python 3.11 or newer, and Everlong with it")
     else:
@@ -135,7 +136,7 @@ def check_packages(_: DoctorSituation) -> Iterator[Finding]:
     text = f"extras: {', '.join(there) or 'none'}; not installed: {', '.join(absent) or 'none'}"
     if not {"anthropic", "openai"} & set(there):
         lacking = sorted({*missing["anthropic"], *missing["openai"]})
-        advice = "pip install 'everlong[anthropic]' or 'everlong[openai]'"
+        advice = f"{install_command('anthropic')}, or the same with openai"
         yield warn("packages", f"no extra for models is complete (missing: {', '.join(lacking)})", advice)
     else:
         yield ok("packages", text)

@@ -84,15 +84,18 @@ class LocalModel:
 
 @contextmanager
 def local_model(given: dict[str, Any], settings: Settings) -> Iterator[LocalModel | None]:
-    """Serve the local model that ``--local`` asks for while the block runs; yield None if it is not given."""
-    if given["local"] is None:
+    """Serve the local model of ``--local`` or ``agent.local`` while the block runs; yield None without either."""
+    wanted = given["local"]
+    if wanted is None and given["model"] is None and given["base_url"] is None and settings.agent.model is None:
+        wanted = settings.agent.local
+    if wanted is None:
         yield None
         return
     if given["model"] is not None or given["base_url"] is not None:
         raise click.UsageError("use either --local, or --model and --base-url, not both")
     from everlong.providers.local import LocalServer, find_model_file  # noqa: PLC0415 - only with --local
 
-    file = find_model_file(Path(given["local"]) if given["local"] else None)
+    file = find_model_file(Path(wanted) if wanted else None)
     own = settings.models.get(f"llamacpp:{file.name}") or settings.models.get(file.name)
     click.echo(f"loading {file.name} …", err=True)
     with LocalServer(file, own.context_length if own is not None else None) as server:

@@ -11,6 +11,7 @@ import sys
 
 import click
 
+from everlong import __version__
 from everlong.cli.lazy_group import LazyGroup
 from everlong.cli.screen import spelling_out
 from everlong.errors import EverlongError
@@ -24,7 +25,7 @@ _COMMANDS = {
     "chat": ("everlong.cli.chat.command:chat_command", "Talk to a model with tools, past the end of its window."),
     "compress": ("everlong.cli.compress:compress_command", "Compact the conversations of a file."),
     "config": ("everlong.cli.config:config_group", "Show or change settings."),
-    "demo": ("everlong.cli.demo:demo_command", "Play a long agent session in a small window."),
+    "demo": ("everlong.cli.demo.command:demo_command", "Play a long agent session in a small window."),
     "doctor": ("everlong.cli.doctor:doctor_command", "Check the installation, settings, model and store."),
     "inspect": ("everlong.cli.inspect:inspect_command", "Show where the tokens of a conversation go."),
     "lcm": ("everlong.cli.lcm:lcm_group", "Look into the summaries of the lossless engine."),
@@ -48,7 +49,7 @@ _COMMANDS = {
     invoke_without_command=True,
 )
 @click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong.")
-@click.version_option(package_name="everlong", prog_name="everlong")
+@click.version_option(__version__, prog_name="everlong")
 @click.pass_context
 def cli(context: click.Context, debug: bool) -> None:
     """Keep LLM agents going past the end of their context window; without a command, chat."""

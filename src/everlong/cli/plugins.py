@@ -9,21 +9,21 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 import everlong.context
 import everlong.lossless
 from everlong import config
-from everlong.agent.text import visible
 from everlong.cli.config import override_note, set_in_project
+from everlong.cli.menu import pick_line
 from everlong.cli.output import json_option, print_values, say
-from everlong.cli.screen import styled, unguarded
+from everlong.cli.screen import styled
 from everlong.config.paths import config_home
 from everlong.errors import PluginError
 from everlong.plugins import trust
@@ -32,14 +32,9 @@ from everlong.plugins.discovery import ENGINES, FOLDER, RESERVED_NAMES, FoundPlu
 from everlong.plugins.manager import BUILT_IN, LOSSLESS, Plugins, named
 from everlong.plugins.template import write_plugin
 
-if TYPE_CHECKING:
-    from prompt_toolkit.formatted_text import StyleAndTextTuples
-    from prompt_toolkit.key_binding import KeyPressEvent
-
 __all__ = ["ListedPlugin", "check_plugin", "missing_plugins", "plugins_group"]
 
 _TITLES = {"engine": "Provider Plugins → Context Engine", "general": "General plugins"}
-_MENU_KEYS = "↑ ↓ move · Enter chooses · Esc leaves"
 _WINDOW = 128_000
 """The context window that engines are checked with."""
 
@@ -254,12 +249,12 @@ def _run_menu() -> None:
         engines += [one for one in ListedPlugin.of(plugins) if one.found.kind == "general" and one not in engines]
         active = next((place for place, one in enumerate(engines) if one.is_active and one.found.kind == "engine"), 0)
         now = plugins.settings.context.engine
-        if _pick_line("Provider Plugins", [f"Context Engine   {now}"], 0) is None:
+        if pick_line("Provider Plugins", [f"Context Engine   {now}"], 0) is None:
             return
         names = max(len(one.found.name) for one in engines)
         versions = max(len(one.found.manifest.version) for one in engines)
         lines = [_format_menu_line(one, names, versions) for one in engines]
-        place = _pick_line("Provider Plugins → Context Engine", lines, active)
+        place = pick_line("Provider Plugins → Context Engine", lines, active)
         if place is None:
             continue
         found = engines[place].found
@@ -273,55 +268,6 @@ def _format_menu_line(one: ListedPlugin, names: int, versions: int) -> str:
     problem = f"  ! {one.problem}" if one.problem else ""
     kind = "  (general plugin)" if one.found.kind == "general" else ""
     return f"{mark} {_format_row(one, names, versions)}{kind}{problem}"
-
-
-def _pick_line(title: str, lines: Sequence[str], place: int) -> int | None:
-    """Let a person choose one of several lines; return None if they leave."""
-    from prompt_toolkit.application import Application  # noqa: PLC0415 - only the menu draws
-    from prompt_toolkit.data_structures import Point  # noqa: PLC0415 - as above
-    from prompt_toolkit.key_binding import KeyBindings  # noqa: PLC0415 - as above
-    from prompt_toolkit.layout import FormattedTextControl, Layout, Window  # noqa: PLC0415 - as above
-
-    at = [place]
-    keys = KeyBindings()
-
-    def drawn() -> StyleAndTextTuples:
-        text: StyleAndTextTuples = [("bold", f"{title}\n")]
-        for number, line in enumerate(lines):
-            is_here = number == at[0]
-            text.append(("reverse" if is_here else "", f" {'›' if is_here else ' '} {visible(line)}\n"))
-        return [*text, ("ansibrightblack", _MENU_KEYS)]
-
-    def move(by: int) -> None:
-        at[0] = (at[0] + by) % len(lines)
-
-    @keys.add("up")
-    @keys.add("k")
-    def _(event: KeyPressEvent) -> None:  # noqa: ARG001 - prompt_toolkit passes it
-        move(-1)
-
-    @keys.add("down")
-    @keys.add("j")
-    def _(event: KeyPressEvent) -> None:  # noqa: ARG001 - as above
-        move(1)
-
-    @keys.add("enter")
-    def _(event: KeyPressEvent) -> None:
-        event.app.exit(result=at[0])
-
-    @keys.add("escape", eager=True)
-    @keys.add("q")
-    @keys.add("c-c")
-    @keys.add("c-d")
-    def _(event: KeyPressEvent) -> None:
-        event.app.exit(result=None)
-
-    # The window scrolls to the cursor, which is hidden.
-    here = FormattedTextControl(drawn, show_cursor=False, get_cursor_position=lambda: Point(0, at[0] + 1))
-    body = Window(here, wrap_lines=True, always_hide_cursor=True)
-    application: Application[int | None] = Application(Layout(body), key_bindings=keys, erase_when_done=True)
-    with unguarded():  # it draws with escapes
-        return application.run()
 
 
 # -- doctor ------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from everlong import config
 from everlong.cli.chosen_store import store_option, store_settings
 from everlong.cli.trust import tell_notices
 from everlong.errors import ConfigError
+from everlong.extras import install_command
 
 if TYPE_CHECKING:
     from everlong.config import Settings
@@ -85,7 +86,7 @@ def check_installed() -> None:
     """Raise a `ConfigError` that says how to install the gateway, if it is not installed."""
     if find_spec("aiohttp") is None or find_spec("brotli") is None:
         raise ConfigError(
-            "the gateway needs the package aiohttp; install it with: pip install 'everlong[gateway]'", key="gateway"
+            f"the gateway needs the package aiohttp; install it with: {install_command('gateway')}", key="gateway"
         )
 
 

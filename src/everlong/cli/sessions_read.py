@@ -338,7 +338,7 @@ def _show_turn(
 
 def _show_page(store: Store, line: ConversationLine, page: int, *, as_json: bool) -> None:
     assert line.entry.id is not None  # noqa: S101 - only a message with an id has a turn
-    read = store.read(line.entry.id, page - 1, _PAGE_CHARS)
+    read = store.read(line.entry.id, page, _PAGE_CHARS)
     if page > read.pages:
         raise NotStored(f"the message has {counted(read.pages, 'page')}, so there is no page {page}")
     if as_json:

@@ -111,6 +111,12 @@ def _write_files(
     return done
 
 
+def export_to(store: Store, one: Conversation, path: Path) -> int:
+    """Write a conversation to a file, in the format that its name says; return the number of messages."""
+    with _open_whole(path) as put:
+        return write_transcript(store, [one], _choose_format(None, str(path)), put)
+
+
 def _utf8_writer(stream: Any) -> Callable[[str], Any]:
     """Return a function that writes text as UTF-8, whatever the encoding of the terminal."""
     raw = None if is_guarded(stream) else getattr(stream, "buffer", None)

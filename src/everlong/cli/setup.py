@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -36,7 +37,7 @@ NAMES = (
 
 
 @click.command("setup")
-@click.argument("client", type=click.Choice(NAMES))
+@click.argument("client", type=click.Choice(NAMES), required=False)
 @click.option("--write", is_flag=True, help="Change the client's file, and keep a backup beside it.")
 @click.option("--undo", is_flag=True, help="Restore the client's file as it was.")
 @click.option("--url", metavar="URL", help="The gateway's address.  [default: that of gateway.host and gateway.port]")
@@ -47,13 +48,16 @@ NAMES = (
     help="With --write, also set compression.threshold in Everlong's own file: auto, or a share of the window.",
 )
 def setup_command(
-    client: str, write: bool, undo: bool, url: str | None, model: str | None, threshold: str | None
+    client: str | None, write: bool, undo: bool, url: str | None, model: str | None, threshold: str | None
 ) -> None:
-    """Point CLIENT at the gateway: show the settings it needs, or write them.
+    """Point CLIENT at the gateway: show the settings it needs, or write them. Without CLIENT: choose Everlong's model.
 
     Everything else in its file stays as it is, comments too. Writing twice changes nothing. For a library, the lines of
     code are shown.
     """
+    if client is None:
+        _choose_model()
+        return
     from everlong.cli.clients import CLIENTS  # noqa: PLC0415 - keeps `--help` quick
     from everlong.cli.serve import gateway_settings  # noqa: PLC0415 - as above
 
@@ -82,6 +86,16 @@ def setup_command(
         _show(chosen, gateway, file)
     if not undo:
         _set_threshold(settings, client, threshold)
+
+
+def _choose_model() -> None:
+    """Run the dialogue of the first run."""
+    from everlong.cli.first_run.choosing import choose_model  # noqa: PLC0415 - keeps `--help` quick
+
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError("there is no terminal to choose on; say: everlong config set agent.model PROVIDER:MODEL")
+    if not choose_model():
+        raise click.exceptions.Exit(1)
 
 
 def _set_threshold(settings: Settings, client: str, wanted: str | None) -> None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         StoreSettings as StoreSettings,
     )
 
-__all__, __getattr__ = export_lazily(
+__all__, __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "edit": "set_value",

@@ -6,8 +6,9 @@ Only a mapping needs the models and their checks; they are imported then, so tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from everlong.arguments import refuse
 from everlong.config.values import (
     CACHING_DEFAULTS,
     DEFAULTS,
@@ -19,6 +20,8 @@ from everlong.config.values import (
 
 if TYPE_CHECKING:
     from everlong.config.settings import CompressionSettings, LosslessSettings, PromptCachingSettings
+
+_Values_co = TypeVar("_Values_co", covariant=True)
 
 __all__ = ["caching_values", "compression_values", "lossless_values"]
 
@@ -32,7 +35,7 @@ def compression_values(given: CompressionSettings | Mapping[str, Any] | None) ->
 
         _check("compression", given)
         given = CompressionSettings(**given)
-    return given.values()
+    return _values_of(given, "settings", "CompressionSettings")
 
 
 def caching_values(given: CachingValues | PromptCachingSettings | Mapping[str, Any] | None) -> CachingValues:
@@ -46,7 +49,7 @@ def caching_values(given: CachingValues | PromptCachingSettings | Mapping[str, A
 
         _check("prompt_caching", given)
         given = PromptCachingSettings(**given)
-    return given.values()
+    return _values_of(given, "settings", "PromptCachingSettings")
 
 
 def lossless_values(given: LosslessValues | LosslessSettings | Mapping[str, Any] | None) -> LosslessValues:
@@ -60,6 +63,16 @@ def lossless_values(given: LosslessValues | LosslessSettings | Mapping[str, Any]
 
         _check("lcm", given)
         given = LosslessSettings(**given)
+    return _values_of(given, "lcm", "LosslessSettings")
+
+
+class _HasValues(Protocol[_Values_co]):
+    def values(self) -> _Values_co: ...
+
+
+def _values_of(given: _HasValues[_Values_co], name: str, kind: str) -> _Values_co:
+    if not hasattr(given, "values"):
+        refuse(name, given, f"{kind}, a mapping, or None")
     return given.values()
 
 

@@ -141,6 +141,12 @@ class AgentSettings(Section):
     model: Name | None = setting(
         None, "provider:model, or null", "The model that the agent talks to where the command line names none."
     )
+    local: Name | None = setting(
+        None,
+        "the path of a .gguf file, or null",
+        "A model file that the agent serves by itself and talks to, where neither agent.model nor the command line "
+        "names a model.",
+    )
     max_output_tokens: Whole | None = setting(
         None,
         "a whole number from 1 to 1,000,000,000, or null",

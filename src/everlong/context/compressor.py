@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from everlong.arguments import check_callable, check_count, check_text, refuse
 from everlong.config import compression_values
 from everlong.context.compaction import CompactionRecord, CompactionRequest, CompactionRun, summary_message
 from everlong.context.engine import ContextEngine
@@ -33,10 +34,10 @@ from everlong.context.policy import (
     compute_pace,
 )
 from everlong.context.report import CompactionReport
-from everlong.context.summarize import WHOLE_CHARACTERS, Summarizer, SummaryWriter, WrittenSummary
+from everlong.context.summarize import WHOLE_CHARACTERS, Summarizer, SummaryWriter, WrittenSummary, check_summarizer
 from everlong.context.summary.extractive import ExtractiveSummarizer, has_room
 from everlong.context.summary.message_digest import MessageDigests, WantedReadings
-from everlong.model import Message, checked_messages, leading_system_count, text_of
+from everlong.model import Message, checked_messages, leading_system_count, list_messages, text_of
 from everlong.tokens import REPLY_PRIMING, Calibration, MessageCounter, Prices, counter_for
 
 if TYPE_CHECKING:
@@ -73,6 +74,11 @@ class ContextCompressor(ContextEngine):
         overhead_tokens: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        check_text("model", model, or_none=True)
+        check_count("overhead_tokens", overhead_tokens, "tokens")
+        check_callable("clock", clock, "a function that returns seconds")
+        if summarizer is not None:
+            check_summarizer(summarizer)
         self.settings = compression_values(settings)
         self.overhead_tokens = overhead_tokens
         """Tokens that every request carries besides its messages, such as the schemas of tools."""
@@ -128,6 +134,8 @@ class ContextCompressor(ContextEngine):
 
     @summarizer.setter
     def summarizer(self, summarizer: Summarizer | None) -> None:
+        if summarizer is not None:
+            check_summarizer(summarizer)
         self._writer.chosen = summarizer
 
     @contextmanager
@@ -183,6 +191,8 @@ class ContextCompressor(ContextEngine):
 
     def update_from_response(self, usage: dict[str, Any]) -> None:
         """Take in reported usage; after a pre-flight check, it also calibrates the token counter."""
+        if not isinstance(usage, Mapping):
+            refuse("usage", usage, "a mapping of token counts", "a response's usage has model_dump() or to_dict()")
         prompt = _tokens(usage, "prompt_tokens")
         if prompt:
             self.habits.note(prompt, self.last_prompt_tokens, self._clock())
@@ -219,7 +229,7 @@ class ContextCompressor(ContextEngine):
 
     def should_compress_preflight(self, messages: list[Message]) -> bool:
         """Return whether a request about to be sent is over the threshold, by the best estimate of its tokens."""
-        self._checked = list(messages)
+        self._checked = list_messages(messages)
         self._see(self._checked)
         if self.settings.threshold == "auto":
             self.habits.look_at(messages)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from everlong.arguments import refuse
 from everlong.context.checks import GOOD
 from everlong.context.frontier import (
     Frontier,
@@ -147,6 +148,13 @@ class Summarizer(Protocol):
     def summarize(self, request: SummaryRequest) -> str:
         """Return the summary as Markdown with the headings of the template."""
         ...
+
+
+def check_summarizer(value: object, name: str = "summarizer") -> None:
+    """Raise `ConfigError` unless a value is a summarizer."""
+    if not callable(getattr(value, "summarize", None)):
+        advice = "CompletionSummarizer makes one of a function that asks a model" if callable(value) else ""
+        refuse(name, value, "an object with a method summarize(request)", advice)
 
 
 @dataclass(frozen=True, slots=True)

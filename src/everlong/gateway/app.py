@@ -6,13 +6,13 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
 from aiohttp import ClientError, web
 from sqlalchemy import text
 
+from everlong import __version__
 from everlong.errors import StoreError
 from everlong.gateway.account import ACCOUNT, REQUEST_ID, RequestAccount, request_id
 from everlong.gateway.auth import Guard, Guesses, KeyLimits, Refused
@@ -351,7 +351,6 @@ _MODELS_SECONDS = 2.5
 """Seconds to wait for the list of models; some clients wait three."""
 _COUNT_SECONDS = 20.0
 _READY_SECONDS = 2.0
-_VERSION = version("everlong")  # which is looked up on the disk
 _FREE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 _NAMED_PATH = re.compile(r"/(?:v\d+/)?(?:responses|conversations|chat/completions)/([^/]+)")
 
@@ -498,7 +497,7 @@ class _Endpoints:
         about = {
             "status": "ok",
             "service": SERVICE,
-            "version": _VERSION,
+            "version": __version__,
             "needs_key": not self._front.guard.is_open,
             "official": self._gateway.routes.official,
         }

@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 import orjson
 
 from everlong.errors import ConfigError
+from everlong.extras import install_command
 
 if TYPE_CHECKING:
     from everlong.gateway.account import RequestAccount
@@ -395,8 +396,8 @@ def open_tracing() -> Tracing:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - as above
     except ImportError as error:
         raise ConfigError(
-            "gateway.tracing is true, but OpenTelemetry is not installed; install it with: pip install "
-            "'everlong[otel]', or set gateway.tracing to false",
+            "gateway.tracing is true, but OpenTelemetry is not installed; install it with: "
+            f"{install_command('otel')}, or set gateway.tracing to false",
             key="gateway.tracing",
         ) from error
     provider = TracerProvider(resource=Resource.create({"service.name": "everlong-gateway"}))

@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from everlong.extras import install_command
+
 if TYPE_CHECKING:
     from everlong.integrations.langchain import EverlongMiddleware
     from everlong.integrations.openai_agents import EverlongFilter
@@ -26,4 +28,4 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"{__name__}.{module}"), name)
     except ModuleNotFoundError as error:
-        raise ImportError(f"{name} needs a package that is not installed: pip install 'everlong[{extra}]'") from error
+        raise ImportError(f"{name} needs a package that is not installed: {install_command(extra)}") from error

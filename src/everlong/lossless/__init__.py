@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         SummaryNode as SummaryNode,
     )
 
-__all__, __getattr__ = export_lazily(
+__all__, __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "engine": "LosslessEngine",

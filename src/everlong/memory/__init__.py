@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from everlong.memory.notes import Found as Found, NotesMemory as NotesMemory, Target as Target
     from everlong.memory.provider import MemoryProvider as MemoryProvider
 
-__all__, __getattr__ = export_lazily(
+__all__, __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "external": "external_provider installed_providers",

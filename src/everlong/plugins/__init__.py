@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from everlong.plugins.context import PluginContext as PluginContext
     from everlong.plugins.manager import Plugins as Plugins
 
-__all__, __getattr__ = export_lazily(
+__all__, __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "context": "PluginContext",

@@ -10,10 +10,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points, version
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from everlong import __version__
 from everlong.config.paths import PROJECT_FOLDER, config_home, project_folder
 from everlong.errors import PluginError
 
@@ -235,10 +236,10 @@ class Places:
 def _builtin_engines() -> Iterator[FoundPlugin]:
     """Yield the engines that come with Everlong."""
     about = "The built-in engine: clears old tool results, and summarizes the middle of a conversation."
-    manifest = Manifest("compressor", about, version("everlong"), provides=("compressor",))
+    manifest = Manifest("compressor", about, __version__, provides=("compressor",))
     yield FoundPlugin("compressor", "engine", "built-in", manifest=manifest)
     about = "The lossless engine: a graph of summaries, under which every message can be opened."
-    manifest = Manifest("lcm", about, version("everlong"), provides=("lcm", "builtin:lcm"))
+    manifest = Manifest("lcm", about, __version__, provides=("lcm", "builtin:lcm"))
     yield FoundPlugin("lcm", "engine", "built-in", manifest=manifest)
 
 

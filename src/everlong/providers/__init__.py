@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from everlong.providers.openai_api import OpenAIProvider as OpenAIProvider
     from everlong.providers.retry import Retrying as Retrying, RetryPolicy as RetryPolicy
 
-__all__, __getattr__ = export_lazily(
+__all__, __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "anthropic_api": "AnthropicProvider",

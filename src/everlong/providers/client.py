@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import Any, ClassVar, Unpack
 
 from everlong.errors import ConfigError, MalformedReply
+from everlong.extras import install_command
 from everlong.model import EPHEMERAL, Message
 from everlong.providers.base import CallOptions, Done, Event, Reply, UsageReported
 from everlong.providers.failures import classify
@@ -170,7 +171,7 @@ def need(package: str, who: str) -> None:
     """Raise `ConfigError` if a client's package is missing; do not load it."""
     if find_spec(package) is None:
         raise ConfigError(
-            f"{who} needs the package {package}; install it with: pip install 'everlong[{package}]'", key="provider"
+            f"{who} needs the package {package}; install it with: {install_command(package)}", key="provider"
         )
 
 

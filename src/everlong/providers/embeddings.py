@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.context.summary.redaction import redact
 from everlong.errors import ConfigError, EverlongError, MalformedReply
+from everlong.extras import install_command
 from everlong.providers.client import need
 from everlong.providers.endpoints import ENDPOINTS, Endpoint, ModelName, endpoint_for
 from everlong.providers.failures import classify
@@ -80,7 +81,7 @@ class EndpointModel:
         need("openai", "search.embeddings")
         if find_spec("numpy") is None:
             raise ConfigError(
-                "search.embeddings needs the package numpy; install it with: pip install 'everlong[semantic]'", key=_KEY
+                f"search.embeddings needs the package numpy; install it with: {install_command('semantic')}", key=_KEY
             )
         self._name, self._endpoint, self._key = name, endpoint, key
         self._made: Any = None

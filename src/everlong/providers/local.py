@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from everlong.errors import ConfigError, ProviderError
+from everlong.extras import install_command
 from everlong.providers import local_process
 from everlong.providers.endpoints import SMALL
 
@@ -197,7 +198,7 @@ class LocalServer:
     def __init__(self, model: ModelFile, window: int | None = None) -> None:
         if find_spec("xllamacpp") is None:
             raise ConfigError(
-                "--local needs the package xllamacpp; install it with: pip install 'everlong[local]'", key="local"
+                f"--local needs the package xllamacpp; install it with: {install_command('local')}", key="local"
             )
         self.model = model
         self.window = window or min(model.context_length or _USUAL_WINDOW, _USUAL_WINDOW)

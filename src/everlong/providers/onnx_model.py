@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everlong.errors import ConfigError
+from everlong.extras import install_command
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +42,7 @@ class OnnxModel:
         for package in ("numpy", "onnxruntime", "tokenizers"):
             if find_spec(package) is None:
                 raise ConfigError(
-                    f"search.embeddings needs the package {package}; install it with: pip install 'everlong[semantic]'",
+                    f"search.embeddings needs the package {package}; install it with: {install_command('semantic')}",
                     key="search.embeddings",
                 )
         self.folder = folder.expanduser().resolve()

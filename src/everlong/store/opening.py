@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from everlong.arguments import refuse
 from everlong.config.paths import data_home
 from everlong.context.summary.redaction import redact
 from everlong.model import Message
@@ -31,19 +32,22 @@ def location(settings: StoreSettings) -> str | Path:
 
 
 def open_store(
-    settings: StoreSettings | None = None,
+    settings: StoreSettings | str | Path | None = None,
     tenant: str = "local",
     *,
     waits_for_disk: bool = True,
     embedder: Embedder | None = None,
 ) -> Store:
-    """Open the store that the settings of the ``store`` section name; without settings, the user's own.
+    """Open a store by its path or url, or the one that the settings of the ``store`` section name; else the user's own.
 
     Whoever has what it stores in a journal, too, need not wait for the disk with every commit.
     With an ``embedder``, questions also find messages by their meaning.
     """
-    if settings is None:
-        return Store(open_database(default_path(), waits_for_disk=waits_for_disk), tenant, embedder=embedder)
+    if settings is None or isinstance(settings, str | Path):
+        where = settings or default_path()
+        return Store(open_database(where, waits_for_disk=waits_for_disk), tenant, embedder=embedder)
+    if not hasattr(settings, "url"):
+        refuse("settings", settings, "a path, a url, StoreSettings, or None")
     return Store(
         open_database(
             location(settings),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection, delete, exists, select
 
+from everlong.arguments import refuse
 from everlong.errors import NotStored
 from everlong.model import Message, whole_text
 from everlong.store.content import blob, encoded, value_of
@@ -30,10 +31,17 @@ class ReadPage(NamedTuple):
     chars: int
 
 
+def check_page(page: int) -> None:
+    """Raise `ConfigError` unless a page has a number from 1 on."""
+    if page < 1:
+        refuse("page", page, "a number from 1 on")
+
+
 def page_of(message: Message, page: int, chars: int) -> ReadPage:
-    """Return one page of a message, counted from 0; past the last one the text is empty."""
+    """Return one page of a message, counted from 1; past the last one the text is empty."""
+    check_page(page)
     text, size = whole_text(message), max(1, chars)
-    return ReadPage(text[page * size : (page + 1) * size], page, -(-len(text) // size), len(text))
+    return ReadPage(text[(page - 1) * size : page * size], page, -(-len(text) // size), len(text))
 
 
 def page_ends(text: str, chars: int) -> list[int]:
@@ -51,10 +59,10 @@ def page_ends(text: str, chars: int) -> list[int]:
 
 
 def page_of_text(text: str, page: int, chars: int) -> ReadPage:
-    """Return one page of a text, counted from 0; past the last one the text is empty."""
+    """Return one page of a text, counted from 1; past the last one the text is empty."""
+    check_page(page)
     ends = [0, *page_ends(text, chars)]
-    inside = 0 <= page < len(ends) - 1
-    return ReadPage(text[ends[page] : ends[page + 1]] if inside else "", page, len(ends) - 1, len(text))
+    return ReadPage(text[ends[page - 1] : ends[page]] if page < len(ends) else "", page, len(ends) - 1, len(text))
 
 
 IDENT_BYTES = 6
@@ -97,8 +105,8 @@ class Outputs:
 
         core.database.write(work)
 
-    def read(self, ident: str, page: int = 0, chars: int = 8_000) -> ReadPage:
-        """Return one page of an output, counted from 0; pages end at line ends if possible."""
+    def read(self, ident: str, page: int = 1, chars: int = 8_000) -> ReadPage:
+        """Return one page of an output, counted from 1; pages end at line ends if possible."""
         with self._core.database.read() as connection:
             row = connection.execute(
                 select(content.c.bytes, content.c.codec)

@@ -15,6 +15,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from everlong.errors import SchemaMismatch, StoreBusy, StoreError, StoreFull, StoreUnavailable
+from everlong.extras import install_command
 from everlong.store.write_counter import Counts
 
 SCHEMA_LOCK = 0x45_56_45_52  # "EVER": the advisory lock under which the schema changes
@@ -45,7 +46,7 @@ class PostgreSQL:
             import psycopg  # noqa: F401, PLC0415 - an extra that may be absent
         except ImportError as error:
             raise StoreUnavailable(
-                "store.url names a PostgreSQL server, which needs psycopg: pip install everlong[postgres]"
+                f"store.url names a PostgreSQL server, which needs psycopg: {install_command('postgres')}"
             ) from error
         made = create_engine(self.url, pool_pre_ping=True, pool_size=8, max_overflow=-1)
         event.listen(made, "connect", self._on_connect)

@@ -77,10 +77,10 @@ def find_passages(
         if hit.node is None:
             summaries.append(Passage(hit, hit.snippet.text))
         else:
-            yield Passage(hit, read_page(core, hit.node, 0, _READ).text)
+            yield Passage(hit, read_page(core, hit.node, 1, _READ).text)
     for hit in find(lambda one: one.id == without or not is_lookup(one)):
         if hit.node is not None:
-            yield Passage(hit, read_page(core, hit.node, 0, _READ).text)
+            yield Passage(hit, read_page(core, hit.node, 1, _READ).text)
     yield from summaries
 
 
@@ -91,5 +91,5 @@ def is_lookup(one: SearchDocument) -> bool:
 
 
 def read_page(core: StoreCore, node: bytes, page: int, chars: int) -> ReadPage:
-    """Return one page of a message's words, counted from 0; raises `NotStored` if there is no such message."""
+    """Return one page of a message's words, counted from 1; raises `NotStored` if there is no such message."""
     return page_of(read_message(core.database, core.tenant, node), page, chars)

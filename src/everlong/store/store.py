@@ -275,8 +275,8 @@ class Store(StoreCore):
 
         return Searcher(self.database, self.tenant, embedder=self._embedder)
 
-    def read(self, node: bytes, page: int = 0, chars: int = 8_000) -> ReadPage:
-        """Return one page of a message's words, of so many characters."""
+    def read(self, node: bytes, page: int = 1, chars: int = 8_000) -> ReadPage:
+        """Return one page of a message's words, of so many characters; the first page is 1."""
         return page_of(read_message(self.database, self.tenant, node), page, chars)
 
     def forget(self, nodes: Sequence[bytes]) -> Forgotten:

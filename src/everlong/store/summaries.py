@@ -183,7 +183,7 @@ class StoredGraph:
             found = find_message(self._core, message)
         except NotStored:
             return None
-        read = page_of(read_message(self._core.database, self._core.tenant, found.node), page - 1, chars)
+        read = page_of(read_message(self._core.database, self._core.tenant, found.node), page, chars)
         return TextPage(read.text, page, max(1, read.pages), read.chars)
 
     def search(self, wish: SearchWish) -> tuple[list[FoundPassage], bool]:

@@ -276,7 +276,7 @@ class _Reader:
         own = next((one for one in seen.pieces if one.from_depth < depth <= one.to_depth and not one.is_raw), None)
         if own is not None and own.kind == "edit" and own.message is not None:
             return _became_of(own), self._line_in(own.message)
-        said = self._store.read(ident, 0, 1_000_000).text
+        said = self._store.read(ident, 1, 1_000_000).text
         literals = [piece.message for piece in seen.pieces if piece.kind == "new" and piece.message is not None]
         if any(said and said in text_of(message) for message in literals):
             return "in context", None  # the newest request stands again after the summary

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         random_faults as random_faults,
     )
 
-__all__, __getattr__ = export_lazily(
+__all__, __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "engine_contract": "EngineContract check_engine",

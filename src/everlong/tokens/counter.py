@@ -6,6 +6,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Protocol
 
+from everlong.arguments import check_text
 from everlong.tokens.estimate import EstimatingCounter
 from everlong.tokens.exact import ExactCounter, vocabulary_for
 
@@ -26,6 +27,7 @@ class TokenCounter(Protocol):
 
 def counter_for(model: str | None = None) -> TokenCounter:
     """Return the best counter for a model: exact if its vocabulary is bundled, else the estimator."""
+    check_text("model", model, or_none=True)
     vocabulary = vocabulary_for(model) if model else None
     if vocabulary is None or not _vocabularies_installed():
         return EstimatingCounter()

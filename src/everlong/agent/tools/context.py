@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from everlong.agent.tools.changes import FileChanges
 from everlong.agent.tools.sandbox import Confinement
 from everlong.agent.tools.todo import TodoList
 from everlong.agent.tools.workspace import Workspace
@@ -27,8 +28,12 @@ class ToolContext:
     session_id: str
     """The session that the conversation is in now; a compaction changes it."""
     todo: TodoList = field(default_factory=TodoList)
+    changes: FileChanges = field(default_factory=FileChanges)
+    """The files that tools changed."""
     interrupted: threading.Event = field(default_factory=threading.Event)
     """Set while the user wants the work to stop."""
+    heard: Callable[[bytes], None] | None = None
+    """Called with the output of a command as it comes, in another thread; the host may show it."""
     timeout_seconds: float = 120
     """Seconds for a command that does not ask for another time."""
     output_chars: int = 12_000

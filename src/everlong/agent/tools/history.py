@@ -94,7 +94,7 @@ def read_turn(id: str, context: ToolContext, page: Page = 1) -> str:  # noqa: A0
     if id.strip().lower().startswith("rule-"):
         return _read_rule(context, id.strip().lower())
     found = find_message(context.store, id)
-    read = context.store.read(found.node, page - 1, context.page_chars)
+    read = context.store.read(found.node, page, context.page_chars)
     heading = f"[{_place(found.role, found.at, found.session, found.turn)}{_pages(read, page)}]"
     kept = [f'[the whole output: read_output(id="{one}", page=1)]' for one in context.store.outputs.of(found.node)]
     return "\n".join([heading, read.text, *kept])
@@ -127,7 +127,7 @@ def read_output(id: str, context: ToolContext, page: Page = 1) -> str:  # noqa: 
         id: The id that stands where the output was cut.
         page: Which page; the result showed the first one.
     """
-    read = context.store.outputs.read(id.strip().lower(), page - 1, context.page_chars)
+    read = context.store.outputs.read(id.strip().lower(), page, context.page_chars)
     return f"[output {id}{_pages(read, page)}]\n{read.text}"
 
 
@@ -170,7 +170,7 @@ def _entry(store: Store, one: Passage, query: str, room: int, known: set[bytes |
     elif hit.node is not None and hit.role == "user" and "?" in one.text and room - len(one.text) >= LEAST_REPLY:
         after = message_after(store, hit.node)
         if after is not None and after not in known:  # the question is found, but not its answer
-            reply = passages(store.read(after, 0, _READ).text, query, min(REPLY, room - len(one.text)))
+            reply = passages(store.read(after, 1, _READ).text, query, min(REPLY, room - len(one.text)))
             lines.append(f"[and then{_ident(after)}]\n{reply}")
     return "\n".join(lines)
 

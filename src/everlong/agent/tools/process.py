@@ -52,7 +52,8 @@ _TICK = 0.02
 class Collector:
     """The output so far: its first bytes, its last ones, and their total number."""
 
-    def __init__(self) -> None:
+    def __init__(self, heard: Callable[[bytes], None] | None = None) -> None:
+        self._heard = heard
         self._first = bytearray()
         self._last: deque[bytes] = deque()
         self._last_size = 0
@@ -75,6 +76,8 @@ class Collector:
                 self._last_size += len(rest)
                 while self._last_size - len(self._last[0]) >= LAST_BYTES:
                     self._last_size -= len(self._last.popleft())
+        if self._heard is not None:
+            self._heard(data)
 
     def close(self) -> bytes:
         """Close the collector, and return the kept output, with a line where some was left out."""
@@ -114,6 +117,7 @@ def run(
     timeout: float,
     interrupted: threading.Event,
     wrap: Wrap | None = None,
+    heard: Callable[[bytes], None] | None = None,
 ) -> ProcessResult:
     """Run a shell command to its end, its time limit or the user's interrupt, whichever comes first.
 
@@ -124,9 +128,10 @@ def run(
         timeout: the seconds that it may take.
         interrupted: set when the user wants it to stop.
         wrap: puts it into a sandbox.
+        heard: called with the output as it comes, in another thread.
     """
     began = time.monotonic()
-    job = _Command(command, cwd, env, wrap)
+    job = _Command(command, cwd, env, wrap, heard)
     try:
         process = job.begin()
         end = _wait(process, began + timeout, interrupted)
@@ -151,9 +156,16 @@ class _Command(threading.Thread):
     It goes on reading after `run` returns, so that a server in the background is not killed by its own log.
     """
 
-    def __init__(self, command: str, cwd: Path, env: Mapping[str, str], wrap: Wrap | None) -> None:
+    def __init__(
+        self,
+        command: str,
+        cwd: Path,
+        env: Mapping[str, str],
+        wrap: Wrap | None,
+        heard: Callable[[bytes], None] | None = None,
+    ) -> None:
         super().__init__(daemon=True, name="everlong-command")
-        self.collector = Collector()
+        self.collector = Collector(heard)
         self._mark = secrets.token_hex(16)
         self._what = (command, cwd, {**env, MARK: self._mark}, wrap)
         self.first: int | None = None

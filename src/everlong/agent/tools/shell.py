@@ -121,11 +121,11 @@ def _run(
 ) -> process.ProcessResult:
     wrap, workspace = _wrap(context, network=network), context.workspace
     if wrap is None:
-        return process.run(command, workspace.root, env, seconds, context.interrupted)
+        return process.run(command, workspace.root, env, seconds, context.interrupted, heard=context.heard)
     guarded, is_over = GuardedPlaces([workspace.root, *workspace.allowed]), True
     guarded.make()
     try:
-        ran = process.run(command, workspace.root, env, seconds, context.interrupted, wrap)
+        ran = process.run(command, workspace.root, env, seconds, context.interrupted, wrap, context.heard)
         is_over = not ran.has_inside
         return ran
     finally:

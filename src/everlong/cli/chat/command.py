@@ -58,8 +58,23 @@ def chat_command(**given: Any) -> None:
         return
     settle_trust(given["cwd"], trusts=given["trust"], asks=sys.stdin.isatty() and sys.stderr.isatty())
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    if is_terminal and _lacks_model(given):
+        from everlong.cli.first_run.choosing import choose_model  # noqa: PLC0415 - only at the first run
+
+        if not choose_model():
+            raise click.exceptions.Exit(1)
     if not _chat(given, on_terminal=is_terminal and not given["plain"]):
         raise click.exceptions.Exit(1)
+
+
+def _lacks_model(given: dict[str, Any]) -> bool:
+    """Return whether neither the command line nor the settings name a model."""
+    if any(given[name] is not None for name in ("model", "base_url", "local")):
+        return False
+    from everlong.config import load_settings  # noqa: PLC0415 - keeps `--help` quick
+
+    agent = load_settings().settings.agent
+    return agent.model is None and agent.local is None
 
 
 def _answer_one_prompt(given: dict[str, Any]) -> None:
@@ -81,17 +96,22 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
     is_pipe = not sys.stdin.isatty()
     opening = Opening(click.get_current_context(), given, state, registry, asks=not is_pipe)
     worker = ChatWorker(state, lambda: _make_show(state, plain=not on_terminal), opening.desk)
+    has_ended = True
     if on_terminal:
         from everlong.cli.chat.terminal import talk  # noqa: PLC0415 - keeps `--help` quick
 
         with unguarded():  # it draws with escapes
-            talk(state, worker, registry)
-            worker.end()
+            has_ended = talk(state, worker, registry)
     else:
         talk_plainly(state, worker)
-    worker.end()
+        worker.end()
     if on_terminal and state.agent is not None and state.agent.conversation.session is not None:
         click.echo(f"go on with: everlong chat --resume {state.agent.conversation.session.conversation}", err=True)
+    if not has_ended:
+        # Long work in the worker's thread would keep the program. Everything said is stored; the rest is like a crash.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
     return not worker.could_not_begin and not (is_pipe and worker.failures)
 
 

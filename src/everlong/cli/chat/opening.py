@@ -30,6 +30,18 @@ if TYPE_CHECKING:
 __all__ = ["Opening"]
 
 
+def _banner(agent: Agent) -> list[str]:
+    """Return the first lines of a chat: model, window, folder, caching, sandbox, and how to learn more."""
+    context = agent.tools.context
+    root = str(context.workspace.root).replace(str(Path.home()), "~", 1)
+    confined, window = context.confinement.describe(), agent.engine.context_length
+    return [
+        f"Everlong {everlong.__version__} · {agent.asker.model} · window {window:,} tokens · {root}",
+        agent.caching_line,
+        f"commands run {confined} · /help lists what you can type",
+    ]
+
+
 class Opening:
     """Opens settings, store and agent as the command line says.
 
@@ -67,12 +79,14 @@ class Opening:
                 agent = local.open_agent(settings, options, store, show)
             else:
                 agent = self._open_agent(settings, options, store, show)
+            agent.tools.context.heard = show.output
             register_plugin_commands(self._registry, agent.plugins.registered.commands.values(), show.note)
             return agent
 
         self._state.agent = agent = open_agent(self._find_resumed(store, show))
         opened.callback(self._close)
-        show.quiet(agent.caching_line)
+        for line in _banner(agent):
+            show.quiet(line)
         if agent.conversation.branch is not None:
             show.last_exchange(agent.conversation)
         return Desk(self._state, show, settings, self._registry, open_agent=open_agent)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["MarkdownBlocks", "Show", "ToolRecord", "code_of", "print_markdown"]
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_LIVE_CHARS = 4_000
+"""Characters kept of a running command's output, to show its newest lines."""
 _OUTCOME_MARKS = {"done": "●", "failed": "✗", "refused": "⊘", "unknown": "?", "interrupted": "◌"}
 _OUTCOME_STYLES = {"done": "green", "failed": "red", "refused": "yellow", "unknown": "red", "interrupted": "yellow"}
 
@@ -184,6 +186,8 @@ class Show:
     """The console for everything but answers; by default the same one."""
     tools: list[ToolRecord] = field(default_factory=list)
     _blocks: MarkdownBlocks = field(default_factory=MarkdownBlocks)
+    _output: str = ""
+    """The end of what the running command has printed."""
     _has_told_summary: bool = False
     """True once the user was told that a summary is being written."""
 
@@ -249,7 +253,12 @@ class Show:
     def _print_aside(self, text: Text) -> None:
         (self.aside or self.console).print(text, soft_wrap=True)
 
+    def _on_tool_start(self, event: e.ToolStarted) -> None:
+        self._output = ""
+        self.state.set_busy(event.summary)
+
     def _on_tool_end(self, event: e.ToolFinished) -> None:
+        self.end_output()
         self.tools.append(ToolRecord(event.summary, event.outcome, event.text, event.seconds))
         lines = event.text.count("\n") + 1 if event.text else 0
         text = Text(f"{_OUTCOME_MARKS.get(event.outcome, '·')} ", style=_OUTCOME_STYLES.get(event.outcome, ""))
@@ -266,6 +275,23 @@ class Show:
     def text(self, text: str) -> None:
         """Print a text as it was written, with control characters spelled out."""
         self.console.print(Text(visible(text)), soft_wrap=True)
+
+    def output(self, data: bytes) -> None:
+        """Show the newest lines that a running command prints; called in another thread."""
+        self._output = (self._output + data.decode("utf-8", "replace"))[-_LIVE_CHARS:]
+        self.state.pending = visible(self._output)
+        self.state.changed()
+
+    def end_output(self) -> None:
+        """Show no more of a command that has ended."""
+        self.state.pending = self._output = ""
+
+    def code(self, text: str, language: str) -> None:
+        """Print code in colours, or as it is for a screen reader or a pipe."""
+        if self.plain:
+            self.text(text)
+        else:
+            self.console.print(code_of(visible(text), language))
 
     def note(self, text: str) -> None:
         """Print something that the user should know."""
@@ -324,7 +350,7 @@ class Show:
         e.ThinkingDelta: lambda self, _: self.state.set_busy("thinking"),
         e.Restarted: _on_restart,
         e.Answered: _on_answer,
-        e.ToolStarted: lambda self, event: self.state.set_busy(event.summary),
+        e.ToolStarted: _on_tool_start,
         e.ToolFinished: _on_tool_end,
         e.CompactionStarted: _on_compaction_start,
         e.CompactionProgress: _on_compaction_progress,

@@ -7,13 +7,16 @@ itself can scroll, copy and resize it.
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import get_app
+from prompt_toolkit.application import get_app, run_in_terminal
+from prompt_toolkit.application.current import set_app
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
@@ -102,6 +105,9 @@ class ChatCompleter(Completer):
             yield from (Completion(one, -len(words)) for one in self._complete_argument(name) if one.startswith(words))
             return
         word = text.rsplit(maxsplit=1)[-1] if text and not text[-1].isspace() else ""
+        if word.startswith("@"):
+            yield from self._paths.get_completions(Document(word[1:]), complete_event)
+            return
         if "/" in word or word.startswith(("~", ".")):
             yield from self._paths.get_completions(Document(word), complete_event)
 
@@ -139,17 +145,15 @@ _PENDING_ROWS = 8
 """Rows shown of a block that is still being written."""
 
 
-def talk(state: ChatState, worker: ChatWorker, registry: Registry) -> None:
-    """Let a person chat until they leave.
+def talk(state: ChatState, worker: ChatWorker, registry: Registry) -> bool:
+    """Let a person chat until they leave; return False if work is still under way that cannot be stopped.
 
     Raises:
         KeyboardInterrupt: the user stopped the chat while it was starting.
     """
     with StdoutProxy(_PRINT_SECONDS, raw=True) as above, redirect_stdout(above), redirect_stderr(above):
         asyncio.run(_Talk(state, worker, registry).talk())
-        if state.busy != STARTING:
-            worker.interrupt()  # the user has left
-            worker.end()
+        return worker.leave()
 
 
 class _Talk:
@@ -175,6 +179,8 @@ class _Talk:
     async def talk(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._state.changed = self._changed
+        self._state.edit = self._edit
+        self._state.copy = self._copy
         # Between two prompts too: otherwise an Enter pressed there would arrive as a line break.
         with self._session.input.raw_mode():
             while not self._state.is_over:
@@ -189,6 +195,26 @@ class _Talk:
         """Start the worker once the prompt is drawn, so that the user can read and type meanwhile."""
         self._session.app.after_render -= self._begin
         self._worker.start()
+
+    def _edit(self, text: str) -> str | None:
+        """Open the user's editor on a text; called by the worker, which waits for it."""
+
+        async def edit() -> str | None:
+            with set_app(self._session.app):
+                return await run_in_terminal(lambda: click.edit(text, extension=".md"), in_executor=True)
+
+        return asyncio.run_coroutine_threadsafe(edit(), self._loop).result()
+
+    def _copy(self, text: str) -> None:
+        """Put a text into the clipboard, by the sequence that terminals know, over ssh too; called by the worker."""
+        encoded = base64.b64encode(text.encode("utf-8", "replace")).decode()
+
+        def write() -> None:
+            output = self._session.app.output
+            output.write_raw(f"\x1b]52;c;{encoded}\x07")
+            output.flush()
+
+        self._loop.call_soon_threadsafe(write)
 
     # -- drawing -------------------------------------------------------------------------------------------------------
 
@@ -276,8 +302,9 @@ class _Talk:
         state, buffer = self._state, event.current_buffer
         if state.busy == STARTING and not buffer.text:
             event.app.exit(exception=KeyboardInterrupt())
-        elif state.busy != STARTING and self._worker.interrupt():
-            return
+        elif state.busy != STARTING and (unsent := self._worker.interrupt()) is not None:
+            if unsent and not buffer.text:  # what waited is there to be sent again, or changed
+                buffer.insert_text("\n".join(unsent))
         elif buffer.text:
             buffer.reset()
         else:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from everlong.agent.approval import ApprovalRefused
 from everlong.agent.watch import Interrupted
+from everlong.cli.chat.shell import run_own_command
 from everlong.cli.chat.state import STARTING, ChatState, Question
 from everlong.errors import AuthenticationFailed, ConfigError, EverlongError
 
@@ -30,8 +31,8 @@ _BROKEN = "[The program failed while this was running; whether it was done is no
 _LOCAL = "  or use a server of your own, without a key: everlong chat -m MODEL --base-url http://localhost:8080/v1"
 _LOOK_SECONDS = 15.0
 """Seconds between looks, while the chat waits, at whether the provider still caches the conversation."""
-_LEAVE_SECONDS = 5.0
-"""Seconds to wait for a chat that the user leaves while it starts."""
+_LEAVE_SECONDS = 1.5
+"""Seconds to wait for work that the user leaves."""
 
 
 class _SentPrompt(NamedTuple):
@@ -81,18 +82,20 @@ class ChatWorker:
         """True if everything that was sent is done."""
         return not self._sent.unfinished_tasks
 
-    def interrupt(self) -> bool:
-        """Stop the work under way and drop what waits; return False if there is none."""
+    def interrupt(self) -> list[str] | None:
+        """Stop the work under way and return what waits, unsent again; None if there is no work."""
         if not self.state.busy:
-            return False
+            return None
+        unsent: list[str] = []
         while not self._sent.empty():
-            self._sent.get_nowait()
+            sent = self._sent.get_nowait()
             self._sent.task_done()
+            unsent += [] if sent is None else [sent.text]
         if self.state.agent is not None:
             self.state.agent.interrupt()
         if self.state.question is not None:
             self.state.question.is_answered.set()
-        return True
+        return unsent
 
     def end(self) -> None:
         """Finish what was sent, then stop the thread; the session can be resumed."""
@@ -100,6 +103,14 @@ class ChatWorker:
         if self._thread.is_alive():
             # Nothing was said during the start, so nobody need wait for a server that does not answer.
             self._thread.join(_LEAVE_SECONDS if self.state.busy == STARTING else None)
+
+    def leave(self) -> bool:
+        """Stop the work under way and the thread; return False if it is still at something that cannot be stopped."""
+        self.interrupt()
+        self._sent.put(None)
+        if self._thread.is_alive():
+            self._thread.join(_LEAVE_SECONDS)
+        return not self._thread.is_alive()
 
     # -- in the thread -------------------------------------------------------------------------------------------------
 
@@ -163,8 +174,10 @@ class ChatWorker:
         try:
             if sent.text.startswith("/"):
                 desk.run(sent.text)
+            elif sent.text.startswith("!") and sent.text[1:].strip():
+                run_own_command(desk, sent.text[1:].strip())
             else:
-                desk.agent.run(sent.text)
+                desk.agent.run(desk.prompt(sent.text))
                 self._last_used = time.monotonic()
         except (EverlongError, OSError) as error:
             self.failures += 1

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from everlong.errors import ConfigError
+from everlong.extras import install_command
 
 __all__ = ["ENV", "JSON", "TOML", "YAML", "Format", "parse_json", "remove_json", "set_json", "value_at"]
 
@@ -285,7 +286,7 @@ def _tomlkit() -> Any:
         import tomlkit  # noqa: PLC0415 - only for TOML, and it may be missing
     except ImportError:
         raise ConfigError(
-            "changing a TOML file needs the package tomlkit; install it with: pip install 'everlong[gateway]'"
+            f"changing a TOML file needs the package tomlkit; install it with: {install_command('gateway')}"
         ) from None
     return tomlkit
 

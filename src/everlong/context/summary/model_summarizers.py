@@ -15,8 +15,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Literal, NamedTuple, Protocol
 
+from everlong.arguments import check_callable, refuse
 from everlong.context.policy import LeftAlone
-from everlong.context.summarize import MendingSummarizer, Summarizer, SummaryRequest, Weakness, yardstick_for
+from everlong.context.summarize import (
+    MendingSummarizer,
+    Summarizer,
+    SummaryRequest,
+    Weakness,
+    check_summarizer,
+    yardstick_for,
+)
 from everlong.context.summary.digest import (
     DigestPiece,
     boundary,
@@ -77,6 +85,7 @@ class CompletionSummarizer:
         concurrency: int = 4,
         progress: Callable[[SummaryProgress], None] | None = None,
     ) -> None:
+        check_callable("complete", complete, "a function of messages and max_tokens that returns the answer")
         check_window(window)
         if concurrency < 1:
             raise ConfigError(f"concurrency must be at least 1, got {concurrency}", key="concurrency")
@@ -178,8 +187,8 @@ def _count_tokens(prompt: Sequence[Message], request: SummaryRequest) -> int:
 
 def check_window(window: int) -> None:
     """Raise if a window is too small to write a summary in."""
-    if window < LEAST_WINDOW:
-        raise ConfigError(f"a summarizer's window must be at least {LEAST_WINDOW} tokens, got {window}", key="window")
+    if isinstance(window, bool) or not isinstance(window, int) or window < LEAST_WINDOW:
+        raise ConfigError(f"a summarizer's window must be at least {LEAST_WINDOW} tokens, got {window!r}", key="window")
 
 
 class WarmPrefixSummarizer:
@@ -192,6 +201,7 @@ class WarmPrefixSummarizer:
     """A chain leaves it out where the request has no prefix, as for a part of a conversation."""
 
     def __init__(self, complete: Complete, *, window: int = 200_000, name: str = "main model") -> None:
+        check_callable("complete", complete, "a function of messages and max_tokens that returns the answer")
         check_window(window)
         self._complete = complete
         self._window = window
@@ -243,6 +253,10 @@ class SummarizerChain:
         cooldown_seconds: float = 600.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if not isinstance(members, Sequence):
+            refuse("members", members, "a list of summarizers")
+        for member in members:
+            check_summarizer(member, "a member of the chain")
         if not members:
             raise ConfigError("members is empty; give the chain at least one summarizer", key="members")
         if choose not in ("first_good", "best"):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from everlong.context.invariants import LatestUserTurn, check_all
 from everlong.errors import TargetUnreachable
+from everlong.extras import install_command
 from everlong.model import Message, calls_of, leading_system_count, text_of
 from everlong.testing.engine_contract.samples import BROKEN, ODD, long_conversation, long_errand
 from everlong.testing.engine_contract.subject import (
@@ -158,7 +159,7 @@ def on_generated(held: Property, *, damaged: bool = False) -> Callable[[Workbenc
             from hypothesis import HealthCheck, Phase, Verbosity, given, settings, strategies as st  # noqa: PLC0415 - an extra
             from hypothesis.errors import Flaky  # noqa: PLC0415 - as above
         except ImportError as error:
-            raise ImportError("the engine contract needs Hypothesis: pip install 'everlong[testing]'") from error
+            raise ImportError(f"the engine contract needs Hypothesis: {install_command('testing')}") from error
         from everlong.testing.strategies import conversations  # noqa: PLC0415 - as above
 
         found: list[tuple[int, ContractBroken]] = []

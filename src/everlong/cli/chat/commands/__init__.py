@@ -1,0 +1,59 @@
+"""The slash commands of a chat.
+
+`COMMANDS` lists them all; each is a function of the `Desk` and the words after its name. The chat imports them before
+it shows its prompt, so a command imports what is heavy when it runs.
+"""
+
+from everlong.cli.chat.commands.compacting import compress, pin, undo
+from everlong.cli.chat.commands.conversation import branch, leave, model, new, resume, retry, title
+from everlong.cli.chat.commands.handing_over import copy, diff, export
+from everlong.cli.chat.commands.history import history, summary
+from everlong.cli.chat.commands.looking import memory, search, show_help, tools, usage
+from everlong.cli.chat.commands.registry import (
+    GO_ON,
+    KEEP,
+    LEAVE,
+    LOOK,
+    ChatError,
+    Command,
+    Desk,
+    Registry,
+    register_plugin_commands,
+)
+from everlong.cli.chat.commands.rules import rules
+from everlong.cli.chat.commands.window import context
+
+__all__ = ["COMMANDS", "ChatError", "Command", "Desk", "Registry", "register_plugin_commands"]
+
+COMMANDS = [
+    Command("context", "", "Where the window goes: system, tools, memory, summary, pinned, tail, free.", context, LOOK),
+    Command("history", "[N]", "The compactions so far; with a number, one of them and what it covered.", history, LOOK),
+    Command("summary", "[N] | compare [N] | edit", "The newest summary, or that of compaction N.", summary, LOOK),
+    Command("search", "WORDS | N", "Find what was said, ever; with a number, open a hit.", search, LOOK),
+    Command("tools", "[N]", "The tool calls so far; with a number, the whole result of one.", tools, LOOK),
+    Command("diff", "", "What the agent's tools changed in files.", diff, LOOK),
+    Command("usage", "[all]", "What was paid for, and what caching and compactions did to it.", usage, LOOK),
+    Command("memory", "", "What is remembered from session to session.", memory, LOOK),
+    Command(
+        "compress",
+        "[focus] | --preview | here N",
+        "Compact now; say what that would do; keep N messages.",
+        compress,
+        KEEP,
+    ),
+    Command("undo", "[compaction]", "Take back the last exchange, or the newest compaction.", undo, KEEP),
+    Command("pin", "[N]", "Keep what you said last (or a hit of /search) word for word.", pin, KEEP),
+    Command("rules", "[add TEXT | remove N]", "The rules you laid down; add one, or remove one.", rules, KEEP),
+    Command("retry", "", "Ask for another answer to the last prompt.", retry, GO_ON),
+    Command("model", "[provider:model]", "Which model; or go on with another.", model, GO_ON),
+    Command("branch", "[title]", "Go on in a session of its own.", branch, GO_ON),
+    Command("title", "[text]", "The conversation's title.", title, GO_ON),
+    Command("resume", "[id or title]", "Go on with another conversation.", resume, GO_ON),
+    Command("new", "", "End this session and begin another.", new, GO_ON),
+    Command("reset", "", "The same as /new.", new, GO_ON),
+    Command("copy", "", "Copy the last answer to the clipboard.", copy, LEAVE),
+    Command("export", "[FILE]", "Write the conversation to FILE: .md, .html, .json or .jsonl.", export, LEAVE),
+    Command("help", "", "This list.", show_help, LEAVE),
+    Command("quit", "", "Leave; the session can be resumed.", leave, LEAVE),
+    Command("exit", "", "The same as /quit.", leave, LEAVE),
+]

@@ -1,0 +1,75 @@
+"""``everlong demo``: plays a long agent session in a small window, without a key and without a network."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everlong.cli.output import print_values
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from everlong.cli.demo.playing import Answer, Played, Undone
+
+__all__ = ["demo_command"]
+
+
+@click.command("demo")
+@click.option(
+    "--window", type=click.IntRange(min=4096), default=32_768, show_default=True, help="The model's window in tokens."
+)
+@click.option("--fast", is_flag=True, help="Without the moving picture.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def demo_command(window: int, fast: bool, as_json: bool) -> None:
+    """Play a long agent session in a small window, and show what three ways to deal with that make of it."""
+    from everlong.cli.demo.playing import answers_of, play, undo_one  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.cli.demo.screens import DemoScreens  # noqa: PLC0415 - as above
+    from everlong.cli.demo.session import load_session  # noqa: PLC0415 - as above
+    from everlong.store import open_store  # noqa: PLC0415 - as above
+
+    session, facts = load_session()
+    with (
+        tempfile.TemporaryDirectory(prefix="everlong-demo-") as folder,
+        open_store(Path(folder) / "demo.db", waits_for_disk=False) as store,
+    ):
+        screens = None if as_json else DemoScreens(len(session), window, is_moving=not fast)
+        if screens is None:
+            played = play(session, window, store)
+        else:
+            with screens.playing():
+                played = play(session, window, store, screens.request)
+        store.searcher.index_pending()
+        answers = [
+            answers_of(track, facts, store if track.contender is played.everlong else None) for track in played.tracks
+        ]
+        undone = undo_one(played, store)
+        if screens is None:
+            print_values(_figures(played, answers, undone))
+        else:
+            screens.results(played, answers, undone)
+
+
+def _figures(played: Played, answers: Sequence[Sequence[Answer]], undone: Undone | None) -> dict[str, Any]:
+    return {
+        "window": played.window,
+        "threshold": played.everlong.engine.threshold_tokens,
+        "requests": len(played.raw_sizes),
+        "largest_without": max(played.raw_sizes),
+        "ways": [
+            {
+                "name": track.contender.name,
+                "largest_request": max(track.sizes),
+                "tokens_from_cache": track.read,
+                "tokens_fresh": track.written,
+                "dollars": round(track.dollars, 4),
+                "facts": {one.fact.id: one.source for one in known},
+            }
+            for track, known in zip(played.tracks, answers, strict=True)
+        ],
+        "compactions": [{"message": index, **report.to_dict()} for index, report in played.everlong.reports],
+        "undo": None if undone is None else {"tokens": undone.after, "is_same": undone.is_same},
+    }

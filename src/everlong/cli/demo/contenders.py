@@ -1,0 +1,184 @@
+"""Three ways to deal with a full window: cut off what is old, summarize between head and tail, and Everlong.
+
+Each is given the messages of a session one by one, and returns the request that it would send. None asks a model: the
+plain summary lists the beginnings of the user's requests, Everlong writes its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import everlong.context
+from everlong.model import Message, is_system, text_of
+from everlong.store import Occasion
+
+if TYPE_CHECKING:
+    from everlong.context import CompactionReport
+    from everlong.store import Branch, Store
+    from everlong.tokens import MessageCounter
+
+__all__ = ["Contender", "Cutting", "Everlong", "HeadAndTail", "SizedList"]
+
+_ANSWER_TOKENS = 4_096
+"""Room that every way leaves for the model's answer."""
+_HEAD, _TAIL = 4, 20
+"""The messages that the plain summary keeps at both ends."""
+_LISTED_LENGTH = 160
+
+
+@dataclass(slots=True)
+class SizedList:
+    """Messages with the tokens of each."""
+
+    counter: MessageCounter
+    messages: list[Message] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+
+    def add(self, message: Message) -> None:
+        """Add a message."""
+        self.messages.append(message)
+        self.sizes.append(self.counter.count(message))
+
+    def replace(self, messages: list[Message]) -> None:
+        """Hold other messages from now on."""
+        self.messages, self.sizes = list(messages), [self.counter.count(message) for message in messages]
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of all messages."""
+        return sum(self.sizes)
+
+
+class Contender(Protocol):
+    """A way to deal with a full window."""
+
+    name: str
+    held: SizedList
+
+    def add(self, message: Message) -> None:
+        """Take a message of the session."""
+
+    def fit(self) -> None:
+        """Make what is held fit the window, before it is sent."""
+
+    @property
+    def told(self) -> str:
+        """A few words on what was done to the session so far."""
+        ...
+
+
+class Cutting:
+    """Keeps the system prompt and the newest messages that fit: a sliding window."""
+
+    name = "cut off the oldest"
+
+    def __init__(self, window: int, counter: MessageCounter) -> None:
+        self.held = SizedList(counter)
+        self._room = window - _ANSWER_TOKENS
+        self._dropped = 0
+
+    def add(self, message: Message) -> None:
+        """Take a message of the session."""
+        self.held.add(message)
+
+    def fit(self) -> None:
+        """Drop the oldest messages until the rest fits; no result stays without its call."""
+        messages, sizes = self.held.messages, self.held.sizes
+        start = cut = next((at for at, one in enumerate(messages) if not is_system(one)), len(messages))
+        tokens = self.held.tokens
+        while cut < len(messages) and (tokens > self._room or (cut > start and messages[cut]["role"] == "tool")):
+            tokens -= sizes[cut]
+            cut += 1
+        self._dropped += cut - start
+        del messages[start:cut], sizes[start:cut]
+
+    @property
+    def told(self) -> str:
+        """A few words on what was done to the session so far."""
+        return f"{self._dropped:,} messages dropped"
+
+
+class HeadAndTail:
+    """Keeps the first and the newest messages, and lists the user's requests between them."""
+
+    name = "head, summary, tail"
+
+    def __init__(self, window: int, counter: MessageCounter) -> None:
+        self.held = SizedList(counter)
+        self._threshold = window // 2
+        self._summaries = 0
+        self._listed: list[str] = []
+
+    def add(self, message: Message) -> None:
+        """Take a message of the session."""
+        self.held.add(message)
+
+    def fit(self) -> None:
+        """Replace everything between head and tail by one message, once half of the window is full."""
+        if self.held.tokens <= self._threshold:
+            return
+        messages = self.held.messages
+        start = _HEAD
+        while start < len(messages) and messages[start]["role"] == "tool":
+            start += 1
+        end = max(start, len(messages) - _TAIL)
+        while end < len(messages) and (messages[end]["role"] == "tool" or sum(self.held.sizes[end:]) > self._threshold):
+            end += 1
+        middle = messages[start:end]
+        said = [" ".join(text_of(m).split())[:_LISTED_LENGTH] for m in middle if m["role"] == "user"]
+        self._listed = [*self._listed, *(one for one in said if not one.startswith("Summary"))][-40:]
+        self._summaries += 1
+        told = "Summary of the conversation so far. The user asked:\n" + "\n".join(f"- {one}" for one in self._listed)
+        self.held.replace([*messages[:start], {"role": "user", "content": told}, *messages[end:]])
+
+    @property
+    def told(self) -> str:
+        """A few words on what was done to the session so far."""
+        return f"{self._summaries} summaries"
+
+
+class Everlong:
+    """The engine and the store, as an agent uses them."""
+
+    name = "Everlong"
+
+    def __init__(self, window: int, store: Store) -> None:
+        self.engine = everlong.context.ContextCompressor(window)
+        self.held = SizedList(self.engine.counter)
+        self.reports: list[tuple[int, CompactionReport]] = []
+        """The message at which each compaction happened, and its report."""
+        self.branch: Branch | None = None
+        self._store = store
+        self._waiting: list[Message] = []
+        self._seen = 0
+
+    def add(self, message: Message) -> None:
+        """Take a message of the session."""
+        self.held.add(message)
+        self._waiting.append(message)
+        self._seen += 1
+
+    def fit(self) -> None:
+        """Store what is new, and compact if that is due."""
+        branch = self.keep()
+        if self.engine.should_compress_preflight(self.held.messages):
+            done = self._store.compact(branch, self.engine, Occasion("threshold"))
+            report = self.engine.last_report
+            if done.outcome == "compacted" and report is not None:
+                self.held.replace(done.messages)
+                self.reports.append((self._seen, report))
+
+    def keep(self) -> Branch:
+        """Store the messages that are not stored yet; return the place of the newest."""
+        if self.branch is None:
+            self.branch = self._store.record(self._waiting)
+        elif self._waiting:
+            self.branch = self._store.append(self.branch, self._waiting)
+        self._waiting = []
+        return self.branch
+
+    @property
+    def told(self) -> str:
+        """A few words on what was done to the session so far."""
+        return f"{len(self.reports)} compactions, every word in the store"

@@ -1,0 +1,156 @@
+"""The session, played to all contenders at once, and the figures of the run: sizes, cost, facts, and an undo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from everlong.cli.demo.contenders import Contender, Cutting, Everlong, HeadAndTail
+from everlong.cli.demo.session import Fact, stated_in, still_known
+from everlong.model import calls_of, text_of
+
+if TYPE_CHECKING:
+    from everlong.model import Message
+    from everlong.store import Store
+
+__all__ = ["DOLLARS_PER_TOKEN", "Answer", "Played", "Track", "Undone", "answers_of", "play", "undo_one"]
+
+DOLLARS_PER_TOKEN = 3 / 1_000_000
+"""The price of a fresh input token that the demo reckons with."""
+_READ, _WRITE = 0.1, 1.25
+"""The price of a token that the provider's cache holds, and of one that it takes in."""
+_HITS = 10
+
+Source = Literal["context", "recall", "lost"]
+
+
+@dataclass(slots=True)
+class Track:
+    """What one contender sent: the size of each request, and what all of them cost."""
+
+    contender: Contender
+    sizes: list[int] = field(default_factory=list)
+    read: int = 0
+    """Tokens that the provider's cache held."""
+    written: int = 0
+    """Tokens that it did not hold."""
+    _last: list[Message] = field(default_factory=list)
+
+    def send(self) -> None:
+        """Count a request; what it has in common with the one before, from the start on, is cached."""
+        held = self.contender.held
+        pairs = zip(held.messages, self._last, strict=False)
+        same = next((at for at, (one, other) in enumerate(pairs) if not _is_same(one, other)), None)
+        shared = min(len(held.messages), len(self._last)) if same is None else same
+        cached = sum(held.sizes[:shared])
+        self.read += cached
+        self.written += held.tokens - cached
+        self.sizes.append(held.tokens)
+        self._last = list(held.messages)
+
+    @property
+    def dollars(self) -> float:
+        """The cost of the input of all requests."""
+        return (self.read * _READ + self.written * _WRITE) * DOLLARS_PER_TOKEN
+
+
+def _is_same(one: Message, other: Message) -> bool:
+    """Return whether a provider reads two messages alike; the store writes a text as a part."""
+    if one is other:
+        return True
+    return (one["role"], text_of(one), calls_of(one)) == (other["role"], text_of(other), calls_of(other))
+
+
+@dataclass(slots=True)
+class Played:
+    """The record of a played session."""
+
+    window: int
+    everlong: Everlong
+    tracks: list[Track]
+    raw_sizes: list[int] = field(default_factory=list)
+    """Tokens of each request if nothing were done."""
+
+
+def play(session: Sequence[Message], window: int, store: Store, show: Callable[[Played], None] | None = None) -> Played:
+    """Play a session to every contender; ``show`` is called after each request."""
+    ours = Everlong(window, store)
+    counter = ours.engine.counter
+    contenders: list[Contender] = [Cutting(window, counter), HeadAndTail(window, counter), ours]
+    played = Played(window, ours, [Track(one) for one in contenders])
+    raw = 0
+    for message in session:
+        if message["role"] == "assistant":  # an agent calls the model here, so the context must fit now
+            for track in played.tracks:
+                track.contender.fit()
+                track.send()
+            played.raw_sizes.append(raw)
+            if show is not None:
+                show(played)
+        for track in played.tracks:
+            track.contender.add(message)
+        raw += counter.count(message)
+    ours.keep()
+    return played
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Where the answer to a question comes from at the end: the context, a recall from the store, or nowhere."""
+
+    fact: Fact
+    source: Source
+    words: str = ""
+    """The words that state it."""
+    passage: str = ""
+    """The passage of the store in which a recall found it."""
+
+
+def answers_of(track: Track, facts: Sequence[Fact], store: Store | None = None) -> list[Answer]:
+    """Return where a contender has each answer from; only one with a store can recall."""
+    return [_answer(fact, track.contender.held.messages, store) for fact in facts]
+
+
+def _answer(fact: Fact, context: Sequence[Message], store: Store | None) -> Answer:
+    words = still_known(fact, context)
+    if words:
+        return Answer(fact, "context", words)
+    for hit in store.search(fact.question, limit=_HITS).hits if store is not None else ():
+        text = store.read(hit.node, chars=1_000_000).text if store is not None and hit.node is not None else ""
+        if words := stated_in(fact, text):
+            return Answer(fact, "recall", words, _around(text, words))
+    return Answer(fact, "lost")
+
+
+def _around(text: str, words: str, length: int = 120) -> str:
+    """Return the words with some of the text around them, in one line."""
+    at = text.index(words)
+    start, end = max(0, at - length // 2), min(len(text), at + len(words) + length // 2)
+    cut = " ".join(text[start:end].split())
+    return f"{'…' if start else ''}{cut}{'…' if end < len(text) else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """A compaction that was taken back."""
+
+    before: int
+    compacted: int
+    after: int
+    is_same: bool
+    """True if every message stands there again as it was."""
+
+
+def undo_one(played: Played, store: Store) -> Undone | None:
+    """Compact once more and take that back; None if there was nothing to compact."""
+    ours = played.everlong
+    branch = ours.keep()
+    before = store.context(branch)
+    if store.compact(branch, ours.engine, force=True).outcome != "compacted":
+        return None
+    total = ours.engine.counter.total
+    compacted = total(store.context(branch))
+    store.undo(branch)
+    after = store.context(branch)
+    return Undone(total(before), compacted, total(after), after == before)

@@ -1,0 +1,62 @@
+"""What a compaction covered: its summary, the messages that it tells of, and those that stayed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlalchemy import select
+
+from everlong.context.literals import is_summary, summary_body
+from everlong.errors import NotStored
+from everlong.store.paths import Entry
+from everlong.store.schema import view
+from everlong.store.views import ViewItem, items_of
+
+if TYPE_CHECKING:
+    from everlong.store.compaction import Compaction
+    from everlong.store.core import StoreCore
+
+__all__ = ["Covered", "covered_by"]
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """What a compaction covered."""
+
+    summary: str
+    """The words of the summary, without the marks around them; empty if its words are gone."""
+    summarized: tuple[Entry, ...]
+    """The messages that the summary tells of and that no longer stand in the context, oldest first."""
+    edited: int
+    """The messages that stand there in another form: cleared, shortened or as a stub."""
+    kept: int
+    """The messages that stayed as they were, of those that the view names."""
+
+
+def covered_by(core: StoreCore, one: Compaction) -> Covered:
+    """Return what a compaction covered.
+
+    Raises:
+        NotStored: the store no longer has its view.
+    """
+    with core.database.read() as connection:
+        known = select(view.c.id).where(view.c.id == one.view_id, view.c.tenant == core.tenant)
+        if one.view_id is None or connection.execute(known).first() is None:
+            raise NotStored("the store no longer has what this compaction did")
+        items = items_of(connection, core.reader, one.view_id)
+    at = core.branch(one.branch)
+    gone = [item for item in items if item.kind == "new" and item.to_depth > item.from_depth]
+    entries = [entry for item in gone for entry in core.entries(at, item.from_depth, min(item.to_depth, at.depth))]
+    return Covered(
+        _summary(items),
+        tuple(entries),
+        sum(item.to_depth - item.from_depth for item in items if item.kind == "edit"),
+        sum(item.to_depth - item.from_depth for item in items if item.kind == "keep"),
+    )
+
+
+def _summary(items: Sequence[ViewItem]) -> str:
+    told = [item.message for item in items if item.kind == "new" and item.message is not None]
+    return "\n\n".join(summary_body(message) for message in told if is_summary(message))

@@ -1,0 +1,60 @@
+"""``@file`` in a prompt: the file goes along, and what cannot is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong.cli.chat.attachments import attach_files
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
+
+
+def attached(text: str, root: Path) -> tuple[Any, list[str]]:
+    notes: list[str] = []
+    return attach_files(text, root, notes.append), notes
+
+
+def test_a_prompt_without_a_file_stays_a_text(tmp_path: Path) -> None:
+    for text in ("hello", "mail me at mira@harbour.example", "@nobody is there", "", "@", "@\0", "@" + "x" * 5_000):
+        assert attached(text, tmp_path) == (text, [])
+
+
+@pytest.mark.parametrize("mention", ["@notes.md", "@./notes.md", "@notes.md.", "(see) @notes.md?", '@"notes.md"'])
+def test_a_file_goes_along_with_the_words(tmp_path: Path, mention: str) -> None:
+    (tmp_path / "notes.md").write_text("port 8437\n", encoding="utf-8")
+    parts, notes = attached(f"What is in {mention}", tmp_path)
+    assert parts[0] == {"type": "text", "text": f"What is in {mention}"}
+    assert "port 8437" in parts[1]["text"]
+    assert parts[1]["text"].startswith('<file path="')
+    assert len(notes) == 1
+
+
+def test_a_name_with_spaces_and_one_that_is_said_twice(tmp_path: Path) -> None:
+    (tmp_path / "a b.txt").write_text("one", encoding="utf-8")
+    parts, _ = attached('@"a b.txt" and @"a b.txt"', tmp_path)
+    assert len(parts) == 2
+
+
+def test_an_image_is_shown_and_one_that_is_too_large_is_not(tmp_path: Path) -> None:
+    (tmp_path / "small.png").write_bytes(PNG)
+    (tmp_path / "large.png").write_bytes(PNG + bytes(5_000_001))
+    parts, notes = attached("@small.png @large.png", tmp_path)
+    assert [part["type"] for part in parts] == ["text", "image_url"]
+    assert parts[1]["image_url"]["url"].startswith("data:image/png;base64,")
+    assert "models take 5" in notes[1]
+
+
+def test_a_long_text_is_cut_and_a_binary_file_is_only_named(tmp_path: Path) -> None:
+    (tmp_path / "long.log").write_text("word " * 100_000, encoding="utf-8")
+    (tmp_path / "data.bin").write_bytes(b"a\0b")
+    parts, notes = attached("@long.log @data.bin", tmp_path)
+    assert len(parts) == 2
+    assert len(parts[1]["text"]) < 201_000
+    assert parts[1]["text"].endswith("[… the rest of the file is left out …]\n</file>")
+    assert notes == [
+        "with long.log, 500 kB, of which the beginning",
+        "data.bin is neither a text nor an image; the model gets only its name",
+    ]

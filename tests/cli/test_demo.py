@@ -1,0 +1,104 @@
+"""``everlong demo``: three ways to deal with a full window, and figures that are measured in the run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from everlong import ContextCompressor, Store, open_store
+from everlong.cli.demo.playing import Played, answers_of, play, undo_one
+from everlong.cli.demo.session import Fact, load_session, stated_in, still_known
+from everlong.context.invariants import check_all
+from tests.cli.conftest import Run
+
+
+def test_the_shipped_session_is_long_and_has_what_real_ones_have() -> None:
+    session, facts = load_session()
+    assert len(session) >= 1_000
+    roles = [message["role"] for message in session]
+    calls = [message.get("tool_calls") or [] for message in session]
+    answered = {m.get("tool_call_id") for m in session}
+    assert roles[0] == "system"
+    assert any(len(group) > 1 for group in calls)
+    assert any(call["id"] not in answered for group in calls for call in group)
+    assert any("\u4e00" <= character <= "\u9fff" for m in session for character in str(m["content"]))
+    stated = [json.dumps(session[fact.message], ensure_ascii=False) + str(session[fact.message]) for fact in facts]
+    assert all(stated_in(fact, text) for fact, text in zip(facts, stated, strict=True))
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Played, Store]]:
+    session, _ = load_session()
+    with open_store(tmp_path_factory.mktemp("demo") / "demo.db", waits_for_disk=False) as store:
+        yield play(session, 32_768, store), store
+
+
+def test_no_way_sends_more_than_the_window_and_everlong_leaves_a_valid_context(played: tuple[Played, Store]) -> None:
+    done, _ = played
+    assert len(done.everlong.reports) >= 5
+    assert max(done.raw_sizes) > 3 * done.window
+    assert all(max(track.sizes) <= done.window for track in done.tracks)
+    assert check_all(done.everlong.held.messages) == []
+
+
+def test_everlong_knows_most_and_recalls_what_is_out_of_sight(played: tuple[Played, Store]) -> None:
+    done, store = played
+    _, facts = load_session()
+    store.searcher.index_pending()
+    cut, listed, ours = (
+        answers_of(track, facts, store if track.contender is done.everlong else None) for track in done.tracks
+    )
+    sources = [one.source for one in ours]
+    assert sources.count("context") >= len(facts) * 0.5
+    assert sources.count("lost") <= len(facts) * 0.2
+    assert all(one.words in one.passage for one in ours if one.source == "recall")
+    assert {one.source for one in [*cut, *listed]} == {"context", "lost"}
+
+
+def test_a_compaction_is_taken_back_word_for_word(played: tuple[Played, Store]) -> None:
+    done, store = played
+    undone = undo_one(done, store)
+    assert undone is not None
+    assert undone.compacted < undone.before == undone.after
+    assert undone.is_same
+
+
+def test_a_request_costs_what_the_one_before_did_not_hold(tmp_path: Path) -> None:
+    talk = [{"role": role, "content": f"word {n}"} for n in range(4) for role in ("user", "assistant")]
+    with open_store(tmp_path / "a.db") as store:
+        done = play(talk, 8_192, store)
+    for track in done.tracks:
+        assert track.read + track.written == sum(track.sizes)
+        assert track.written == track.sizes[-1]  # it only grew, so each token was fresh once
+
+
+def test_a_fact_is_known_only_if_its_words_stand_in_the_context() -> None:
+    fact = Fact("port", "Which port?", ("8437", "port eight"), 0, "value")
+    assert still_known(fact, [{"role": "user", "content": "use port 8437"}]) == "8437"
+    assert still_known(fact, [{"role": "system", "content": "8437"}, {"role": "user", "content": "none"}]) == ""
+
+
+def test_the_demo_shows_what_each_way_kept_a_summary_questions_an_undo_and_what_to_run(run: Run) -> None:
+    ran = run("demo")
+    assert ran.code == 0
+    for said in (
+        "cut off the oldest",
+        "head, summary, tail",
+        "known in context",
+        "## Goal",
+        "recalled from the store:",
+        "every message as it was",
+        "What to run next",
+    ):
+        assert said in ran.out
+
+
+def test_the_demos_figures_are_json_on_request(run: Run) -> None:
+    figures = run("demo", "--json", "--window", "65536").json
+    assert [way["largest_request"] <= 65_536 for way in figures["ways"]] == [True] * 3
+    assert figures["threshold"] == ContextCompressor(65_536).threshold_tokens
+    assert figures["compactions"]
+    assert figures["undo"]["is_same"]

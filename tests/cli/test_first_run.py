@@ -1,0 +1,90 @@
+"""The first run: what is found on a machine, and nothing is sent anywhere to find it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from everlong.cli.first_run import finding
+from everlong.cli.first_run.finding import FoundModel, find_claude_logs, find_models
+from everlong.providers.endpoints import ENDPOINTS
+
+
+class _ModelList(BaseHTTPRequestHandler):
+    body = json.dumps({"data": [{"id": "llama3.2"}, {"id": "qwen3"}]}).encode()
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def local_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[_ModelList]]:
+    """A server in the place of Ollama; nobody answers for the other ones."""
+    server = HTTPServer(("127.0.0.1", 0), _ModelList)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_port}/v1"
+    known = {name: one for name, one in ENDPOINTS.items() if one.needs_key}
+    known["ollama"] = replace(ENDPOINTS["ollama"], base_url=url)
+    known["vllm"] = replace(ENDPOINTS["vllm"], base_url="http://127.0.0.1:1/v1")
+    monkeypatch.setattr(finding, "ENDPOINTS", known)
+    yield _ModelList
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_keys_servers_and_files_are_found(tmp_path: Path, local_server: type[_ModelList]) -> None:
+    del local_server
+    models = tmp_path / ".lmstudio" / "models" / "maker" / "model"
+    models.mkdir(parents=True)
+    for name in ("large.gguf", "mmproj-large.gguf"):
+        with (models / name).open("wb") as file:
+            file.truncate(60_000_000)
+    (models / "vocabulary.gguf").write_bytes(b"GGUF")
+    found = find_models({"ANTHROPIC_API_KEY": "key", "OPENAI_API_KEY": " "}, tmp_path, tmp_path / "project")
+    assert [(one.setting, one.value) for one in found] == [
+        ("agent.model", "anthropic:claude-sonnet-5"),
+        ("agent.model", "ollama:llama3.2"),
+        ("agent.model", "ollama:qwen3"),
+        ("agent.local", str(models / "large.gguf")),
+    ]
+    assert found[0].about == "with the key in ANTHROPIC_API_KEY"
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"<html>", b'{"data": 5}', b'{"data": [{}]}', b"\xff" * 100])
+def test_a_server_that_is_something_else_is_no_model(
+    tmp_path: Path, local_server: type[_ModelList], monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
+    monkeypatch.setattr(local_server, "body", body)
+    assert find_models({}, tmp_path, tmp_path) == []
+
+
+def test_every_provider_that_is_offered_exists() -> None:
+    assert set(finding.USUAL_MODELS) <= set(ENDPOINTS)
+
+
+def test_logs_of_claude_code_are_counted(tmp_path: Path) -> None:
+    assert find_claude_logs(tmp_path) is None
+    folder = tmp_path / ".claude" / "projects" / "harbour"
+    folder.mkdir(parents=True)
+    (folder / "one.jsonl").touch()
+    said = find_claude_logs(tmp_path)
+    assert said is not None
+    assert said.startswith("1 conversation of Claude Code in ")
+
+
+def test_what_was_found_says_where(tmp_path: Path, local_server: type[_ModelList]) -> None:
+    del local_server
+    assert all(isinstance(one, FoundModel) and one.about for one in find_models({}, tmp_path, tmp_path))
