@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     "--port", type=click.IntRange(0, 65_535), default=0, help="With --web: the port.  [default: any free one]"
 )
 @click.option("--browser/--no-browser", default=True, help="With --web: open the browser.  [default: browser]")
-@click.option("--until-eof", is_flag=True, hidden=True)
+@click.option("--for-gateway", is_flag=True, hidden=True)
 @json_option
 @store_option(hidden=False)
 @tenant_options(hidden=False)
@@ -39,7 +38,7 @@ def inspect_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     web: bool,
     port: int,
     browser: bool,
-    until_eof: bool,
+    for_gateway: bool,
     as_json: bool,
 ) -> None:
     """Show where the tokens of the conversation(s) in FILE go: by role, by tool, the largest messages.
@@ -50,10 +49,12 @@ def inspect_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     if file is not None and not (web and "://" in file):
         click.Path(exists=True, dir_okay=False, allow_dash=True).convert(file, None, click.get_current_context())
     if web:
-        from everlong.cli.inspect_web import PROOF_VARIABLE, show_web  # noqa: PLC0415 - keeps `--help` quick
+        from everlong.cli.inspect_web import serve_for_gateway, show_web  # noqa: PLC0415 - keeps `--help` quick
 
-        proof = os.environ.pop(PROOF_VARIABLE, "")
-        show_web(file, port=port, opens_browser=browser, until_eof=until_eof, proof=proof)
+        if for_gateway:
+            serve_for_gateway()
+        else:
+            show_web(file, port=port, opens_browser=browser)
         return
     if file is None:
         raise click.UsageError("give a FILE, or --web for a page over your store")

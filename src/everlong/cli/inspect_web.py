@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import tempfile
 import webbrowser
 from collections.abc import Iterator
@@ -20,17 +22,20 @@ from everlong.errors import ConfigError
 if TYPE_CHECKING:
     from everlong.store import Store
 
-__all__ = ["PROOF_VARIABLE", "check_installed", "serve_inspector", "show_web"]
+__all__ = ["check_installed", "is_installed", "serve_for_gateway", "serve_inspector", "show_web"]
 
-PROOF_VARIABLE = "EVERLONG_INSPECTOR_PROOF"
-"""The environment variable in which a gateway hands its secret to the inspector that it starts."""
 _SQLITE = b"SQLite format 3\x00"
 _NEEDED = ("aiohttp", "jinja2", "markdown_it", "nh3")
 
 
+def is_installed() -> bool:
+    """Return whether all that the inspector needs is installed."""
+    return all(find_spec(name) is not None for name in _NEEDED)
+
+
 def check_installed() -> None:
     """Raise a `ConfigError` that says how to install the inspector, if it is not installed."""
-    if any(find_spec(name) is None for name in _NEEDED):
+    if not is_installed():
         raise ConfigError(
             "the inspector needs the packages aiohttp, jinja2, markdown-it-py and nh3; install them with: "
             "pip install 'everlong[inspector]'",
@@ -38,16 +43,26 @@ def check_installed() -> None:
         )
 
 
-def show_web(target: str | None, *, port: int, opens_browser: bool, until_eof: bool, proof: str = "") -> None:
+def show_web(target: str | None, *, port: int, opens_browser: bool) -> None:
     """Serve the inspector over a store or a file until it is stopped."""
     check_installed()
     with _open_target(target) as store:
-        serve_inspector(store, target, port=port, opens_browser=opens_browser, until_eof=until_eof, proof=proof)
+        serve_inspector(store, target, port=port, opens_browser=opens_browser)
 
 
-def serve_inspector(
-    store: Store, name: str | None = None, *, port: int, opens_browser: bool, until_eof: bool = False, proof: str = ""
-) -> None:
+def serve_for_gateway() -> None:
+    """Serve the inspector to the gateway that started this process, until that closes standard input.
+
+    The first line of input is JSON with the store and the gateway's secret, which no argument and no environment shows.
+    """
+    check_installed()
+    told = json.loads(sys.stdin.buffer.readline())
+    use_store(told["store"])
+    with open_chosen_store() as store:
+        serve_inspector(store, port=0, opens_browser=False, proof=told["proof"])
+
+
+def serve_inspector(store: Store, name: str | None = None, *, port: int, opens_browser: bool, proof: str = "") -> None:
     """Serve the inspector over an open store until it is stopped."""
     import asyncio  # noqa: PLC0415 - keeps `--help` quick
 
@@ -56,7 +71,7 @@ def serve_inspector(
     from everlong.inspector.server import serve  # noqa: PLC0415 - as above
 
     def tell(address: str) -> None:
-        if until_eof:  # the program that started this one reads where it listens
+        if proof:  # the gateway reads where it listens
             click.echo(address)
             return
         say(f"the inspector is at {address} (only this machine reaches it; Ctrl-C stops it)")
@@ -65,7 +80,7 @@ def serve_inspector(
 
     reader = Reader(store.database, config.load_settings().settings, name or store.database.backend.where)
     watch = Watch(store.tenant, proof)
-    asyncio.run(serve(reader, watch, port=port, on_ready=tell, until_eof=until_eof))
+    asyncio.run(serve(reader, watch, port=port, on_ready=tell, until_eof=bool(proof)))
 
 
 @contextmanager

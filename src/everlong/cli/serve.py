@@ -11,6 +11,7 @@ import click
 
 from everlong import config
 from everlong.cli.chosen_store import store_option, store_settings
+from everlong.cli.inspect_web import is_installed
 from everlong.cli.trust import tell_notices
 from everlong.errors import ConfigError
 
@@ -56,7 +57,9 @@ def serve_command(until_eof: bool, **given: Any) -> None:
     try:
         with open_database() as database:
             reload = partial(gateway_settings, overrides)
-            server = GatewayServer(settings, routes, database, log=log, tracing=tracing, reload=reload)
+            server = GatewayServer(
+                settings, routes, database, log=log, tracing=tracing, reload=reload, has_inspector=is_installed()
+            )
             tune()
             code = asyncio.run(serve(server, own.drain_seconds, _say, until_eof=until_eof))
     finally:

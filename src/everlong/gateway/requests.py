@@ -409,6 +409,10 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         if conversation.branch.id != new.at.id:
             self.live.forget(conversation)  # its places are on the branch that it came from
 
+    def look_up_views(self) -> None:
+        """Have the next request of every conversation with a view looked up: somebody has changed views or pins."""
+        self._newest_views.clear()
+
     def note_view(self, conversation: LiveConversation) -> None:
         """Remember the view in force of a conversation; requests that go on without it are looked up."""
         if (view := conversation.view_id) is None:

@@ -27,6 +27,7 @@ from everlong.gateway.app import SERVER_OPTIONS, Front, dialect_of, make_app, pa
 from everlong.gateway.auth import Guard, KeyLimits, Refused, check_bind, is_loopback
 from everlong.gateway.formats import OPENAI
 from everlong.gateway.gateway import Gateway
+from everlong.gateway.inspector_link import InspectorLink
 from everlong.gateway.telemetry import GatewayLog, captured, server_logger
 from everlong.gateway.upstream import Network, Relay
 
@@ -57,6 +58,7 @@ class GatewayServer:
         log: where lines go.
         tracing: where spans go.
         reload: reads the settings anew, so that keys that were taken out of the user's file let nobody in any more.
+        has_inspector: whether browsers get the inspector at ``/inspector``.
 
     Raises:
         ConfigError: it may not listen there, or its keys are not right.
@@ -71,6 +73,7 @@ class GatewayServer:
         log: GatewayLog | None = None,
         tracing: Tracing | None = None,
         reload: Callable[[], Settings] | None = None,
+        has_inspector: bool = False,
     ) -> None:
         own = settings.gateway
         check_bind(own, own.host)
@@ -80,6 +83,9 @@ class GatewayServer:
         self.gateway = Gateway(settings, database, routes)
         limits = KeyLimits(own.body_megabytes * 1_000_000)
         self.front = Front(Guard(own), limits, self.gateway.metrics, self._log, tracing, body_seconds=own.body_seconds)
+        self._inspector: InspectorLink | None = None
+        if has_inspector:
+            self._inspector = InspectorLink(database.backend.address, self.front.guard, self.gateway.look_up_views)
         self._runner: _Runner | None = None
         self._reload = reload
         self._reading_keys: asyncio.Task[None] | None = None
@@ -94,7 +100,7 @@ class GatewayServer:
         try:
             self._capturing.enter_context(captured(self._log))
             self._runner = _Runner(
-                make_app(self.gateway, self.front),
+                make_app(self.gateway, self.front, inspector=self._inspector),
                 **{**SERVER_OPTIONS, "logger": server_logger(self._log)},
                 access_log=None,
                 keepalive_timeout=_IDLE_SECONDS,
@@ -123,6 +129,8 @@ class GatewayServer:
         if self._reading_keys is not None:
             self._reading_keys.cancel()
         await self.stop_listening()
+        if self._inspector is not None:  # pages that wait for changes would wait for ever
+            await self._inspector.close()
         left = await self.front.drain(seconds)
         await self._runner.cleanup()
         self._runner = None

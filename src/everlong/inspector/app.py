@@ -16,7 +16,7 @@ from everlong.inspector.catalogue import LANGUAGES, choose_language, translator
 from everlong.inspector.handlers import Answer, ConversationHandlers, Reader, StoreHandlers, Visit
 from everlong.inspector.live import LiveHandler
 from everlong.inspector.rendering import BASE, render, stream
-from everlong.inspector.security import HEADERS, Watch, WrongVisitor
+from everlong.inspector.security import HEADERS, VISITOR, Watch, WrongVisitor
 
 __all__ = ["make_app"]
 
@@ -73,7 +73,7 @@ def _guarded(watch: Watch) -> Any:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            request["visitor"] = watch.admit(request.method, request.headers)
+            request[VISITOR] = watch.admit(request.method, request.headers)
             response = await handler(request)
         except WrongVisitor as refused:
             response = _problem(request, 403, "app.refused", str(refused))
@@ -131,7 +131,7 @@ class _Pages:
 
         async def handle(request: web.Request) -> web.StreamResponse:
             form = await request.post()
-            self._watch.check_token(request["visitor"], request.path, str(form.get("token", "")))
+            self._watch.check_token(request[VISITOR], request.path, str(form.get("token", "")))
             return await self._answer(request, action, {name: str(value) for name, value in form.items()})
 
         return handle
@@ -195,7 +195,7 @@ class _Pages:
         return response
 
     def _visit(self, request: web.Request, form: dict[str, str]) -> Visit:
-        visitor = request["visitor"]
+        visitor = request[VISITOR]
         return Visit(
             store=self._reader.store(visitor.tenant),
             path=request.path,

@@ -81,7 +81,7 @@ def _arguments(body: str) -> dict[str, str]:
             firsts.setdefault(match[1], match)
     found = list(firsts.values())
     arguments: dict[str, str] = {}
-    for match, following in zip(found, [*found[1:], None], strict=True):
-        end = following.start() - 1 if following is not None else len(body)
+    for place, match in enumerate(found):
+        end = found[place + 1].start() - 1 if place + 1 < len(found) else len(body)
         arguments[match[1]] = match[2] if match[2] is not None else body[match.end() + 1 : end]
     return arguments

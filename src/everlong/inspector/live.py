@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from everlong.errors import StoreError
-from everlong.inspector.security import HEADERS, Watch
+from everlong.inspector.security import HEADERS, VISITOR, Watch
 from everlong.store.turn_figures import newest_change
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class LiveHandler:
             return web.Response(status=503, text="too many open pages")
         self._readers += 1
         try:
-            return await self._send(request, request["visitor"].tenant)
+            return await self._send(request, request[VISITOR].tenant)
         finally:
             self._readers -= 1
 

@@ -15,7 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-__all__ = ["HEADERS", "PROOF_HEADER", "TENANT_HEADER", "Visitor", "Watch", "WrongVisitor"]
+from aiohttp import web
+
+__all__ = ["HEADERS", "PROOF_HEADER", "TENANT_HEADER", "VISITOR", "Visitor", "Watch", "WrongVisitor"]
 
 PROOF_HEADER = "x-everlong-inspector"
 """The header by which a gateway proves that it is the one that started this process."""
@@ -49,6 +51,10 @@ class Visitor:
     tenant: str
     origin: str
     """The address of our own pages as the browser knows it."""
+
+
+VISITOR = web.RequestKey("visitor", Visitor)
+"""The key under which a request has its sender."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from everlong.context.summary.redaction import redact
 from everlong.store.conversation_list import ConversationChoices, ConversationFilters, ListCursor
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def read_list(store: Store, query: Mapping[str, str]) -> ListPage:
         rows=tuple(row_of(one, is_waiting=one.id in waiting) for one in shown),
         filters=filters,
         age=age,
-        choices=store.conversations.choices(),
+        choices=ConversationChoices(*map(_without_secrets, store.conversations.choices())),
         next_cursor=cursor,
         is_first=after is None,
         is_store_empty=not found and after is None and filters.is_empty and not store.conversations.count(),
@@ -118,17 +118,14 @@ def row_of(one: Conversation, *, is_waiting: bool = False) -> ConversationRow:
     )
 
 
+def _without_secrets(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the values that can be offered: one with a secret in it cannot stand in a form."""
+    return tuple(value for value in values if redact(value) == value)
+
+
 def _read_cursor(text: str) -> ListCursor | None:
     active, mark, name = text.partition("~")
     try:
         return ListCursor(float(active), name) if mark and math.isfinite(float(active)) else None
     except ValueError:
-        return None
-
-
-def day_of(seconds: float) -> Any:
-    """Return the local date of a moment; None for a time that no clock knows."""
-    try:
-        return datetime.fromtimestamp(seconds).astimezone().date()
-    except (ValueError, OverflowError, OSError):
         return None
