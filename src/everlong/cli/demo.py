@@ -30,9 +30,17 @@ if TYPE_CHECKING:
     "--window", type=click.IntRange(min=2048), default=32_768, show_default=True, help="The model's window in tokens."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-def demo_command(window: int, as_json: bool) -> None:
+@click.option("--web", is_flag=True, help="Open the inspector on the played session in the browser.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=0, help="With --web: the port.  [default: any free]")
+@click.option("--browser/--no-browser", default=True, help="With --web: open the browser.  [default: browser]")
+def demo_command(window: int, as_json: bool, web: bool, port: int, browser: bool) -> None:
     """Play a long agent session in a small window and show what compaction does to it."""
     session, facts = load_session()
+    if web:
+        from everlong.cli.demo_web import show_demo  # noqa: PLC0415 - keeps `everlong --help` quick
+
+        show_demo(session, window, port=port, opens_browser=browser)
+        return
     say(f"playing {len(session):,} messages of an agent session in a {window:,}-token window")
     played = play(session, window)
     known = [bool(still_known(fact, played.context)) for fact in facts]

@@ -392,23 +392,33 @@ class HostedGateway(_Hosted):
         routes: where requests go.
         open_database: opens the store's database; it is closed with the gateway.
         log: where lines go.
+        has_inspector: whether browsers get the inspector at ``/inspector``.
     """
 
     def __init__(
-        self, settings: Settings, routes: Routes, open_database: Callable[[], Database], log: GatewayLog | None = None
+        self,
+        settings: Settings,
+        routes: Routes,
+        open_database: Callable[[], Database],
+        log: GatewayLog | None = None,
+        *,
+        has_inspector: bool = False,
     ) -> None:
         super().__init__()
         self._settings = settings
         self._routes = routes
         self._open = open_database
         self._log = log
+        self._has_inspector = has_inspector
         self._database: Database | None = None
         self._server: GatewayServer | None = None
 
     async def _begin(self) -> None:
         self._database = self._open()
         try:
-            self._server = GatewayServer(self._settings, self._routes, self._database, log=self._log)
+            self._server = GatewayServer(
+                self._settings, self._routes, self._database, log=self._log, has_inspector=self._has_inspector
+            )
             await self._server.start()
         except BaseException:
             self._database.close()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from importlib.resources import files
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aiohttp import web
 
@@ -18,6 +20,9 @@ from everlong.inspector.live import LiveHandler
 from everlong.inspector.rendering import BASE, render, stream
 from everlong.inspector.security import HEADERS, VISITOR, Watch, WrongVisitor
 
+if TYPE_CHECKING:
+    from everlong.store import Store
+
 __all__ = ["make_app"]
 
 _LANGUAGE = "everlong_language"
@@ -25,6 +30,8 @@ _LANGUAGE = "everlong_language"
 _YEAR = 31_536_000
 _THREADS = 4
 _BODY_BYTES = 65_536
+_INDEXED_AT_ONCE = 200
+_INDEX_SECONDS = 5.0
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _logger = logging.getLogger("everlong.inspector")
 
@@ -65,8 +72,28 @@ def make_app(reader: Reader, watch: Watch) -> web.Application:
     add.add_post(f"{BASE}/m/{{node}}/pin", pages.post(store.pin))
     add.add_post(f"{BASE}/m/{{node}}/unpin", pages.post(store.unpin))
     add.add_get(f"{BASE}/live", LiveHandler(reader, watch).listen)
+    if not watch.proof:  # a gateway keeps the index of its store itself
+        app.cleanup_ctx.append(partial(_indexing, reader.store(watch.tenant)))
     app.on_cleanup.append(pages.close)
     return app
+
+
+async def _indexing(store: Store, _app: web.Application) -> AsyncIterator[None]:
+    """Index what was stored and not indexed yet, in the background; the search finds it slowly until then."""
+
+    async def work() -> None:
+        while True:
+            try:
+                taken = await asyncio.to_thread(store.searcher.index_pending, _INDEXED_AT_ONCE)
+            except StoreError:  # somebody else writes, or the store can only be read
+                taken = 0
+            await asyncio.sleep(0.05 if taken else _INDEX_SECONDS)
+
+    task = asyncio.create_task(work())
+    yield
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 def _guarded(watch: Watch) -> Any:

@@ -42,6 +42,7 @@ class ShownPiece:
     headline: str
     """One line of what happened, for a piece that is folded."""
     body: str
+    lines: int
     diff: Diff | None
     hidden: int
     """Characters that are not shown."""
@@ -147,21 +148,20 @@ def _shown_piece(piece: TranscriptPiece, most: int) -> ShownPiece:
         label=one_line(piece.label),
         headline=_headline(piece),
         body=body,
+        lines=piece.body.count("\n") + 1,
         diff=diff,
         hidden=0 if piece.kind == "image" else max(0, len(piece.body) - most),
     )
 
 
 def _headline(piece: TranscriptPiece) -> str:
-    """Return one line of what a piece says: of a call its arguments, of a result its first line and its length."""
+    """Return one line of what a piece says: of a call its arguments, else its first line."""
     start = piece.body[: 4 * _HEADLINE]
     if piece.kind == "call":
         line = one_line(start)
     else:
         line = one_line(next((one for one in start.splitlines() if one.strip()), ""))
-    cut = line if len(line) <= _HEADLINE else f"{line[:_HEADLINE].rstrip()} …"
-    lines = piece.body.count("\n") + 1
-    return f"{cut} ({lines:,})" if piece.kind == "result" and lines > 1 else cut
+    return line if len(line) <= _HEADLINE else f"{line[:_HEADLINE].rstrip()} …"
 
 
 def _tools_before(store: Store, ident: str, turn: int) -> dict[str, str]:
