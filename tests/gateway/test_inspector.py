@@ -39,8 +39,9 @@ def serving(upstream: str, folder: Path, **gateway: Any) -> Iterator[str]:
 
 
 def ask(address: str, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
+    host = address.removeprefix("http://")
     with Raw(int(address.rpartition(":")[2])) as raw:
-        return raw.ask(body, path, list((headers or {}).items()), method=method)
+        return raw.ask(body, path, list({"Host": host, **(headers or {})}.items()), method=method)
 
 
 def basic(key: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -129,9 +130,9 @@ class StoreHandlers:
         return _page(visit, self._reader, "search.html", "search", page=page, modes=search.MODES)
 
     def cost(self, visit: Visit) -> Answer:
-        """Show what models were paid."""
-        page = cost.read_cost(visit.store, self._reader.settings, self._reader.ledgers, visit.query)
-        return _page(visit, self._reader, "cost.html", "cost", page=page, ages=cost.AGES)
+        """Show what models were paid; the figures may take a while, so the page begins without them."""
+        load = partial(cost.read_cost, visit.store, self._reader.settings, self._reader.ledgers, visit.query)
+        return _page(visit, self._reader, "cost.html", "cost", load=load, ages=cost.AGES)
 
     def message(self, visit: Visit) -> Answer:
         """Show one message and what has become of it."""

@@ -29,6 +29,10 @@ __all__ = ["BASE", "render", "said", "stream"]
 
 BASE = "/inspector"
 """The path under which all pages lie."""
+_PIECES = 64
+"""Pieces of a template that are sent together."""
+_FLUSH = Markup("<!-- -->")
+"""The mark in a template up to which a page is sent before the rest is made."""
 
 
 @cache
@@ -56,6 +60,7 @@ def _environment() -> Environment:
     }
     made.globals |= {
         "BASE": BASE,
+        "FLUSH": _FLUSH,
         "LANGUAGES": LANGUAGES,
         "VERSION": version("everlong"),
         "asset": asset,
@@ -72,9 +77,14 @@ def render(name: str, language: str, values: Mapping[str, Any]) -> str:
 
 def stream(name: str, language: str, values: Mapping[str, Any]) -> Iterator[str]:
     """Yield a page in pieces, so that its beginning can be sent before its end is made."""
-    made = _environment().get_template(name).stream(t=translator(language), language=language, **values)
-    made.enable_buffering(64)
-    yield from made
+    held: list[str] = []
+    for piece in _environment().get_template(name).generate(t=translator(language), language=language, **values):
+        held.append(piece)
+        if len(held) >= _PIECES or piece == _FLUSH:
+            yield "".join(held)
+            held.clear()
+    if held:
+        yield "".join(held)
 
 
 def _visible(value: Any) -> Any:

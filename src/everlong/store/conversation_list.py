@@ -74,7 +74,10 @@ def names_in(
     if filters.since is not None:
         query = query.having(last >= filters.since)
     if filters.least_cost is not None:
-        query = query.having(func.sum(session.c.cost) + _paid_aside(tenant) >= filters.least_cost)
+        aside = _paid_aside(tenant)
+        query = query.outerjoin(aside, aside.c.conversation == session.c.conversation)
+        paid = func.sum(session.c.cost) + func.coalesce(func.max(aside.c.cost), 0.0)
+        query = query.having(paid >= filters.least_cost)
     if filters.is_compacted is not None:
         compacted = _named(tenant, session.c.id.in_(select(compaction.c.session).where(compaction.c.tenant == tenant)))
         chosen = session.c.conversation.in_(compacted)
@@ -90,14 +93,14 @@ def _named(tenant: str, condition: Any) -> Select[tuple[str]]:
 
 
 def _paid_aside(tenant: str) -> Any:
-    """Return the expression for the cost of the calls on the side of a conversation."""
+    """Return the costs of the calls on the side of each conversation."""
     part = session.alias("part")
     return (
-        select(func.coalesce(func.sum(receipt.c.cost), 0.0))
+        select(part.c.conversation, func.sum(receipt.c.cost).label("cost"))
         .select_from(receipt.join(part, part.c.id == receipt.c.session))
-        .where(part.c.tenant == tenant, part.c.conversation == session.c.conversation)
-        .correlate(session)
-        .scalar_subquery()
+        .where(receipt.c.tenant == tenant)
+        .group_by(part.c.conversation)
+        .subquery("aside")
     )
 
 

@@ -18,7 +18,16 @@ from everlong.store.shown_path import ShownPath
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
-__all__ = ["TurnFigures", "count_turns", "newest_change", "page_of_turns", "turn_figures", "turns_under_view"]
+__all__ = [
+    "TurnFigures",
+    "TurnMark",
+    "answered_turns",
+    "count_turns",
+    "newest_change",
+    "page_of_turns",
+    "turns_by_id",
+    "turns_under_view",
+]
 
 _COLUMNS = "id, branch, depth, view_id, model, status, usage, cost, ts, ended, session, error"
 
@@ -50,12 +59,33 @@ class TurnFigures(NamedTuple):
     usage: dict[str, Any]
 
 
-def turn_figures(core: StoreCore, path: ShownPath, parts: Sequence[str]) -> list[TurnFigures]:
-    """Return the figures of all turns of a conversation, oldest first; ``parts`` are the ids of its sessions."""
-    found: list[TurnFigures] = []
+class TurnMark(NamedTuple):
+    """A turn that was answered, and the view under which it was sent."""
+
+    id: int
+    view_id: int | None
+
+
+def answered_turns(core: StoreCore, parts: Sequence[str]) -> list[TurnMark]:
+    """Return all answered turns of a conversation, oldest first; ``parts`` are the ids of its sessions."""
+    found: list[TurnMark] = []
     for some in in_batches(list(parts)):
         marks = ",".join("?" * len(some))
-        found += _rows(core, path, f"session IN ({marks}) ORDER BY id", some)
+        statement = core.database.sql(
+            f"SELECT id, view_id FROM turn WHERE tenant = ? AND session IN ({marks}) AND usage IS NOT NULL ORDER BY id"  # noqa: S608 - marks only
+        )
+        with core.database.read() as connection:
+            rows = connection.exec_driver_sql(statement, (core.tenant, *some)).all()
+        found += [TurnMark(*row) for row in rows]
+    return sorted(found)
+
+
+def turns_by_id(core: StoreCore, path: ShownPath, idents: Sequence[int]) -> list[TurnFigures]:
+    """Return the figures of some turns, oldest first."""
+    found: list[TurnFigures] = []
+    for some in in_batches(list(idents)):
+        marks = ",".join("?" * len(some))
+        found += _rows(core, path, f"id IN ({marks}) ORDER BY id", some)
     return sorted(found, key=lambda one: one.id)
 
 

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
 
 from everlong.agent.accounting import Account, Books, account
 from everlong.store.turn_figures import newest_change
@@ -27,6 +27,7 @@ AGES = {"7d": 7, "30d": 30, "all": None}
 _DAY = 86_400.0
 _MOST_ROWS = 200
 _MOST_BOOKS = 16
+_PATIENCE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +68,38 @@ class CostPage:
     unpriced: tuple[str, ...]
 
 
+class _Kept(NamedTuple):
+    """Books, the newest change that they know of, and until when they hold whatever has changed."""
+
+    change: tuple[int, int, int]
+    until: float
+    books: Books
+
+
 class Ledgers:
-    """Books that were read before, by tenant, group and time; each is kept until something was paid since."""
+    """Books that were read before, by tenant, group and time.
+
+    They hold until something was paid since, and at least 20 times as long as it took to read them: a busy gateway
+    changes all the time.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: OrderedDict[tuple[str, str, str], tuple[tuple[int, int, int], Books]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str, str], _Kept] = OrderedDict()
 
     def books(self, store: Store, settings: Settings, by: Literal["model", "session", "day"], age: str) -> Books:
         """Return the books of a time, by group."""
         key, now = (store.tenant, by, age), newest_change(store)
         with self._lock:
             known = self._known.get(key)
-            if known is not None and known[0] == now:
-                return known[1]
-        days = AGES[age]
+            if known is not None and (known.change == now or time.monotonic() < known.until):
+                return known.books
+        days, began = AGES[age], time.monotonic()
         since = None if days is None else time.time() - days * _DAY
         made = account(store, settings, by=by, since=since)
         with self._lock:
-            self._known[key] = (now, made)
+            ended = time.monotonic()
+            self._known[key] = _Kept(now, ended + _PATIENCE * (ended - began), made)
             while len(self._known) > _MOST_BOOKS:
                 self._known.popitem(last=False)
         return made

@@ -21,7 +21,7 @@ from everlong.model import text_of
 from everlong.providers.catalogue import Catalogue
 from everlong.providers.endpoints import endpoint_for, parse_model_name
 from everlong.store.compaction import view_for
-from everlong.store.message_sizes import sizes_along
+from everlong.store.message_sizes import size_along
 from everlong.store.schema import branch
 from everlong.store.turn_figures import page_of_turns
 from everlong.store.views import items_of, pinned_in, system_of
@@ -130,10 +130,10 @@ def _parts(store: Store, connection: Connection, path: ShownPath, run: ShownRun)
         cover = shown.cover_depth
         parts += _view_parts(store, connection, path, run, shown.id, counter)
         parts += _pinned_part(store, connection, run, cover)
-    sizes = sizes_along(store, connection, run.path, cover, run.high)
-    if sizes:
-        turns = path.turn_at(run.branch, sizes[0].depth), path.turn_at(run.branch, sizes[-1].depth)
-        parts.append(ContextPart("tail", sum(one.tokens for one in sizes), len(sizes), *turns, ()))
+    size = size_along(store, connection, run.path, cover, run.high)
+    if size.messages:
+        turns = path.turn_at(run.branch, cover + 1), path.turn_at(run.branch, run.high)
+        parts.append(ContextPart("tail", size.tokens, size.messages, *turns, ()))
     return parts, shown is not None
 
 
@@ -176,8 +176,8 @@ def _view_parts(
     for item in items_of(connection, store.reader, view_id):
         turns = path.turn_at(run.branch, item.from_depth + 1), path.turn_at(run.branch, item.to_depth)
         if item.kind == "keep":
-            sizes = sizes_along(store, connection, run.path, item.from_depth, item.to_depth)
-            made = ContextPart("kept", sum(one.tokens for one in sizes), len(sizes), *turns, ())
+            size = size_along(store, connection, run.path, item.from_depth, item.to_depth)
+            made = ContextPart("kept", size.tokens, size.messages, *turns, ())
         elif item.message is None:
             continue
         else:
@@ -207,6 +207,6 @@ def _joined(parts: list[ContextPart], made: ContextPart) -> list[ContextPart]:
 
 def _pinned_part(store: Store, connection: Connection, run: ShownRun, cover: int) -> Iterator[ContextPart]:
     depths = sorted(depth for _, depth in pinned_in(connection, store.tenant, run.path) if depth <= cover)
-    sizes = [one for depth in depths for one in sizes_along(store, connection, run.path, depth - 1, depth)]
+    sizes = [size_along(store, connection, run.path, depth - 1, depth) for depth in depths]
     if sizes:
         yield ContextPart("pinned", sum(one.tokens for one in sizes), len(sizes), None, None, ())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.inspector.pages.compactions import CompactionRow, compaction_rows
 from everlong.inspector.pages.now import window_of
-from everlong.store.turn_figures import TurnFigures, count_turns, page_of_turns, turn_figures
+from everlong.store.turn_figures import TurnFigures, TurnMark, answered_turns, count_turns, page_of_turns, turns_by_id
 
 if TYPE_CHECKING:
     from everlong.config import Settings
@@ -21,7 +21,7 @@ __all__ = ["ROWS", "CacheTotals", "TimelinePage", "read_chart", "read_timeline"]
 
 ROWS = 100
 """Turns on one page of the table."""
-_MOST_POINTS = 1_500
+_MOST_POINTS = 1_000
 """Points of the chart."""
 
 
@@ -80,9 +80,9 @@ def read_chart(store: Store, settings: Settings, ident: str) -> dict[str, Any]:
     """Return the columns of the chart as JSON-ready data: one entry for each request that was answered."""
     found = store.conversations.get(ident)
     path = store.conversations.path(ident)
-    every = [one for one in turn_figures(store, path, found.parts) if one.prompt]
+    every = answered_turns(store, found.parts)
     numbers = {one.id: place for place, one in enumerate(every, 1)}
-    shown = _thin(every, {one.view_id for one in every})
+    shown = [one for one in turns_by_id(store, path, _thin(every)) if one.prompt]
     window, threshold = window_of(settings, found.model or "")
     views: dict[int | None, int] = {}
     for place, one in enumerate(every, 1):
@@ -110,12 +110,12 @@ def read_chart(store: Store, settings: Settings, ident: str) -> dict[str, Any]:
     }
 
 
-def _thin(turns: Sequence[TurnFigures], views: set[int | None]) -> list[TurnFigures]:
-    """Return at most so many turns as can be drawn: evenly, with the largest request before each compaction."""
+def _thin(turns: Sequence[TurnMark]) -> list[int]:
+    """Return the ids of as many turns as can be drawn: evenly, with those on both sides of each compaction."""
     if len(turns) <= _MOST_POINTS:
-        return list(turns)
+        return [one.id for one in turns]
     keep = {len(turns) * place // _MOST_POINTS for place in range(_MOST_POINTS)} | {len(turns) - 1}
-    if len(views) < _MOST_POINTS:
-        keep |= {place for place in range(1, len(turns)) if turns[place].view_id != turns[place - 1].view_id}
-        keep |= {place - 1 for place in list(keep) if place}
-    return [turns[place] for place in sorted(keep)]
+    edges = {place for place in range(1, len(turns)) if turns[place].view_id != turns[place - 1].view_id}
+    if len(edges) < _MOST_POINTS:
+        keep |= edges | {place - 1 for place in edges}
+    return [turns[place].id for place in sorted(keep)]
