@@ -69,7 +69,7 @@ class Site:
                 connection.putheader(name, value)
             connection.endheaders(data or None)
             answer = connection.getresponse()
-            return Got(answer.status, answer.headers, answer.read().decode("utf-8", "replace"))
+            return Got(answer.status, dict(answer.headers.items()), answer.read().decode("utf-8", "replace"))
         finally:
             connection.close()
 

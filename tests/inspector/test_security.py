@@ -84,7 +84,7 @@ def test_markdown_is_harmless(payload: str) -> None:
 def test_markdown_keeps_what_is_harmless() -> None:
     made = str(render_markdown("# Tides\n\nSee **all** of [it](https://example.org/x) in `a.py`.\n\n- one\n- two"))
     for piece in (
-        "<h1>Tides</h1>",
+        "<h5>Tides</h5>",
         "<strong>all</strong>",
         'href="https://example.org/x"',
         "<code>a.py</code>",

@@ -18,7 +18,7 @@ LONGEST = 20_000
 """Longer texts are shown as they are: to parse one would take longer than a reader waits."""
 _REMEMBERED = 4_000
 _TAGS = {
-    *("a", "blockquote", "br", "code", "del", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre"),
+    *("a", "blockquote", "br", "code", "del", "em", "h5", "hr", "li", "ol", "p", "pre"),
     *("s", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul"),
 }
 _ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}}
@@ -43,7 +43,11 @@ def render_markdown(text: str) -> Markup:
     if not _SYNTAX.search(shown):
         paragraphs = (escape(one.strip("\n")) for one in _PARAGRAPH.split(shown) if one.strip())
         return Markup("".join(f"<p>{one}</p>" for one in paragraphs))  # noqa: S704 - escaped
-    made = _parser().render(shown)
+    tokens = _parser().parse(shown)
+    for token in tokens:
+        if token.type in {"heading_open", "heading_close"}:
+            token.tag = "h5"  # the headings above belong to the page
+    made = _parser().renderer.render(tokens, _parser().options, {})
     cleaned = nh3.clean(
         made, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes=_SCHEMES, link_rel="noopener noreferrer nofollow"
     )
