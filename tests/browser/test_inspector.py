@@ -121,12 +121,13 @@ def test_the_keyboard_goes_everywhere(tab: Tab, ferry: Ferry) -> None:
 
 
 def test_why_did_the_agent_forget_the_port_number(tab: Tab, ferry: Ferry) -> None:
-    """Three actions: search, open the message, open the compaction that dropped what followed it."""
+    """Three actions: search, open the message in which it was said, open the compaction that dropped it."""
     page = tab.go("/inspector/")
-    page.locator("#find").fill("configuration")
+    page.locator("#find").fill("port number")
     page.locator("#find").press("Enter")
     page.locator(".hits a.title").first.click()
     page.wait_for_url("**/m/*")
+    assert "48213" in page.locator("article").inner_text()
     assert "Summarized away" in page.locator(".fate").inner_text()
     page.locator(".fate a", has_text="compaction 1").click()
     page.wait_for_url(f"**{ferry.link}/compactions/1")

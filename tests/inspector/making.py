@@ -92,9 +92,9 @@ def result(number: int, text: str) -> Message:
 
 
 FIRST = [
-    user(PORT_LINE),
+    user("Plan the ferries of the harbour."),
     assistant("Noted."),
-    user("Read the configuration."),
+    user(f"{PORT_LINE} Read the configuration."),
     call(1, "read_file", '{"path": "config.toml"}'),
     result(1, "[server]\ntimeout = 4711 seconds\nworkers = 4"),
     call(2, "edit_file", '{"path": "a.py", "old_string": "x = 1", "new_string": "x = 2"}'),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlong.cli.chosen_store import store_option, tenant_options
+from everlong.cli.chosen_store import for_each_tenant, store_option, tenant_options
 from everlong.cli.files import read_input
 from everlong.cli.output import json_option, print_values
 from everlong.model import calls_of, find_groups
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 @json_option
 @store_option(hidden=False)
 @tenant_options(hidden=False)
+@partial(for_each_tenant, is_allowed=False)
 def inspect_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     file: str | None,
     model: str | None,

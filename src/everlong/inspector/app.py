@@ -71,7 +71,9 @@ def make_app(reader: Reader, watch: Watch) -> web.Application:
     add.add_post(f"{one}/undo", pages.post(conversation.undo))
     add.add_post(f"{BASE}/m/{{node}}/pin", pages.post(store.pin))
     add.add_post(f"{BASE}/m/{{node}}/unpin", pages.post(store.unpin))
-    add.add_get(f"{BASE}/live", LiveHandler(reader, watch).listen)
+    live = LiveHandler(reader)
+    add.add_get(f"{BASE}/live", live.listen)
+    app.on_shutdown.append(live.close)
     if not watch.proof:  # a gateway keeps the index of its store itself
         app.cleanup_ctx.append(partial(_indexing, reader.store(watch.tenant)))
     app.on_cleanup.append(pages.close)

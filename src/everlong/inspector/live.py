@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from everlong.errors import StoreError
-from everlong.inspector.security import HEADERS, VISITOR, Watch
+from everlong.inspector.security import HEADERS, VISITOR
 from everlong.store.turn_figures import newest_change
 
 if TYPE_CHECKING:
@@ -26,12 +27,16 @@ _MOST_READERS = 50
 class LiveHandler:
     """Looks at the store once a second while a page is open, and tells every open page of a change."""
 
-    def __init__(self, reader: Reader, watch: Watch) -> None:
+    def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._watch = watch
         self._readers = 0
         self._seen: tuple[float, tuple[int, int, int]] | None = None
         self._looking = asyncio.Lock()
+        self._closing = asyncio.Event()
+
+    async def close(self, _app: web.Application) -> None:
+        """End every stream, because the process stops."""
+        self._closing.set()
 
     async def listen(self, request: web.Request) -> web.StreamResponse:
         """Send an event for each change until the page is closed."""
@@ -50,8 +55,9 @@ class LiveHandler:
         seen, beat = await self._look(tenant), time.monotonic()
         await response.write(b"retry: 3000\n\n")
         try:
-            while True:
-                await asyncio.sleep(_SECONDS)
+            while not self._closing.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), _SECONDS)
                 now = await self._look(tenant)
                 if now != seen:
                     seen = now
@@ -60,7 +66,8 @@ class LiveHandler:
                     beat = time.monotonic()
                     await response.write(b": still here\n\n")
         except ConnectionError:
-            return response
+            pass  # the page was closed
+        return response
 
     async def _look(self, tenant: str) -> tuple[int, int, int]:
         """Return the numbers of the newest change; pages that ask in the same second share one look."""
