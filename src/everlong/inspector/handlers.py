@@ -81,7 +81,7 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is sent: a template with its values, JSON data, or another address to go to."""
+    """The answer to a visit: a template with its values, JSON data, or another address to go to."""
 
     template: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)

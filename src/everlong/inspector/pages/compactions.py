@@ -98,7 +98,7 @@ class ChangedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Payback:
-    """What a compaction has cost and saved since; amounts are None where no price is known."""
+    """The cost and the savings of a compaction so far; amounts are None where no price is known."""
 
     turns: int
     """Turns that were sent under it."""

@@ -48,7 +48,7 @@ class CostRow:
 
 @dataclass(frozen=True, slots=True)
 class CostPage:
-    """What was paid in a time, by group."""
+    """The amounts paid in a time, by group."""
 
     by: CostView
     age: str

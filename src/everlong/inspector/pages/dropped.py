@@ -1,4 +1,4 @@
-"""What a compaction dropped, line by line, with the engine's own reasons.
+"""The lines that a compaction dropped, with the engine's own reasons.
 
 A stored compaction has no reasons for single lines, so the built-in engine compacts the same messages once more and
 explains itself. A line that the stored result still says is not listed, whoever wrote the summary.
@@ -72,7 +72,6 @@ def read_dropped(store: Store, settings: Settings, ident: str, number: int) -> D
     window, _ = window_of(settings, done.model or "")
     window = window or max(_LEAST_WINDOW, 2 * (done.tokens_before or 0))
     engine = ContextCompressor(window, settings=settings.compression, model=done.model)
-    # A window that was larger then would have everything stay; the size that was reached says what had to go.
     explained = engine.explain(
         [piece.message for piece in said if piece.message is not None], done.tokens_before, force=True
     )

@@ -1,4 +1,4 @@
-"""What if: the cost of a conversation under each caching strategy, by the cache simulator.
+"""The cost of a conversation under each caching strategy, by the cache simulator.
 
 Only the newest turns of a long conversation are replayed, because a replay sends everything again and again.
 """
