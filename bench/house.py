@@ -19,6 +19,7 @@ _COLUMNS = {
     "cli": 530,
     "gateway": 530,
     "agent": 530,
+    "inspector": 310,
     "integrations": 750,
     "plugins": 420,
     "memory": 90,

@@ -43,6 +43,7 @@ NOT_RUN = {
     r"pipx |uvx ": "needs a package index; tests/test_wheel.py installs the wheel and runs it",
     r"everlong auth set ": "writes to the system's keyring; tests/cli/test_auth.py runs it against one of its own",
     r"everlong serve": "runs until it is stopped; tests/gateway/test_serve.py runs it",
+    r"everlong (?:demo|inspect) --web": "runs until it is stopped; tests/cli/test_inspect_web.py runs it",
     r"everlong wrap ": "needs the program that it wraps; tests/cli/test_clients_docs.py runs it with stand-ins",
     r"curl ": "asks a gateway; tests/gateway asks all of its paths",
     r"source ": "is for the shell of the reader",

@@ -12,8 +12,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
-FILES = ("app", "build", "dev", "local-model")
-EXTRAS = ("gateway", "postgres", "anthropic", "openai")
+FILES = ("app", "browser", "build", "dev", "local-model")
+EXTRAS = ("gateway", "inspector", "postgres", "anthropic", "openai")
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 

@@ -196,6 +196,16 @@ def store_settings() -> StoreSettings:
     return settings.model_copy(update={"url": named} if "://" in named else {"url": None, "path": named})
 
 
+def use_store(name: str) -> None:
+    """Choose a store by its path or url, as ``--store`` does."""
+    click.get_current_context().meta[_STORE] = name
+
+
+def chosen_tenant() -> str:
+    """Return the tenant that ``--tenant`` names."""
+    return str(click.get_current_context().meta.get(_TENANT, "local"))
+
+
 @contextmanager
 def open_chosen_store(*, new: bool = False) -> Iterator[Store]:
     """Open the store that the options choose.

@@ -48,6 +48,7 @@ EXTRAS = {
     "anthropic": ("anthropic", "genai-prices", "keyring"),
     "openai": ("openai", "genai-prices", "keyring"),
     "gateway": ("aiohttp", "brotli", "tomlkit"),
+    "inspector": ("aiohttp", "jinja2", "markdown-it-py", "nh3"),
     "otel": ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
     "local": ("openai", "xllamacpp"),
     "postgres": ("psycopg",),

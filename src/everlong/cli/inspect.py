@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from everlong.cli.chosen_store import for_each_tenant, store_option, tenant_options
 from everlong.cli.files import read_input
 from everlong.cli.output import json_option, print_values
 from everlong.model import calls_of, find_groups
@@ -18,12 +20,46 @@ if TYPE_CHECKING:
 
 
 @click.command("inspect")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.argument("file", required=False)
 @click.option("--model", help="Count tokens as this model does.  [default: the one the file names]")
 @click.option("--largest", type=click.IntRange(min=0), default=8, show_default=True, help="How many messages to list.")
+@click.option("--web", is_flag=True, help="Open the inspector in the browser, over FILE, a store, or your own store.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), default=0, help="With --web: the port.  [default: any free one]"
+)
+@click.option("--browser/--no-browser", default=True, help="With --web: open the browser.  [default: browser]")
+@click.option("--for-gateway", is_flag=True, hidden=True)
 @json_option
-def inspect_command(file: str, model: str | None, largest: int, as_json: bool) -> None:
-    """Show where the tokens of the conversation(s) in FILE go: by role, by tool, the largest messages."""
+@store_option(hidden=False)
+@tenant_options(hidden=False)
+@partial(for_each_tenant, is_allowed=False)
+def inspect_command(  # noqa: PLR0913, PLR0917 - one parameter per option
+    file: str | None,
+    model: str | None,
+    largest: int,
+    web: bool,
+    port: int,
+    browser: bool,
+    for_gateway: bool,
+    as_json: bool,
+) -> None:
+    """Show where the tokens of the conversation(s) in FILE go: by role, by tool, the largest messages.
+
+    With --web, a page shows what the model gets, what was cut and why, and what it cost. FILE may then be a transcript
+    or a store; without it, the page shows the configured store.
+    """
+    if file is not None and not (web and "://" in file):
+        click.Path(exists=True, dir_okay=False, allow_dash=True).convert(file, None, click.get_current_context())
+    if web:
+        from everlong.cli.inspect_web import serve_for_gateway, show_web  # noqa: PLC0415 - keeps `--help` quick
+
+        if for_gateway:
+            serve_for_gateway()
+        else:
+            show_web(file, port=port, opens_browser=browser)
+        return
+    if file is None:
+        raise click.UsageError("give a FILE, or --web for a page over your store")
     from everlong.tokens import MessageCounter, counter_for  # noqa: PLC0415 - keeps `everlong --help` quick
 
     transcript = read_input(file)

@@ -11,6 +11,7 @@ import click
 
 from everlong import config
 from everlong.cli.chosen_store import store_option, store_settings
+from everlong.cli.inspect_web import is_installed
 from everlong.cli.trust import tell_notices
 from everlong.errors import ConfigError
 from everlong.extras import install_command
@@ -72,8 +73,16 @@ def _serve(settings: Settings, overrides: dict[str, Any], launched: LaunchedProc
     try:
         with open_database() as database:
             reload = partial(gateway_settings, overrides)
-            writer = None if launched is None else storing_process(settings, launched)
-            server = GatewayServer(settings, routes, database, log=log, tracing=tracing, reload=reload, writer=writer)
+            server = GatewayServer(
+                settings,
+                routes,
+                database,
+                log=log,
+                tracing=tracing,
+                reload=reload,
+                writer=None if launched is None else storing_process(settings, launched),
+                has_inspector=is_installed(),
+            )
             tune()
             return asyncio.run(serve(server, own.drain_seconds, _say, until_eof=until_eof))
     finally:

@@ -257,6 +257,11 @@ class KeySettings(Section):
         allowed="true or false",
         description="Whether paths that the gateway does not know go on with the gateway's own upstream key.",
     )
+    inspect: Flag = setting(
+        default=False,
+        allowed="true or false",
+        description="Whether the key opens the inspector, which shows its conversations in a browser.",
+    )
 
 
 class GatewaySettings(Section):

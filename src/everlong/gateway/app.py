@@ -20,6 +20,7 @@ from everlong.gateway.body import BrokenBody, check_model, check_structure_apart
 from everlong.gateway.budget import Charge
 from everlong.gateway.bypass import opted_out
 from everlong.gateway.formats import ANTHROPIC, OPENAI
+from everlong.gateway.inspector_link import INSPECTOR_PATH
 from everlong.gateway.proof import QUESTION, SERVICE, prove, secret
 from everlong.gateway.responses_api import COMPACT_PATH
 from everlong.gateway.telemetry import CONTENT_TYPE, GatewayLog, Metrics
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from everlong.gateway.formats import Dialect
     from everlong.gateway.gateway import Gateway
+    from everlong.gateway.inspector_link import InspectorLink
     from everlong.gateway.routing import Route
     from everlong.gateway.telemetry import Tracing
 
@@ -371,7 +373,12 @@ def make_front(gateway: Gateway) -> Front:
     return Front(Guard(settings), limits, gateway.metrics, body_seconds=settings.body_seconds)
 
 
-def make_app(gateway: Gateway, front: Front | None = None, counting: Counting | None = None) -> web.Application:
+def make_app(
+    gateway: Gateway,
+    front: Front | None = None,
+    counting: Counting | None = None,
+    inspector: InspectorLink | None = None,
+) -> web.Application:
     """Return a web application around a gateway."""
     front = front or make_front(gateway)
     keys = gateway.settings.gateway.keys.values()
@@ -395,6 +402,10 @@ def make_app(gateway: Gateway, front: Front | None = None, counting: Counting | 
     ):
         add.add_get(path, route(name, handler, is_open=is_open))
         add.add_route("*", path, route(name, endpoints.not_allowed, is_open=True))
+    if inspector is not None:  # it knows keys that a browser asks for, so it lets its readers in itself
+        for path in (INSPECTOR_PATH, INSPECTOR_PATH + r"/{path:[\s\S]*}"):
+            for method in ("GET", "POST"):
+                add.add_route(method, path, route("inspector", inspector.handle, is_open=True))
     add.add_route("*", r"/{path:[\s\S]*}", route("other", endpoints.other))
     front.metrics.gauge("everlong_store_queue", "Writes that wait for the store.", lambda: gateway.waiting)
     front.metrics.gauge("everlong_conversations", "Conversations in memory.", lambda: gateway.conversations)

@@ -738,6 +738,12 @@ class Gateway:
         ended = EndedRequest(error="the client hung up", is_cut=True, partial=partial)
         self._backlog.do(self._finish(relayed, ended))
 
+    def look_up_views(self, tenant: str) -> None:
+        """Have the next requests of a tenant sent under the views and pins that are in force in the store now."""
+        for (name, _), conversations in self._conversations.items():
+            if name == tenant:
+                conversations.look_up_views()
+
     def _store_of(self, tenant: str) -> Store:
         redact = redacted_message if self.settings.store.redact else None
         return Store(self.database, tenant, redact=redact, embedder=self._embedder)

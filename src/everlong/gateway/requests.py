@@ -537,6 +537,10 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         own = {number: place._replace(conversation=conversation) for number, place in places.items()}
         self.live.keep(turn.body, conversation, own)
 
+    def look_up_views(self) -> None:
+        """Have the next request of every conversation with a view looked up: somebody has changed views or pins."""
+        self._newest_views.clear()
+
     def note_view(self, conversation: LiveConversation) -> None:
         """Remember the view in force of a conversation; requests that go on without it are looked up."""
         self._has_views = self._has_views or conversation.view is not None

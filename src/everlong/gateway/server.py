@@ -27,6 +27,7 @@ from everlong.gateway.app import SERVER_OPTIONS, Front, dialect_of, make_app, pa
 from everlong.gateway.auth import Guard, KeyLimits, Refused, check_bind, is_loopback
 from everlong.gateway.formats import OPENAI
 from everlong.gateway.gateway import Gateway
+from everlong.gateway.inspector_link import InspectorLink
 from everlong.gateway.telemetry import GatewayLog, captured, server_logger
 from everlong.gateway.upstream import Network, Relay
 
@@ -59,12 +60,13 @@ class GatewayServer:
         tracing: where spans go.
         reload: reads the settings anew, so that keys that were taken out of the user's file let nobody in any more.
         writer: what stores; threads of this process if None.
+        has_inspector: whether browsers get the inspector at ``/inspector``.
 
     Raises:
         ConfigError: it may not listen there, or its keys are not right.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is one part of the server
         self,
         settings: Settings,
         routes: Routes,
@@ -74,6 +76,7 @@ class GatewayServer:
         tracing: Tracing | None = None,
         reload: Callable[[], Settings] | None = None,
         writer: StoreWriter | None = None,
+        has_inspector: bool = False,
     ) -> None:
         own = settings.gateway
         check_bind(own, own.host)
@@ -83,6 +86,9 @@ class GatewayServer:
         self.gateway = Gateway(settings, database, routes, writer=writer)
         limits = KeyLimits(own.body_megabytes * 1_000_000)
         self.front = Front(Guard(own), limits, self.gateway.metrics, self._log, tracing, body_seconds=own.body_seconds)
+        self._inspector: InspectorLink | None = None
+        if has_inspector:
+            self._inspector = InspectorLink(database.backend.address, self.front.guard, self.gateway.look_up_views)
         self._runner: _Runner | None = None
         self._reload = reload
         self._reading_keys: asyncio.Task[None] | None = None
@@ -97,7 +103,7 @@ class GatewayServer:
         try:
             self._capturing.enter_context(captured(self._log))
             self._runner = _Runner(
-                make_app(self.gateway, self.front),
+                make_app(self.gateway, self.front, inspector=self._inspector),
                 **{**SERVER_OPTIONS, "logger": server_logger(self._log)},
                 access_log=None,
                 keepalive_timeout=_IDLE_SECONDS,
@@ -126,6 +132,8 @@ class GatewayServer:
         if self._reading_keys is not None:
             self._reading_keys.cancel()
         await self.stop_listening()
+        if self._inspector is not None:  # pages that wait for changes would wait for ever
+            await self._inspector.close()
         left = await self.front.drain(seconds)
         await self._runner.cleanup()
         self._runner = None
@@ -387,23 +395,33 @@ class HostedGateway(_Hosted):
         routes: where requests go.
         open_database: opens the store's database; it is closed with the gateway.
         log: where lines go.
+        has_inspector: whether browsers get the inspector at ``/inspector``.
     """
 
     def __init__(
-        self, settings: Settings, routes: Routes, open_database: Callable[[], Database], log: GatewayLog | None = None
+        self,
+        settings: Settings,
+        routes: Routes,
+        open_database: Callable[[], Database],
+        log: GatewayLog | None = None,
+        *,
+        has_inspector: bool = False,
     ) -> None:
         super().__init__()
         self._settings = settings
         self._routes = routes
         self._open = open_database
         self._log = log
+        self._has_inspector = has_inspector
         self._database: Database | None = None
         self._server: GatewayServer | None = None
 
     async def _begin(self) -> None:
         self._database = self._open()
         try:
-            self._server = GatewayServer(self._settings, self._routes, self._database, log=self._log)
+            self._server = GatewayServer(
+                self._settings, self._routes, self._database, log=self._log, has_inspector=self._has_inspector
+            )
             await self._server.start()
         except BaseException:
             self._database.close()

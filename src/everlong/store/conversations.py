@@ -17,6 +17,14 @@ from sqlalchemy import Connection, Row, func, or_, select, update
 
 from everlong.errors import AmbiguousName, NotStored, StoreError
 from everlong.store.compaction import Compaction, compaction_of
+from everlong.store.conversation_list import (
+    ConversationChoices,
+    ConversationFilters,
+    ListCursor,
+    choices_in,
+    live_among,
+    names_in,
+)
 from everlong.store.database import in_batches
 from everlong.store.forget import Forgotten, forget
 from everlong.store.paths import Entry, segments_to
@@ -218,6 +226,25 @@ class Conversations:
                     return found[:limit]
         return found
 
+    def page(
+        self, filters: ConversationFilters, *, limit: int = 50, after: ListCursor | None = None
+    ) -> list[Conversation]:
+        """Return one page of the list, the most recently active first; it begins after the last one of another page."""
+        with self._database.read() as connection:
+            names = names_in(connection, self._core.tenant, filters, limit, after)
+            return self._read_conversations(connection, names)
+
+    def choices(self) -> ConversationChoices:
+        """Return the clients, folders and models that conversations can be chosen by."""
+        with self._database.read() as connection:
+            return choices_in(connection, self._core.tenant)
+
+    def waiting(self, some: Sequence[Conversation]) -> set[str]:
+        """Return the ids of those conversations in which a request waits for its answer."""
+        whole = {part: one.id for one in some for part in one.parts[-1:]}
+        with self._database.read() as connection:
+            return {whole[part] for part in live_among(connection, self._core.tenant, list(whole))}
+
     def count(self, kinds: Sequence[Kind] = ("main", "side", "agent")) -> int:
         """Return how many conversations there are."""
         query = select(func.count(session.c.conversation.distinct())).where(
@@ -259,8 +286,16 @@ class Conversations:
 
     # -- the transcript ------------------------------------------------------------------------------------------------
 
-    def entries(self, ident: str) -> Iterator[ConversationLine | CompactionMark]:
-        """Yield a conversation from its first word on, with a mark for each compaction; read bit by bit."""
+    def entries(
+        self, ident: str, *, after: int = 0, to: int | None = None
+    ) -> Iterator[ConversationLine | CompactionMark]:
+        """Yield a conversation from its first word on, with a mark for each compaction; read bit by bit.
+
+        Args:
+            ident: The id of the conversation, or of any of its parts.
+            after: Only the messages after this turn; nothing before it is read.
+            to: Only the messages up to this turn. A compaction right after it still belongs to them.
+        """
         with self._database.read() as connection:
             name = self._name_of(connection, ident)
             parts = parts_of(connection, self._core.tenant, [name])
@@ -270,7 +305,11 @@ class Conversations:
         for one in shown.broken:
             beside.setdefault((one.branch, one.depth), []).append(one)
         for run in shown.runs:
-            yield from self._entries_of_run(run, [mark for mark in marks if mark[0] is run], beside)
+            low = max(run.low, run.low + after - run.before)
+            high = run.high if to is None else min(run.high, run.low + to - run.before)
+            if low < high:
+                mine = [mark for mark in marks if mark[0] is run and (mark[1] > low or low == run.low)]
+                yield from self._entries_of_run(run, low, high, [mark for mark in mine if mark[1] <= high], beside)
 
     def lines(self, ident: str) -> Iterator[ConversationLine]:
         """Yield the messages of a conversation alone."""
@@ -290,6 +329,8 @@ class Conversations:
     def _entries_of_run(
         self,
         run: ShownRun,
+        low: int,
+        high: int,
         marks: Sequence[tuple[ShownRun, int, CompactionMark]],
         beside: dict[tuple[int, int], list[BrokenReply]],
     ) -> Iterator[ConversationLine | CompactionMark]:
@@ -298,7 +339,7 @@ class Conversations:
         behind: list[
             tuple[str, ConversationLine]
         ] = []  # replies to the last message that broke off, each with its part
-        for entry in self._read_run(run):
+        for entry in self._read_run(run, low, high):
             if entry.id is not None:
                 due = [mark for _, depth, mark in waiting if depth < entry.depth]
                 waiting = waiting[len(due) :]
@@ -314,10 +355,10 @@ class Conversations:
                 ]
         yield from _in_order([mark for _, _, mark in waiting], behind)
 
-    def _read_run(self, run: ShownRun) -> Iterator[Entry]:
-        start = run.low if run.low > 0 else -1  # what precedes the first message belongs to it
-        while start < run.high:
-            stop = min(max(start, 0) + STEP, run.high)
+    def _read_run(self, run: ShownRun, low: int, high: int) -> Iterator[Entry]:
+        start = low if low > 0 else -1  # what precedes the first message belongs to it
+        while start < high:
+            stop = min(max(start, 0) + STEP, high)
             with self._database.read() as connection:
                 found = self._core.reader.entries(connection, run.path, start, stop)
             yield from found

@@ -93,6 +93,13 @@ class ShownPath:
                 return run.before + depth - run.low
         return None
 
+    def turn_at(self, number: int, depth: int) -> int | None:
+        """Return the turn at a depth on the way along a branch; None if the conversation does not show it."""
+        for run in self.runs:
+            if run.low < depth <= run.high and any(part.branch == number for part in run.path):
+                return run.before + depth - run.low
+        return None
+
     def stretches(self) -> Iterator[Segment]:
         """Yield all stretches of branches that it shows, those of broken replies too."""
         for run in self.runs:

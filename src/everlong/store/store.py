@@ -46,7 +46,7 @@ from everlong.store.database import Database
 from everlong.store.forget import Forgotten, forget, forget_conversation
 from everlong.store.forget_prompts import forget_prompts, forget_titles
 from everlong.store.outputs import Outputs, ReadPage, page_of
-from everlong.store.paths import Entry, read_message, segments_to
+from everlong.store.paths import Entry, Segment, read_message, segments_to
 from everlong.store.recognition import Additions, Recognizer
 from everlong.store.recording import Recording
 from everlong.store.schema import branch as branches, node as nodes, pin as pins
@@ -251,6 +251,11 @@ class Store(StoreCore):
             path = segments_to(connection, at.id, at.depth)
             depths = sorted(depth for _, depth in pinned_in(connection, self.tenant, path))
             return [e for d in depths for e in self.reader.entries(connection, path, d - 1, d) if e.id is not None]
+
+    def pinned_ids(self, path: Sequence[Segment]) -> frozenset[bytes]:
+        """Return the ids of the pinned messages on a path, without reading one."""
+        with self.database.read() as connection:
+            return frozenset(ident for ident, _ in pinned_in(connection, self.tenant, path))
 
     def compactions(self, *, session: str | None = None, branch: int | None = None) -> list[Compaction]:
         """Return the compaction history of a session, of a branch, or of all, oldest first."""

@@ -15,9 +15,9 @@ from sqlalchemy import Connection, Row, func, select
 from everlong.context.oversized import is_stub
 from everlong.errors import NotStored
 from everlong.model import CLEARED_RESULT, Message, text_of, whole_text
-from everlong.store.compaction import Compaction, SeenContext, compaction_of, see
+from everlong.store.compaction import Compaction, SeenContext, compaction_of, see, view_for
 from everlong.store.paths import message_of
-from everlong.store.schema import compaction, content, node, view
+from everlong.store.schema import branch, compaction, content, node, view
 from everlong.store.search import Filters
 from everlong.store.search.query import normal
 from everlong.store.shown_path import SHORTEST, ShownPath, find_message
@@ -211,7 +211,8 @@ class _Current(NamedTuple):
     """A conversation as it is sent now."""
 
     path: ShownPath
-    seen: SeenContext
+    seen: SeenContext | None
+    """The context; None if no view is in force, because then every message is sent word for word."""
     views: list[tuple[Row[Any], list[ViewItem]]]
     """The views up to the one in force, oldest first, with their items."""
     history: dict[int, int]
@@ -244,6 +245,8 @@ class _Reader:
             if not any(part.branch == row.branch and part.low < row.depth <= part.high for part in last.path):
                 state: State = "taken back" if current.path.turn_of(row.branch, row.depth) is None else "left out"
                 return Whereabouts(*told, state=state)
+            if current.seen is None:
+                return Whereabouts(*told, state="in context", is_pinned=place.node in current.pinned)
             changes = tuple(self._changes(connection, current, row.depth))
         is_pinned = place.node in current.pinned
         state, now = self._state(current.seen, place.node, row.depth, is_pinned=is_pinned)
@@ -261,11 +264,16 @@ class _Reader:
             return None
         last = path.runs[-1]
         at: Branch = store.branch(last.branch, last.high)
+        pinned = store.pinned_ids(last.path)
+        with store.database.read() as connection:
+            view_id = connection.execute(select(branch.c.view_id).where(branch.c.id == at.id)).scalar()
+            is_raw = view_id is None or view_for(connection, view_id, at.depth, None) is None
+        if is_raw:
+            return _Current(path, None, [], {}, pinned)
         seen = see(store, at)
         with store.database.read() as connection:
             views = [(row, items_of(connection, store.reader, row.id)) for row in _views_to(connection, seen.view_id)]
         history = {one.id: number for number, one in enumerate(store.conversations.compactions(conversation), 1)}
-        pinned = frozenset(entry.id for entry in store.pinned(at) if entry.id is not None)
         return _Current(path, seen, views, history, pinned)
 
     def _state(self, seen: SeenContext, ident: bytes, depth: int, *, is_pinned: bool) -> tuple[State, str | None]:
@@ -301,7 +309,8 @@ class _Reader:
             if became is not None and became != before:
                 done = _compaction_behind(connection, row)
                 number = None if done is None else current.history.get(done.id)
-                yield Change(became, row.id, done, number, row.id == current.seen.view_id)
+                is_newest = current.seen is not None and row.id == current.seen.view_id
+                yield Change(became, row.id, done, number, is_newest)
             before = became
 
 

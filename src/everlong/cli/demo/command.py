@@ -24,7 +24,10 @@ __all__ = ["demo_command"]
 )
 @click.option("--fast", is_flag=True, help="Without the moving picture.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-def demo_command(window: int, fast: bool, as_json: bool) -> None:
+@click.option("--web", is_flag=True, help="Open the inspector on the played session in the browser.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=0, help="With --web: the port.  [default: any free]")
+@click.option("--browser/--no-browser", default=True, help="With --web: open the browser.  [default: browser]")
+def demo_command(window: int, fast: bool, as_json: bool, web: bool, port: int, browser: bool) -> None:
     """Play a long agent session in a small window, and show what three ways to deal with that make of it."""
     from everlong.cli.demo.playing import answers_of, play, undo_one  # noqa: PLC0415 - keeps `--help` quick
     from everlong.cli.demo.screens import DemoScreens  # noqa: PLC0415 - as above
@@ -32,6 +35,11 @@ def demo_command(window: int, fast: bool, as_json: bool) -> None:
     from everlong.store import open_store  # noqa: PLC0415 - as above
 
     session, facts = load_session()
+    if web:
+        from everlong.cli.demo.web import show_demo  # noqa: PLC0415 - as above
+
+        show_demo(session, window, port=port, opens_browser=browser)
+        return
     with (
         tempfile.TemporaryDirectory(prefix="everlong-demo-") as folder,
         open_store(Path(folder) / "demo.db", waits_for_disk=False) as store,

@@ -1,0 +1,310 @@
+"""The handlers of pages: from a visit to the template and its values. They run in worker threads and know no HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from everlong.errors import NotStored
+from everlong.inspector.pages import compactions, conversation_list, cost, message, now, search, sources, timeline
+from everlong.inspector.pages.compactions import CompactionPage
+from everlong.inspector.pages.dropped import read_dropped
+from everlong.inspector.pages.transcript import page_of_turn, read_transcript
+from everlong.inspector.pages.tree import read_tree
+from everlong.inspector.pages.what_if import read_what_if
+from everlong.inspector.rendering import BASE
+from everlong.store import Store
+from everlong.store.shown_path import find_message
+from everlong.store.transcripts import FORMATS, Format, suffix_of, write_transcript
+
+if TYPE_CHECKING:
+    from everlong.config import Settings
+    from everlong.store import Conversation
+    from everlong.store.database import Database
+
+__all__ = ["Answer", "ConversationHandlers", "ExportFile", "Reader", "StoreHandlers", "Visit"]
+
+_MOST_STORES = 1_000
+_QUEUED = 64
+_CHUNK = 32_768
+_CONTENT_TYPES = {"html": "text/html", "markdown": "text/markdown", "json": "application/json"}
+
+
+@dataclass(slots=True)
+class Reader:
+    """The database that is looked at, with the settings for prices and windows."""
+
+    database: Database
+    settings: Settings
+    name: str = ""
+    """The store as people know it."""
+    ledgers: cost.Ledgers = field(default_factory=cost.Ledgers)
+    _stores: dict[str, Store] = field(default_factory=dict)
+
+    def store(self, tenant: str) -> Store:
+        """Return the store of a tenant."""
+        found = self._stores.get(tenant)
+        if found is None:
+            if len(self._stores) >= _MOST_STORES:
+                self._stores.clear()
+            found = self._stores[tenant] = Store(self.database, tenant)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request that was let in."""
+
+    store: Store
+    path: str
+    names: Mapping[str, str]
+    """The parts of the path that name something."""
+    query: Mapping[str, str]
+    form: Mapping[str, str]
+    language: str
+    is_part: bool
+    """True if a script asks for a part of a page only."""
+    token: Callable[[str], str]
+    """Returns the token for a form, by the address that it is sent to."""
+
+    def number(self, name: str) -> int | None:
+        """Return a whole number of the query or the path; None if it is not there or is none."""
+        text = self.query.get(name) or self.names.get(name) or ""
+        return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a visit: a template with its values, JSON data, or another address to go to."""
+
+    template: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    data: Any = None
+    location: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportFile:
+    """A file to be saved, in pieces."""
+
+    disposition: str
+    content_type: str
+    chunks: Iterator[bytes]
+
+
+def _page(visit: Visit, reader: Reader, template: str, section: str, **values: Any) -> Answer:
+    common = {
+        "path": visit.path,
+        "given": dict(visit.query),
+        "section": section,
+        "store_name": reader.name,
+        "tenant": visit.store.tenant,
+        "token": visit.token,
+        "is_part": visit.is_part,
+    }
+    return Answer(template, {**common, **values})
+
+
+class StoreHandlers:
+    """The pages over the whole store, and those of one message."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def conversations(self, visit: Visit) -> Answer:
+        """Show the list of conversations, or only its rows."""
+        page = conversation_list.read_list(visit.store, visit.query)
+        if page.is_store_empty:
+            return _page(visit, self._reader, "empty.html", "list")
+        return _page(visit, self._reader, "list_rows.html" if visit.is_part else "list.html", "list", page=page)
+
+    def search(self, visit: Visit) -> Answer:
+        """Show the hits of a search."""
+        page = search.read_search(visit.store, visit.query)
+        return _page(visit, self._reader, "search.html", "search", page=page, modes=search.MODES)
+
+    def cost(self, visit: Visit) -> Answer:
+        """Show what models were paid; the figures may take a while, so the page begins without them."""
+        load = partial(cost.read_cost, visit.store, self._reader.settings, self._reader.ledgers, visit.query)
+        return _page(visit, self._reader, "cost.html", "cost", load=load, ages=cost.AGES)
+
+    def message(self, visit: Visit) -> Answer:
+        """Show one message and what has become of it."""
+        page = message.read_message_page(visit.store, visit.names["node"])
+        return _page(visit, self._reader, "message.html", "list", page=page)
+
+    def pin(self, visit: Visit) -> Answer:
+        """Pin a message, and show it."""
+        found = find_message(visit.store, visit.names["node"])
+        visit.store.pin(found.node)
+        return Answer(location=f"{BASE}/m/{found.node.hex()}")
+
+    def unpin(self, visit: Visit) -> Answer:
+        """Remove a pin, and show the message."""
+        found = find_message(visit.store, visit.names["node"])
+        visit.store.unpin(found.node)
+        return Answer(location=f"{BASE}/m/{found.node.hex()}")
+
+
+class ConversationHandlers:
+    """The pages of one conversation."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def now(self, visit: Visit) -> Answer:
+        """Show the context as the model gets it."""
+        found = self._found(visit)
+        page = now.read_now(visit.store, self._reader.settings, found.id)
+        return self._tab(visit, found, "now.html", "now", page=page)
+
+    def timeline(self, visit: Visit) -> Answer:
+        """Show the size of each request."""
+        found = self._found(visit)
+        page = timeline.read_timeline(visit.store, self._reader.settings, found.id, visit.number("before"))
+        return self._tab(visit, found, "timeline.html", "timeline", page=page)
+
+    def chart(self, visit: Visit) -> Answer:
+        """Return the data of the timeline's chart."""
+        return Answer(data=timeline.read_chart(visit.store, self._reader.settings, self._found(visit).id))
+
+    def transcript(self, visit: Visit) -> Answer:
+        """Show one page of the transcript; an address with a turn leads to the page that has it."""
+        found = self._found(visit)
+        turn = visit.number("turn")
+        if turn is not None:
+            place = f"transcript?page={page_of_turn(turn)}#t{turn}"
+            return Answer(location=f"{BASE}/c/{quote(found.id, safe='')}/{place}")
+        page = read_transcript(visit.store, found.id, visit.number("page") or (1 if "page" in visit.query else None))
+        template = "transcript_page.html" if visit.is_part else "transcript.html"
+        return self._tab(visit, found, template, "transcript", page=page)
+
+    def compactions(self, visit: Visit) -> Answer:
+        """Show all compactions."""
+        found = self._found(visit)
+        rows = compactions.compaction_rows(visit.store, found.id)
+        return self._tab(visit, found, "compactions.html", "compactions", rows=rows)
+
+    def compaction(self, visit: Visit) -> Answer:
+        """Show one compaction."""
+        found = self._found(visit)
+        page = self._compaction(visit, found)
+        return self._tab(visit, found, "compaction.html", "compactions", page=page)
+
+    def sources(self, visit: Visit) -> Answer:
+        """Show the messages that a line of a summary came from."""
+        found = self._found(visit)
+        page = self._compaction(visit, found)
+        line = sources.line_at(page, visit.number("line") or 0)
+        hits = sources.find_sources(visit.store, found.id, page, line)
+        template = "source_list.html" if visit.is_part else "sources.html"
+        return self._tab(visit, found, template, "compactions", page=page, line=line, sources=hits)
+
+    def dropped(self, visit: Visit) -> Answer:
+        """Explain line by line what a compaction dropped."""
+        found = self._found(visit)
+        number = visit.number("number") or 0
+        page = read_dropped(visit.store, self._reader.settings, found.id, number)
+        template = "dropped_list.html" if visit.is_part else "dropped.html"
+        return self._tab(visit, found, template, "compactions", page=page, number=number)
+
+    def cache(self, visit: Visit) -> Answer:
+        """Show what the provider's cache did with each request."""
+        found = self._found(visit)
+        page = timeline.read_timeline(visit.store, self._reader.settings, found.id, visit.number("before"))
+        return self._tab(visit, found, "cache.html", "cache", page=page)
+
+    def what_if(self, visit: Visit) -> Answer:
+        """Show what the conversation would cost under other caching strategies."""
+        found = self._found(visit)
+        page = read_what_if(visit.store, found)
+        template = "what_if_table.html" if visit.is_part else "what_if.html"
+        return self._tab(visit, found, template, "cache", page=page)
+
+    def tree(self, visit: Visit) -> Answer:
+        """Show sub-agents and forks."""
+        found = self._found(visit)
+        return self._tab(visit, found, "tree.html", "tree", page=read_tree(visit.store, found.id))
+
+    def undo(self, visit: Visit) -> Answer:
+        """Undo the compaction in force, if it is still the one that the reader saw."""
+        found = self._found(visit)
+        rows = compactions.compaction_rows(visit.store, found.id)
+        seen = next((row for row in rows if str(row.id) == visit.form.get("compaction")), None)
+        is_undone = False
+        if seen is not None and seen.is_in_force:
+            last = visit.store.conversations.path(found.id).runs[-1]
+            is_undone = visit.store.undo(visit.store.branch(last.branch, last.high))
+        told = "undone" if is_undone else "kept"
+        return Answer(location=f"{BASE}/c/{quote(found.id, safe='')}/compactions?result={told}")
+
+    def export(self, visit: Visit) -> ExportFile:
+        """Return the conversation as a file."""
+        found = self._found(visit)
+        form = visit.names["form"]
+        if form not in FORMATS:
+            raise NotStored(f"a conversation cannot be exported as {form!r}; there are {', '.join(FORMATS)}")
+        chosen: Format = form
+        name = f"{found.id}{suffix_of(chosen)}"
+        kind = _CONTENT_TYPES.get(form, "application/x-ndjson")
+        return ExportFile(f'attachment; filename="{name}"', kind, _written(visit.store, found, chosen))
+
+    def _found(self, visit: Visit) -> Conversation:
+        return visit.store.conversations.get(visit.names["ident"])
+
+    def _compaction(self, visit: Visit, found: Conversation) -> CompactionPage:
+        number = visit.number("number") or 0
+        return compactions.read_compaction(visit.store, self._reader.settings, found.id, number)
+
+    def _tab(self, visit: Visit, found: Conversation, template: str, tab: str, **values: Any) -> Answer:
+        row = conversation_list.row_of(found, is_waiting=found.id in visit.store.conversations.waiting([found]))
+        link = f"{BASE}/c/{quote(found.id, safe='')}"
+        return _page(visit, self._reader, template, "list", tab=tab, conversation=found, row=row, link=link, **values)
+
+
+class _Stopped(Exception):  # noqa: N818 - no error: nobody reads on
+    """The reader of an export has gone away."""
+
+
+def _written(store: Store, found: Conversation, form: Format) -> Iterator[bytes]:
+    """Yield an export as it is written; the writer waits while nobody reads, and ends with its reader."""
+    ready: queue.Queue[bytes | None] = queue.Queue(_QUEUED)
+    is_over = threading.Event()
+
+    def put(data: bytes | None) -> None:
+        while not is_over.is_set():
+            with contextlib.suppress(queue.Full):
+                ready.put(data, timeout=0.5)
+                return
+        raise _Stopped
+
+    def work() -> None:
+        held = bytearray()
+
+        def write(text: str) -> None:
+            held.extend(text.encode("utf-8", "replace"))
+            if len(held) >= _CHUNK:
+                put(bytes(held))
+                held.clear()
+
+        with contextlib.suppress(_Stopped):
+            try:
+                write_transcript(store, [found], form, write)
+            finally:
+                if held:
+                    put(bytes(held))
+                put(None)
+
+    writer = threading.Thread(target=work, name="inspector-export", daemon=True)
+    writer.start()
+    try:
+        while (chunk := ready.get()) is not None:
+            yield chunk
+    finally:
+        is_over.set()

@@ -1,0 +1,212 @@
+"""The context as the model gets it now: tools, system prompt, memory, head, summary and tail, with their sizes.
+
+Sizes come from the store without reading the messages; the provider's last report is the measure of the whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from sqlalchemy import select
+
+from everlong.config import compression_values
+from everlong.context.literals import is_acknowledgement, is_summary
+from everlong.context.policy import compute_budgets
+from everlong.errors import ConfigError
+from everlong.memory.notes import NOTES_HEADING
+from everlong.model import text_of
+from everlong.providers.catalogue import Catalogue
+from everlong.providers.endpoints import endpoint_for, parse_model_name
+from everlong.store.compaction import view_for
+from everlong.store.message_sizes import size_along
+from everlong.store.schema import branch
+from everlong.store.turn_figures import page_of_turns
+from everlong.store.views import items_of, pinned_in, system_of
+from everlong.tokens import MessageCounter
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from everlong.config import Settings
+    from everlong.store import Store
+    from everlong.store.shown_path import ShownPath, ShownRun
+
+__all__ = ["ContextPart", "NowPage", "PartKind", "read_now", "window_of"]
+
+PartKind = Literal["tools", "system", "memory", "kept", "summary", "told", "edited", "pinned", "tail"]
+
+_LONGEST = 40_000
+"""Characters of a part's words that are shown."""
+
+
+class PartText(NamedTuple):
+    """Some words of a part, under a name."""
+
+    name: str
+    text: str
+    tokens: int
+
+
+class ContextPart(NamedTuple):
+    """One part of the context, in the order in which it is sent."""
+
+    kind: PartKind
+    tokens: int
+    messages: int
+    first_turn: int | None
+    last_turn: int | None
+    texts: tuple[PartText, ...]
+    """The words; none for messages, which the transcript shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class NowPage:
+    """The context of a conversation."""
+
+    parts: tuple[ContextPart, ...]
+    tokens: int
+    """The sum over the parts, estimated."""
+    reported: int | None
+    """The prompt tokens of the newest answered request, as the provider counted them."""
+    window: int | None
+    threshold: int | None
+    model: str
+    is_compacted: bool
+
+    @property
+    def whole(self) -> int:
+        """The tokens that the full width of the bar stands for."""
+        return max(self.tokens, self.window or 0, 1)
+
+
+def window_of(settings: Settings, model: str) -> tuple[int | None, int | None]:
+    """Return the window of a model and the threshold at which it is compacted; None for an unknown model."""
+    if not model:
+        return None, None
+    try:
+        name = parse_model_name(model, settings.providers)
+        info = Catalogue(settings.models).info(name, endpoint_for(name.provider, settings.providers))
+        window = info.context_length
+        return window, compute_budgets(
+            compression_values(settings.compression), window
+        ).threshold_tokens if window else None
+    except ConfigError:
+        return None, None
+
+
+def read_now(store: Store, settings: Settings, ident: str) -> NowPage:
+    """Return the context of a conversation as its next request would send it."""
+    found = store.conversations.get(ident)
+    path = store.conversations.path(ident)
+    model = found.model or ""
+    window, threshold = window_of(settings, model)
+    parts: list[ContextPart] = []
+    is_compacted = False
+    if path.runs:
+        with store.database.read() as connection:
+            parts, is_compacted = _parts(store, connection, path, path.runs[-1])
+    newest = page_of_turns(store, path, found.parts[-3:], limit=20)
+    reported = next((one.prompt for one in newest if one.prompt), None)
+    total = sum(part.tokens for part in parts)
+    return NowPage(tuple(parts), total, reported, window, threshold, model, is_compacted)
+
+
+def _parts(store: Store, connection: Connection, path: ShownPath, run: ShownRun) -> tuple[list[ContextPart], bool]:
+    row = connection.execute(
+        select(branch.c.view_id, branch.c.preamble).where(branch.c.id == run.branch, branch.c.tenant == store.tenant)
+    ).one()
+    shown = None if row.view_id is None else view_for(connection, row.view_id, run.high, None)
+    counter = MessageCounter()
+    wanted = [] if row.preamble is None else [bytes(row.preamble)]
+    preamble: dict[str, Any] = next(iter(store.reader.values(connection, wanted).values()), {})
+    tools = preamble.get("tools") or []
+    system = [text_of(message) for message in system_of(connection, store.reader, run.branch, shown).messages()]
+    parts = [*_tool_part(tools, counter), *_system_parts(system, counter)]
+    cover = 0
+    if shown is not None:
+        cover = shown.cover_depth
+        parts += _view_parts(store, connection, path, run, shown.id, counter)
+        parts += _pinned_part(store, connection, run, cover)
+    size = size_along(store, connection, run.path, cover, run.high)
+    if size.messages:
+        turns = path.turn_at(run.branch, cover + 1), path.turn_at(run.branch, run.high)
+        parts.append(ContextPart("tail", size.tokens, size.messages, *turns, ()))
+    return parts, shown is not None
+
+
+def _tool_part(tools: Sequence[Any], counter: MessageCounter) -> Iterator[ContextPart]:
+    texts = []
+    for tool in tools:
+        schema = json.dumps(tool, ensure_ascii=False, indent=1, default=str)
+        texts.append(PartText(_tool_name(tool), schema[:_LONGEST], counter.count_text(json.dumps(tool, default=str))))
+    if texts:
+        yield ContextPart("tools", sum(one.tokens for one in texts), 0, None, None, tuple(texts))
+
+
+def _tool_name(tool: Any) -> str:
+    about = tool.get("function", tool) if isinstance(tool, dict) else {}
+    return str(about.get("name") or tool.get("type") or "?") if isinstance(about, dict) else "?"
+
+
+def _system_parts(system: Sequence[str], counter: MessageCounter) -> Iterator[ContextPart]:
+    """Yield the system prompt, and apart from it the notes of memory that our own agent puts at its end."""
+    texts = [text for text in system if text.strip()]
+    if not texts:
+        return
+    whole = "\n\n".join(texts)
+    prompt, heading, notes = whole.partition(NOTES_HEADING)
+    yield _text_part("system", prompt, counter)
+    if heading:
+        yield _text_part("memory", heading + notes, counter)
+
+
+def _text_part(kind: PartKind, text: str, counter: MessageCounter) -> ContextPart:
+    tokens = counter.count_text(text)
+    return ContextPart(kind, tokens, 1, None, None, (PartText("", text.strip()[:_LONGEST], tokens),))
+
+
+def _view_parts(
+    store: Store, connection: Connection, path: ShownPath, run: ShownRun, view_id: int, counter: MessageCounter
+) -> list[ContextPart]:
+    """Return the parts that the view in force makes of what it covers; neighbours of one kind are one part."""
+    parts: list[ContextPart] = []
+    for item in items_of(connection, store.reader, view_id):
+        turns = path.turn_at(run.branch, item.from_depth + 1), path.turn_at(run.branch, item.to_depth)
+        if item.kind == "keep":
+            size = size_along(store, connection, run.path, item.from_depth, item.to_depth)
+            made = ContextPart("kept", size.tokens, size.messages, *turns, ())
+        elif item.message is None:
+            continue
+        else:
+            kind: PartKind = "edited" if item.kind == "edit" else "summary" if is_summary(item.message) else "told"
+            words = () if kind == "edited" or is_acknowledgement(item.message) else _words(item.message, counter)
+            made = ContextPart(kind, counter.count(item.message), 1, *turns, words)
+        parts = _joined(parts, made)
+    return parts
+
+
+def _words(message: Any, counter: MessageCounter) -> tuple[PartText, ...]:
+    text = text_of(message)
+    return (PartText("", text[:_LONGEST], counter.count_text(text)),)
+
+
+def _joined(parts: list[ContextPart], made: ContextPart) -> list[ContextPart]:
+    """Return the parts with one more, joined with the last where both are messages in their places."""
+    last = parts[-1] if parts else None
+    if last is None or {last.kind, made.kind} - {"kept", "edited"}:
+        return [*parts, made]
+    kind: PartKind = last.kind if last.kind == made.kind else "kept"
+    whole = ContextPart(
+        kind, last.tokens + made.tokens, last.messages + made.messages, last.first_turn, made.last_turn, ()
+    )
+    return [*parts[:-1], whole]
+
+
+def _pinned_part(store: Store, connection: Connection, run: ShownRun, cover: int) -> Iterator[ContextPart]:
+    depths = sorted(depth for _, depth in pinned_in(connection, store.tenant, run.path) if depth <= cover)
+    sizes = [size_along(store, connection, run.path, depth - 1, depth) for depth in depths]
+    if sizes:
+        yield ContextPart("pinned", sum(one.tokens for one in sizes), len(sizes), None, None, ())

@@ -1,0 +1,121 @@
+"""The timeline of a conversation: the size of each request, what the cache gave, what it cost, and the compactions.
+
+The chart shows all turns, thinned where there are too many to draw; the table shows them page by page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from everlong.inspector.pages.compactions import CompactionRow, compaction_rows
+from everlong.inspector.pages.now import window_of
+from everlong.store.turn_figures import TurnFigures, TurnMark, answered_turns, count_turns, page_of_turns, turns_by_id
+
+if TYPE_CHECKING:
+    from everlong.config import Settings
+    from everlong.store import Store
+
+__all__ = ["ROWS", "CacheTotals", "TimelinePage", "read_chart", "read_timeline"]
+
+ROWS = 100
+"""Turns on one page of the table."""
+_MOST_POINTS = 1_000
+"""Points of the chart."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheTotals:
+    """The tokens of all requests of a conversation, by what the provider's cache did."""
+
+    prompt: int
+    read: int
+    written: int
+
+    @property
+    def share(self) -> float:
+        """The share of the tokens that came from the cache."""
+        return self.read / self.prompt if self.prompt else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePage:
+    """One page of the table, newest first, and what the chart needs to know."""
+
+    turns: tuple[TurnFigures, ...]
+    compactions: tuple[CompactionRow, ...]
+    count: int
+    next_before: int | None
+    """The id of the last turn on this page, before which the next page begins; None on the last page."""
+    is_first: bool
+    window: int | None
+    threshold: int | None
+    totals: CacheTotals
+
+
+def read_timeline(store: Store, settings: Settings, ident: str, before: int | None = None) -> TimelinePage:
+    """Return one page of a conversation's turns."""
+    found = store.conversations.get(ident)
+    path = store.conversations.path(ident)
+    rows = page_of_turns(store, path, found.parts, limit=ROWS + 1, before=before)
+    window, threshold = window_of(settings, found.model or "")
+    return TimelinePage(
+        turns=tuple(rows[:ROWS]),
+        compactions=tuple(compaction_rows(store, ident)),
+        count=count_turns(store, found.parts),
+        next_before=rows[ROWS - 1].id if len(rows) > ROWS else None,
+        is_first=before is None,
+        window=window,
+        threshold=threshold,
+        totals=CacheTotals(
+            found.input_tokens + found.cache_read_tokens + found.cache_write_tokens,
+            found.cache_read_tokens,
+            found.cache_write_tokens,
+        ),
+    )
+
+
+def read_chart(store: Store, settings: Settings, ident: str) -> dict[str, Any]:
+    """Return the columns of the chart as JSON-ready data: one entry for each request that was answered."""
+    found = store.conversations.get(ident)
+    path = store.conversations.path(ident)
+    every = answered_turns(store, found.parts)
+    numbers = {one.id: place for place, one in enumerate(every, 1)}
+    shown = [one for one in turns_by_id(store, path, _thin(every)) if one.prompt]
+    window, threshold = window_of(settings, found.model or "")
+    views: dict[int | None, int] = {}
+    for place, one in enumerate(every, 1):
+        views.setdefault(one.view_id, place)
+    marks = [
+        {"at": views[view_id], "number": row.number, "before": row.tokens_before, "after": row.tokens_after}
+        for row, view_id in zip(
+            compaction_rows(store, ident), [c.view_id for c in store.conversations.compactions(ident)], strict=True
+        )
+        if view_id in views
+    ]
+    return {
+        "request": [numbers[one.id] for one in shown],
+        "turn": [one.turn for one in shown],
+        "at": [one.at for one in shown],
+        "prompt": [one.prompt for one in shown],
+        "read": [one.read for one in shown],
+        "written": [one.written for one in shown],
+        "output": [one.output for one in shown],
+        "cost": [round(one.cost, 6) for one in shown],
+        "model": [one.model or "" for one in shown],
+        "compactions": marks,
+        "window": window,
+        "threshold": threshold,
+    }
+
+
+def _thin(turns: Sequence[TurnMark]) -> list[int]:
+    """Return the ids of as many turns as can be drawn: evenly, with those on both sides of each compaction."""
+    if len(turns) <= _MOST_POINTS:
+        return [one.id for one in turns]
+    keep = {len(turns) * place // _MOST_POINTS for place in range(_MOST_POINTS)} | {len(turns) - 1}
+    edges = {place for place in range(1, len(turns)) if turns[place].view_id != turns[place - 1].view_id}
+    if len(edges) < _MOST_POINTS:
+        keep |= edges | {place - 1 for place in edges}
+    return [turns[place].id for place in sorted(keep)]

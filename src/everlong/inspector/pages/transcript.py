@@ -1,0 +1,186 @@
+"""The transcript: 200 turns of a conversation, whatever its length, with messages in pieces that can be shown.
+
+A turn counts blocks from the first word on, so page N holds the turns up to 200 × N for ever, and no page before it has
+to be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from everlong.inspector.diffs import Diff, find_diff
+from everlong.store.conversations import CompactionMark, ConversationLine
+from everlong.store.search.corpus import called_tools
+from everlong.store.transcripts import one_line, pieces_of
+from everlong.store.transcripts.parts import broken_words
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from everlong.store import Store
+    from everlong.store.transcripts import TranscriptPiece
+
+__all__ = ["TURNS", "ShownMark", "ShownMessage", "ShownPiece", "TranscriptPage", "page_of_turn", "read_transcript"]
+
+TURNS = 200
+"""The turns of one page."""
+LONGEST_TEXT = 12_000
+"""Characters of a piece that a page shows; the page of the message has the rest."""
+_HEADLINE = 140
+_LOOK_BACK = 8
+"""Turns before a page in which the calls that its first results answer are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPiece:
+    """One piece of a message, ready to be shown."""
+
+    kind: Literal["text", "thinking", "call", "result", "image", "other"]
+    label: str
+    headline: str
+    """One line of what happened, for a piece that is folded."""
+    body: str
+    lines: int
+    diff: Diff | None
+    hidden: int
+    """Characters that are not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMessage:
+    """One message of a transcript."""
+
+    turn: int | None
+    node: str
+    """Its id in hexadecimal digits; empty for messages without identity."""
+    role: str
+    at: float
+    broken: str
+    is_pinned: bool
+    is_forgotten: bool
+    pieces: tuple[ShownPiece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMark:
+    """A compaction between two messages."""
+
+    turn: int
+    at: float
+    number: int | None
+    """Its number in the history of the conversation."""
+    tokens_before: int | None
+    tokens_after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptPage:
+    """One page of a transcript."""
+
+    page: int
+    pages: int
+    lines: tuple[ShownMessage | ShownMark, ...]
+    prompt: str
+    """The system prompt; on the first page only."""
+
+
+def page_of_turn(turn: int) -> int:
+    """Return the page that shows a turn."""
+    return max(0, turn - 1) // TURNS + 1
+
+
+def read_transcript(store: Store, ident: str, page: int | None = None) -> TranscriptPage:
+    """Return one page of a conversation; the newest without a number, the nearest for a number that there is not."""
+    path = store.conversations.path(ident)
+    length = sum(max(0, run.high - run.low) for run in path.runs)
+    pages = max(1, -(-length // TURNS))
+    chosen = pages if page is None else min(max(1, page), pages)
+    after = (chosen - 1) * TURNS
+    tools = _tools_before(store, ident, after)
+    lines = list(store.conversations.entries(ident, after=after, to=chosen * TURNS))
+    numbers = _numbers(store, ident) if any(isinstance(one, CompactionMark) for one in lines) else {}
+    pinned = _pinned(store, ident)
+    prompt = (store.conversations.system_prompt(ident) or "") if chosen == 1 else ""
+    return TranscriptPage(chosen, pages, tuple(_shown(lines, tools, numbers, pinned)), prompt)
+
+
+def _shown(
+    lines: Sequence[ConversationLine | CompactionMark],
+    tools: dict[str, str],
+    numbers: Mapping[int, int],
+    pinned: frozenset[bytes],
+) -> Iterator[ShownMessage | ShownMark]:
+    for line in lines:
+        if isinstance(line, CompactionMark):
+            done = line.compaction
+            before, after = (None, None) if done is None else (done.tokens_before, done.tokens_after)
+            number = None if done is None else numbers.get(done.id)
+            yield ShownMark(line.turn, line.at, number, before, after)
+        else:
+            tools |= called_tools(line.entry.message)
+            yield shown_message(line, tools, is_pinned=line.entry.id in pinned)
+
+
+def shown_message(
+    line: ConversationLine, tools: Mapping[str, str], *, is_pinned: bool = False, most: int = LONGEST_TEXT
+) -> ShownMessage:
+    """Return a message ready to be shown; of a long piece its beginning."""
+    entry = line.entry
+    return ShownMessage(
+        turn=line.turn,
+        node=entry.id.hex() if entry.id is not None else "",
+        role=one_line(str(entry.message.get("role"))),
+        at=entry.ts,
+        broken=broken_words(line),
+        is_pinned=is_pinned,
+        is_forgotten=entry.forgotten,
+        pieces=tuple(_shown_piece(piece, most) for piece in pieces_of(entry.message, tools)),
+    )
+
+
+def _shown_piece(piece: TranscriptPiece, most: int) -> ShownPiece:
+    body = piece.body if piece.kind == "image" else piece.body[:most]
+    diff = find_diff(piece) if piece.kind in {"call", "result"} and not len(piece.body) > most else None
+    return ShownPiece(
+        kind=piece.kind,
+        label=one_line(piece.label),
+        headline=_headline(piece),
+        body=body,
+        lines=piece.body.count("\n") + 1,
+        diff=diff,
+        hidden=0 if piece.kind == "image" else max(0, len(piece.body) - most),
+    )
+
+
+def _headline(piece: TranscriptPiece) -> str:
+    """Return one line of what a piece says: of a call its arguments, else its first line."""
+    start = piece.body[: 4 * _HEADLINE]
+    if piece.kind == "call":
+        line = one_line(start)
+    else:
+        line = one_line(next((one for one in start.splitlines() if one.strip()), ""))
+    return line if len(line) <= _HEADLINE else f"{line[:_HEADLINE].rstrip()} …"
+
+
+def _tools_before(store: Store, ident: str, turn: int) -> dict[str, str]:
+    """Return the tools of the calls right before a page, whose results may stand on it."""
+    tools: dict[str, str] = {}
+    if turn > 0:
+        for line in store.conversations.entries(ident, after=max(0, turn - _LOOK_BACK), to=turn):
+            if isinstance(line, ConversationLine):
+                tools |= called_tools(line.entry.message)
+    return tools
+
+
+def _numbers(store: Store, ident: str) -> dict[int, int]:
+    return {one.id: number for number, one in enumerate(store.conversations.compactions(ident), 1)}
+
+
+def _pinned(store: Store, ident: str) -> frozenset[bytes]:
+    path = store.conversations.path(ident)
+    if not path.runs:
+        return frozenset()
+    last = path.runs[-1]
+    return store.pinned_ids(last.path)

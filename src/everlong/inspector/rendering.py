@@ -1,0 +1,148 @@
+"""The rendering of pages: templates, and how figures, times and words are written in them.
+
+Every text is escaped by the templates, shown without invisible characters, and words of conversations pass `said`,
+which takes secrets out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import cache, lru_cache
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from everlong.context.summary.redaction import redact
+from everlong.inspector.catalogue import LANGUAGES, translator
+from everlong.inspector.markdown import render_markdown
+from everlong.inspector.pages.transcript import page_of_turn
+from everlong.store.transcripts import one_line, plain
+
+__all__ = ["BASE", "render", "said", "stream"]
+
+BASE = "/inspector"
+"""The path under which all pages lie."""
+_PIECES = 64
+"""Pieces of a template that are sent together."""
+_FLUSH = Markup("<!-- -->")
+"""The mark in a template up to which a page is sent before the rest is made."""
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("everlong.inspector"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_visible,
+        cache_size=-1,
+        auto_reload=False,
+    )
+    made.filters |= {
+        "count": format_count,
+        "dollars": format_dollars,
+        "line": lambda text: one_line(said(text)),
+        "markdown": lambda text: render_markdown(said(text)),
+        "said": said,
+        "segment": lambda text: quote(str(text), safe=""),
+        "share": lambda value: f"{value:.0%}",
+        "short": format_short,
+        "when": format_time,
+    }
+    made.globals |= {
+        "BASE": BASE,
+        "FLUSH": _FLUSH,
+        "LANGUAGES": LANGUAGES,
+        "VERSION": version("everlong"),
+        "asset": asset,
+        "page_of_turn": page_of_turn,
+        "query": format_query,
+    }
+    return made
+
+
+def render(name: str, language: str, values: Mapping[str, Any]) -> str:
+    """Return a page, or a part of one, from its template."""
+    return _environment().get_template(name).render(t=translator(language), language=language, **values)
+
+
+def stream(name: str, language: str, values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a page in pieces, so that its beginning can be sent before its end is made."""
+    held: list[str] = []
+    for piece in _environment().get_template(name).generate(t=translator(language), language=language, **values):
+        held.append(piece)
+        if len(held) >= _PIECES or piece == _FLUSH:
+            yield "".join(held)
+            held.clear()
+    if held:
+        yield "".join(held)
+
+
+def _visible(value: Any) -> Any:
+    """Return a value as templates print it: every character of a text can be seen."""
+    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+@lru_cache(maxsize=4_000)
+def said(text: str) -> str:
+    """Return words of a conversation without the secrets in them."""
+    return redact(text)
+
+
+@cache
+def asset(name: str) -> str:
+    """Return the address of a file of ours; it changes with the file, so that browsers may keep it."""
+    data = (files("everlong.inspector") / "static" / name).read_bytes()
+    return f"{BASE}/static/{name}?v={hashlib.sha256(data).hexdigest()[:12]}"
+
+
+def format_count(value: int | None) -> str:
+    """Return a number with separators; a dash if it is not known."""
+    return "–" if value is None else f"{value:,}"
+
+
+def format_short(value: int | None) -> str:
+    """Return a number in few characters: 950, 12.3k, 4.5M; a dash if it is not known."""
+    if value is None:
+        return "–"
+    if abs(value) < 1_000:
+        return str(value)
+    if abs(value) < 999_500:
+        return f"{value / 1_000:.3g}k"
+    return f"{value / 1_000_000:.3g}M"
+
+
+def format_dollars(value: float | Decimal | None) -> str:
+    """Return US dollars, rounded to the cent, or finer below one dollar; a dash if they are not known."""
+    if value is None:
+        return "–"
+    if not value:
+        return "$0"
+    return f"${value:,.2f}" if value >= 1 or value <= -1 else f"${value:,.4f}"
+
+
+def format_time(seconds: float | None) -> Markup:
+    """Return a time on this machine's clock, in a form that scripts can read too."""
+    if seconds is None:
+        return Markup("–")
+    try:
+        at = datetime.fromtimestamp(seconds, UTC)
+        shown = f"{at.astimezone():%Y-%m-%d %H:%M}"
+    except (ValueError, OverflowError, OSError):
+        return escape(str(seconds))
+    return Markup('<time datetime="{}">{}</time>').format(f"{at:%Y-%m-%dT%H:%M:%SZ}", shown)
+
+
+def format_query(**values: Any) -> str:
+    """Return the query of an address, without values that are empty."""
+    told = urlencode({name: str(value) for name, value in values.items() if value not in (None, "")})
+    return f"?{told}" if told else ""

@@ -1,0 +1,88 @@
+"""``everlong inspect --web`` and ``everlong demo --web``: a page over a file or a store, until it is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+from everlong.cli.demo.session import load_session
+from everlong.cli.demo.web import play_into
+from everlong.store import Store
+from tests.cli.conftest import Run, add_session
+from tests.context.builders import assistant, user
+from tests.program import everlong_program
+
+
+@contextmanager
+def inspecting(*arguments: str) -> Iterator[str]:
+    """The address of an inspector that runs as a program; it has to end well when it is told to."""
+    process = subprocess.Popen(
+        [*everlong_program(), "inspect", "--web", "--no-browser", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stderr is not None
+    try:
+        found = next((match for line in process.stderr if (match := re.search(r"http://127\.0\.0\.1:\S+", line))), None)
+        assert found is not None, "it did not say where it is"
+        yield found[0]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def read(address: str) -> str:
+    with urlopen(address, timeout=20) as answer:  # noqa: S310 - our own address
+        text: str = answer.read().decode()
+    return text
+
+
+def test_a_file_is_shown(tmp_path: Path) -> None:
+    file = tmp_path / "talk.json"
+    file.write_text(json.dumps([user("Where is the harbour?"), assistant("In Grönvik.")]))
+    with inspecting(str(file)) as address:
+        assert "Where is the harbour?" in read(address)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["talk.json"]
+
+
+def test_a_store_is_shown_by_its_path_or_by_the_option(tmp_path: Path) -> None:
+    path = tmp_path / "own.db"
+    with Store.open(path) as store:
+        add_session(store, [user("Hello"), assistant("Hello")], title="Kept for long")
+    with inspecting(str(path)) as address:
+        assert "Kept for long" in read(address)
+    with inspecting("--store", str(path)) as address:
+        assert "Kept for long" in read(address)
+
+
+def test_without_a_file_or_a_page_there_is_nothing_to_do(run: Run, tmp_path: Path) -> None:
+    assert run("inspect").code == 2
+    assert run("inspect", "--web", str(tmp_path / "nothing.json")).code == 2
+    assert run("inspect", "--web", "--all-tenants").code == 2
+
+
+def test_a_file_that_is_no_conversation_is_said_to_be_none(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("no conversation")
+    ran = run("inspect", "--web", "--no-browser", str(file))
+    assert (ran.code, "notes.txt" in ran.err) == (1, True)
+
+
+def test_the_demo_is_played_into_a_store(tmp_path: Path) -> None:
+    session, _ = load_session()
+    with Store.open(tmp_path / "demo.db") as store:
+        found = store.conversations.get(play_into(store, session[:120], 8_192))
+        assert found.messages == sum(message["role"] != "system" for message in session[:120])
+        assert found.compactions >= 1
+        assert found.cost == 0

@@ -1,0 +1,276 @@
+"""Every page of the inspector as a browser gets it, and what a person reads there."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from sqlalchemy import update
+
+from everlong.store import Store
+from everlong.store.conversations import ConversationLine
+from everlong.store.schema import session
+from tests.context.builders import assistant, user
+from tests.inspector.conftest import Site
+from tests.inspector.making import PORT_LINE, Ferry, make_long
+
+
+def test_the_list_shows_conversations_with_their_figures(site: Site, ferry: Ferry) -> None:
+    page = site.get("/inspector/")
+    assert page.status == 200
+    assert "Harbour ferries" in page.words
+    assert "/home/ada/ferry" in page.words
+    assert "claude-code" in page.words
+    assert f'href="{ferry.link}/compactions">2</a>' in page.text
+
+
+@pytest.mark.parametrize(
+    ("query", "is_there"),
+    [
+        ("client=claude-code", True),
+        ("client=codex", False),
+        ("model=anthropic:claude-sonnet-4-5", True),
+        ("folder=/home/ada/ferry", True),
+        ("folder=/elsewhere", False),
+        ("compacted=yes", True),
+        ("compacted=no", False),
+        ("cost=0.01", True),
+        ("cost=1000", False),
+        ("cost=nan", True),
+        ("age=1d&client=claude-code", True),
+        ("age=nonsense", True),
+    ],
+)
+@pytest.mark.usefixtures("ferry")
+def test_filters_choose_conversations(site: Site, query: str, *, is_there: bool) -> None:
+    assert ("Harbour ferries</a>" in site.get(f"/inspector/?{query}").text) == is_there
+
+
+def test_the_list_goes_on_over_pages_without_a_gap(site: Site, store: Store) -> None:
+    for number in range(120):
+        one = store.sessions.start(title=f"talk {number:03}")
+        at = store.record([user("hello"), assistant("hello")], conversation=one.id, times=[float(number)] * 2)
+        store.sessions.attach(one.id, at)
+    seen: list[str] = []
+    path: str | None = "/inspector/"
+    while path is not None:
+        page = site.get(path)
+        seen += re.findall(r">talk (\d+)</a>", page.text)
+        following = re.search(r'rel="next" href="([^"]+)"', page.text)
+        path = following[1].replace("&amp;", "&") if following else None
+    assert sorted(seen) == [f"{number:03}" for number in range(120)]
+
+
+def test_an_empty_store_says_how_to_begin(site: Site) -> None:
+    page = site.get("/inspector/")
+    for command in ("everlong sessions import", "everlong wrap", "everlong chat", "everlong demo --web"):
+        assert command in page.words
+
+
+def test_the_root_leads_to_the_list(site: Site) -> None:
+    assert site.get("/").headers["Location"] == "/inspector/"
+    assert site.get("/inspector").headers["Location"] == "/inspector/"
+
+
+def test_now_shows_every_part_of_the_context_in_order(site: Site, ferry: Ferry) -> None:
+    page = site.get(ferry.link)
+    kinds = re.findall(r'<rect class="part (\w+)" x=', page.text)
+    assert kinds == ["tools", "system", "memory", "kept", "summary", "tail"]
+    assert "read_file" in page.words
+    assert "You plan ferries." in page.words
+    assert "TidesReader" in page.words
+
+
+def test_the_transcript_shows_messages_calls_and_diffs(site: Site, ferry: Ferry) -> None:
+    page = site.get(f"{ferry.link}/transcript")
+    assert PORT_LINE in page.words
+    assert "<strong>timetable</strong>" in page.text
+    assert '<span class="removed">-x = 1' in page.text
+    assert '<span class="added">+x = 2' in page.text
+    assert "result of read_file" in page.words
+    assert page.text.count('class="mark"') == 2
+
+
+def test_pages_of_a_transcript_are_stable_and_hold_two_hundred_turns(site: Site, store: Store) -> None:
+    ident = make_long(store, 1_001)
+    newest = site.get(f"/inspector/c/{ident}/transcript")
+    assert "Page 6 of 6" in newest.words
+    assert "question 1000" in newest.words
+    first = site.get(f"/inspector/c/{ident}/transcript?page=1")
+    assert "question 0" in first.words
+    assert first.text.count("<article") == 200
+    second = site.get(f"/inspector/c/{ident}/transcript?page=2")
+    assert 'rel="prev"' in second.text
+    assert 'rel="next"' in second.text
+    assert re.findall(r'id="t(\d+)"', second.text) == [str(turn) for turn in range(201, 401)]
+
+
+def test_a_turn_leads_to_its_page_and_place(site: Site, store: Store) -> None:
+    ident = make_long(store, 700)
+    assert site.get(f"/inspector/c/{ident}/transcript?turn=401").headers["Location"] == (
+        f"/inspector/c/{ident}/transcript?page=3#t401"
+    )
+
+
+@pytest.mark.parametrize("page", ["0", "99999999999999999999", "-1", "x", ""])
+def test_a_page_that_there_is_not_shows_the_nearest(site: Site, ferry: Ferry, page: str) -> None:
+    assert site.get(f"{ferry.link}/transcript?page={page}").status == 200
+
+
+def test_a_part_of_a_page_is_only_that_part(site: Site, ferry: Ferry) -> None:
+    part = site.get(f"{ferry.link}/transcript?page=1", HX_Request="true")
+    assert part.text.lstrip().startswith("<section")
+    assert "<html" not in part.text
+
+
+def test_the_timeline_has_a_table_and_the_data_of_its_chart(site: Site, ferry: Ferry) -> None:
+    page = site.get(f"{ferry.link}/timeline")
+    assert page.text.count("<tr data-row>") == 8
+    chart = json.loads(site.get(f"{ferry.link}/timeline.json").text)
+    assert len(chart["request"]) == 8
+    assert chart["prompt"][0] == 100 + chart["read"][0]
+    assert [mark["number"] for mark in chart["compactions"]] == [1, 2]
+    assert chart["window"]
+    assert chart["threshold"] < chart["window"]
+
+
+def test_compactions_tell_what_was_kept_and_what_was_summarized(site: Site, ferry: Ferry) -> None:
+    rows = site.get(f"{ferry.link}/compactions")
+    assert rows.text.count("in force") == 1
+    page = site.get(f"{ferry.link}/compactions/1")
+    assert "Plan the ferries of the harbour" in page.words
+    assert 'class="kept"' in page.text
+    assert 'class="is_summary"' in page.text
+    assert "Paid back" in page.words or "Not paid back" in page.words
+
+
+def test_a_key_line_has_its_exact_source_and_prose_a_probable_one(site: Site, ferry: Ferry) -> None:
+    page = site.get(f"{ferry.link}/compactions/1")
+    lines = re.findall(r'id="line-(\d+)"[^>]*><summary>(.*?)</summary>', page.text)
+    by_words = {re.sub(r"<[^>]+>", "", text).strip(): number for number, text in lines}
+    key = next(number for text, number in by_words.items() if "timeout = 4711" in text)
+    exact = site.get(f"{ferry.link}/compactions/1/lines/{key}")
+    assert "exact" in exact.words
+    assert "timeout = 4711 seconds" in exact.words
+    prose = next(number for text, number in by_words.items() if "TidesReader" in text)
+    probable = site.get(f"{ferry.link}/compactions/1/lines/{prose}", HX_Request="true")
+    assert "probable" in probable.words
+    assert "TidesReader" in probable.words
+
+
+def test_what_was_dropped_is_explained(site: Site, ferry: Ferry) -> None:
+    assert site.get(f"{ferry.link}/compactions/1/dropped").status == 200
+
+
+def test_the_cache_page_has_totals_and_turns(site: Site, ferry: Ferry) -> None:
+    page = site.get(f"{ferry.link}/cache")
+    assert "came from the provider's cache" in page.words
+    assert page.text.count("<tr data-row>") == 8
+    assert site.get(f"{ferry.link}/what-if").status == 200
+
+
+def test_sub_agents_are_in_the_tree_with_their_cost(site: Site, store: Store, ferry: Ferry) -> None:
+    agent = store.sessions.start(title="Look up the tides", works_for=ferry.ident)
+    kind = update(session).where(session.c.id == agent.id).values(kind="agent")
+    store.database.write(lambda connection: connection.execute(kind).rowcount)
+    at = store.record([user("Find them."), assistant("Found.")], conversation=agent.id)
+    store.sessions.attach(agent.id, at)
+    page = site.get(f"{ferry.link}/tree")
+    assert "Look up the tides" in page.words
+    assert "sub-agent" in page.words
+    assert "this conversation" in site.get(f"/inspector/c/{agent.id}/tree").words
+
+
+@pytest.mark.parametrize("by", ["day", "model", "client", "session", "nonsense"])
+@pytest.mark.usefixtures("ferry")
+def test_costs_add_up_by_every_group(site: Site, by: str) -> None:
+    page = site.get(f"/inspector/cost?by={by}&age=all")
+    assert page.status == 200
+    assert "In total 8" in page.words
+
+
+@pytest.mark.usefixtures("ferry")
+def test_the_search_highlights_and_shows_what_stands_around(site: Site) -> None:
+    page = site.get("/inspector/search?q=port+48213")
+    assert "<mark>48213</mark>" in page.text
+    assert "assistant: Noted." in page.words
+    assert "Nothing was found" in site.get("/inspector/search?q=zeppelin").words
+    assert site.get("/inspector/search?q=%28&mode=regex").status == 200
+
+
+def test_a_message_says_what_has_become_of_it(site: Site, store: Store, ferry: Ferry) -> None:
+    node = store.conversations.node_at(ferry.ident, 4)
+    assert node is not None
+    page = site.get(f"/inspector/m/{node.hex()}")
+    assert page.status == 200
+    assert "Summarized away" in page.words
+    assert f'href="{ferry.link}/compactions/1"' in page.text
+
+
+@pytest.mark.parametrize("form", ["html", "markdown", "json", "jsonl"])
+def test_a_conversation_is_exported(site: Site, ferry: Ferry, form: str) -> None:
+    got = site.get(f"{ferry.link}/export/{form}")
+    assert got.status == 200
+    assert PORT_LINE in got.text
+    assert got.headers["Content-Disposition"].startswith("attachment")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/inspector/c/nobody",
+        "/inspector/nothing",
+        "/inspector/m/zz",
+        "/inspector/m/0123456789abcdef",
+        "/inspector/static/..%2Fapp.py",
+        "/inspector/static/htmx.LICENSE",
+        "/elsewhere",
+    ],
+)
+def test_what_is_not_there_is_a_page_that_says_so(site: Site, path: str) -> None:
+    got = site.get(path)
+    assert got.status == 404
+    assert "Back to all conversations" in got.words
+
+
+def test_compactions_that_there_are_not_are_not_found(site: Site, ferry: Ferry) -> None:
+    for path in ("compactions/0", "compactions/99", "compactions/1/lines/999", "compactions/x", "export/pdf"):
+        assert site.get(f"{ferry.link}/{path}").status == 404
+
+
+def test_pages_speak_chinese(site: Site, ferry: Ferry) -> None:
+    page = site.get(f"{ferry.link}?lang=zh")
+    assert '<html lang="zh">' in page.text
+    assert "系统提示" in page.words
+    assert "everlong_language=zh" in page.headers["Set-Cookie"]
+    assert "系统提示" in site.get(ferry.link, Cookie="everlong_language=zh").words
+    assert "系统提示" in site.get(ferry.link, Accept_Language="zh-CN,zh;q=0.9,en;q=0.8").words
+    assert "System prompt" in site.get(ferry.link, Accept_Language="fr").words
+
+
+def test_a_page_of_a_long_conversation_reads_only_that_page(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    ident = make_long(store, 3_000)
+    read = 0
+    entries = type(store.reader).entries
+
+    def counted(*arguments: object) -> object:
+        nonlocal read
+        found = entries(*arguments)  # type: ignore[arg-type]
+        read += len(found)
+        return found
+
+    monkeypatch.setattr(type(store.reader), "entries", counted)
+    lines = [
+        one for one in store.conversations.entries(ident, after=1_400, to=1_600) if isinstance(one, ConversationLine)
+    ]
+    assert [line.turn for line in lines] == list(range(1_401, 1_601))
+    assert read == 200
+
+
+def test_pages_of_entries_put_together_are_the_whole(store: Store, ferry: Ferry) -> None:
+    whole = list(store.conversations.entries(ferry.ident))
+    paged = [
+        one for after in range(0, 40, 3) for one in store.conversations.entries(ferry.ident, after=after, to=after + 3)
+    ]
+    assert paged == whole
