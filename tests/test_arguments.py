@@ -12,6 +12,11 @@ import everlong
 from everlong import ConfigError, MessageError, open_store
 
 
+def _complete(messages: list[everlong.Message], max_tokens: int) -> str:
+    del messages, max_tokens
+    return ""
+
+
 def _answer(_: object, __: object) -> str:
     return ""
 
@@ -25,7 +30,7 @@ WRONG: dict[str, Callable[[Any], object]] = {
     "usage": lambda value: everlong.ContextCompressor().update_from_response(value),
     "lcm": lambda value: everlong.LosslessEngine(lcm=value),
     "complete": everlong.CompletionSummarizer,
-    "window": lambda value: everlong.WarmPrefixSummarizer(_answer, window=value),
+    "window": lambda value: everlong.WarmPrefixSummarizer(_complete, window=value),
     "members": everlong.SummarizerChain,
     "a member of the chain": lambda value: everlong.SummarizerChain([value]),
     "provider": lambda value: everlong.PromptCache("gpt-4o", value),

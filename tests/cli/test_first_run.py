@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from everlong.cli.first_run import finding
-from everlong.cli.first_run.finding import FoundModel, find_claude_logs, find_models
+from everlong.cli.first_run.finding import find_claude_logs, find_models
 from everlong.providers.endpoints import ENDPOINTS
 
 
@@ -87,4 +87,4 @@ def test_logs_of_claude_code_are_counted(tmp_path: Path) -> None:
 
 def test_what_was_found_says_where(tmp_path: Path, local_server: type[_ModelList]) -> None:
     del local_server
-    assert all(isinstance(one, FoundModel) and one.about for one in find_models({}, tmp_path, tmp_path))
+    assert all(one.about for one in find_models({}, tmp_path, tmp_path))

@@ -18,7 +18,7 @@ from everlong.extras import install_command
 
 if TYPE_CHECKING:
     from everlong.config import Settings
-    from everlong.gateway.storing import LaunchedProcess, StoringProcess
+    from everlong.gateway.storing_process import LaunchedProcess, StoringProcess
     from everlong.store.database import Database
 
 __all__ = ["check_installed", "gateway_settings", "open_database", "serve_command"]
@@ -46,7 +46,7 @@ def serve_command(until_eof: bool, **given: Any) -> None:
     overrides = {f"gateway.{name}": value for name, value in given.items() if value is not None}
     settings = gateway_settings(overrides)
 
-    from everlong.gateway.storing import can_run, launch  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.gateway.storing_process import can_run, launch  # noqa: PLC0415 - keeps `--help` quick
 
     launched = launch() if can_run() else None  # it gets ready while this process does
     try:
@@ -116,7 +116,7 @@ def open_database() -> Any:
 
 def storing_process(settings: Settings, launched: LaunchedProcess) -> StoringProcess:
     """Return the process that stores for a gateway, with its database."""
-    from everlong.gateway.storing import StorePlace, StoringProcess  # noqa: PLC0415 - as above
+    from everlong.gateway.storing_process import StorePlace, StoringProcess  # noqa: PLC0415 - as above
     from everlong.store.opening import location  # noqa: PLC0415 - as above
 
     chosen = store_settings()

@@ -299,7 +299,7 @@ class _ConversationHead:
     def __init__(self) -> None:
         self.lengths: list[int] = []
         self._counts: dict[int, int] = {}
-        """How many bodies have a beginning of each length: forks have many of the same."""
+        """Number of known bodies per length; forks often share a length."""
 
     def add(self, length: int) -> None:
         count = self._counts.get(length, 0)

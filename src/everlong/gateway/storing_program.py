@@ -47,7 +47,7 @@ __all__ = ["run"]
 _log = logging.getLogger("everlong.gateway")
 
 _NICENESS = 5
-"""How much this process gives way to those that serve: clients wait for them, and nobody for this one."""
+"""Priority of the storing process, below the serving one: clients wait only for the latter."""
 _AGAIN_SECONDS = 1.0
 """Seconds between two tries to open the database."""
 

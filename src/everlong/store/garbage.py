@@ -66,7 +66,7 @@ class Pace:
         self._core = core
         self._least, self._most = max(1, most // 4), most
         self.count = max(1, most // 2)
-        """How much the next transaction should do."""
+        """Number of items for the next transaction."""
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """Run work in one transaction; let others write for as long as they had to wait."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from everlong.store import Store
 from everlong.store.search.index import BLOCK_BITS, SearchPlace
-from everlong.store.search.latest import TimeBlock, latest_places
+from everlong.store.search.time_blocks import TimeBlock, latest_places
 from tests.store.search.saying import Said, Sayer, within
 
 

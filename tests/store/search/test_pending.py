@@ -7,7 +7,7 @@ import pytest
 from everlong.store import Store
 from everlong.store.search import Searcher
 from everlong.store.search.corpus import Corpus
-from everlong.store.search.pending import PendingTexts
+from everlong.store.search.pending_texts import PendingTexts
 from tests.store.search.saying import Sayer, within
 
 

@@ -446,7 +446,7 @@ def diff_of(name: str, before: str, after: str, times: tuple[str, str] = ("now",
             ]
             return "\n".join(lines)
         name = f"{name} (after the first {around:,} lines)"
-    made = list(difflib.unified_diff(old, new, *(f"{name} {time}" for time in times), lineterm=""))
+    made = list(difflib.unified_diff(old, new, f"{name} {times[0]}", f"{name} {times[1]}", lineterm=""))
     if not made and before != after:
         return f"{name}: only line ends or the last line's end change"
     return "\n".join(made)

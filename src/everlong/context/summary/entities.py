@@ -45,7 +45,7 @@ _LONGEST_REMEMBERED = 400
 
 
 class _Remembered(dict[bytes, tuple[str, ...]]):
-    """The entities of each run of token characters, cached: runs recur."""
+    """A cache of the entities in each run of token characters."""
 
     def __missing__(self, chunk: bytes) -> tuple[str, ...]:
         # Most new runs are plain words or punctuation, which name nothing.

@@ -237,7 +237,7 @@ _LONGEST_REMEMBERED = 40
 
 
 class _PlainWords(dict[bytes, bool]):
-    """Whether a run of word characters is a plain word, cached: runs recur."""
+    """A cache that tells whether a run of word characters is a plain word."""
 
     def __missing__(self, run: bytes) -> bool:
         is_plain = run.isalpha() and len(run) > 2

@@ -185,7 +185,7 @@ def _count_tokens(prompt: Sequence[Message], request: SummaryRequest) -> int:
     return sum(request.count(text_of(message)) + 8 for message in prompt)
 
 
-def check_window(window: int) -> None:
+def check_window(window: object) -> None:
     """Raise if a window is too small to write a summary in."""
     if isinstance(window, bool) or not isinstance(window, int) or window < LEAST_WINDOW:
         raise ConfigError(f"a summarizer's window must be at least {LEAST_WINDOW} tokens, got {window!r}", key="window")

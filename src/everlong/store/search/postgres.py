@@ -30,7 +30,7 @@ from everlong.store.search.index import (
     scope_of_summaries,
     size_of,
 )
-from everlong.store.search.latest import TimeBlock, latest_places
+from everlong.store.search.passage_scores import rank_passages
 from everlong.store.search.postgres_passages import (
     SIGN_BITS,
     PostgresPassages,
@@ -42,7 +42,6 @@ from everlong.store.search.postgres_passages import (
     start_code,
     with_signs,
 )
-from everlong.store.search.scoring import rank_passages
 from everlong.store.search.text import (
     DENSE,
     INDEX_VERSION,
@@ -55,6 +54,7 @@ from everlong.store.search.text import (
     terms_of_word,
     words_of,
 )
+from everlong.store.search.time_blocks import TimeBlock, latest_places
 
 MOST_WORDS = 2_000
 """Words with a run of characters that are looked up; with more, the newest texts are read."""

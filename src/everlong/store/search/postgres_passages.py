@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, CursorResult
 
 from everlong.store.search.index import SearchScope, scope_of_messages, scope_of_summaries
-from everlong.store.search.scoring import COUNTED, MANY, NAMED_ROWS, Passages, Spread, Wanted, passage_bounds
+from everlong.store.search.passage_scores import COUNTED, MANY, NAMED_ROWS, Passages, Spread, Wanted, passage_bounds
 from everlong.store.search.text import PASSAGE_BITS
 
 _FREQUENT = (
@@ -72,7 +72,7 @@ def array(codes: Iterable[int]) -> str:
 
 
 class PostgresPassages:
-    """See `everlong.store.search.scoring.PassageLists`."""
+    """See `everlong.store.search.passage_scores.PassageLists`."""
 
     def __init__(self, connection: Connection, scope: SearchScope, passages: int) -> None:
         self._connection = connection

@@ -45,7 +45,7 @@ from everlong.store.search.index import (
     SearchTerms,
     Stretch,
 )
-from everlong.store.search.pending import PendingText, PendingTexts, weigh
+from everlong.store.search.pending_texts import PendingText, PendingTexts, weigh
 from everlong.store.search.query import Matcher, Mode, Query, beginnings, normal, read_query, widened
 from everlong.store.search.rank import (
     WEIGHTS,

@@ -36,10 +36,10 @@ from everlong.store.search.index import (
     short_of,
     size_of,
 )
-from everlong.store.search.latest import TimeBlock, latest_places
-from everlong.store.search.scoring import rank_passages
+from everlong.store.search.passage_scores import rank_passages
 from everlong.store.search.sqlite_passages import DOCUMENT, SQLitePassages, all_of, quoted, tagged
 from everlong.store.search.text import INDEX_VERSION, PASSAGE_BITS, IndexText, is_sign, pairs_of
+from everlong.store.search.time_blocks import TimeBlock, latest_places
 
 MOST_GROUPS = 4
 """Phrases and runs of dense script that are looked up; the others only count when the text is read."""

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from everlong.store.database import in_batches
 from everlong.store.search.index import SearchScope, scope_of_messages, scope_of_summaries
-from everlong.store.search.scoring import COUNTED, MANY, NAMED_ROWS, Passages, Spread, Wanted, passage_bounds
+from everlong.store.search.passage_scores import COUNTED, MANY, NAMED_ROWS, Passages, Spread, Wanted, passage_bounds
 from everlong.store.search.text import PASSAGE_BITS
 
 DOCUMENT = f"w.rowid >> {PASSAGE_BITS}"
@@ -19,7 +19,7 @@ _ENDS = "SELECT (SELECT max(id) FROM search_passages_docsize), (SELECT min(id) F
 
 
 class SQLitePassages:
-    """See `everlong.store.search.scoring.PassageLists`."""
+    """See `everlong.store.search.passage_scores.PassageLists`."""
 
     def __init__(self, connection: Connection, scope: SearchScope) -> None:
         self._connection = connection

@@ -22,7 +22,7 @@ from everlong.errors import StoreUnavailable
 from everlong.gateway.auth import Refused
 from everlong.gateway.formats import OPENAI
 from everlong.gateway.recorder import ConversationRecorder
-from everlong.gateway.storing import StorePlace, StoringProcess, can_run, launch
+from everlong.gateway.storing_process import StorePlace, StoringProcess, can_run, launch
 from everlong.model import text_of
 from everlong.store import Store
 from everlong.store.turns import FinishedTurn
