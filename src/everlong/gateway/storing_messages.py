@@ -1,6 +1,6 @@
 """Messages between the gateway and the storing process: calls of recorders, their results, and lines for the log.
 
-They are pickled and go over a socket that nobody else has: `storing_process` at one end, `storing_program` at the other.
+They are pickled and go over a private socket between `storing_process` and `storing_program`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ conversation stays with one of them. Work that can wait is gathered for a moment
 waking a thread costs more than the work. Knows no table.
 
 The work that `turn_queue` submits is a method of a `recorder` with plain values as arguments, so that it can also be
-done in a process of its own: see `storing_process`, which takes the place of these threads where the gateway runs for good.
+done in a process of its own: `storing_process` takes the place of these threads under ``everlong serve``.
 """
 
 from __future__ import annotations
