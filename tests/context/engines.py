@@ -23,6 +23,11 @@ def many_examples(test: _Test) -> _Test:
     return settings(max_examples=examples(), deadline=None, suppress_health_check=list(HealthCheck))(test)
 
 
+def some_examples(test: _Test) -> _Test:
+    """Run a slow property on half as many examples."""
+    return settings(max_examples=examples(50), deadline=None, suppress_health_check=list(HealthCheck))(test)
+
+
 class FailingSummarizer:
     """Raises, as a summarizer without a network does."""
 

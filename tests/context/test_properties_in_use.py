@@ -12,14 +12,14 @@ from everlong.errors import TargetUnreachable
 from everlong.model import Message
 from everlong.testing.strategies import conversations, wild_conversations
 from tests.context.brute_force import least_possible, most_allowed
-from tests.context.engines import Setup, many_examples, repaired, setups
+from tests.context.engines import Setup, many_examples, repaired, setups, some_examples
 from tests.context.protocol import looks_like_summary, notes, problems, role_problems
 
 setup = setups()
 
 
 @pytest.mark.spec("5.4", "5.5")
-@many_examples
+@some_examples
 @given(wild_conversations(), st.lists(wild_conversations(), min_size=1, max_size=2), setup)
 def test_a_conversation_that_goes_on_compacts_again_as_well(
     messages: list[Message], further: list[list[Message]], setup: Setup
