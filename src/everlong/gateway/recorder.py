@@ -19,6 +19,7 @@ from everlong.gateway.auth import Refused
 from everlong.gateway.body import Read, Span, check_model, draft_of, parse_json, read_body
 from everlong.gateway.conversations import BodyPlace, LiveConversation, apply_view, kept_lengths
 from everlong.gateway.formats import Dialect, folder_in, hint_in, is_leading, looks_aside
+from everlong.gateway.journal import AWAY
 from everlong.model import Node, Trace, text_of
 from everlong.store.compaction import Occasion
 from everlong.store.content import Blob, blob, encoded_in_steps
@@ -383,13 +384,34 @@ class ConversationRecorder:
 
     # -- replaying the journal -----------------------------------------------------------------------------------------
 
-    def replay(self, entry: JournalEntry) -> None:
-        """Store a turn that waited in the journal, once; one without an answer becomes an open turn and stays so."""
+    def replay(self, entries: Sequence[JournalEntry]) -> list[str | None]:
+        """Store turns that waited in the journal, in order, each once; return why a turn cannot be stored, for each.
+
+        One without an answer becomes an open turn and stays so.
+
+        Raises:
+            AWAY: the database is away. Turns that are stored by then are not stored again by the next call.
+        """
+        stored = self._stored_times([one.turn.began for one in entries if one.turn.began and one.body is not None])
+        refused: list[str | None] = []
+        for entry in entries:
+            try:
+                self._replay(entry, is_stored=entry.turn.began in stored)
+            except AWAY:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next entries must not wait for ever
+                refused.append(str(error) or type(error).__name__)
+            else:
+                refused.append(None)
+        return refused
+
+    def _replay(self, entry: JournalEntry, *, is_stored: bool) -> None:
+        """Store a turn that waited in the journal, unless a turn that began at the same time ``is_stored``."""
         turn = entry.turn
         if not entry.is_open and (number := self._open_turn(turn)) is not None:
             self.finish_turn(number, turn)
             return
-        if entry.body is not None and self._has_turn(turn):  # placed again, it might begin another conversation
+        if entry.body is not None and is_stored:  # placed again, it might begin another conversation
             return
         branch, session = self._place_of(entry)
         known = "SELECT id, status FROM turn WHERE depth = ? AND node = ? AND ts = ?"
@@ -407,23 +429,21 @@ class ConversationRecorder:
         rows = self._all(known, self.store.tenant, turn.began)
         return rows[0][0] if len(rows) == 1 else None
 
-    def _has_turn(self, turn: FinishedTurn) -> bool:
-        """Return whether a turn that began at the same time is stored, by the turns that were stored since then."""
-        statement = (
-            "SELECT MAX(CASE WHEN tenant = ? AND ts = ? THEN 1 ELSE 0 END), MAX(COALESCE(ended, ts)) FROM turn"
-            " WHERE id > ? AND id <= ?"
-        )
-        newest = self._first("SELECT MAX(id) FROM turn")
-        last = 0 if newest is None or newest[0] is None or turn.began is None else newest[0]
+    def _stored_times(self, times: Sequence[float]) -> set[float]:
+        """Return those of the times at which turns began that are stored, by the turns that were stored since then."""
+        newest = self._first("SELECT MAX(id) FROM turn") if times else None
+        last = 0 if newest is None or newest[0] is None else newest[0]
+        marks = ",".join("?" * len(times))
+        known = f"SELECT ts FROM turn WHERE id > ? AND id <= ? AND tenant = ? AND ts IN ({marks})"  # noqa: S608 - marks
+        found: set[float] = set()
         while last > 0:
             first = last - _TURNS_AT_ONCE
-            is_there, ended = self._first(statement, self.store.tenant, turn.began, first, last)
-            if is_there:
-                return True
-            if ended is not None and ended + _CLOCK_SECONDS < (turn.began or 0.0):
-                return False
+            found.update(ts for (ts,) in self._all(known, first, last, self.store.tenant, *times))
+            (ended,) = self._first("SELECT MAX(COALESCE(ended, ts)) FROM turn WHERE id > ? AND id <= ?", first, last)
+            if ended is not None and ended + _CLOCK_SECONDS < min(times):
+                break
             last = first
-        return False
+        return found
 
     def _place_of(self, entry: JournalEntry) -> tuple[Branch, str]:
         """Store the messages of an entry's request; return their place and session."""
