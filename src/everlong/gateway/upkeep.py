@@ -60,6 +60,7 @@ class GatewayUpkeep:
         self._store_of = store_of
         self._writer = writer
         self._indexing = Indexing(store_of, lambda: writer.waiting > 0, indexes=not writer.is_apart)
+        self._recorders = _Recorders(store_of)
         self._replaying: asyncio.Task[None] | None = None
         self._is_over = asyncio.Event()
         self._forgotten = 0
@@ -107,8 +108,8 @@ class GatewayUpkeep:
     async def _store_batch(self, batch: Sequence[tuple[int, JournalEntry]]) -> None:
         """Store entries of one recorder: together, or one by one if they are refused as a whole."""
         entries = [entry for _, entry in batch]
-        recorder = recorder_for(self._store_of(entries[0].tenant), entries[0].api)
         try:
+            recorder = self._recorders.of(entries[0])
             refused = await self._writer.submit(partial(recorder.replay, entries))
         except AWAY:
             raise
@@ -201,14 +202,14 @@ def journal_folder() -> Path:
 
 def store_left_behind(store_of: Callable[[str], Store]) -> int:
     """Store the entries that gateways left in their journals; return how many."""
-    journal, stored = Journal(journal_folder()), 0
+    journal, recorders, stored = Journal(journal_folder()), _Recorders(store_of), 0
     try:
         while journal.take_over():
             for batch in journal.batches():
                 for part in _by_recorder(batch):
-                    store = store_of(part[0][1].tenant)
-                    with store.database.batch():
-                        refused = recorder_for(store, part[0][1].api).replay([entry for _, entry in part])
+                    recorder = recorders.of(part[0][1])
+                    with recorder.store.database.batch():
+                        refused = recorder.replay([entry for _, entry in part])
                     _settle(journal, part, refused)
                     stored += len(part)
     finally:
@@ -226,6 +227,21 @@ def recorder_for(store: Store, api: str) -> ConversationRecorder:
     if api == RESPONSES_API:
         return ResponseRecorder(store)
     return ConversationRecorder(store, next(one for one in (OPENAI, ANTHROPIC, RESPONSES) if one.name == api))
+
+
+class _Recorders:
+    """The recorders of the entries in a journal."""
+
+    def __init__(self, store_of: Callable[[str], Store]) -> None:
+        self._store_of = store_of
+        self._made: dict[tuple[str, str], ConversationRecorder] = {}
+
+    def of(self, entry: JournalEntry) -> ConversationRecorder:
+        """Return the recorder of an entry's tenant and API."""
+        whose = (entry.tenant, entry.api)
+        if whose not in self._made:
+            self._made[whose] = recorder_for(self._store_of(entry.tenant), entry.api)
+        return self._made[whose]
 
 
 def _by_recorder(batch: Sequence[tuple[int, JournalEntry]]) -> list[list[tuple[int, JournalEntry]]]:
