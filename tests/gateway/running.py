@@ -81,7 +81,7 @@ async def _settled(gateway: Gateway) -> None:
     while True:
         if tasks := list(gateway._backlog.under_way):
             await asyncio.wait(tasks)
-        elif any(gateway._journal._waiting.values()):  # the file was locked for too long, or its process has ended
+        elif gateway._journal.kept:  # the file was locked for too long, or its process has ended
             await asyncio.sleep(0.01)
         else:
             return

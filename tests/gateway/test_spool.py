@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from everlong.errors import NotStored, StoreUnavailable
 from everlong.gateway.journal import Journal, JournalEntry
 from everlong.store.stateless import Sender
 from everlong.store.tree import Branch
@@ -21,7 +20,16 @@ FOLDER = "journal"
 
 
 def entry(number: int) -> JournalEntry:
-    return JournalEntry("local", "openai", FinishedTurn(model="m", began=float(number)), f"body {number}")
+    turn = FinishedTurn(model="m", began=float(number), names=[])
+    return JournalEntry("local", "openai", turn, f"body {number}", messages=[])
+
+
+def kept_in(journal: Journal) -> list[JournalEntry]:
+    """Return the entries that are to be stored, and say that they are."""
+    found = [one for batch in journal.batches() for one in batch]
+    for number, _ in found:
+        journal.done(number)
+    return [entry for _, entry in found]
 
 
 def test_journals_of_earlier_versions_can_be_read() -> None:
@@ -52,20 +60,35 @@ def test_what_is_stored_leaves_no_file(tmp_path: Path) -> None:
 
 def test_what_could_not_be_stored_is_tried_again_in_order(tmp_path: Path) -> None:
     journal = Journal(tmp_path / FOLDER)
-    for number in range(3):
-        journal.keep(journal.put(entry(number)), entry(number))
-    stored: list[JournalEntry] = []
+    for number in (2, 0, 1):
+        journal.put(entry(number))
+    for number in (3, 1, 2):
+        journal.keep(number)
+    ((first, one), *others) = next(journal.batches())
+    journal.done(first)  # then the server was away
+    assert (one, len(others), journal.waiting) == (entry(2), 2, 2)
+    assert kept_in(journal) == [entry(0), entry(1)]
+    assert (journal.kept, journal.waiting) == (0, 0)
 
-    def away(one: JournalEntry) -> None:
-        if len(stored) == 1:
-            raise StoreUnavailable("the server is away")
-        stored.append(one)
 
-    with pytest.raises(StoreUnavailable):
-        journal.retry(away)
-    assert (stored, journal.waiting) == ([entry(0)], 2)
-    assert journal.retry(stored.append) == 2
-    assert (stored, journal.waiting) == ([entry(0), entry(1), entry(2)], 0)
+def test_a_batch_is_read_from_the_file_and_no_larger_than_it_has_to_be(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / FOLDER)
+    large = entry(0)._replace(body="x" * 2_000_000)
+    for one in [large, *map(entry, range(1, 131)), large]:
+        journal.keep(journal.put(one))
+    assert [len(batch) for batch in journal.batches()] == [1, 64, 64, 2, 1]
+    assert kept_in(journal) == [large, *map(entry, range(1, 131)), large]
+
+
+def test_what_is_stored_meanwhile_is_not_in_a_later_batch(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / FOLDER)
+    for number in range(1, 66):
+        journal.keep(journal.put(entry(number)))
+    batches = journal.batches()
+    assert len(next(batches)) == 64
+    for number in range(1, 66):
+        journal.done(number)  # the last one, too
+    assert next(batches) == []
 
 
 def test_what_a_killed_process_left_is_taken_over_once(tmp_path: Path) -> None:
@@ -81,17 +104,44 @@ def test_what_a_killed_process_left_is_taken_over_once(tmp_path: Path) -> None:
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     subprocess.run([sys.executable, "-c", code], check=False, env=env)
-    stored: list[JournalEntry] = []
     journal = Journal(tmp_path / FOLDER)
-    assert journal.take_over(stored.append) == 3
-    assert journal.take_over(stored.append) == 0
-    assert [one.body for one in stored] == ["body 0", "body 1", "body 2"]
+    assert journal.take_over() == 4
+    assert journal.take_over() == 0
+    assert [one.body for one in kept_in(journal)] == ["body 0", "body 1", "body 2"]
+    assert list((tmp_path / FOLDER).iterdir()) == []
+
+
+def test_what_was_left_behind_is_stored_before_what_came_later(tmp_path: Path) -> None:
+    left, journal = Journal(tmp_path / FOLDER), Journal(tmp_path / FOLDER)
+    journal.keep(journal.put(entry(3)))
+    left.put(entry(1))
+    left.put(entry(2))
+    (path,) = (file for file in (tmp_path / FOLDER).glob("*.jsonl") if b"body 1" in file.read_bytes())
+    path.rename(path.with_name("1-1-abcdef.jsonl"))  # as begun earlier
+    left.close()
+    assert journal.take_over() == 2
+    assert kept_in(journal) == [entry(1), entry(2), entry(3)]
+
+
+def test_what_was_taken_over_and_not_stored_is_left_to_the_next(tmp_path: Path) -> None:
+    left = Journal(tmp_path / FOLDER)
+    left.put(entry(1))
+    left.put(entry(2))
+    left.close()
+    first, second = Journal(tmp_path / FOLDER), Journal(tmp_path / FOLDER)
+    assert first.take_over() == 2
+    assert second.take_over() == 0
+    ((number, _), _) = next(first.batches())
+    first.done(number)
+    first.close()
+    assert second.take_over() == 2
+    assert kept_in(second) == [entry(1), entry(2)]  # the store knows which of them it has
 
 
 def test_what_a_process_that_runs_has_is_left_to_it(tmp_path: Path) -> None:
     running = Journal(tmp_path / FOLDER)
     running.put(entry(1))
-    assert Journal(tmp_path / FOLDER).take_over(lambda _: None) == 0
+    assert Journal(tmp_path / FOLDER).take_over() == 0
 
 
 @pytest.mark.spec("12.7")
@@ -104,9 +154,9 @@ def test_a_file_is_taken_over_though_its_number_is_that_of_a_process_that_runs(t
     left.done(1)
     left.close()
     (tmp_path / FOLDER / f"1-{os.getpid()}-abcdef.jsonl").write_bytes(lines)
-    stored: list[JournalEntry] = []
-    assert Journal(tmp_path / FOLDER).take_over(stored.append) == 1
-    assert [one.body for one in stored] == ["body 1"]
+    journal = Journal(tmp_path / FOLDER)
+    assert journal.take_over() == 1
+    assert [one.body for one in kept_in(journal)] == ["body 1"]
 
 
 HOLDS = """
@@ -131,11 +181,12 @@ def test_a_file_is_left_to_a_process_that_runs_where_its_number_is_not_known(tmp
         assert holder.stdout.readline() == b"written\n"
         (path,) = (tmp_path / FOLDER).glob("*.jsonl")
         path = path.rename(path.with_name("1-2147483646-abcdef.jsonl"))  # no system has that process
-        journal, stored = Journal(tmp_path / FOLDER), list[JournalEntry]()
-        assert journal.take_over(stored.append) == 0
+        journal = Journal(tmp_path / FOLDER)
+        assert journal.take_over() == 0
         assert path.exists()
         holder.kill()
-    assert journal.take_over(stored.append) == 1
+    assert journal.take_over() == 1
+    assert len(kept_in(journal)) == 1
     assert not list((tmp_path / FOLDER).iterdir())
 
 
@@ -144,8 +195,9 @@ def test_a_take_over_that_was_cut_short_is_done_by_the_next(tmp_path: Path) -> N
     left.put(entry(1))
     (path,) = (tmp_path / FOLDER).glob("*.jsonl")
     path.with_name("2-1-abcdef.1-1-fedcba.taken").write_bytes(path.read_bytes())  # as an older version leaves it
-    stored: list[JournalEntry] = []
-    assert Journal(tmp_path / FOLDER).take_over(stored.append) == 1
+    journal = Journal(tmp_path / FOLDER)
+    assert journal.take_over() == 1
+    assert len(kept_in(journal)) == 1
     left.done(1)
     left.close()
     assert list((tmp_path / FOLDER).iterdir()) == []
@@ -191,12 +243,8 @@ def test_what_is_stored_leaves_the_journal_also_while_something_else_waits(tmp_p
 
 def test_what_can_never_be_stored_is_put_aside(tmp_path: Path) -> None:
     journal = Journal(tmp_path / FOLDER)
-    journal.keep(journal.put(entry(1)), entry(1))
-
-    def never(_: JournalEntry) -> None:
-        raise NotStored("the message that it follows is gone")
-
-    assert journal.retry(never) == 1
+    number = journal.put(entry(1))
+    journal.put_aside(number, entry(1), "the message that it follows is gone")
     assert journal.waiting == 0
     (aside,) = (tmp_path / FOLDER).glob("*.broken")
     assert "the message that it follows is gone" in aside.read_text()

@@ -172,9 +172,7 @@ class Gateway:
         )
         self._client_compaction = ClientCompaction(settings)
         self._journal = Journal(journal or journal_folder())
-        self._upkeep = GatewayUpkeep(
-            self._journal, self._store_of, lambda: self._writer.waiting > 0, indexes=not self._writer.is_apart
-        )
+        self._upkeep = GatewayUpkeep(self._journal, self._store_of, self._writer)
         self._backlog = Backlog(self._writer, refuses=settings.gateway.when_full == "refuse")
         self._responder = Responder(
             self.relay,
@@ -724,7 +722,7 @@ class Gateway:
         """Keep the turn of a request whose conversation could not even be looked up, until the database is back."""
         entry = _whole_entry(relayed, ended)
         try:
-            self._journal.keep(self._journal.put(entry), entry)
+            self._journal.keep(self._journal.put(entry))
         except OSError as error:
             is_held = self._journal.hold(entry, relayed.noted)
             relayed.warning = header_text(f"{log_unkept_answer(error, is_held=is_held)}: {error}")

@@ -1,9 +1,10 @@
 """The gateway's journal: a request is in a file before it goes upstream, its answer before the client has all of it.
 
 From there turns go into the database, many in one transaction. While the database is away, or if the process is killed
-in between, the journal keeps them: `upkeep` stores them once the database is back, and the next gateway stores what a
-killed one left behind. Entries that the database refuses for another reason are put aside in a file, not thrown away.
-Stored entries leave the journal within seconds.
+in between, the journal keeps them: `upkeep` stores them once the database is back, and the next gateway takes over what
+a killed one left behind. Entries that wait so are in the files only, and are read from there a batch at a time. Entries
+that the database refuses for another reason are put aside in a file, not thrown away. Stored entries leave the journal
+within seconds.
 
 A gateway holds a lock on each of its files as long as it lives; a file that can be locked was left behind. The journal
 shares no memory with the relay: entries are plain values that can be pickled (see `turn_queue`).
@@ -18,16 +19,17 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
 from everlong.config.files import try_lock
-from everlong.errors import EverlongError, StoreBusy, StoreFull, StoreUnavailable
+from everlong.errors import StoreBusy, StoreFull, StoreUnavailable
 from everlong.gateway.body import dump_json
 from everlong.model import Message
 from everlong.store.stateless import Sender
@@ -50,6 +52,10 @@ _ROOM = 65_536
 _ASIDE = "put-aside.broken"
 _MOST_HELD = 1_000
 """Entries that may wait in memory while neither journal nor database has room."""
+_BATCH, _BATCH_BYTES = 64, 1_000_000
+"""Kept entries that are stored together, and about how many bytes of them."""
+_TAKEN_OVER = 8
+"""Files that are taken over at once; each stays open until its entries are stored."""
 _SENDER_FIELDS = tuple(field.name for field in fields(Sender))
 
 
@@ -72,9 +78,9 @@ class JournalEntry(NamedTuple):
         """Return the entry as a line of a journal file."""
         return dump_json(self._values()) + b"\n"
 
-    def to_refused_line(self, error: Exception) -> bytes:
+    def to_refused_line(self, reason: str) -> bytes:
         """Return the entry as a line of the file of entries that were put aside, with the reason."""
-        return dump_json([str(error), *self._values()]) + b"\n"
+        return dump_json([reason, *self._values()]) + b"\n"
 
     def _values(self) -> list[Any]:
         turn, at = self.turn, self.at
@@ -148,6 +154,14 @@ class _JournalFile:
             os.close(self.handle)
 
 
+class _Place(NamedTuple):
+    """The place of an entry: its line in a file."""
+
+    file: _JournalFile
+    start: int
+    size: int
+
+
 class Journal:
     """The journal of one gateway, in a folder with those of others."""
 
@@ -155,9 +169,11 @@ class Journal:
         self._folder = folder
         self._file: _JournalFile | None = None
         """The file that is written to."""
-        self._places: dict[int, _JournalFile] = {}
-        """The file of each waiting entry."""
-        self._waiting: dict[int, JournalEntry | None] = {}
+        self._places: dict[int, _Place] = {}
+        """The place of each waiting entry that is in a file."""
+        self._waiting: set[int] = set()
+        self._kept: dict[int, JournalEntry | None] = {}
+        """The waiting entries that are to be stored by `upkeep`; None for those that can be read from a file."""
         self._number = 0
         self._lock = threading.RLock()
         """A lock, because the loop writes entries while a thread stores older ones."""
@@ -166,6 +182,11 @@ class Journal:
     def waiting(self) -> int:
         """Entries that are not in the database yet."""
         return len(self._waiting)
+
+    @property
+    def kept(self) -> int:
+        """Entries that could not be stored at first, or were left behind by another gateway."""
+        return len(self._kept)
 
     def put_request(self, entry: JournalEntry) -> int:
         """Write a request before it goes upstream; return its number.
@@ -198,7 +219,8 @@ class Journal:
                     return False
                 self._number += 1
                 number = self._number
-            self._waiting[number] = entry
+            self._waiting.add(number)
+            self._kept[number] = entry
             return True
 
     def can_write(self) -> bool:
@@ -216,11 +238,14 @@ class Journal:
     def done(self, number: int) -> None:
         """Release an entry that is in the database."""
         with self._lock:
-            if self._waiting.pop(number, self) is self:
+            if number not in self._waiting:
                 return
-            file = self._places.pop(number, None)
-            if file is None:
+            self._waiting.discard(number)
+            self._kept.pop(number, None)
+            place = self._places.pop(number, None)
+            if place is None:
                 return
+            file = place.file
             file.waiting -= 1
             file.has_stored = True
             if file.waiting:
@@ -248,32 +273,43 @@ class Journal:
                     self._file.close(is_stored=True)
                 self._file = file
 
-    def keep(self, number: int, entry: JournalEntry) -> None:
+    def keep(self, number: int) -> None:
         """Keep an entry that could not be stored, to be tried again."""
         with self._lock:
-            self._waiting[number] = entry
+            if number in self._places:
+                self._kept[number] = None
 
-    def put_aside(self, number: int, entry: JournalEntry, error: Exception) -> None:
+    def put_aside(self, number: int, entry: JournalEntry, reason: str) -> None:
         """Move an entry that cannot be stored to the file for such entries; it is not tried again."""
-        self._put_aside(entry, error)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self._lock:
+            while (handle := _open_locked(self._folder / _ASIDE, os.O_RDWR | os.O_CREAT | os.O_APPEND)) is None:
+                time.sleep(0.01)
+            try:
+                os.write(handle, entry.to_refused_line(reason))
+            finally:
+                os.close(handle)
         self.done(number)
 
     def settle(self, number: int, entry: JournalEntry, stored: asyncio.Future[Any]) -> None:
         """Release, keep or put aside an entry, now that storing it has succeeded or failed."""
         error = None if stored.cancelled() else stored.exception()
         if stored.cancelled() or isinstance(error, AWAY):
-            self.keep(number, entry)
+            self.keep(number)
         elif isinstance(error, Exception):
-            self.put_aside(number, entry, error)
+            self.put_aside(number, entry, str(error))
         else:
             self.done(number)
 
     def close(self) -> None:
         """Close the files; delete those whose entries are all stored."""
         with self._lock:
-            files = {id(file): file for file in (*self._places.values(), self._file) if file is not None}
+            files = {id(place.file): place.file for place in self._places.values()}
+            if self._file is not None:
+                files[id(self._file)] = self._file
             self._file = None
             self._places.clear()
+            self._kept.clear()
             for file in files.values():
                 file.close(is_stored=not file.waiting)
 
@@ -299,11 +335,15 @@ class Journal:
     def _add(self, line: bytes) -> int:
         file = self._open_file()
         _append(file, line)
-        file.size += len(line)
-        file.waiting += 1
+        return self._note(file, len(line))
+
+    def _note(self, file: _JournalFile, size: int) -> int:
+        """Note that an entry of so many bytes stands at the end of a file; return its number."""
         self._number += 1
-        self._waiting[self._number] = None
-        self._places[self._number] = file
+        self._waiting.add(self._number)
+        self._places[self._number] = _Place(file, file.size, size)
+        file.size += size
+        file.waiting += 1
         return self._number
 
     @staticmethod
@@ -311,34 +351,71 @@ class Journal:
         os.ftruncate(file.handle, 0)
         file.size, file.has_stored = 0, False
 
-    # -- storing -------------------------------------------------------------------------------------------------------
+    # -- storing what was kept -----------------------------------------------------------------------------------------
 
-    def retry(self, store: Callable[[JournalEntry], None]) -> int:
-        """Store the entries that were kept; return how many. Stops if the database is still away."""
-        done = 0
-        for number, entry in list(self._waiting.items()):
-            if entry is not None:
-                self._store_or_put_aside(store, entry)
-                self.done(number)
-                done += 1
-        return done
+    def batches(self) -> Iterator[list[tuple[int, JournalEntry]]]:
+        """Yield the entries that are kept by now, oldest first and some at a time, each with its number.
 
-    def take_over(self, store: Callable[[JournalEntry], None]) -> int:
-        """Store the entries of processes that are gone; return how many."""
-        done = 0
-        for path, handle in self._left_behind():
-            is_stored = False
-            try:
-                for line in path.read_bytes().splitlines():
-                    done += self._store_line(line, store)
-                is_stored = True
-            finally:
-                if is_stored:
-                    path.with_suffix(".reserve").unlink(missing_ok=True)
-                    _remove(path, handle)
+        Whoever stores a batch says `done` for each of its entries, or puts it aside; the others stay.
+        """
+        with self._lock:
+            numbers = sorted(self._kept, key=self._age)
+        batch: list[int] = []
+        size = 0
+        for number in numbers:
+            place = self._places.get(number)
+            added = 0 if place is None else place.size
+            if batch and (len(batch) >= _BATCH or size + added > _BATCH_BYTES):
+                yield self._read(batch)
+                batch, size = [], 0
+            batch.append(number)
+            size += added
+        if batch:
+            yield self._read(batch)
+
+    def _age(self, number: int) -> tuple[str, int]:
+        """Return a key that sorts entries by age: files are named by when they were begun."""
+        place = self._places.get(number)
+        return ("~" if place is None else place.file.path.name, number)
+
+    def _read(self, numbers: Iterable[int]) -> list[tuple[int, JournalEntry]]:
+        """Read entries back; one that cannot be read is dropped."""
+        with self._lock:
+            asked = [
+                (number, self._kept[number], self._places.get(number)) for number in numbers if number in self._kept
+            ]
+        found: list[tuple[int, JournalEntry]] = []
+        with ExitStack() as opened:
+            files: dict[Path, BinaryIO] = {}
+            for number, held, place in asked:
+                entry = held
+                if entry is None and place is not None:
+                    path = place.file.path
+                    if path not in files:
+                        files[path] = opened.enter_context(path.open("rb"))
+                    entry = _read_line(files[path], place)
+                if entry is None:
+                    self.done(number)
                 else:
-                    os.close(handle)
-        return done
+                    found.append((number, entry))
+        return found
+
+    def take_over(self) -> int:
+        """Take over the entries of processes that are gone; return how many.
+
+        Some files at a time: more may be there once these are stored.
+        """
+        taken = 0
+        for path, handle in islice(self._left_behind(), _TAKEN_OVER):
+            lines = path.read_bytes().splitlines(keepends=True)
+            file = _JournalFile(path, handle, has_reserve=True)
+            with self._lock:
+                for line in lines:
+                    self._kept[self._note(file, len(line))] = None
+            taken += len(lines)
+            if not lines:
+                file.close(is_stored=True)
+        return taken
 
     def _left_behind(self) -> Iterator[tuple[Path, int]]:
         """Yield the files that nobody holds, locked; an older version called files that it was reading ``taken``."""
@@ -350,32 +427,6 @@ class Journal:
                 continue  # another process was quicker, or files cannot be locked here: then nobody's are touched
             if handle is not None:
                 yield path, handle
-
-    def _store_line(self, line: bytes, store: Callable[[JournalEntry], None]) -> int:
-        try:
-            entry = JournalEntry.from_line(line)
-        except (ValueError, TypeError):  # the process was killed while it wrote the last one
-            return 0
-        self._store_or_put_aside(store, entry)
-        return 1
-
-    def _store_or_put_aside(self, store: Callable[[JournalEntry], None], entry: JournalEntry) -> None:
-        try:
-            store(entry)
-        except AWAY:
-            raise
-        except (EverlongError, ValueError, TypeError, KeyError) as error:
-            self._put_aside(entry, error)
-
-    def _put_aside(self, entry: JournalEntry, error: Exception) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self._lock:
-            while (handle := _open_locked(self._folder / _ASIDE, os.O_RDWR | os.O_CREAT | os.O_APPEND)) is None:
-                time.sleep(0.01)
-            try:
-                os.write(handle, entry.to_refused_line(error))
-            finally:
-                os.close(handle)
 
     # -- forgetting ----------------------------------------------------------------------------------------------------
 
@@ -402,6 +453,14 @@ class Journal:
             finally:
                 os.close(handle)
         return gone
+
+
+def _read_line(file: BinaryIO, place: _Place) -> JournalEntry | None:
+    """Read an entry back; None if its process was killed while it wrote it."""
+    file.seek(place.start)
+    with suppress(ValueError, TypeError):
+        return JournalEntry.from_line(file.read(place.size))
+    return None
 
 
 def _write_all(handle: int, data: bytes) -> None:

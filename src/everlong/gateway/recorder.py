@@ -19,6 +19,7 @@ from everlong.gateway.auth import Refused
 from everlong.gateway.body import Read, Span, check_model, draft_of, parse_json, read_body
 from everlong.gateway.conversations import BodyPlace, LiveConversation, apply_view, kept_lengths
 from everlong.gateway.formats import Dialect, folder_in, hint_in, is_leading, looks_aside
+from everlong.gateway.journal import AWAY
 from everlong.model import Node, Trace, text_of
 from everlong.store.compaction import Occasion
 from everlong.store.content import Blob, blob, encoded_in_steps
@@ -48,6 +49,9 @@ __all__ = [
 
 _TURNS_AT_ONCE = 1_000
 """Turns that are looked at together for one that may have been stored just before a process was killed."""
+_SPAN = "FROM turn WHERE id >= ? AND id < ?"
+_UNSETTLED = 10
+"""The newest of such groups, to which transactions that are under way may still add."""
 _CLOCK_SECONDS = 10.0
 """Seconds by which the clocks of gateways with one database may differ."""
 
@@ -125,12 +129,25 @@ class RecordedTurn(NamedTuple):
     """The places that are remembered after its entries, if a whole body was stored."""
 
 
+class _TurnSpan(NamedTuple):
+    """The time of turns with neighbouring numbers."""
+
+    first: float
+    """When the first one began."""
+    last: float
+    """When the last one began."""
+    ended: float
+    """When the last one ended."""
+
+
 class ConversationRecorder:
     """Stores the conversations of one tenant that come in by one API."""
 
     def __init__(self, store: Store, dialect: Dialect) -> None:
         self.store = store
         self.dialect = dialect
+        self._spans: dict[int, _TurnSpan | None] = {}
+        """The times of stored turns, a thousand at a time, as far as they were needed."""
 
     @property
     def api(self) -> str:
@@ -383,19 +400,43 @@ class ConversationRecorder:
 
     # -- replaying the journal -----------------------------------------------------------------------------------------
 
-    def replay(self, entry: JournalEntry) -> None:
-        """Store a turn that waited in the journal, once; one without an answer becomes an open turn and stays so."""
+    def replay(self, entries: Sequence[JournalEntry]) -> list[str | None]:
+        """Store turns that waited in the journal, in order, each once; return why a turn cannot be stored, for each.
+
+        One without an answer becomes an open turn and stays so.
+
+        Raises:
+            AWAY: the database is away. Turns that are stored by then are not stored again by the next call.
+        """
+        stored = self._stored_times([one.turn.began for one in entries if one.turn.began is not None])
+        refused: list[str | None] = []
+        for entry in entries:
+            try:
+                self._replay(entry, is_stored=entry.turn.began in stored)
+            except AWAY:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next entries must not wait for ever
+                refused.append(str(error) or type(error).__name__)
+            else:
+                refused.append(None)
+                if entry.turn.began is not None:
+                    stored.add(entry.turn.began)
+        return refused
+
+    def _replay(self, entry: JournalEntry, *, is_stored: bool) -> None:
+        """Store a turn that waited in the journal, unless a turn that began at the same time ``is_stored``."""
         turn = entry.turn
-        if not entry.is_open and (number := self._open_turn(turn)) is not None:
+        if is_stored and not entry.is_open and (number := self._open_turn(turn)) is not None:
             self.finish_turn(number, turn)
             return
-        if entry.body is not None and self._has_turn(turn):  # placed again, it might begin another conversation
+        if is_stored and entry.body is not None:  # placed again, it might begin another conversation
             return
         branch, session = self._place_of(entry)
-        known = "SELECT id, status FROM turn WHERE depth = ? AND node = ? AND ts = ?"
-        if (row := self._first(known, branch.depth, branch.head, turn.began)) is not None:
-            if row[1] == "open" and not entry.is_open:  # its beginning was stored, and its end was not
-                self.finish_turn(row[0], turn)
+        row = self._turn_at(branch, turn) if is_stored else None
+        if row is not None:
+            number, status = row
+            if status == "open" and not entry.is_open:  # its beginning was stored, and its end was not
+                self.finish_turn(number, turn)
         elif entry.is_open:
             self.store.turns.begin(branch, model=turn.model, session=session or None, began=turn.began)
         else:
@@ -407,23 +448,41 @@ class ConversationRecorder:
         rows = self._all(known, self.store.tenant, turn.began)
         return rows[0][0] if len(rows) == 1 else None
 
-    def _has_turn(self, turn: FinishedTurn) -> bool:
-        """Return whether a turn that began at the same time is stored, by the turns that were stored since then."""
-        statement = (
-            "SELECT MAX(CASE WHEN tenant = ? AND ts = ? THEN 1 ELSE 0 END), MAX(COALESCE(ended, ts)) FROM turn"
-            " WHERE id > ? AND id <= ?"
-        )
-        newest = self._first("SELECT MAX(id) FROM turn")
-        last = 0 if newest is None or newest[0] is None or turn.began is None else newest[0]
-        while last > 0:
-            first = last - _TURNS_AT_ONCE
-            is_there, ended = self._first(statement, self.store.tenant, turn.began, first, last)
-            if is_there:
-                return True
-            if ended is not None and ended + _CLOCK_SECONDS < (turn.began or 0.0):
-                return False
-            last = first
-        return False
+    def _turn_at(self, at: Branch, turn: FinishedTurn) -> tuple[int, str] | None:
+        """Return number and status of the turn that began at the same time and place; looks at all turns."""
+        known = "SELECT id, status FROM turn WHERE depth = ? AND node = ? AND ts = ?"
+        found = self._first(known, at.depth, at.head, turn.began)
+        return None if found is None else (found[0], found[1])
+
+    def _stored_times(self, times: Sequence[float]) -> set[float]:
+        """Return those of the times at which turns began that are stored, by the turns that were stored since then."""
+        newest = self._first("SELECT MAX(id) FROM turn") if times else None
+        last = -1 if newest is None or newest[0] is None else newest[0] // _TURNS_AT_ONCE
+        found: set[float] = set()
+        for number in range(last, -1, -1):
+            span = self._span(number, is_settled=number <= last - _UNSETTLED)
+            if span is None:
+                continue
+            if span.first <= max(times) and span.last >= min(times):
+                rows = self._all(f"SELECT ts, tenant {_SPAN}", number * _TURNS_AT_ONCE, (number + 1) * _TURNS_AT_ONCE)
+                found.update(ts for ts, tenant in rows if tenant == self.store.tenant)
+            if span.ended + _CLOCK_SECONDS < min(times):
+                break
+        return found.intersection(times)
+
+    def _span(self, number: int, *, is_settled: bool) -> _TurnSpan | None:
+        """Return when the turns with some neighbouring numbers began and ended; None if there are none.
+
+        It is remembered if it ``is_settled``, that is, if no turn will be stored among them any more.
+        """
+        if number in self._spans:
+            return self._spans[number]
+        asked = f"SELECT MIN(ts), MAX(ts), MAX(COALESCE(ended, ts)) {_SPAN}"
+        row = self._first(asked, number * _TURNS_AT_ONCE, (number + 1) * _TURNS_AT_ONCE)
+        span = None if row is None or row[0] is None else _TurnSpan(*row)
+        if is_settled:
+            self._spans[number] = span
+        return span
 
     def _place_of(self, entry: JournalEntry) -> tuple[Branch, str]:
         """Store the messages of an entry's request; return their place and session."""

@@ -123,11 +123,10 @@ class ResponseRecorder(ConversationRecorder):
         )
         return store.stateless.place(StatelessRequest(messages, trace, about, preamble, at, mark))
 
-    def replay(self, entry: JournalEntry) -> None:
-        """Store a turn that waited in the journal; one that is stored already is not stored twice."""
+    def _replay(self, entry: JournalEntry, *, is_stored: bool) -> None:
         known = (self.store.turns.named(name) for name in entry.turn.names)
         if not any(turn is not None and turn.began == entry.turn.began for turn in known):
-            super().replay(entry)
+            super()._replay(entry, is_stored=is_stored)
 
     def _place_of(self, entry: JournalEntry) -> tuple[Branch, str]:
         if entry.body is not None:

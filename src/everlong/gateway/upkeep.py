@@ -1,14 +1,15 @@
 """The gateway's upkeep: it stores what waits in the journal, and indexes messages.
 
-Turns wait there while the database is away, and after a gateway was killed. Both jobs run in threads, a bit at a time,
-and pause while the database is away. Forgotten words are removed from the journal as well.
+Turns wait there while the database or the storing process is away, and after a gateway was killed. They go the way of
+all turns, through the writer, many in one commit and without a pause while any are left. Index entries are written in
+threads, a bit at a time. Both pause while the database is away. Forgotten words are removed from the journal as well.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from everlong.store.schema import tombstone
 from everlong.store.tombstones import forgotten_among
 
 if TYPE_CHECKING:
+    from everlong.gateway.writer import StoreWriter
     from everlong.model import Message
     from everlong.store import Store
 
@@ -34,6 +36,9 @@ __all__ = ["GatewayUpkeep", "Indexing", "clean_journal", "journal_folder", "reco
 _log = logging.getLogger("everlong.gateway")
 
 _REPLAY_SECONDS = 5.0
+"""Seconds between two looks for entries that were left behind."""
+_AGAIN_SECONDS = 1.0
+"""Seconds between two tries while the database is away."""
 _INDEX_SECONDS = 1.0
 _EMBEDDING_SECONDS = 2.0
 _LAST_SECONDS = 10.0
@@ -47,21 +52,15 @@ class GatewayUpkeep:
     Args:
         journal: the journal.
         store_of: opens the store of a tenant.
-        is_busy: returns whether clients are being served; they come first.
-        indexes: False if another process writes the index.
+        writer: stores the turns. If it is another process, that also writes the index.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        store_of: Callable[[str], Store],
-        is_busy: Callable[[], bool],
-        *,
-        indexes: bool = True,
-    ) -> None:
+    def __init__(self, journal: Journal, store_of: Callable[[str], Store], writer: StoreWriter) -> None:
         self._journal = journal
         self._store_of = store_of
-        self._indexing = Indexing(store_of, is_busy, indexes=indexes)
+        self._writer = writer
+        self._indexing = Indexing(store_of, lambda: writer.waiting > 0, indexes=not writer.is_apart)
+        self._recorders = _Recorders(store_of)
         self._replaying: asyncio.Task[None] | None = None
         self._is_over = asyncio.Event()
         self._forgotten = 0
@@ -80,15 +79,47 @@ class GatewayUpkeep:
     async def _replay(self) -> None:
         while not self._is_over.is_set():
             try:
-                replay = partial(_replay, self._store_of)
-                await asyncio.to_thread(self._journal.take_over, replay)
-                await asyncio.to_thread(self._journal.retry, replay)
+                while await self._store_kept():
+                    pass
                 await asyncio.to_thread(self._clean)
             except AWAY:
                 pass  # in a moment again
             except Exception as error:  # noqa: BLE001 - whatever it is, the next entries must not wait for ever
                 _log.error("what waits in the journal could not be stored: %s", type(error).__name__)
-            await _pause(self._is_over, _REPLAY_SECONDS)
+            await self._wait_for_kept()
+
+    async def _wait_for_kept(self) -> None:
+        """Wait until it is time to look again, or until there are entries to store."""
+        for _ in range(round(_REPLAY_SECONDS / _AGAIN_SECONDS)):
+            await _pause(self._is_over, _AGAIN_SECONDS)
+            if self._is_over.is_set() or self._journal.kept:
+                return
+
+    async def _store_kept(self) -> bool:
+        """Store the entries that wait by now; return whether there were any."""
+        await asyncio.to_thread(self._journal.take_over)
+        batches, has_any = self._journal.batches(), False
+        while not self._is_over.is_set() and (batch := await asyncio.to_thread(next, batches, None)) is not None:
+            has_any = True
+            for part in _by_recorder(batch):
+                await self._store_batch(part)
+        return has_any and not self._is_over.is_set()
+
+    async def _store_batch(self, batch: Sequence[tuple[int, JournalEntry]]) -> None:
+        """Store entries of one recorder: together, or one by one if they are refused as a whole."""
+        entries = [entry for _, entry in batch]
+        try:
+            recorder = self._recorders.of(entries[0])
+            refused = await self._writer.submit(partial(recorder.replay, entries))
+        except AWAY:
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
+            if len(batch) > 1:
+                for one in batch:
+                    await self._store_batch([one])
+                return
+            refused = [str(error) or type(error).__name__]
+        await asyncio.to_thread(_settle, self._journal, batch, refused)
 
     def _clean(self) -> None:
         self._journal.tidy()
@@ -171,7 +202,19 @@ def journal_folder() -> Path:
 
 def store_left_behind(store_of: Callable[[str], Store]) -> int:
     """Store the entries that gateways left in their journals; return how many."""
-    return Journal(journal_folder()).take_over(partial(_replay, store_of))
+    journal, recorders, stored = Journal(journal_folder()), _Recorders(store_of), 0
+    try:
+        while journal.take_over():
+            for batch in journal.batches():
+                for part in _by_recorder(batch):
+                    recorder = recorders.of(part[0][1])
+                    with recorder.store.database.batch():
+                        refused = recorder.replay([entry for _, entry in part])
+                    _settle(journal, part, refused)
+                    stored += len(part)
+    finally:
+        journal.close()
+    return stored
 
 
 def clean_journal(store_of: Callable[[str], Store]) -> int:
@@ -186,8 +229,36 @@ def recorder_for(store: Store, api: str) -> ConversationRecorder:
     return ConversationRecorder(store, next(one for one in (OPENAI, ANTHROPIC, RESPONSES) if one.name == api))
 
 
-def _replay(store_of: Callable[[str], Store], entry: JournalEntry) -> None:
-    recorder_for(store_of(entry.tenant), entry.api).replay(entry)
+class _Recorders:
+    """The recorders of the entries in a journal."""
+
+    def __init__(self, store_of: Callable[[str], Store]) -> None:
+        self._store_of = store_of
+        self._made: dict[tuple[str, str], ConversationRecorder] = {}
+
+    def of(self, entry: JournalEntry) -> ConversationRecorder:
+        """Return the recorder of an entry's tenant and API."""
+        whose = (entry.tenant, entry.api)
+        if whose not in self._made:
+            self._made[whose] = recorder_for(self._store_of(entry.tenant), entry.api)
+        return self._made[whose]
+
+
+def _by_recorder(batch: Sequence[tuple[int, JournalEntry]]) -> list[list[tuple[int, JournalEntry]]]:
+    """Return the entries of a batch by tenant and API, each in order."""
+    found: dict[tuple[str, str], list[tuple[int, JournalEntry]]] = {}
+    for number, entry in batch:
+        found.setdefault((entry.tenant, entry.api), []).append((number, entry))
+    return list(found.values())
+
+
+def _settle(journal: Journal, batch: Sequence[tuple[int, JournalEntry]], refused: Sequence[str | None]) -> None:
+    """Release the entries that were stored, and put the others aside."""
+    for (number, entry), reason in zip(batch, refused, strict=True):
+        if reason is None:
+            journal.done(number)
+        else:
+            journal.put_aside(number, entry, reason)
 
 
 def _is_forgotten(store_of: Callable[[str], Store], entry: JournalEntry) -> bool:
