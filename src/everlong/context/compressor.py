@@ -19,6 +19,7 @@ from everlong.arguments import check_callable, check_count, check_text, refuse
 from everlong.config import compression_values
 from everlong.context.compaction import CompactionRecord, CompactionRequest, CompactionRun, summary_message
 from everlong.context.engine import ContextEngine
+from everlong.context.evidence import CompactionEvidence, CompactionFigures, figures_of
 from everlong.context.explanation import Explanation, explain_lines
 from everlong.context.literals import ACKNOWLEDGEMENT, COMPACTION_NOTE, digest_of, is_summary
 from everlong.context.policy import (
@@ -87,6 +88,8 @@ class ContextCompressor(ContextEngine):
         self.prices = Prices()
         """The prices of tokens, by which a compaction that costs more than it saves waits. The host sets them."""
         self.last_report: CompactionReport | None = None
+        self.last_evidence: CompactionEvidence | None = None
+        """What models were asked for the last compaction, and the figures by which it was decided."""
         self.protect_first_n = self.settings.protect_first_n
         self.protect_last_n = self.settings.protect_last_n
         self._writer = SummaryWriter(summarizer, ExtractiveSummarizer(), self.settings.failure_cooldown_seconds, clock)
@@ -376,7 +379,10 @@ class ContextCompressor(ContextEngine):
 
     def _compact(self, request: CompactionRequest, current_tokens: int | None) -> list[Message]:
         """Run a compaction and take in its outcome."""
+        self._writer.last = request.written
+        figures = figures_of(request, self._model)
         result, report = self._run_for(request).run(current_tokens)
+        self.last_evidence = self._evidence(report, figures)
         if report.outcome == "summarized":
             digest = next(digest_of(message) for message in result if is_summary(message))
             self._summary_digests = [*self._summary_digests, digest][-_MOST_SUMMARIES:]
@@ -390,6 +396,15 @@ class ContextCompressor(ContextEngine):
         if report.outcome != "unchanged":
             self.compression_count += 1
         return result
+
+    def _evidence(self, report: CompactionReport, figures: CompactionFigures) -> CompactionEvidence:
+        """Return what is worth keeping about a compaction that just happened."""
+        written = self._writer.last if report.summarizer is not None else None
+        return (
+            CompactionEvidence(figures=figures)
+            if written is None
+            else CompactionEvidence(written.exchanges, written.asked, figures)
+        )
 
     def _run_for(self, request: CompactionRequest) -> CompactionRun:
         """Return the run of one compaction; an engine with another kind of summary has another one."""
@@ -435,7 +450,7 @@ class ContextCompressor(ContextEngine):
         self._seen, self._read_ahead, self._characters_ahead, self._last_estimate = [], 0, 0, 0
         self.held_back = []
         self._summary_digests = []
-        self.last_report = None
+        self.last_report = self.last_evidence = None
         self._set_window(self.context_length)
 
     def update_model(

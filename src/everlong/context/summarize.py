@@ -28,6 +28,7 @@ from everlong.context.policy import LeftAlone
 from everlong.context.summary.digest import without_control_words
 from everlong.context.summary.document import SECTIONS, SummaryDocument
 from everlong.context.summary.entities import entities
+from everlong.context.summary.exchanges import SummaryExchange, SummaryExchanges
 from everlong.context.summary.judge import JudgedSummary, UnusableSummary, judge_answer
 from everlong.context.summary.language import Phrases, changes_file, is_closing, newest_label, phrases_for
 from everlong.context.summary.message_digest import MessageDigests
@@ -95,6 +96,8 @@ class SummaryRequest:
     """The readings of the turns; an engine keeps them from one compaction to the next."""
     trace: SummaryTrace = NO_TRACE
     """Receives which lines are chosen and which are passed over; most summarizers ignore it."""
+    exchanges: SummaryExchanges = field(default_factory=SummaryExchanges, repr=False, compare=False)
+    """Receives what a model is asked and answers; `SummaryExchanges.listen` does it for a completion function."""
 
     @cached_property
     def frontier(self) -> Frontier:
@@ -201,6 +204,10 @@ class WrittenSummary(NamedTuple):
     """The usable part of the chosen summarizer's answer; empty if there is none."""
     strategy: str | None = None
     """The change that two poor summaries in a row led to."""
+    exchanges: tuple[SummaryExchange, ...] = ()
+    """The questions to models and their answers, oldest first; of many, the last ones."""
+    asked: int = 0
+    """The number of all questions."""
 
 
 class SummaryWriter:
@@ -254,7 +261,9 @@ class SummaryWriter:
         """Return a summary within the request's budget; a failing summarizer never makes this raise."""
         rest = _request_without_frontier(request)
         written = self._ask(rest, yardstick or yardstick_for(request), ignore_cooldown=ignore_cooldown)
-        self.last = _add_frontier(written._replace(strategy=self._strategy), request)
+        heard = request.exchanges
+        told = written._replace(strategy=self._strategy, exchanges=heard.kept(), asked=heard.count)
+        self.last = _add_frontier(told, request)
         return self.last
 
     def rewrite(self, written: WrittenSummary, request: SummaryRequest, yardstick: Yardstick) -> WrittenSummary:
@@ -265,7 +274,8 @@ class SummaryWriter:
             again = self._complete(written.summarizer, kept, self._extract_beside(rest), rest, yardstick)
         else:
             again = self._extract(rest, written.fallback_reason, written.problems)._replace(invented=written.invented)
-        return _add_frontier(again._replace(strategy=written.strategy), request)
+        told = again._replace(strategy=written.strategy, exchanges=written.exchanges, asked=written.asked)
+        return _add_frontier(told, request)
 
     def _ask(self, request: SummaryRequest, yardstick: Yardstick, *, ignore_cooldown: bool) -> WrittenSummary:
         """Ask the chosen summarizer, or the fallback if there is none or it fails."""
@@ -275,8 +285,11 @@ class SummaryWriter:
         if self._is_cooling() and not ignore_cooldown:
             reason = f"{chosen.name} failed before and is left alone for {self._cooldown:g} seconds"
             return self._extract(request, reason)
+        noted = request.exchanges.count
         try:
             answer: object = chosen.summarize(request)
+            if request.exchanges.count == noted:  # one of somebody else, whose prompt is not known
+                request.exchanges.note(chosen.name, "", answer if isinstance(answer, str) else repr(answer))
         except Exception as error:  # noqa: BLE001 - a summarizer is foreign code; its failure is reported, not hidden
             self._cool_down(f"{type(error).__name__}: {error}")
             return self._extract(request, f"{chosen.name}: {self._failure}")

@@ -18,6 +18,7 @@ from everlong.context.summarize import Summarizer, SummaryRequest
 from everlong.context.summary.digest import without_marks
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.entities import entities
+from everlong.context.summary.exchanges import SummaryExchanges
 from everlong.context.summary.extractive import ExtractiveSummarizer
 from everlong.context.summary.judge import is_reply
 from everlong.context.text import TextCount, shorten_text
@@ -79,6 +80,8 @@ class SummaryAuthor:
     ) -> None:
         self.count = count
         self.summarizer: Summarizer | None = None
+        self.exchanges = SummaryExchanges()
+        """What the model was asked and answered since a compaction last took it."""
         self.failure: str | None = None
         """The newest failure of the model; None once it has answered again."""
         self.expects_model = False
@@ -130,6 +133,7 @@ class SummaryAuthor:
                     count=self.count,
                     focus_topic=focus_topic,
                     memory_context=memory_context,
+                    exchanges=self.exchanges,
                 )
                 written = self._ask(request, source, budget)
                 if written is not None:

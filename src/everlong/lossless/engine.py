@@ -16,7 +16,9 @@ from everlong.config import LosslessValues, lossless_values
 from everlong.context.compaction import CompactionRequest, CompactionRun
 from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH, ContextCompressor
 from everlong.context.engine import MESSAGE_TAG
+from everlong.context.evidence import CompactionEvidence, figures_of
 from everlong.context.literals import is_acknowledgement, summary_body, summary_indices
+from everlong.context.summary.exchanges import SummaryExchanges
 from everlong.lossless.author import SummaryAuthor
 from everlong.lossless.builder import GraphBuilder
 from everlong.lossless.frontier import GraphBroken, GraphSizes, sizes_for
@@ -28,7 +30,9 @@ from everlong.model import Message, checked_messages, is_system
 
 if TYPE_CHECKING:
     from everlong.config import CompressionSettings, LosslessSettings
+    from everlong.context.evidence import CompactionFigures
     from everlong.context.policy import Budgets, LeftAlone
+    from everlong.context.report import CompactionReport
     from everlong.context.summarize import Summarizer
 
 NAME = "lcm"
@@ -217,6 +221,7 @@ class LosslessEngine(ContextCompressor):
             # Rather one summary of the usual kind than none: the store keeps every message all the same.
             result, report = CompactionRun(request).run(current_tokens)
             self.last_report = replace(report, fallback_reason=f"{NAME}: {broken}")
+            self.last_evidence = super()._evidence(report, figures_of(request, self._model))
             self.last_prompt_tokens = self.estimate_tokens(result)
             self.compression_count += 1
             return result
@@ -224,6 +229,12 @@ class LosslessEngine(ContextCompressor):
         kept = self._counter.total(request.messages[tail:])
         self._ahead_tokens = max(0, self.last_prompt_tokens - round(kept * request.scale))
         return result
+
+    def _evidence(self, report: CompactionReport, figures: CompactionFigures) -> CompactionEvidence:
+        """Return what the author's model was asked since the last compaction; the graph decides by other figures."""
+        del report, figures
+        heard, self.author.exchanges = self.author.exchanges, SummaryExchanges()
+        return CompactionEvidence(heard.kept(), heard.count)
 
     def _run_for(self, request: CompactionRequest) -> LosslessRun:
         return LosslessRun(request, graph=self._graph, author=self.author, sizes=self._sizes_in_units())

@@ -24,6 +24,7 @@ from everlong.errors import NotStored, StoreError
 from everlong.model import Message, calls_of, is_reasoning, parts_of, with_content
 from everlong.store import leases
 from everlong.store.database import TryAgain
+from everlong.store.evidence import evidence_of, write_evidence
 from everlong.store.paths import Segment, segments_to
 from everlong.store.schema import branch, compaction, turn, view
 from everlong.store.sessions import Sessions
@@ -205,6 +206,7 @@ def compact(
         started = time.perf_counter()
         output = engine.compress(given, **_accepted_options(engine, options))
         seconds = time.perf_counter() - started
+        evidence = evidence_of(engine)
         plain = [untagged(message) for message in output]
         before = [*seen.system.messages(), *(piece.message for piece in seen.pieces if piece.message is not None)]
         if plain == before:
@@ -232,7 +234,9 @@ def compact(
                 raise TryAgain("another view came into force")
             row = {**facts, "tenant": core.tenant, "branch": at.id, "view_id": ident, "ts": now}
             key = connection.execute(compaction.insert().values(row)).inserted_primary_key
-            return ident, int(key[0]) if key is not None else 0
+            number = int(key[0]) if key is not None else 0
+            write_evidence(connection, core.tenant, number, evidence, now)
+            return ident, number
 
         try:
             written = _write_view(core, at, work, roll_over)

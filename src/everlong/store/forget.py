@@ -19,6 +19,7 @@ from everlong.model import text_of, title_from
 from everlong.store.alike import contents_among, contents_with
 from everlong.store.content import digest_of, value_of
 from everlong.store.database import in_batches
+from everlong.store.evidence import drop_evidence_of_views
 from everlong.store.garbage import drop_additions, purge_search, remove_from_search
 from everlong.store.objects import sweep_objects
 from everlong.store.outputs import drop_outputs
@@ -379,6 +380,7 @@ class _Forgetting:
         mentioned = compaction.c.view_id.in_(views)
         self.changed |= set(self.connection.execute(select(compaction.c.session).where(mentioned)).scalars()) - {None}
         self.connection.execute(update(compaction).where(mentioned).values(report=None))
+        drop_evidence_of_views(self.connection, views)
         self._drop_prompts(prompts)
         alone = {bytes(item.digest) for item in items if not self._is_used(bytes(item.digest))}
         self._entomb(alone, remember=False)

@@ -16,6 +16,7 @@ from sqlalchemy import Column, ColumnElement, Connection, delete, exists, func, 
 
 from everlong.store import leases
 from everlong.store.database import in_batches
+from everlong.store.evidence import drop_evidence_of_views, drop_lost_evidence
 from everlong.store.objects import sweep_objects
 from everlong.store.paths import segments_to
 from everlong.store.schema import (
@@ -234,6 +235,7 @@ def _cut_branch(core: StoreCore, connection: Connection, row: Any, keep: int | N
     doomed_views = list(connection.execute(gone_views).scalars())
     connection.execute(update(view).where(view.c.prev.in_(doomed_views)).values(prev=None))
     connection.execute(delete(view_item).where(view_item.c.view.in_(doomed_views)))
+    drop_evidence_of_views(connection, doomed_views)
     connection.execute(delete(view).where(view.c.id.in_(doomed_views)))
     if keep is None:
         connection.execute(delete(annex).where(annex.c.branch == row.id))
@@ -263,6 +265,7 @@ def _clean_up_after_cuts(core: StoreCore) -> None:
         statement = update(turn).where(turn.c.id.in_(some), *lost).values(echo_node=None)
         core.database.write(partial(Connection.execute, statement=statement))
     core.database.write(partial(drop_additions, core))
+    core.database.write(partial(drop_lost_evidence, tenant=core.tenant))
 
 
 def drop_additions(core: StoreCore, connection: Connection) -> None:

@@ -35,6 +35,7 @@ __all__ = [
     "compaction",
     "content",
     "create_tables",
+    "evidence",
     "lease",
     "metadata",
     "node",
@@ -293,6 +294,17 @@ compaction = Table(
     Index("ix_compaction_session", "session"),
     Index("ix_compaction_branch", "branch"),
     sqlite_autoincrement=True,
+)
+
+evidence = Table(  # prompts, answers and figures of a compaction; it goes with the words that it repeats
+    "evidence",
+    metadata,
+    Column("compaction", _Serial, primary_key=True, autoincrement=False),
+    Column("tenant", String, nullable=False),
+    Column("bytes", LargeBinary, nullable=False),  # JSON, packed as contents are
+    Column("codec", SmallInteger, nullable=False),
+    Column("ts", Float(53), nullable=False),
+    Index("ix_evidence_tenant", "tenant"),
 )
 
 summary = Table(  # the graph of the lossless engine: summaries of ranges of messages, and of lower summaries

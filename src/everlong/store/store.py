@@ -43,6 +43,7 @@ from everlong.store.conversations import Conversations
 from everlong.store.core import StoreCore
 from everlong.store.costs import Receipts
 from everlong.store.database import Database
+from everlong.store.evidence import read_evidence
 from everlong.store.forget import Forgotten, forget, forget_conversation
 from everlong.store.forget_prompts import forget_prompts, forget_titles
 from everlong.store.outputs import Outputs, ReadPage, page_of
@@ -63,6 +64,7 @@ from everlong.store.verify import Verified, verify
 from everlong.store.views import ViewItem, items_of, pinned_in
 
 if TYPE_CHECKING:
+    from everlong.context.evidence import CompactionEvidence
     from everlong.lossless import LosslessEngine, SummaryNode
     from everlong.store.search import Page, Searcher
     from everlong.store.search.embedder import Embedder
@@ -260,6 +262,10 @@ class Store(StoreCore):
     def compactions(self, *, session: str | None = None, branch: int | None = None) -> list[Compaction]:
         """Return the compaction history of a session, of a branch, or of all, oldest first."""
         return history(self, session=session, branch=branch)
+
+    def evidence(self, compactions: Sequence[int]) -> dict[int, CompactionEvidence]:
+        """Return what models were asked and answered for compactions, by their ids; those without are left out."""
+        return read_evidence(self, compactions)
 
     def _known_node(self, node: bytes) -> None:
         with self.database.read() as connection:

@@ -19,6 +19,7 @@ from everlong.model import HashChain
 from everlong.store.branch_map import BranchPlace, KnownBranch, Tree
 from everlong.store.content import OBJECT, decoded, digest_of, unpacked
 from everlong.store.database import Database, in_batches
+from everlong.store.evidence import check_evidence
 from everlong.store.object_place import fetch_anew, read_reference
 from everlong.store.objects import check_objects
 from everlong.store.schema import (
@@ -113,6 +114,7 @@ def verify(
         note(check_frontiers(connection, core.reader, tenant))
         note(_check_references(connection, tenant))
         note(_check_conversations(connection, tenant))
+        note(check_evidence(connection, tenant))
         note(_check_vectors(connection, tenant))
         note(check_objects(connection, tenant))
         note(_find_joined(connection, tenant), remarks)

@@ -13,7 +13,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Literal, NamedTuple, Protocol
+from functools import partial
+from typing import Literal, NamedTuple
 
 from everlong.arguments import check_callable, refuse
 from everlong.context.policy import LeftAlone
@@ -35,6 +36,7 @@ from everlong.context.summary.digest import (
     without_marks,
 )
 from everlong.context.summary.document import SummaryDocument
+from everlong.context.summary.exchanges import Complete
 from everlong.context.summary.judge import answer_document, judge_answer
 from everlong.context.summary.redaction import redact
 from everlong.context.text import clip, one_line, shorten_text
@@ -45,14 +47,6 @@ LEAST_WINDOW = 1_024
 _LEAST_ROOM = 128
 _BUDGET_SHARE = 5
 """A summary takes at most one in this many tokens of the window, to leave room to read."""
-
-
-class Complete(Protocol):
-    """A function that completes a chat and raises on failure."""
-
-    def __call__(self, messages: list[Message], max_tokens: int) -> str:
-        """Return the model's answer, at most ``max_tokens`` long."""
-        ...
 
 
 class SummaryProgress(NamedTuple):
@@ -92,7 +86,7 @@ class CompletionSummarizer:
         self._complete = complete
         self._window = window
         self._name = name
-        self._runner = PartsRunner(complete, _check_part, concurrency, progress)
+        self._runner = PartsRunner(_check_part, concurrency, progress)
 
     @property
     def name(self) -> str:
@@ -109,7 +103,8 @@ class CompletionSummarizer:
         if len(parts) <= 1:
             pieces = parts[0] if parts else []
             if sum(piece.tokens for piece in pieces) + previous_tokens <= room:
-                return self._complete(transcript_prompt(request, pieces, budget, previous=previous), budget)
+                ask = request.exchanges.listen(self._name, self._complete)
+                return ask(transcript_prompt(request, pieces, budget, previous=previous), budget)
         summary = self._summarize_parts(request, parts, previous, budget, room)
         self._runner.forget()
         return summary
@@ -130,7 +125,8 @@ class CompletionSummarizer:
                 break
             missing.append(line)
         bounded = Weakness(weakness.problems, tuple(missing))
-        return self._complete(mending_prompt(request, within, bounded, budget), budget)
+        ask = request.exchanges.listen(self._name, self._complete)
+        return ask(mending_prompt(request, within, bounded, budget), budget)
 
     def _room(self, request: SummaryRequest, budget: int) -> int:
         """Return the tokens left for material in one prompt."""
@@ -151,8 +147,9 @@ class CompletionSummarizer:
         """
         # At least three summaries fit one fold, so each level is at most half as long as the one before.
         share = min(budget, room // 4)
+        ask = request.exchanges.listen(self._name, self._complete)
         tasks = [CompletionTask(transcript_prompt(request, parts.popleft(), share), share) for _ in range(len(parts))]
-        texts = [_fit(text, share, request) for text in self._runner.run(tasks, 0)]
+        texts = [_fit(text, share, request) for text in self._runner.run(tasks, 0, ask)]
         if previous:
             texts = [*split(previous, share, request.count), *texts]
         level = 0
@@ -161,7 +158,7 @@ class CompletionSummarizer:
             groups = list(pack(_summaries(texts, request), room))
             allowed = budget if len(groups) == 1 else share
             tasks = [CompletionTask(transcript_prompt(request, group, allowed, fold=True), allowed) for group in groups]
-            texts = [_fit(text, allowed, request) for text in self._runner.run(tasks, level)]
+            texts = [_fit(text, allowed, request) for text in self._runner.run(tasks, level, ask)]
         return texts[0]
 
 
@@ -232,7 +229,8 @@ class WarmPrefixSummarizer:
                 f"the conversation up to the cut needs {needed:,} of a window of {self._window:,} tokens; "
                 "chain a CompletionSummarizer behind this one, which reads in parts"
             )
-        return self._complete(prompt, request.budget_tokens)
+        ask = request.exchanges.listen(self._name, self._complete, sent_before=len(prompt) - 1)
+        return ask(prompt, request.budget_tokens)
 
 
 Choice = Literal["first_good", "best"]
@@ -577,35 +575,41 @@ class PartsRunner:
 
     def __init__(
         self,
-        complete: Complete,
         check: Callable[[object], str],
         concurrency: int,
         progress: Callable[[SummaryProgress], None] | None,
     ) -> None:
-        self._complete = complete
         self._check = check
         self._concurrency = concurrency
         self._progress = progress
         self._kept: dict[str, str] = {}
 
-    def run(self, tasks: Sequence[CompletionTask], level: int) -> list[str]:
+    def run(self, tasks: Sequence[CompletionTask], level: int, complete: Complete) -> list[str]:
         """Return the answer to each task; raise once one has failed twice."""
+        answer = partial(self._answer, complete)
         keys = [task.key for task in tasks]
         waiting = [place for place, key in enumerate(keys) if key not in self._kept]
         self._report(level, len(tasks) - len(waiting), len(tasks))
         if self._concurrency == 1 or len(waiting) < 2:
             for done, place in enumerate(waiting, len(tasks) - len(waiting) + 1):
-                self._keep(keys[place], self._name_failure(tasks, place, self._answer))
+                self._keep(keys[place], self._name_failure(tasks, place, answer))
                 self._report(level, done, len(tasks))
         else:
-            self._run_together(tasks, keys, waiting, level)
+            self._run_together(tasks, keys, waiting, level, answer)
         return [self._kept[key] for key in keys]
 
     def forget(self) -> None:
         """Drop the kept answers: their summary is written."""
         self._kept.clear()
 
-    def _run_together(self, tasks: Sequence[CompletionTask], keys: list[str], waiting: list[int], level: int) -> None:
+    def _run_together(
+        self,
+        tasks: Sequence[CompletionTask],
+        keys: list[str],
+        waiting: list[int],
+        level: int,
+        answer: Callable[[CompletionTask], str],
+    ) -> None:
         running: dict[Future[str], int] = {}
         failure: SummarizerError | None = None
         done, queue = len(tasks) - len(waiting), iter(waiting)
@@ -615,7 +619,7 @@ class PartsRunner:
                     place = next(queue, None)
                     if place is None:
                         break
-                    running[pool.submit(self._answer, tasks[place])] = place
+                    running[pool.submit(answer, tasks[place])] = place
                 if not running:
                     break
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -630,11 +634,11 @@ class PartsRunner:
         if failure is not None:
             raise failure
 
-    def _answer(self, task: CompletionTask) -> str:
+    def _answer(self, complete: Complete, task: CompletionTask) -> str:
         try:
-            return self._check(self._complete(task.messages, task.max_tokens))
+            return self._check(complete(task.messages, task.max_tokens))
         except Exception:  # noqa: BLE001 - whatever it was, once more; the second failure is raised
-            return self._check(self._complete(task.messages, task.max_tokens))
+            return self._check(complete(task.messages, task.max_tokens))
 
     def _name_failure(
         self, tasks: Sequence[CompletionTask], place: int, answer: Callable[[CompletionTask], str]

@@ -104,8 +104,17 @@ def conversation_log(store: Store, found: Conversation) -> dict[str, Any]:
         **{name: value for name, value in found.to_dict().items() if name not in {"id", "messages", "compactions"}},
         "system_prompt": store.conversations.system_prompt(found.id),
         "messages": [{**exported(line), "timestamp": line.entry.ts} for line in lines],
-        "compactions": [asdict(one) for one in store.conversations.compactions(found.id)],
+        "compactions": list(_told_compactions(store, found)),
     }
+
+
+def _told_compactions(store: Store, found: Conversation) -> Iterator[dict[str, Any]]:
+    """Yield the compactions of a conversation, each with what models were asked and answered for it."""
+    history = store.conversations.compactions(found.id)
+    known = store.evidence([one.id for one in history])
+    for one in history:
+        evidence = known.get(one.id)
+        yield {**asdict(one), "evidence": None if evidence is None else evidence.to_dict()}
 
 
 def lines_of(store: Store, one: Conversation | Session) -> Iterator[ConversationLine | CompactionMark]:

@@ -1,0 +1,179 @@
+"""The evidence of compactions: kept with them, and gone with the words that it repeats."""
+
+from __future__ import annotations
+
+import json
+
+from sqlalchemy import func, select, update
+
+from everlong.context import CompletionSummarizer, ContextCompressor
+from everlong.model import Message
+from everlong.store import Branch, Occasion, Store
+from everlong.store.evidence import LARGEST
+from everlong.store.maintenance import vacuum
+from everlong.store.schema import evidence
+from everlong.store.transcripts import write_transcript
+from tests.context.builders import assistant, user
+
+SECRET = "sk-ant-api03-" + "Qx7Lm2Rt9Vb4Wz1K" * 3
+ANSWER = "## Goal\n- Plan the ferries of the harbour\n\n## Critical Context\n- The tide table is data/tides.csv"
+
+
+class Model:
+    """A model that writes the same summary whatever it is asked."""
+
+    def __init__(self, answer: str = ANSWER) -> None:
+        self.answer = answer
+        self.prompts: list[list[Message]] = []
+
+    def __call__(self, messages: list[Message], max_tokens: int) -> str:  # noqa: ARG002 - it writes what it writes
+        self.prompts.append(messages)
+        return self.answer
+
+
+def ferries(extra: str = "", turns: int = 24) -> list[Message]:
+    said: list[Message] = [user(f"Plan the ferries of the harbour. {extra}"), assistant("Noted.")]
+    for number in range(turns):
+        said.append(user(f"Question {number}: where does ferry {number} dock, and when? " + "The tide is low. " * 20))
+        said.append(assistant(f"Ferry {number} docks at pier {number % 7}. " + "It is on time. " * 20))
+    return said
+
+
+def compacted(store: Store, model: Model, said: list[Message] | None = None) -> tuple[str, Branch, int]:
+    session = store.sessions.start(title="Ferries", model="anthropic:claude-sonnet-4-5")
+    at = store.record(said or ferries(), conversation=session.id)
+    store.sessions.attach(session.id, at)
+    engine = ContextCompressor(16_000, summarizer=CompletionSummarizer(model, name="scribe"))
+    done = store.compact(at, engine, Occasion("manual", session.id), roll_over=session.id, force=True)
+    assert done.outcome == "compacted"
+    assert done.compaction_id is not None
+    return session.id, at, done.compaction_id
+
+
+def test_a_compaction_keeps_what_its_summarizer_was_asked_and_answered(store: Store) -> None:
+    model = Model()
+    _, _, ident = compacted(store, model)
+    found = store.evidence([ident])[ident]
+    assert found.asked == len(model.prompts) == len(found.exchanges)
+    first = found.exchanges[0]
+    assert first.writer == "scribe"
+    assert first.answer == ANSWER
+    assert "You write handoff summaries" in first.prompt
+    assert first.prompt_characters > len(ANSWER)
+
+
+def test_a_long_prompt_keeps_its_beginning_and_its_end(store: Store) -> None:
+    model = Model()
+    _, _, ident = compacted(store, model)
+    first = store.evidence([ident])[ident].exchanges[0]
+    whole = "\n\n".join(f"[{one['role']}]\n{one['content']}" for one in model.prompts[0])
+    assert first.prompt_characters == len(whole) > len(first.prompt)
+    assert first.prompt.startswith(whole[:1_000])
+    assert first.prompt.endswith(whole[-1_000:])
+    assert f"[… {len(whole) - 16_000:,} characters …]" in first.prompt
+
+
+def test_a_secret_is_in_no_evidence(store: Store) -> None:
+    model = Model(f"{ANSWER}\n- The key is {SECRET}")
+    _, _, ident = compacted(store, model, ferries(f"My key is {SECRET}."))
+    assert SECRET not in json.dumps(store.evidence([ident])[ident].to_dict())
+
+
+def test_a_summarizer_of_somebody_else_leaves_its_answer(store: Store) -> None:
+    class Foreign:
+        name = "foreign"
+
+        def summarize(self, request: object) -> str:  # noqa: ARG002 - it reads nothing
+            return ANSWER
+
+    at = store.record(ferries())
+    done = store.compact(at, ContextCompressor(16_000, summarizer=Foreign()), force=True)
+    assert done.compaction_id is not None
+    found = store.evidence([done.compaction_id])[done.compaction_id]
+    assert [(one.writer, one.prompt, one.answer) for one in found.exchanges] == [("foreign", "", ANSWER)]
+
+
+def test_a_failure_is_kept_as_the_reason(store: Store) -> None:
+    def refuse(messages: list[Message], max_tokens: int) -> str:  # noqa: ARG001 - it refuses
+        raise ValueError("the model is asleep")
+
+    at = store.record(ferries())
+    engine = ContextCompressor(16_000, summarizer=CompletionSummarizer(refuse, name="scribe"))
+    done = store.compact(at, engine, force=True)
+    assert done.compaction_id is not None
+    found = store.evidence([done.compaction_id])[done.compaction_id]
+    assert "the model is asleep" in found.exchanges[-1].error
+    assert found.exchanges[-1].answer == ""
+
+
+def test_the_evidence_of_a_huge_prompt_takes_little_room(store: Store) -> None:
+    said = ferries()
+    for number in range(60):
+        said.append(user(f"Log {number}: " + " ".join(f"x{number}_{place}" for place in range(80))))
+        said.append(assistant(f"Seen {number}."))
+    _, _, ident = compacted(store, Model(), said)
+    with store.database.read() as connection:
+        size = len(connection.execute(select(evidence.c.bytes).where(evidence.c.compaction == ident)).scalar_one())
+    assert 0 < size <= LARGEST
+    assert ident in store.evidence([ident])
+
+
+def count_rows(store: Store) -> int:
+    with store.database.read() as connection:
+        mine = select(func.count()).select_from(evidence).where(evidence.c.tenant == store.tenant)
+        return int(connection.execute(mine).scalar_one())
+
+
+def test_forgetting_a_conversation_forgets_its_evidence(store: Store) -> None:
+    ident, _, _ = compacted(store, Model())
+    assert count_rows(store) == 1
+    store.forget_session(ident)
+    assert count_rows(store) == 0
+    assert store.verify().problems == []
+
+
+def test_forgetting_one_message_forgets_the_evidence_that_may_repeat_it(store: Store) -> None:
+    _, at, ident = compacted(store, Model())
+    node = next(entry.id for entry in store.entries(at) if entry.id is not None)
+    store.forget([node])
+    assert store.evidence([ident]) == {}
+
+
+def test_a_deleted_session_takes_its_evidence_along(store: Store) -> None:
+    ident, _, number = compacted(store, Model())
+    store.sessions.delete(ident)
+    assert store.evidence([number]) == {}
+
+
+def test_vacuum_removes_the_evidence_of_messages_that_are_gone(store: Store) -> None:
+    at = store.record(ferries())
+    done = store.compact(at, ContextCompressor(16_000), force=True)
+    assert done.outcome == "compacted"
+    assert count_rows(store) == 1
+    vacuum(store, min_age=-1.0)
+    assert count_rows(store) == 0
+
+
+def test_verify_names_evidence_without_a_compaction_and_damaged_evidence(store: Store) -> None:
+    _, _, ident = compacted(store, Model())
+    assert store.verify().problems == []
+
+    mine = update(evidence).where(evidence.c.tenant == store.tenant)
+    store.database.write(lambda connection: connection.execute(mine.values(codec=7)))
+    assert any(f"the evidence of compaction {ident} cannot be read" in one for one in store.verify().problems)
+
+    store.database.write(lambda connection: connection.execute(mine.values(compaction=ident + 4_711)))
+    assert any(f"the evidence of compaction {ident + 4_711} is kept" in one for one in store.verify().problems)
+
+
+def test_another_tenant_does_not_see_it(store: Store) -> None:
+    _, _, ident = compacted(store, Model())
+    assert Store(store.database, f"{store.tenant}-other").evidence([ident]) == {}
+
+
+def test_the_json_export_has_it(store: Store) -> None:
+    ident, _, _ = compacted(store, Model())
+    written: list[str] = []
+    write_transcript(store, [store.conversations.get(ident)], "json", written.append)
+    log = json.loads("".join(written))
+    assert log["compactions"][0]["evidence"]["exchanges"][0]["writer"] == "scribe"
