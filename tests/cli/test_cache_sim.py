@@ -16,8 +16,22 @@ from tests.cli.conftest import Run
 def test_it_shows_every_strategy_beside_no_caching_and_the_oracle(run: Run, session_file: Path) -> None:
     ran = run("cache-sim", str(session_file))
     assert ran.code == 0
-    for name in ("off", "system_and_3", "ledger", "oracle", "over the oracle"):
+    for name in ("off", "system_and_3", "ledger", "best possible", "input cost", "saved", "$"):
         assert name in ran.out
+    assert "oracle" not in ran.out
+
+
+def test_a_model_without_a_price_is_reckoned_in_tokens_and_says_so(run: Run) -> None:
+    ran = run("cache-sim", "--generate", "serial", "--model", "claude-of-nobody")
+    assert "in tokens: the price is not known" in ran.out
+    assert "$" not in ran.out
+
+
+def test_dollars_are_the_cost_in_tokens_at_the_price_of_the_model(run: Run) -> None:
+    session = run("cache-sim", "--generate", "serial", "--json").json["sessions"][0]
+    assert session["dollars_per_token"] == pytest.approx(3 / 1_000_000)
+    dollars = session["strategies"]["ledger"]["cost"] * session["dollars_per_token"]
+    assert f"${dollars:,.2f}" in run("cache-sim", "--generate", "serial").out
 
 
 def test_json_has_every_request_with_its_cost_and_the_reason_of_a_miss(run: Run, session_file: Path) -> None:
@@ -47,7 +61,22 @@ def test_the_plot_is_a_picture_with_a_line_for_each_strategy(run: Run, session_f
     target = tmp_path / "cost.svg"
     assert run("cache-sim", str(session_file), "--plot", str(target), "--collapse-runs").code == 0
     root = ET.fromstring(target.read_text(encoding="utf-8"))  # noqa: S314 - our own file
-    assert len(root.findall(".//{http://www.w3.org/2000/svg}polyline")) == 16
+    series = root.findall(".//{http://www.w3.org/2000/svg}polyline")
+    assert len(series) == 14
+    looks = {(one.get("stroke"), one.get("stroke-dasharray")) for one in series[:8]}
+    assert len(looks) == 8
+    said = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert said.count("request") == said.count("US dollars") == 2
+    assert sum(text.startswith("ledger, keep-alive ") for text in said) == 2
+
+
+def test_the_plot_is_drawn_in_the_terminal_with_axes_and_a_legend(run: Run) -> None:
+    ran = run("cache-sim", "--generate", "serial", "--plot", "-")
+    assert (ran.code, ran.out.count("request 200"), ran.out.count("US dollars")) == (0, 2, 2)
+    first, second = ran.out.split("above the best possible")
+    assert "  c  ledger:" in first
+    assert "  c  ledger:" in second  # the same letter in both
+    assert run("cache-sim", "--generate", "serial", "--plot", "-", "--json").code == 2
 
 
 def test_a_png_without_a_converter_is_an_error_that_says_what_to_do(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from everlong import ContextCompressor, Store, open_store
 from everlong.cli.demo.playing import Played, answers_of, play, undo_one
@@ -86,14 +90,61 @@ def test_the_demo_shows_what_each_way_kept_a_summary_questions_an_undo_and_what_
     assert ran.code == 0
     for said in (
         "cut off the oldest",
-        "head, summary, tail",
-        "known in context",
+        "summarize the middle",
+        "in context   by search    lost",
         "## Goal",
-        "recalled from the store:",
-        "every message as it was",
+        "by search: “30 cm”",
+        "not found by this question, but stored",
+        "every message as before",
+        "What it lost",
+        "How to get it back",
         "What to run next",
     ):
         assert said in ran.out
+    assert max(map(cell_len, ran.out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("window", ["4096", "1000000"])
+def test_the_demo_says_something_in_any_window(run: Run, monkeypatch: pytest.MonkeyPatch, window: str) -> None:
+    session, facts = load_session()
+    shorter = session[:150], [fact for fact in facts if fact.message < 150]
+    monkeypatch.setattr("everlong.cli.demo.session.load_session", lambda: shorter)
+    ran = run("demo", "--window", window)
+    assert (ran.code, "What to run next" in ran.out) == (0, True)
+    assert ("Everlong's summary" in ran.out) == (window == "4096")
+
+
+def test_a_fact_that_its_question_does_not_find_is_still_stored(played: tuple[Played, Store]) -> None:
+    done, store = played
+    _, facts = load_session()
+    store.searcher.index_pending()
+    lost = [one for one in answers_of(done.tracks[-1], facts, store) if one.source == "lost"]
+    assert [one.is_stored for one in lost] == [True] * len(lost)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of its own")
+@pytest.mark.parametrize("keys", [b"x", b" x"])
+def test_a_key_ends_the_pause_between_two_screens(keys: bytes) -> None:
+    import pty  # noqa: PLC0415 - not on Windows
+    import termios  # noqa: PLC0415 - as above
+
+    ours, theirs = pty.openpty()
+    modes = termios.tcgetattr(theirs)
+    code = "from rich.console import Console; from everlong.cli.demo.pause import Pause; Pause(60, Console())()"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=theirs, stdout=theirs)
+    try:
+        shown = b""
+        for key in keys:
+            hint = b"space: wait" if key == keys[0] else b"any key: next  "
+            while hint not in shown:
+                shown += os.read(ours, 1_000)
+            os.write(ours, bytes([key]))
+        assert child.wait(timeout=20) == 0
+        assert termios.tcgetattr(theirs) == modes
+    finally:
+        child.kill()
+        os.close(theirs)
+        os.close(ours)
 
 
 def test_the_demos_figures_are_json_on_request(run: Run) -> None:

@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
 from everlong.caching.misses import REASONS
-from everlong.caching.plot import PANEL_HEIGHT, panel, picture
+from everlong.caching.plot import Chart
 from everlong.errors import ConfigError
 from everlong.providers.base import Usage
 from everlong.providers.catalogue import Catalogue
@@ -42,7 +42,7 @@ __all__ = [
     "MissSum",
     "Tokens",
     "account",
-    "draw",
+    "charts_of",
     "first_sessions",
     "paid_again",
 ]
@@ -65,7 +65,6 @@ PromptKind = Literal["plain", "cache_read", "cache_write_5m", "cache_write_1h"]
 """The fields of `Tokens` that stand for parts of a prompt."""
 
 _MOST_POINTS = 600
-_TOP = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -594,8 +593,8 @@ def paid_again(moved: int, tokens: Tokens, rates: Rates | None) -> Estimate:
 # -- the picture -------------------------------------------------------------------------------------------------------
 
 
-def draw(books: Books) -> str:
-    """Return the books as SVG: two panels of running totals in US dollars."""
+def charts_of(books: Books) -> list[Chart]:
+    """Return the books as two charts of running totals in US dollars."""
     entries = [entry for entry in books.entries if entry.cost is not None]
     paid = {
         "paid": _running(entry.cost or Decimal(0) for entry in entries),
@@ -607,10 +606,11 @@ def draw(books: Books) -> str:
         "summaries": _running(_if_summary(entry) for entry in entries),
     }
     form = ",.2f" if books.total.uncached_cost >= 1 else ",.4f"
-    title = f"US dollars in total over {len(entries):,} calls"
-    lines = panel(title, paid, _TOP, form)
-    lines += panel("what compactions saved and cost", compaction, _TOP + PANEL_HEIGHT, form)
-    return picture("What models were paid", lines, 2)
+    last = len(entries)
+    return [
+        Chart(f"Paid so far over {last:,} calls", "call", "US dollars", paid, form, 0, last),
+        Chart("What compactions saved and cost so far", "call", "US dollars", compaction, form, 0, last),
+    ]
 
 
 def _if_summary(entry: BookEntry) -> Decimal:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlong.cli.files import check_picture_name, read_input, write_picture
-from everlong.cli.output import print_values, tracked
+from everlong.cli.files import check_picture_name, read_input, write_charts
+from everlong.cli.output import counted, print_values, tracked
 
 if TYPE_CHECKING:
     from everlong.caching.simulation import Replay
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "--plot",
     type=click.Path(dir_okay=False),
     callback=check_picture_name,
-    help="Draw the cost per request and in total to an .svg or .png file.",
+    help="Draw the cost so far, request by request, to an .svg or .png file, or to the terminal (-).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print all figures as JSON.")
 def cache_sim_command(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -51,10 +51,10 @@ def cache_sim_command(  # noqa: PLR0913, PLR0917 - one parameter per option
 ) -> None:
     """Show what the conversation(s) in FILE would cost under each caching strategy.
 
-    FILE is anything that `everlong compress` reads. Costs are in units of one fresh input token.
+    FILE is anything that `everlong compress` reads. Costs are those of the input, at the list price of the model.
     """
     from everlong.caching.blocks import rough_count  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.caching.plot import draw  # noqa: PLC0415 - as above
+    from everlong.caching.plot import charts_of  # noqa: PLC0415 - as above
     from everlong.caching.simulated_sessions import PROFILES, make_session  # noqa: PLC0415 - as above
     from everlong.caching.simulation import replay, requests_of  # noqa: PLC0415 - as above
     from everlong.tokens import MessageCounter, counter_for  # noqa: PLC0415 - as above
@@ -63,6 +63,8 @@ def cache_sim_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         raise click.UsageError("give a FILE, or --generate with serial, mixed or wide")
     if generate is not None and generate not in PROFILES:
         raise click.UsageError(f"--generate is {generate!r}, but must be one of {', '.join(PROFILES)}")
+    if plot == "-" and as_json:
+        raise click.UsageError("--plot - and --json both print; leave one of them out")
     sessions: list[tuple[str, str | None, Any]] = []
     if generate is not None:
         calls = [(call.at, call.body) for call in make_session(PROFILES[generate], seed)]
@@ -76,34 +78,80 @@ def cache_sim_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         chosen = model or own or "claude-sonnet-4-5"
         count = rough_count if generate else MessageCounter(counter_for(chosen)).count_text
         results.append(replay(name, calls, chosen, provider or "", per_block=not collapse_runs, count=count))
+    prices = [_input_price(result) for result in results]
     if plot:
-        write_picture(plot, draw(results))
+        charts = [chart for one, price in zip(results, prices, strict=True) for chart in charts_of(one, price)]
+        write_charts(plot, "Cost of prompt caching strategies", charts)
     if as_json:
-        print_values({"sessions": [result.to_dict() for result in results]})
+        listed = [
+            result.to_dict() | {"dollars_per_token": price} for result, price in zip(results, prices, strict=True)
+        ]
+        print_values({"sessions": listed})
         return
-    for result in results:
-        _print(result)
+    for result, price in zip(results, prices, strict=True):
+        _print(result, price)
 
 
-def _print(result: Replay) -> None:
-    from rich.table import Table  # noqa: PLC0415 - keeps `everlong --help` quick
-    from rich.text import Text  # noqa: PLC0415 - as above
+def _input_price(result: Replay) -> float | None:
+    """Return the US dollars for a fresh input token of the session's model; None if no list has it."""
+    from everlong import config  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.providers.catalogue import Catalogue  # noqa: PLC0415 - as above
+    from everlong.providers.endpoints import ENDPOINTS, ModelName  # noqa: PLC0415 - as above
 
-    from everlong.cli.picture import console  # noqa: PLC0415 - as above
+    # Clouds ask for Claude what its maker asks.
+    provider = "anthropic" if result.provider in {"bedrock", "vertex"} else result.provider
+    endpoint = ENDPOINTS.get(provider)
+    if endpoint is None:
+        return None
+    models = config.load_settings().settings.models
+    prices = Catalogue(models).info(ModelName(provider, result.model), endpoint).prices
+    return prices.input / 1_000_000 if prices is not None and prices.input else None
+
+
+_ABOUT = {
+    "off": "no caching",
+    "system_and_3": "system prompt and the 3 newest messages are marked",
+    "ledger": "Everlong's own",
+    "ledger, prefix 1h": "and tools and system prompt for an hour",
+    "ledger, prefix auto": "for an hour where pauses make it pay",
+    "ledger, 1h": "everything for an hour",
+    "ledger, keep-alive": "and asks again before the cache expires",
+    "automatic": "the provider's own; nothing to set",
+    "best possible": "reads all that was sent before, writes the rest once",
+}
+
+
+def _print(result: Replay, price: float | None) -> None:
+    from rich.text import Text  # noqa: PLC0415 - keeps `everlong --help` quick
+
+    from everlong.cli.picture import console, fit  # noqa: PLC0415 - as above
 
     out = console()
     name = f"{result.name}: " if result.name else ""
-    out.print(Text(f"{name}{result.requests:,} requests to {result.model} ({result.provider})"), style="bold")
-    table = Table(box=None, pad_edge=False)
-    for heading in ("strategy", "cost", "over the oracle", "of uncached", "read", "missed tokens by reason"):
-        table.add_column(heading, justify="left" if heading in ("strategy", "missed tokens by reason") else "right")
-    for strategy, totals in result.totals.items():
-        reasons = ", ".join(f"{reason} {tokens:,}" for reason, tokens in totals.reasons.items() if tokens)
-        figures = f"{totals.over_oracle:.2f}", f"{totals.of_uncached:.1%}", f"{totals.hit_share:.1%}"
-        table.add_row(strategy, f"{totals.cost:,.0f}", *figures, reasons or "-")
-    any_totals = next(iter(result.totals.values()))
-    table.add_row(
-        "oracle", f"{any_totals.oracle:,.0f}", "1.00", f"{any_totals.oracle / any_totals.uncached:.1%}", "", ""
-    )
-    out.print(table)
+    out.print(Text(f"{name}{counted(result.requests, 'request')} to {result.model} ({result.provider})"), style="bold")
+    totals = result.totals
+    any_totals = next(iter(totals.values()))
+    costs = {strategy: one.cost for strategy, one in totals.items()} | {"best possible": any_totals.oracle}
+    amounts = {strategy: _amount(cost, price) for strategy, cost in costs.items()}
+    width = max(map(len, [*amounts.values(), "input cost"]))
+    unit = "" if price else "  (in tokens: the price is not known)"
+    out.print(Text(f"{'strategy':<20}{'input cost':>{width}}{'saved':>8}{'cached':>8}{unit}"))
+    for strategy, cost in costs.items():
+        cached = f"{totals[strategy].hit_share:.0%}" if strategy in totals else ""
+        saved = f"{1 - cost / any_totals.uncached:.0%}" if any_totals.uncached else ""
+        row = Text(f"{strategy:<20}{amounts[strategy]:>{width}}{saved:>8}{cached:>8}")
+        row.append(fit(f"  {_ABOUT.get(strategy, '')}", max(1, out.width - len(row))), style="dim")
+        out.print(row)
+    for strategy, one in totals.items():
+        reasons = [f"{reason} {tokens:,}" for reason, tokens in one.reasons.items() if tokens]
+        if strategy != "off" and reasons:
+            out.print(Text(f"{strategy}: tokens not read from the cache: {', '.join(reasons)}", style="dim"))
     out.print()
+
+
+def _amount(cost: float, price: float | None) -> str:
+    """Return a cost in US dollars, or in tokens if the price is not known."""
+    if price is None:
+        return f"{cost:,.0f}"
+    dollars = cost * price
+    return f"${dollars:,.2f}" if dollars >= 1 else f"${dollars:,.4f}"

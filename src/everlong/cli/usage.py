@@ -23,7 +23,7 @@ from everlong.cli.chosen_store import (
     store_option,
     tenant_options,
 )
-from everlong.cli.files import check_picture_name, write_picture
+from everlong.cli.files import check_picture_name, write_charts
 from everlong.cli.output import counted, json_option, say
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ _SIDE_CALLS = {
     "--plot",
     type=click.Path(dir_okay=False),
     callback=check_picture_name,
-    help="Draw the running totals to an .svg or .png file.",
+    help="Draw the running totals to an .svg or .png file, or to the terminal (-).",
 )
 @json_option
 @store_option(hidden=False)
@@ -72,10 +72,12 @@ def usage_command(
 
     Amounts are the tokens that providers reported, times the prices of the catalogue or the settings.
     """
-    from everlong.agent.accounting import account, draw  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.agent.accounting import account, charts_of  # noqa: PLC0415 - keeps `--help` quick
 
     if plot and audit:
         raise click.UsageError("--plot draws what was paid; leave it or --audit out")
+    if plot == "-" and as_json:
+        raise click.UsageError("--plot - and --json both print; leave one of them out")
     settings = config.load_settings().settings
     with open_chosen_store() as store:
         only = None if session is None else find_conversation(store, session).parts[0]
@@ -84,7 +86,7 @@ def usage_command(
             return
         books = account(store, settings, by=by, since=since, session=only)
     if plot:
-        write_picture(plot, draw(books))
+        write_charts(plot, "What models were paid", charts_of(books))
     if as_json:
         print_json({**books.to_dict(), "session": only})
         return

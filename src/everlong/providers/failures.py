@@ -166,7 +166,7 @@ def _from_answer(
     elif status == 402 or kinds & {"insufficient_quota", "billing_error"} or _QUOTA.search(message):
         found, advice = QuotaExhausted, "; add credit, or choose another provider"
     elif status in {401, 403} or kinds & {"authentication_error", "permission_error", "invalid_api_key"}:
-        found, advice = AuthenticationFailed, f"; check the key (everlong auth set {provider or 'PROVIDER'})"
+        found, advice = AuthenticationFailed, f"; {_key_advice(provider)}"
     elif status == 429 or kinds & {"rate_limit_error", "rate_limit_exceeded"}:
         found = RateLimited
     elif (status or 0) >= 500 or status in {408, 409} or kinds & _OVERLOADED_TYPES:
@@ -175,6 +175,16 @@ def _from_answer(
         found = RequestRefused
     said = message or f"HTTP status {status}"
     return found(f"{name}: {said}{advice}", provider=provider, model=model, status=status, retry_after=wait)
+
+
+def _key_advice(provider: str) -> str:
+    """Return how to give a provider another key; a server that is known by its address alone has none."""
+    if provider == "custom":
+        return (
+            "give the server a name, then a key: everlong config set providers.NAME.base_url URL, "
+            "everlong auth set NAME, and use the model NAME:MODEL"
+        )
+    return f"check the key (everlong auth set {provider or 'PROVIDER'})"
 
 
 def _name(provider: str, model: str) -> str:

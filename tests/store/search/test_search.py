@@ -182,6 +182,12 @@ def test_who_speaks_is_read_from_the_text(said: Said, text: str) -> None:
     assert said.store.search("hi").hits[0].speaker == "Mia"
 
 
+@pytest.mark.parametrize("text", ["Done: fixed the header.", "Root cause: the header.", "THOUGHT: the header."])
+def test_a_label_before_a_colon_is_not_taken_for_a_speaker(said: Said, text: str) -> None:
+    said.say(text)
+    assert said.store.search("header").hits[0].speaker == ""
+
+
 def test_a_hit_says_where_and_when_and_marks_the_words(said: Said) -> None:
     said.say("x " * 300 + "the Zürich lamp shop\nis open " + "y " * 300, times=[42.0])
     hit = said.store.search("zurich lamp").hits[0]

@@ -22,14 +22,15 @@ __all__ = ["demo_command"]
 @click.option(
     "--window", type=click.IntRange(min=4096), default=32_768, show_default=True, help="The model's window in tokens."
 )
-@click.option("--fast", is_flag=True, help="Without the moving picture.")
+@click.option("--fast", is_flag=True, help="Without the moving picture and the pauses.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @click.option("--web", is_flag=True, help="Open the inspector on the played session in the browser.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=0, help="With --web: the port.  [default: any free]")
 @click.option("--browser/--no-browser", default=True, help="With --web: open the browser.  [default: browser]")
 def demo_command(window: int, fast: bool, as_json: bool, web: bool, port: int, browser: bool) -> None:
     """Play a long agent session in a small window, and show what three ways to deal with that make of it."""
-    from everlong.cli.demo.playing import answers_of, play, undo_one  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.cli.demo.contenders import Cutting, Everlong, HeadAndTail  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.cli.demo.playing import answers_of, play, undo_one  # noqa: PLC0415 - as above
     from everlong.cli.demo.screens import DemoScreens  # noqa: PLC0415 - as above
     from everlong.cli.demo.session import load_session  # noqa: PLC0415 - as above
     from everlong.store import open_store  # noqa: PLC0415 - as above
@@ -48,7 +49,8 @@ def demo_command(window: int, fast: bool, as_json: bool, web: bool, port: int, b
         if screens is None:
             played = play(session, window, store)
         else:
-            with screens.playing():
+            ways = [(one.name, one.about) for one in (Cutting, HeadAndTail, Everlong)]
+            with screens.playing(ways, sum(message["role"] == "assistant" for message in session)):
                 played = play(session, window, store, screens.request)
         store.searcher.index_pending()
         answers = [

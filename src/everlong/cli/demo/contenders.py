@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Contender", "Cutting", "Everlong", "HeadAndTail", "SizedList"]
 
 _ANSWER_TOKENS = 4_096
-"""Room that every way leaves for the model's answer."""
+"""Room for the answer that the sliding window leaves, at most a quarter of the window."""
 _HEAD, _TAIL = 4, 20
 """The messages that the plain summary keeps at both ends."""
 _LISTED_LENGTH = 160
@@ -54,6 +54,8 @@ class Contender(Protocol):
     """A way to deal with a full window."""
 
     name: str
+    about: str
+    """What it does, in a few words."""
     held: SizedList
 
     def add(self, message: Message) -> None:
@@ -72,10 +74,11 @@ class Cutting:
     """Keeps the system prompt and the newest messages that fit: a sliding window."""
 
     name = "cut off the oldest"
+    about = "drops old messages for good"
 
     def __init__(self, window: int, counter: MessageCounter) -> None:
         self.held = SizedList(counter)
-        self._room = window - _ANSWER_TOKENS
+        self._room = window - min(_ANSWER_TOKENS, window // 4)
         self._dropped = 0
 
     def add(self, message: Message) -> None:
@@ -96,13 +99,14 @@ class Cutting:
     @property
     def told(self) -> str:
         """A few words on what was done to the session so far."""
-        return f"{self._dropped:,} messages dropped"
+        return f"{self._dropped:,} dropped"
 
 
 class HeadAndTail:
     """Keeps the first and the newest messages, and lists the user's requests between them."""
 
-    name = "head, summary, tail"
+    name = "summarize the middle"
+    about = "keeps both ends, and a list of requests between"
 
     def __init__(self, window: int, counter: MessageCounter) -> None:
         self.held = SizedList(counter)
@@ -142,6 +146,7 @@ class Everlong:
     """The engine and the store, as an agent uses them."""
 
     name = "Everlong"
+    about = "a structured summary, and every word on disk"
 
     def __init__(self, window: int, store: Store) -> None:
         self.engine = everlong.context.ContextCompressor(window)
@@ -181,4 +186,4 @@ class Everlong:
     @property
     def told(self) -> str:
         """A few words on what was done to the session so far."""
-        return f"{len(self.reports)} compactions, every word in the store"
+        return f"{len(self.reports)} compactions"

@@ -71,6 +71,8 @@ class Played:
     tracks: list[Track]
     raw_sizes: list[int] = field(default_factory=list)
     """Tokens of each request if nothing were done."""
+    asked: str = ""
+    """The newest words of the user."""
 
 
 def play(session: Sequence[Message], window: int, store: Store, show: Callable[[Played], None] | None = None) -> Played:
@@ -88,6 +90,8 @@ def play(session: Sequence[Message], window: int, store: Store, show: Callable[[
             played.raw_sizes.append(raw)
             if show is not None:
                 show(played)
+        if message["role"] == "user":
+            played.asked = " ".join(text_of(message).split())
         for track in played.tracks:
             track.contender.add(message)
         raw += counter.count(message)
@@ -105,6 +109,8 @@ class Answer:
     """The words that state it."""
     passage: str = ""
     """The passage of the store in which a recall found it."""
+    is_stored: bool = False
+    """True for a lost fact that a search for its own words still finds in the store."""
 
 
 def answers_of(track: Track, facts: Sequence[Fact], store: Store | None = None) -> list[Answer]:
@@ -116,17 +122,29 @@ def _answer(fact: Fact, context: Sequence[Message], store: Store | None) -> Answ
     words = still_known(fact, context)
     if words:
         return Answer(fact, "context", words)
-    for hit in store.search(fact.question, limit=_HITS).hits if store is not None else ():
-        text = store.read(hit.node, chars=1_000_000).text if store is not None and hit.node is not None else ""
+    if store is None:
+        return Answer(fact, "lost")
+    words, text = _found(fact, fact.question, store)
+    if words:
+        return Answer(fact, "recall", words, _around(text, words))
+    is_stored = any(_found(fact, needle, store)[0] for needle in fact.needle)
+    return Answer(fact, "lost", fact.needle[0], is_stored=is_stored)
+
+
+def _found(fact: Fact, query: str, store: Store) -> tuple[str, str]:
+    """Return the words that state a fact, and the message that one search finds them in; both empty if it does not."""
+    for hit in store.search(query, limit=_HITS).hits:
+        text = store.read(hit.node, chars=1_000_000).text if hit.node is not None else ""
         if words := stated_in(fact, text):
-            return Answer(fact, "recall", words, _around(text, words))
-    return Answer(fact, "lost")
+            return words, text
+    return "", ""
 
 
-def _around(text: str, words: str, length: int = 120) -> str:
+def _around(text: str, words: str, before: int = 24, after: int = 70) -> str:
     """Return the words with some of the text around them, in one line."""
     at = text.index(words)
-    start, end = max(0, at - length // 2), min(len(text), at + len(words) + length // 2)
+    start = text.rfind(" ", 0, max(0, at - before)) + 1 if at > before else 0
+    end = min(len(text), at + len(words) + after)
     cut = " ".join(text[start:end].split())
     return f"{'…' if start else ''}{cut}{'…' if end < len(text) else ''}"
 

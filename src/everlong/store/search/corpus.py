@@ -35,8 +35,14 @@ from everlong.store.search.text import folded
 _SPEAKER = re.compile(
     r"\s*(?:[\[(][^\])\n]{0,60}[\])]\s*)?\[?([^\W\d_][\w.'’-]{0,30}(?: [^\W\d_][\w.'’-]{0,30})?)\]?(?:: | said[,:] )"
 )
-_LABEL = re.compile(r"[A-Z][A-Z_]{2,}|(?i:note|update|thought|summary|error|warning|todo|plan|edit|ps)")
-"""Words before a colon that name no person: THOUGHT, ERROR, Note."""
+_LABEL = re.compile(
+    r"[A-Z][A-Z_]{2,}|(?i:note|update|thoughts?|summary|errors?|warnings?|todo|plan|edit|ps|done|fixed|finished|ready"
+    r"|yes|no|ok|okay|sure|right|correct|agreed|thanks|sorry|careful|caution|important|hint|tip|remember|reminder"
+    r"|question|answer|results?|output|input|tests?|bugs?|fix|fixes|changes?|reason|cause|problem|issue|context|task|goal"
+    r"|next|then|now|first|second|third|finally|also|so|still|status|progress|example|expected|actual|before|after"
+    r"|options?|rules?|decision|conclusion|background|verified|added|removed|changed|committed|files?|commands?)"
+)
+"""Words before a colon that name no person: THOUGHT, Note, Done."""
 _MAX_DEPTH = 40
 
 
@@ -109,7 +115,11 @@ def speaker_of(message: Message, text: str) -> str:
     if isinstance(name, str) and name:
         return name if message.get("role") != "tool" else ""
     begun = _SPEAKER.match(text) if message.get("role") in {"user", "assistant"} else None
-    return begun[1] if begun and not _LABEL.fullmatch(begun[1]) else ""
+    if begun is None or _LABEL.fullmatch(begun[1]):
+        return ""
+    first, _, second = begun[1].partition(" ")
+    # "Root cause:" is a label; a family name has a capital, or the whole name has none.
+    return "" if second[:1].islower() and not first[:1].islower() else begun[1]
 
 
 def tools_of(message: Message) -> list[str]:
