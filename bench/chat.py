@@ -49,7 +49,7 @@ def noting(kind, name, what):
     setattr(kind, name, noted)
 notes = sys.argv.pop(1)
 noting(terminal._Talk, "_begin", "prompt")
-noting(worker.Worker, "_begun", "ready")
+noting(worker.ChatWorker, "_warm_up", "ready")
 main()
 """
 
