@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from everlong.agent.approval import ApprovalRefused
 from everlong.agent.watch import Interrupted
-from everlong.cli.chat.shell import run_own_command
 from everlong.cli.chat.state import STARTING, ChatState, Question
 from everlong.errors import AuthenticationFailed, ConfigError, EverlongError
 
@@ -175,6 +174,8 @@ class ChatWorker:
             if sent.text.startswith("/"):
                 desk.run(sent.text)
             elif sent.text.startswith("!") and sent.text[1:].strip():
+                from everlong.cli.chat.shell import run_own_command  # noqa: PLC0415 - the prompt comes before this is loaded
+
                 run_own_command(desk, sent.text[1:].strip())
             else:
                 desk.agent.run(desk.prompt(sent.text))
