@@ -54,7 +54,9 @@ def test_a_conversation_is_compacted_and_that_is_undone(serve: Serve, chat: Open
     found.enter("/history")
     found.until(lambda: found.everything().count(told) > 1, "the compaction in the list")
     found.enter("/history 1")
-    seen = found.wait("Compaction 1, ", f"{before} → {after} tokens, ", "The summary tells of:", "/summary 1 shows the summary")
+    seen = found.wait(
+        "Compaction 1, ", f"{before} → {after} tokens, ", "The summary tells of:", "/summary 1 shows the summary"
+    )
     told = seen.partition("The summary tells of:")[2]
     assert re.search(r"^  you +Ship \d+ came in", told, re.MULTILINE)
     assert "Ship 59 came in" not in told  # it was kept
