@@ -49,7 +49,7 @@ def noting(kind, name, what):
     setattr(kind, name, noted)
 notes = sys.argv.pop(1)
 noting(terminal._Talk, "_begin", "prompt")
-noting(worker.Worker, "_begun", "ready")
+noting(worker.ChatWorker, "_start_up", "ready")
 main()
 """
 
@@ -61,7 +61,9 @@ class Chat:
         self.notes = home / "notes"
         self.notes.unlink(missing_ok=True)
         self.seen = ""
-        env = {**os.environ, "EVERLONG_HOME": str(home), "TERM": "xterm-256color", "NO_PROXY": "127.0.0.1"}
+        # Programs keep their compiled modules, as an installed copy does.
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        env = {**kept, "EVERLONG_HOME": str(home), "TERM": "xterm-256color", "NO_PROXY": "127.0.0.1"}
         command = [sys.executable, "-c", PROGRAM, str(self.notes), "chat", "-m", "m", "--base-url", address, *arguments]
         ours, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (ROWS, COLUMNS))

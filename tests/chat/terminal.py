@@ -108,7 +108,8 @@ class Terminal:
 
         def is_there() -> bool:
             seen = self.everything()
-            return all(text in seen for text in texts) and (gone is None or gone not in self.screen())
+            words = " ".join(seen.split())  # a notice breaks between words
+            return all(text in seen or text in words for text in texts) and (gone is None or gone not in self.screen())
 
         what = f"{', '.join(map(repr, texts))} on the screen" + (f" without {gone!r}" if gone else "")
         self.until(is_there, what)

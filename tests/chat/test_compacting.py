@@ -54,8 +54,17 @@ def test_a_conversation_is_compacted_and_that_is_undone(serve: Serve, chat: Open
     found.enter("/history")
     found.until(lambda: found.everything().count(told) > 1, "the compaction in the list")
     found.enter("/history 1")
-    plain = [figure.replace(",", "") for figure in (before, after)]
-    found.wait(f"tokens_before: {plain[0]}", f"tokens_after: {plain[1]}", "it covered:", "Ship 12 came in")
+    seen = found.wait(
+        "Compaction 1, ", f"{before} → {after} tokens, ", "The summary tells of:", "/summary 1 shows the summary"
+    )
+    told = seen.partition("The summary tells of:")[2]
+    assert re.search(r"^  you +Ship \d+ came in", told, re.MULTILINE)
+    assert "Ship 59 came in" not in told  # it was kept
+    idle(found)
+    found.enter("/summary")
+    found.wait("The summary of compaction 1, ", "Ships 0 to 50 were noted")
+    found.enter("/summary compare")
+    found.wait("✗ it is the first summary, so there is none before it")
     found.enter("/history 7")
     found.wait("✗ '7' is no number from 1 to 1")
     found.enter("/context")

@@ -4,38 +4,48 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from everlong.testing import Fault
 from tests.chat.conftest import Open, idle
 from tests.testing_server.conftest import Serve
 
+ASKED = "Which model should Everlong use?"
 
-def offering(url: str) -> str:
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The folder of a user who has configured nothing."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return folder
+
+
+def offering(url: str = "http://127.0.0.1:1/v1") -> str:
     """Code that puts a server of the test into the place of Ollama, and takes all others away."""
     return f"""
 import dataclasses
-from everlong.providers import endpoints
+from everlong.providers import endpoints, keys
 for name in ("llamacpp", "lmstudio", "vllm"):
     del endpoints.ENDPOINTS[name]
 endpoints.ENDPOINTS["ollama"] = dataclasses.replace(endpoints.ENDPOINTS["ollama"], base_url={url!r})
 """
 
 
-NOBODY = offering("http://127.0.0.1:1/v1")
-
-
-def test_with_nothing_one_screen_names_the_choices(terminal: Open) -> None:
-    found = terminal()
-    found.start(first=NOBODY)
+def test_with_nothing_one_screen_names_the_choices(terminal: Open, home: Path) -> None:
+    found = terminal(80, 24, HOME=str(home))
+    found.start(first=offering())
     assert found.wait_exit() == 1
     seen = found.screen()
-    for said in ("a key ", "a server ", "a file ", "everlong demo"):
+    for said in ("found none", "a key ", "a server ", "a file ", "elsewhere ", "everlong demo"):
         assert said in seen
 
 
 def test_a_server_on_this_machine_is_one_key_away_and_remembered(serve: Serve, terminal: Open, home: Path) -> None:
     server = serve("Hello from the harbour.")
-    found = terminal()
+    found = terminal(HOME=str(home))
     found.start(first=offering(server.openai_url))
-    found.wait("Which model should Everlong use?", "served on this machine")
+    found.wait(ASKED, "Ollama on this machine")
     found.press("Enter")
     found.wait("Hello from the harbour.", "/help lists what you can type")
     idle(found)
@@ -45,14 +55,56 @@ def test_a_server_on_this_machine_is_one_key_away_and_remembered(serve: Serve, t
     assert found.wait_exit() == 0
     written = next(home.rglob("config.yaml")).read_text(encoding="utf-8")
     assert written.startswith("# Everlong's settings.")
+    assert "# The model that `everlong` talks to" in written
     assert "model: ollama:" in written
+    found.start(first=offering(server.openai_url))  # and it never asks again
+    found.wait("/help lists what you can type")
+    assert ASKED not in found.screen()
+
+
+def test_a_bad_key_is_said_plainly_and_the_choices_come_back(serve: Serve, terminal: Open, home: Path) -> None:
+    server = serve("Hello from the harbour.")
+    server.fail_next(Fault("unauthorized"))
+    found = terminal(HOME=str(home), ANTHROPIC_API_KEY="made-up", ANTHROPIC_BASE_URL=server.url)
+    found.start(first=offering(server.openai_url))
+    found.wait(ASKED, "with the key in ANTHROPIC_API_KEY")
+    found.press("Enter")
+    found.wait("the key was refused", "✗ its key was refused")
+    found.press("Enter")  # the cursor has moved on, to the server
+    found.wait("Hello from the harbour.", "/help lists what you can type")
+    assert "model: ollama:" in next(home.rglob("config.yaml")).read_text(encoding="utf-8")
+
+
+def test_a_model_file_is_offered_and_written_only_if_it_works(terminal: Open, home: Path) -> None:
+    (home / "models").mkdir()
+    with (home / "models" / "harbour-8b.gguf").open("wb") as file:
+        file.truncate(60_000_000)  # large enough, and no model
+    found = terminal(HOME=str(home))
+    found.start(first=offering())
+    found.wait(ASKED, "harbour-8b.gguf  a model file of 60.0 MB")
+    found.press("Enter")
+    found.wait("harbour-8b.gguf is not a model in the GGUF format", "✗ it did not answer")
+    found.press("Enter")  # the cursor has moved on, to the other ways
+    assert found.wait_exit() == 1
+    assert "everlong --local MODEL.gguf" in found.screen()
+    assert not list(home.rglob("config.yaml"))
 
 
 def test_leaving_the_menu_changes_nothing(serve: Serve, terminal: Open, home: Path) -> None:
-    found = terminal()
+    found = terminal(HOME=str(home))
     found.start(first=offering(serve().openai_url))
-    found.wait("Which model should Everlong use?")
-    found.press("Escape")
+    found.wait(ASKED)
+    found.press("Down", "Up", "Escape")
     assert found.wait_exit() == 1
     assert "`everlong setup` asks again" in found.everything()
     assert not list(home.rglob("config.yaml"))
+
+
+def test_without_drawing_the_choices_have_numbers(serve: Serve, terminal: Open, home: Path) -> None:
+    found = terminal(HOME=str(home))
+    found.start("chat", "--plain", first=offering(serve("Hello from the harbour.").openai_url))
+    found.wait(ASKED, "1  ollama:", "2  something else", "q leaves:")
+    found.enter("7")
+    found.until(lambda: found.everything().count("q leaves:") == 2, "the question once more")
+    found.enter("1")
+    found.wait("Hello from the harbour.", "/help lists what you can type")

@@ -55,6 +55,6 @@ def test_a_long_text_is_cut_and_a_binary_file_is_only_named(tmp_path: Path) -> N
     assert len(parts[1]["text"]) < 201_000
     assert parts[1]["text"].endswith("[… the rest of the file is left out …]\n</file>")
     assert notes == [
-        "with long.log, 500 kB, of which the beginning",
+        "with long.log, 500.0 KB, of which the beginning",
         "data.bin is neither a text nor an image; the model gets only its name",
     ]

@@ -17,7 +17,7 @@ from everlong.providers.endpoints import ENDPOINTS
 
 
 class _ModelList(BaseHTTPRequestHandler):
-    body = json.dumps({"data": [{"id": "llama3.2"}, {"id": "qwen3"}]}).encode()
+    body = json.dumps({"data": [{"id": "llama3.2"}, {"id": "qwen3"}, {"id": "nomic-embed-text"}]}).encode()
 
     def do_GET(self) -> None:
         self.send_response(200)

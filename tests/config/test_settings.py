@@ -37,6 +37,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         },
         "agent": {
             "model": None,
+            "local": None,
             "max_output_tokens": None,
             "max_steps": 200,
             "max_tokens": None,
@@ -49,6 +50,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "recall": "push",
             "sandbox": "auto",
             "ask_in_sandbox": True,
+            "theme": "auto",
             "tools": {"pass_env": []},
         },
         "auxiliary": {

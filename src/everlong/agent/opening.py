@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
 
 __all__ = ["INSTRUCTION_FILES", "AgentOptions", "open_agent", "project_instructions", "system_prompt"]
 
+_IMPORT = re.compile(r"(?<![\w`@/.])@([\w./-]*\w)")
+_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+_MOST_IMPORTS_DEEP = 4
 _READ_CHARS_PER_TOKEN = 16
 """Characters per token of the budget that are read of a file, at most."""
 
@@ -280,7 +284,7 @@ class _Opening:
             return self.options.trusts_root
         if is_folder_trusted(root):
             return True
-        left_out = [name for name in INSTRUCTION_FILES if (root / name).is_file()]
+        left_out = [name for name in INSTRUCTION_FILES if any((one / name).is_file() for one in _instructed(root))]
         if left_out and not self._has_told_trust:
             self._has_told_trust = True
             names, verb = " and ".join(left_out), "is" if len(left_out) == 1 else "are"
@@ -428,7 +432,9 @@ def system_prompt(
 def project_instructions(root: Path, budget_tokens: int) -> str:
     """Return the text of AGENTS.md and CLAUDE.md within a budget, equal files once.
 
-    The caller checks that the folder is trusted. Files that are links out of the folder are ignored.
+    As other agents do: those of the repository come first, then those of the folders on the way to this one, and a
+    file that one of them names as ``@path`` follows it. The caller checks that the folder is trusted. Files outside of
+    the repository, also by a link, are ignored.
     """
     if budget_tokens <= 0:
         return ""
@@ -447,13 +453,34 @@ def project_instructions(root: Path, budget_tokens: int) -> str:
 
 
 def _read_instructions(root: Path, most: int) -> Iterator[tuple[str, str]]:
-    workspace = Workspace(root)
-    for name in INSTRUCTION_FILES:
+    folders = _instructed(root)
+    workspace, read = Workspace(folders[0]), set[Path]()
+
+    def read_file(path: Path, depth: int) -> Iterator[tuple[str, str]]:
+        if path in read or depth > _MOST_IMPORTS_DEEP:
+            return
+        read.add(path)
         try:
-            with os.fdopen(workspace.open(workspace.resolve(name)), encoding="utf-8", errors="replace") as file:
-                yield name, file.read(most).replace("\0", "").strip()
+            with os.fdopen(workspace.open(workspace.resolve(str(path))), encoding="utf-8", errors="replace") as file:
+                text = file.read(most).replace("\0", "").strip()
         except (ToolError, OSError):  # not there, not ours to read, or not in the folder
-            continue
+            return
+        yield path.relative_to(folders[0]).as_posix(), text
+        for name in _IMPORT.findall(_CODE.sub("", text)):
+            found = Path(os.path.normpath(path.parent / name))
+            if found.is_relative_to(folders[0]):
+                yield from read_file(found, depth + 1)
+
+    for folder in folders:
+        for name in INSTRUCTION_FILES:
+            yield from read_file(folder / name, 0)
+
+
+def _instructed(root: Path) -> list[Path]:
+    """Return the folders whose instructions hold in a folder: from its repository down to itself."""
+    root = root.resolve()
+    top = workspace_folder(root)
+    return [one for one in (*reversed(root.parents), root) if one.is_relative_to(top)]
 
 
 def _first_lines(text: str, budget: int) -> tuple[str, int]:

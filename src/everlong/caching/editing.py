@@ -38,10 +38,14 @@ class EditDecision:
 
     def explain(self) -> str:
         """Return the decision and its arithmetic in one sentence."""
-        sums = (
-            f"frees {self.gain_tokens:,} tokens, rewrites {self.rewrite_tokens:,} for {self.rewrite_cost:,.0f}, "
-            f"then saves {self.saving_per_call:,.0f} per request (pays after {self.break_even_calls:.1f})"
-        )
+        sums = f"frees {self.gain_tokens:,} tokens, "
+        if self.rewrite_cost:
+            sums += (
+                f"rewrites {self.rewrite_tokens:,} for {self.rewrite_cost:,.0f}, then saves "
+                f"{self.saving_per_call:,.0f} per request (pays after {self.break_even_calls:.1f})"
+            )
+        else:
+            sums += f"saves {self.saving_per_call:,.0f} per request, and no cached token is lost"
         reasons: dict[Grounds, str] = {
             "due": "edit now: a threshold is due",
             "cold": "edit now: the provider no longer holds the prompt",

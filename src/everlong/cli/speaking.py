@@ -7,17 +7,22 @@ stderr.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from everlong.agent.text import visible
+from everlong.cli.output import counted
 
 if TYPE_CHECKING:
     from everlong.agent.events import AgentEvent, CompactionFinished, ToolFinished, TurnFinished
 
-__all__ = ["JsonSpeaker", "PlainSpeaker", "compaction_line", "stop_line"]
+__all__ = ["JsonSpeaker", "PlainSpeaker", "compaction_line", "fallback_line", "stop_line"]
+
+_LONGEST_REASON = 90
+_CLASS_NAME = re.compile(r"^(?:\w+(?:Error|Failure|Exception): )+")
 
 
 class JsonSpeaker:
@@ -52,6 +57,8 @@ class PlainSpeaker:
             self._note(_tool_line(event))
         elif isinstance(event, e.CompactionFinished):
             self._note(compaction_line(event))
+            if event.fallback:
+                self._note(fallback_line(event.fallback))
         elif isinstance(event, e.Notice):
             self._note(f"note: {event.text}")
         elif isinstance(event, e.TurnFinished):
@@ -88,7 +95,7 @@ class PlainSpeaker:
 
 def _tool_line(event: ToolFinished) -> str:
     lines = event.text.count("\n") + 1 if event.text else 0
-    return f"· {event.summary} → {event.outcome}, {lines} lines, {event.seconds:.1f} s"
+    return f"· {event.summary} → {event.outcome}, {counted(lines, 'line')}, {event.seconds:.1f} s"
 
 
 def stop_line(event: TurnFinished) -> str:
@@ -103,11 +110,20 @@ def stop_line(event: TurnFinished) -> str:
 
 
 def compaction_line(event: CompactionFinished) -> str:
-    """Return one line on a compaction: the reason, the sizes before and after, the quality."""
+    """Return one line on a compaction: the reason, the cost, the sizes before and after, the quality."""
     if event.outcome != "compacted":
         return f"compaction ({event.reason}): {event.outcome}"
     quality = f", quality {event.quality:.2f}" if event.quality is not None else ""
-    fallback = f", without a model: {event.fallback}" if event.fallback else ""
     tokens = f"{event.tokens_before:,} → {event.tokens_after:,} tokens"
-    messages = f"{event.messages_before} → {event.messages_after} messages"
-    return f"compacted ({event.reason}): {tokens}, {messages}, {event.seconds:.1f} s{quality}{fallback}"
+    messages = f"{event.messages_before:,} → {counted(event.messages_after, 'message')}"
+    cost = f", ${event.cost:.4f}" if event.cost else ""
+    return f"compacted ({event.reason}): {tokens}, {messages}{cost}, {event.seconds:.1f} s{quality}"
+
+
+def fallback_line(reason: str) -> str:
+    """Return one short line on why no model wrote the summary; `/history` has the whole reason."""
+    who, colon, why = reason.splitlines()[0].partition(": ")
+    why = _CLASS_NAME.sub("", why if colon else who)
+    if len(why) > _LONGEST_REASON:
+        why = f"{why[: _LONGEST_REASON - 1].rsplit(' ', 1)[0]} …"
+    return f"the built-in summarizer stood in for {who}: {why}" if colon else f"the built-in summarizer stood in: {why}"

@@ -203,6 +203,11 @@ class AgentSettings(Section):
         allowed="true or false",
         description="Whether commands in the sandbox are asked about too; those that want the network always are.",
     )
+    theme: Literal["auto", "dark", "light"] = setting(
+        "auto",
+        "auto, dark or light",
+        "The chat's colours: for a dark or a light terminal, or as COLORFGBG tells its background.",
+    )
     tools: AgentToolsSettings = AgentToolsSettings()
 
 

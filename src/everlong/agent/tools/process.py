@@ -32,6 +32,9 @@ LAST_BYTES = 1_000_000
 GRACE = 2.0
 """Seconds between asking a process group to end and ending it."""
 
+HASTE = 0.4
+"""The same seconds where the user is waiting for the end."""
+
 QUIET = 0.3
 """Seconds without output after which an ended command is done, though a child holds its output open."""
 
@@ -139,7 +142,7 @@ def run(
         job.abandon()
         raise
     if end != "exited":
-        job.stop()
+        job.stop(HASTE if end == "interrupt" else GRACE)
     job.listen()
     code = process.returncode if end == "exited" else None
     is_all_ended = end != "exited" and job.first is not None
@@ -209,13 +212,13 @@ class _Command(threading.Thread):
         """Stop the process, even one that is just being started."""
         self._is_started.wait(1.0)
         if self._process is not None:
-            self.stop()
+            self.stop(GRACE)
         self.let_go()
 
-    def stop(self) -> None:
-        """End the process, its group, and marked processes that have left it."""
+    def stop(self, grace: float) -> None:
+        """End the process, its group, and marked processes that have left it, after a time of grace."""
         assert self._process is not None  # noqa: S101 - it was begun
-        _stop(self._process)
+        _stop(self._process, grace)
         if self.first is not None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.first, signal.SIGKILL)
@@ -316,7 +319,7 @@ def _wait(
             return "exited"
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[bytes], grace: float) -> None:
     """End a process and its group: first with SIGTERM, then with SIGKILL."""
     if sys.platform == "win32":
         subprocess.run(  # noqa: S603 - a number that we know
@@ -328,8 +331,8 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         return
     _signal(process.pid, signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
-        process.wait(GRACE)
-    deadline = time.monotonic() + (GRACE if process.poll() is not None else 0)
+        process.wait(grace)
+    deadline = time.monotonic() + (grace if process.poll() is not None else 0)
     while time.monotonic() < deadline and _signal(process.pid, 0):  # its children may need a moment too
         time.sleep(_TICK)
     _signal(process.pid, signal.SIGKILL)

@@ -1,10 +1,13 @@
-"""Files in a prompt: ``@path`` gives the model a file along with the words."""
+"""Files in a prompt: ``@path`` gives the model a file along with the words, and so does the path of an image.
+
+Terminals paste the path of a file that is dropped on them, with quotes or backslashes around its spaces.
+"""
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,12 @@ from everlong.cli.output import format_bytes
 __all__ = ["attach_files"]
 
 _MENTION = re.compile(r"(?<!\S)@(\"[^\"\n]+\"|\S+)")
+_IMAGE_PATH = re.compile(
+    r"(?<!\S)(?:file://)?(?P<bare>(?:~|\.{0,2})/(?:\\.|[^\s\\'\"])+\.(?:png|jpe?g|gif|webp))(?!\S)"
+    r"|(?<!\S)'(?P<single>[^'\n]+\.(?:png|jpe?g|gif|webp))'(?!\S)"
+    r"|(?<!\S)\"(?P<double>[^\"\n]+\.(?:png|jpe?g|gif|webp))\"(?!\S)",
+    re.IGNORECASE,
+)
 _MOST_CHARS = 200_000
 """Characters of a text file that go along; the model can read the rest with its tools."""
 _MOST_IMAGE_BYTES = 5_000_000
@@ -26,7 +35,7 @@ _IMAGES = {
 
 
 def attach_files(text: str, root: Path, note: Callable[[str], None]) -> str | list[dict[str, Any]]:
-    """Return a prompt with the files that it names as ``@path``; what cannot be attached is noted and stays as words.
+    """Return a prompt with the files and images that it names; what cannot be attached is noted and stays as words.
 
     Args:
         text: The prompt.
@@ -34,12 +43,18 @@ def attach_files(text: str, root: Path, note: Callable[[str], None]) -> str | li
         note: Told of each file that is attached, or why it is not.
     """
     parts: list[dict[str, Any]] = []
-    for found in dict.fromkeys(match.strip('"') for match in _MENTION.findall(text)):
+    for found in dict.fromkeys([*(match.strip('"') for match in _MENTION.findall(text)), *_image_paths(text)]):
         path = _find(found, root)
         if path is not None:
             part = _read(path, found, note)
             parts += [] if part is None else [part]
     return [{"type": "text", "text": text}, *parts] if parts else text
+
+
+def _image_paths(text: str) -> Iterator[str]:
+    """Yield the paths of images that stand in a prompt without an ``@``."""
+    for match in _IMAGE_PATH.finditer(text):
+        yield match["single"] or match["double"] or re.sub(r"\\(.)", r"\1", match["bare"])
 
 
 def _find(name: str, root: Path) -> Path | None:

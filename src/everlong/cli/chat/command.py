@@ -61,7 +61,7 @@ def chat_command(**given: Any) -> None:
     if is_terminal and _lacks_model(given):
         from everlong.cli.first_run.choosing import choose_model  # noqa: PLC0415 - only at the first run
 
-        if not choose_model():
+        if not choose_model(plain=given["plain"]):
             raise click.exceptions.Exit(1)
     if not _chat(given, on_terminal=is_terminal and not given["plain"]):
         raise click.exceptions.Exit(1)

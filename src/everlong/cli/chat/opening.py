@@ -5,6 +5,7 @@ The worker calls it after the prompt is on the screen, because it loads everythi
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import everlong.agent
 from everlong import config, providers
 from everlong.agent.approval import approve_everything, refuse_everything
 from everlong.cli.chat.commands import Desk, Registry, register_plugin_commands
+from everlong.cli.chat.themes import choose_theme
 from everlong.cli.chosen_store import newest_to_resume, open_chosen_store
 from everlong.cli.local import local_model
 
@@ -68,6 +70,7 @@ class Opening:
         for notice in loaded.notices:
             show.note(notice)
         settings = loaded.settings
+        show.use_theme(choose_theme(settings.agent.theme, os.environ))
         local = opened.enter_context(local_model(self._given, settings))
         with self._context.scope(cleanup=False):
             store = opened.enter_context(open_chosen_store(new=True))

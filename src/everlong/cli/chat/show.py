@@ -17,10 +17,13 @@ from rich.segment import Segment, Segments
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
+from rich.theme import Theme
 
 from everlong.agent import events as e
 from everlong.agent.text import one_line, unmistakable, visible
-from everlong.cli.speaking import compaction_line, stop_line
+from everlong.cli.chat.themes import DARK, ChatTheme
+from everlong.cli.output import counted
+from everlong.cli.speaking import compaction_line, fallback_line, stop_line
 from everlong.context.literals import is_summary
 from everlong.model import text_of
 
@@ -115,7 +118,7 @@ class _Code(CodeBlock):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the code without empty lines around it."""
         del console, options
-        yield Padding(code_of(str(self.text).rstrip(), self.lexer_name), (0, 2))
+        yield Padding(code_of(str(self.text).rstrip(), self.lexer_name, self.theme), (0, 2))
 
 
 class _Table(TableElement):
@@ -137,14 +140,14 @@ class _Markdown(Markdown):
     }
 
 
-def code_of(text: str, language: str) -> Syntax:
-    """Return code in the terminal's own colours, which suit dark and light backgrounds."""
-    return Syntax(text, language, theme="ansi_dark", word_wrap=True, background_color="default")
+def code_of(text: str, language: str, theme: str = DARK.code) -> Syntax:
+    """Return code in the terminal's own colours."""
+    return Syntax(text, language, theme=theme, word_wrap=True, background_color="default")
 
 
-def print_markdown(console: Console, text: str) -> None:
+def print_markdown(console: Console, text: str, theme: str = DARK.code) -> None:
     """Print a block and an empty line, without trailing spaces, so that a resize breaks no line."""
-    lines = [_strip_end(line) for line in console.render_lines(_Markdown(text), pad=False)]
+    lines = [_strip_end(line) for line in console.render_lines(_Markdown(text, code_theme=theme), pad=False)]
     while lines and not lines[0]:  # lists, tables and quotes begin with one
         del lines[0]
     while lines and not lines[-1]:
@@ -188,8 +191,18 @@ class Show:
     _blocks: MarkdownBlocks = field(default_factory=MarkdownBlocks)
     _output: str = ""
     """The end of what the running command has printed."""
+    _theme: ChatTheme = DARK
     _has_told_summary: bool = False
     """True once the user was told that a summary is being written."""
+
+    def __post_init__(self) -> None:
+        self.use_theme(DARK)
+
+    def use_theme(self, theme: ChatTheme) -> None:
+        """Print in the colours of a theme from now on."""
+        self._theme = theme
+        for one in filter(None, (self.console, self.aside)):
+            one.push_theme(Theme(dict(theme.styles)))
 
     def __call__(self, event: AgentEvent) -> None:
         """Print an event."""
@@ -230,6 +243,8 @@ class Show:
         self.state.cost += event.cost or 0.0
         self.state.progress = None
         self._print_aside(Text(f"⟲ {compaction_line(event)}", style="cyan"))
+        if event.fallback:
+            self.note(f"{fallback_line(event.fallback)} (/history has more)")
         self.state.refresh()
 
     def _on_turn_end(self, event: e.TurnFinished) -> None:
@@ -243,7 +258,7 @@ class Show:
         if self.plain:
             self.text(text)
         else:
-            print_markdown(self.console, visible(text))
+            print_markdown(self.console, visible(text), self._theme.code)
 
     def _end_answer(self) -> None:
         self.state.pending = ""
@@ -251,7 +266,11 @@ class Show:
             self._print_block(block)
 
     def _print_aside(self, text: Text) -> None:
-        (self.aside or self.console).print(text, soft_wrap=True)
+        self._print_words(self.aside or self.console, text)
+
+    def _print_words(self, console: Console, text: Text) -> None:
+        """Print a text that breaks between words; whole lines where no person reads, or a screen reader does."""
+        console.print(text, soft_wrap=self.plain or not console.is_terminal)
 
     def _on_tool_start(self, event: e.ToolStarted) -> None:
         self._output = ""
@@ -263,14 +282,14 @@ class Show:
         lines = event.text.count("\n") + 1 if event.text else 0
         text = Text(f"{_OUTCOME_MARKS.get(event.outcome, '·')} ", style=_OUTCOME_STYLES.get(event.outcome, ""))
         text.append(visible(event.summary), style="default")
-        told = f"  [{len(self.tools)}] {event.outcome}, {lines} line{'' if lines == 1 else 's'}, {event.seconds:.1f} s"
+        told = f"  [{len(self.tools)}] {event.outcome}, {counted(lines, 'line')}, {event.seconds:.1f} s"
         text.append(told, style="dim")
         self._print_aside(text)
         self.state.refresh()
 
     def line(self, text: str, style: str = "") -> None:
         """Print one line."""
-        self.console.print(Text(visible(text), style=style), soft_wrap=True)
+        self._print_words(self.console, Text(visible(text), style=style))
 
     def text(self, text: str) -> None:
         """Print a text as it was written, with control characters spelled out."""
@@ -291,7 +310,7 @@ class Show:
         if self.plain:
             self.text(text)
         else:
-            self.console.print(code_of(visible(text), language))
+            self.console.print(code_of(visible(text), language, self._theme.code))
 
     def note(self, text: str) -> None:
         """Print something that the user should know."""
@@ -305,7 +324,7 @@ class Show:
     def earlier_prompt(self, prompt: str) -> None:
         """Print a prompt that was sent earlier."""
         first, *more = prompt.strip().splitlines() or [""]
-        told = f" … {len(more)} more line{'' if len(more) == 1 else 's'}" if more else ""
+        told = f" … {counted(len(more), 'more line')}" if more else ""
         self.quiet(f"» {one_line(first)}{told}")
 
     def last_exchange(self, conversation: AgentConversation) -> None:
@@ -314,8 +333,7 @@ class Show:
         session = conversation.session
         whole = None if session is None else conversation.store.conversations.get(session.id)
         ident, title = (conversation.session_id, None) if whole is None else (whole.id, whole.title)
-        count = f"{len(messages)} message{'' if len(messages) == 1 else 's'}"
-        self.quiet(f"session {ident}{f' ({title})' if title else ''}: {count}")
+        self.quiet(f"session {ident}{f' ({title})' if title else ''}: {counted(len(messages), 'message')}")
         at = max((n for n, one in enumerate(messages) if one.get("role") == "user"), default=None)
         if at is None or self.plain:
             return
@@ -343,7 +361,7 @@ class Show:
             self.text(detail)
         else:
             kind = "diff" if detail.startswith(("---", "+++", "@@")) else "sh" if request.effect == "runs" else "text"
-            self.console.print(Padding(code_of(detail, kind), (0, 0, 0, 2)))
+            self.console.print(Padding(code_of(detail, kind, self._theme.code), (0, 0, 0, 2)))
 
     _HANDLERS: ClassVar[dict[type, Callable[[Show, Any], None]]] = {
         e.TextDelta: _on_text,

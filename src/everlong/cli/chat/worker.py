@@ -12,13 +12,12 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.agent.approval import ApprovalRefused
 from everlong.agent.watch import Interrupted
-from everlong.cli.chat.shell import run_own_command
 from everlong.cli.chat.state import STARTING, ChatState, Question
-from everlong.errors import AuthenticationFailed, ConfigError, EverlongError
+from everlong.errors import AuthenticationFailed, ConfigError, EverlongError, ProviderError
 
 if TYPE_CHECKING:
     from everlong.agent import Agent, ApprovalRequest, Decision
@@ -33,6 +32,11 @@ _LOOK_SECONDS = 15.0
 """Seconds between looks, while the chat waits, at whether the provider still caches the conversation."""
 _LEAVE_SECONDS = 1.5
 """Seconds to wait for work that the user leaves."""
+
+
+def _is_command(text: str) -> bool:
+    """Return whether a text is a slash command; a path, as a terminal pastes it, has another slash."""
+    return text.startswith("/") and "/" not in text.split(maxsplit=1)[0][1:]
 
 
 class _SentPrompt(NamedTuple):
@@ -172,13 +176,14 @@ class ChatWorker:
         if sent.has_waited:  # other answers were printed since it was typed
             self._show.earlier_prompt(sent.text)
         try:
-            if sent.text.startswith("/"):
+            if _is_command(sent.text):
                 desk.run(sent.text)
             elif sent.text.startswith("!") and sent.text[1:].strip():
+                from everlong.cli.chat.shell import run_own_command  # noqa: PLC0415 - the prompt comes before this is loaded
+
                 run_own_command(desk, sent.text[1:].strip())
             else:
-                desk.agent.run(desk.prompt(sent.text))
-                self._last_used = time.monotonic()
+                self._ask(desk, desk.prompt(sent.text))
         except (EverlongError, OSError) as error:
             self.failures += 1
             self._show.error(str(error))
@@ -189,6 +194,15 @@ class ChatWorker:
             if self.state.agent is not None:
                 self.state.agent.conversation.answer_what_is_open(_BROKEN)
         self.state.refresh()
+
+    def _ask(self, desk: Desk, prompt: str | list[dict[str, Any]]) -> None:
+        try:
+            desk.agent.run(prompt)
+        except ProviderError:
+            if not isinstance(prompt, str) and any(part["type"] == "image_url" for part in prompt):
+                self._show.note("if the model cannot see images, /undo takes this prompt back")
+            raise
+        self._last_used = time.monotonic()
 
     def _report_bug(self, error: Exception) -> None:
         self.failures += 1

@@ -16,6 +16,7 @@ from urllib.request import ProxyHandler, build_opener
 
 from everlong.cli.output import counted, format_bytes
 from everlong.providers.endpoints import ENDPOINTS, Endpoint
+from everlong.providers.keys import key_source
 
 __all__ = ["FoundModel", "find_claude_logs", "find_models"]
 
@@ -31,6 +32,9 @@ USUAL_MODELS = {
     "nous": "Hermes-4-70B",
 }
 """The model that is offered of each provider with a key; ``agent.model`` takes any other."""
+_SERVERS = {"ollama": "Ollama", "llamacpp": "llama.cpp", "lmstudio": "LM Studio", "vllm": "vLLM"}
+_NO_CHAT = ("embed", "rerank", "whisper")
+"""Words in the names of served models that one cannot talk to."""
 _PROBE_SECONDS = 0.4
 _MOST_SERVED = 5
 """Models offered of one server."""
@@ -60,9 +64,10 @@ def find_models(env: Mapping[str, str], home: Path, folder: Path) -> list[FoundM
 
 def _behind_keys(env: Mapping[str, str]) -> Iterator[FoundModel]:
     for name, endpoint in ENDPOINTS.items():
-        variable = next((one for one in endpoint.key_variables if env.get(one, "").strip()), None)
-        if variable is not None and name in USUAL_MODELS:
-            yield FoundModel("agent.model", f"{name}:{USUAL_MODELS[name]}", f"with the key in {variable}")
+        source = key_source(endpoint, env) if name in USUAL_MODELS else None
+        if source is not None:
+            where = source.removeprefix("env ") if source.startswith("env ") else "the system's keyring"
+            yield FoundModel("agent.model", f"{name}:{USUAL_MODELS[name]}", f"with the key in {where}")
 
 
 def _served() -> Iterator[FoundModel]:
@@ -70,7 +75,7 @@ def _served() -> Iterator[FoundModel]:
     with ThreadPoolExecutor(len(local)) as pool:
         for endpoint, names in zip(local, pool.map(_served_by, local), strict=True):
             for name in names[:_MOST_SERVED]:
-                about = f"served on this machine at {endpoint.base_url}"
+                about = f"{_SERVERS.get(endpoint.name, endpoint.name)} on this machine"
                 yield FoundModel("agent.model", f"{endpoint.name}:{name}", about)
 
 
@@ -80,7 +85,8 @@ def _served_by(endpoint: Endpoint) -> list[str]:
         opener = build_opener(ProxyHandler({}))  # loopback is never behind a proxy
         with opener.open(f"{endpoint.base_url}/models", timeout=_PROBE_SECONDS) as answer:
             listed = json.loads(answer.read(1_000_000))
-        return [str(one["id"]) for one in listed["data"]]
+        names = [str(one["id"]) for one in listed["data"]]
+        return [name for name in names if not any(word in name.lower() for word in _NO_CHAT)]
     except (OSError, URLError, ValueError, KeyError, TypeError):
         return []
 

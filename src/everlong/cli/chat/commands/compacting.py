@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import everlong.context
 from everlong.cli.chat.commands.registry import ChatError, Desk
+from everlong.cli.output import counted
 from everlong.model import is_system, text_of
 
 if TYPE_CHECKING:
     from everlong.agent import Agent
+    from everlong.caching.editing import EditDecision
     from everlong.context import CompactionReport
 
 _MOST_GONE = 12
@@ -47,7 +51,7 @@ def _compress_here(desk: Desk, words: str) -> None:
 def _describe_kept(report: CompactionReport, wanted: int, threshold: int) -> str:
     """Say how many of the newest messages a compaction kept, and why not the number that was wanted."""
     kept = report.messages_before - report.boundaries.tail_start
-    told = f"kept the newest {kept} message{'' if kept == 1 else 's'} as {'it was' if kept == 1 else 'they were'}"
+    told = f"kept the newest {counted(kept, 'message')} as {'it was' if kept == 1 else 'they were'}"
     if report.latest_user_repeated:
         told += ", and your latest request"
     if kept > wanted:
@@ -60,7 +64,6 @@ def _describe_kept(report: CompactionReport, wanted: int, threshold: int) -> str
 def _preview(desk: Desk, focus: str) -> None:
     """Show what a compaction would do, on a copy and without a model, so that it costs nothing."""
     from everlong.caching.editing import worth_editing  # noqa: PLC0415 - the prompt comes before this is loaded
-    from everlong.caching.rules import model_rules  # noqa: PLC0415 - as above
     from everlong.lossless import LosslessEngine  # noqa: PLC0415 - as above
 
     agent = desk.agent
@@ -84,7 +87,8 @@ def _preview(desk: Desk, focus: str) -> None:
     if report is None or report.outcome == "unchanged":
         desk.show.line("there is nothing to compact: all of it is recent or protected")
         return
-    desk.show.line(f"{before:,} → about {after:,} tokens, {len(messages)} → {len(result)} messages ({report.outcome})")
+    sizes = f"{before:,} → about {after:,} tokens, {len(messages):,} → {counted(len(result), 'message')}"
+    desk.show.line(f"it would make {sizes}; these would be summarized or shortened:")
     kept = {id(message) for message in result}
     # A compaction puts its note into the system prompt, which is another message then and not gone.
     gone = [message for message in messages if id(message) not in kept and not is_system(message)]
@@ -95,10 +99,25 @@ def _preview(desk: Desk, focus: str) -> None:
     cache = agent.asker.cache
     is_cold = cache is None or cache.choice.strategy != "ledger" or cache.is_cold()
     decision = worth_editing(before - after, after, is_cold=is_cold, is_due=True, model=agent.connection.model)
-    rules = model_rules(agent.connection.model)
-    desk.show.line(f"cache: {decision.explain()}")
-    desk.show.line(
-        f"the summary's own call reads {before:,} tokens ({rules.read:g} of the price where they are cached)"
+    price = agent.connection.info.prices.input if agent.connection.info.prices is not None else None
+    for line in _describe_cost(decision, before, price):
+        desk.show.line(line)
+
+
+def _describe_cost(decision: EditDecision, tokens: int, price: float | None) -> Iterator[str]:
+    """Yield what a compaction would cost and save; in US dollars where the price of a million tokens is known."""
+
+    def amount(fresh: float) -> str:
+        return f"{fresh:,.0f} tokens" if price is None else f"${fresh * price / 1e6:.4f} ({fresh:,.0f} tokens)"
+
+    yield f"cost: a model that writes the summary reads {amount(tokens)}"
+    if not decision.rewrite_cost:
+        yield f"cache: nothing is cached now, so nothing is lost; each later request has {decision.gain_tokens:,} tokens less"
+        return
+    calls = max(1, math.ceil(decision.break_even_calls))
+    yield (
+        f"cache: {decision.rewrite_tokens:,} tokens are cached anew, {amount(decision.rewrite_cost)} more at once; "
+        f"each later request saves {amount(decision.saving_per_call)}, so it pays after {counted(calls, 'request')}"
     )
 
 

@@ -62,8 +62,8 @@ def _describe(one: Compaction) -> str:
     before, after = one.tokens_before or 0, one.tokens_after or 0
     quality = f", quality {one.quality:.2f}" if one.quality is not None else ""
     return (
-        f"{one.reason}: {before:,} → {after:,} tokens, {one.messages_before} → {one.messages_after} messages, "
-        f"by {one.summarizer or one.engine}{quality}"
+        f"{one.reason}: {before:,} → {after:,} tokens, "
+        f"{one.messages_before} → {counted(one.messages_after, 'message')}, by {one.summarizer or one.engine}{quality}"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.cli.chat.commands.registry import Desk
+from everlong.cli.output import counted
 from everlong.model import is_system, text_of
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def context(desk: Desk, words: str) -> None:
     for part in parts:
         share = part.tokens / max(1, window)
         bar = "█" * max(1 if part.tokens else 0, round(share * widest))
-        about = f"{part.messages} messages" if part.messages else ""
+        about = counted(part.messages, "message") if part.messages else ""
         table.add_row(part.name, f"{part.tokens:,}", f"{100 * share:.1f} %", Text(bar, style=part.style), about)
     desk.show.console.print(table)
     threshold = agent.engine.threshold_tokens
@@ -101,14 +102,14 @@ def window_parts(agent: Agent) -> list[WindowPart]:
             summary, pinned, summaries = summary + tokens - pins, pinned + pins, summaries + 1
         else:
             tail, rest = tail + tokens, rest + 1
-    counted = tools + system + summary + pinned + tail
-    used = max(counted, agent.compactor.tokens)
+    known = tools + system + summary + pinned + tail
+    used = max(known, agent.compactor.tokens)
     parts = [
         WindowPart("system", system - memory, 0, "blue"),
         WindowPart("tools", tools, 0, "cyan"),
         WindowPart("memory", memory, 0, "magenta"),
         WindowPart("summary", summary, summaries, "yellow"),
         WindowPart("pinned", pinned, 0, "red"),
-        WindowPart("tail", tail + used - counted, rest, "green"),
+        WindowPart("tail", tail + used - known, rest, "green"),
     ]
     return [*parts, WindowPart("free", max(0, engine.context_length - used), 0, "dim")]
