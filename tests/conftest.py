@@ -20,6 +20,7 @@ settings.register_profile(
 )  # how long something takes is for bench/ to say
 settings.load_profile("ci" if os.environ.get("CI") else "everywhere")
 
+_BROWSER = Path(__file__).resolve().parent / "browser"
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 
 PARTS: dict[str, dict[str, object]] = tomllib.loads(
@@ -49,6 +50,14 @@ def _nobodys_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: py
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("EVERLONG_HOME", str(tmp_path_factory.mktemp("home")))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")  # clients of model APIs ask the environment for a proxy
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave the browser's tests out unless they are asked for by their path: `make test` installs no browser."""
+    if collection_path != _BROWSER:
+        return None
+    asked = (Path(config.invocation_params.dir, one.partition("::")[0]).resolve() for one in config.args)
+    return None if any(path == _BROWSER or _BROWSER in path.parents for path in asked) else True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -48,10 +48,11 @@ def test_each_requirement_has_one_version_and_hashes_and_no_address(name: str) -
 def asked_for() -> dict[str, list[str]]:
     project = PROJECT["project"]
     app = [*project["dependencies"], *(one for extra in EXTRAS for one in project["optional-dependencies"][extra])]
-    return {"app": app, "dev": [*app, *grouped("dev")], "build": grouped("build")}
+    groups = {name: grouped(name) for name in ("browser", "build")}
+    return {"app": app, "dev": [*app, *grouped("dev")], **groups}
 
 
-@pytest.mark.parametrize("name", ["app", "dev", "build"])
+@pytest.mark.parametrize("name", ["app", "browser", "build", "dev"])
 def test_what_the_project_asks_for_is_there_in_a_version_that_it_allows(name: str) -> None:
     found = pinned(name)
     for one in asked_for()[name]:
@@ -65,6 +66,12 @@ def test_the_application_is_tested_with_what_it_is_installed_with() -> None:
     tested = pinned("dev")
     for name, (made, hashes) in {**pinned("app"), **pinned("build")}.items():
         assert (tested[name][0].specifier, tested[name][1]) == (made.specifier, hashes)
+
+
+def test_what_drives_a_browser_is_not_part_of_make_test() -> None:
+    names = {canonicalize_name(Requirement(one).name) for one in grouped("browser")}
+    assert names
+    assert not names & pinned("dev").keys()
 
 
 def test_what_could_break_us_with_a_major_version_has_a_bound() -> None:

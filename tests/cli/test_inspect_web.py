@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
+import pytest
+
+from everlong.cli.demo.playing import play
 from everlong.cli.demo.session import load_session
-from everlong.cli.demo.web import play_into
 from everlong.store import Store
 from tests.cli.conftest import Run, add_session
 from tests.context.builders import assistant, user
@@ -22,10 +24,11 @@ from tests.program import everlong_program
 
 
 @contextmanager
-def inspecting(*arguments: str) -> Iterator[str]:
+def inspecting(*arguments: str, command: tuple[str, ...] = ("inspect",)) -> Iterator[str]:
     """The address of an inspector that runs as a program; it has to end well when it is told to."""
     process = subprocess.Popen(
-        [*everlong_program(), "inspect", "--web", "--no-browser", *arguments],
+        [*everlong_program(), *command, "--web", "--no-browser", *arguments],
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -79,10 +82,17 @@ def test_a_file_that_is_no_conversation_is_said_to_be_none(run: Run, tmp_path: P
     assert (ran.code, "notes.txt" in ran.err) == (1, True)
 
 
-def test_the_demo_is_played_into_a_store(tmp_path: Path) -> None:
+def test_the_demo_leaves_a_conversation_with_requests_and_compactions(tmp_path: Path) -> None:
     session, _ = load_session()
     with Store.open(tmp_path / "demo.db") as store:
-        found = store.conversations.get(play_into(store, session[:120], 8_192))
+        played = play(session[:120], 8_192, store)
+        found = store.conversations.get(played.everlong.conversation)
         assert found.messages == sum(message["role"] != "system" for message in session[:120])
-        assert found.compactions >= 1
-        assert found.cost == 0
+        assert found.compactions == len(played.everlong.reports) >= 1
+        assert found.cost == pytest.approx(played.tracks[-1].dollars)
+        assert found.cache_read_tokens == played.tracks[-1].read
+
+
+def test_the_demo_opens_the_page_on_what_it_played() -> None:
+    with inspecting("--fast", command=("demo", "--window", "131072")) as address:
+        assert "The booking system of a harbour" in read(address)

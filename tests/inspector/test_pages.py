@@ -205,7 +205,7 @@ def test_a_message_says_what_has_become_of_it(site: Site, store: Store, ferry: F
     page = site.get(f"/inspector/m/{node.hex()}")
     assert page.status == 200
     assert "Summarized away" in page.words
-    assert f'href="{ferry.link}/compactions/1"' in page.text
+    assert f'href="{ferry.link}/compactions/1?turn=4#from"' in page.text
 
 
 @pytest.mark.parametrize("form", ["html", "markdown", "json", "jsonl"])

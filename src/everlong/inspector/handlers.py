@@ -127,7 +127,8 @@ class StoreHandlers:
     def search(self, visit: Visit) -> Answer:
         """Show the hits of a search."""
         page = search.read_search(visit.store, visit.query)
-        return _page(visit, self._reader, "search.html", "search", page=page, modes=search.MODES)
+        fate_of = partial(search.fate_of, visit.store)
+        return _page(visit, self._reader, "search.html", "search", page=page, modes=search.MODES, fate_of=fate_of)
 
     def cost(self, visit: Visit) -> Answer:
         """Show what models were paid; the figures may take a while, so the page begins without them."""
@@ -195,7 +196,9 @@ class ConversationHandlers:
         """Show one compaction."""
         found = self._found(visit)
         page = self._compaction(visit, found)
-        return self._tab(visit, found, "compaction.html", "compactions", page=page)
+        turn = visit.number("turn")
+        focus = None if turn is None else message.message_at(visit.store, found.id, turn)
+        return self._tab(visit, found, "compaction.html", "compactions", page=page, focus=focus)
 
     def sources(self, visit: Visit) -> Answer:
         """Show the messages that a line of a summary came from."""
@@ -212,7 +215,8 @@ class ConversationHandlers:
         number = visit.number("number") or 0
         page = read_dropped(visit.store, self._reader.settings, found.id, number)
         template = "dropped_list.html" if visit.is_part else "dropped.html"
-        return self._tab(visit, found, template, "compactions", page=page, number=number)
+        only = visit.number("turn")
+        return self._tab(visit, found, template, "compactions", page=page, number=number, only=only)
 
     def cache(self, visit: Visit) -> Answer:
         """Show what the provider's cache did with each request."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from everlong.cli.inspect_web import check_installed, serve_inspector
 from everlong.cli.output import print_values
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ __all__ = ["demo_command"]
 )
 @click.option("--fast", is_flag=True, help="Without the moving picture and the pauses.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-@click.option("--web", is_flag=True, help="Open the inspector on the played session in the browser.")
+@click.option("--web", is_flag=True, help="Then open the inspector on the played session in the browser.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=0, help="With --web: the port.  [default: any free]")
 @click.option("--browser/--no-browser", default=True, help="With --web: open the browser.  [default: browser]")
 def demo_command(window: int, fast: bool, as_json: bool, web: bool, port: int, browser: bool) -> None:
@@ -35,12 +36,9 @@ def demo_command(window: int, fast: bool, as_json: bool, web: bool, port: int, b
     from everlong.cli.demo.session import load_session  # noqa: PLC0415 - as above
     from everlong.store import open_store  # noqa: PLC0415 - as above
 
-    session, facts = load_session()
     if web:
-        from everlong.cli.demo.web import show_demo  # noqa: PLC0415 - as above
-
-        show_demo(session, window, port=port, opens_browser=browser)
-        return
+        check_installed()
+    session, facts = load_session()
     with (
         tempfile.TemporaryDirectory(prefix="everlong-demo-") as folder,
         open_store(Path(folder) / "demo.db", waits_for_disk=False) as store,
@@ -61,6 +59,8 @@ def demo_command(window: int, fast: bool, as_json: bool, web: bool, port: int, b
             print_values(_figures(played, answers, undone))
         else:
             screens.results(played, answers, undone)
+        if web:
+            serve_inspector(store, "everlong demo", port=port, opens_browser=browser)
 
 
 def _figures(played: Played, answers: Sequence[Sequence[Answer]], undone: Undone | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ plain summary lists the beginnings of the user's requests, Everlong writes its o
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,6 +26,10 @@ _ANSWER_TOKENS = 4_096
 _HEAD, _TAIL = 4, 20
 """The messages that the plain summary keeps at both ends."""
 _LISTED_LENGTH = 160
+_TITLE, _MODEL = "The booking system of a harbour", "demo"
+"""The names under which the store has the session."""
+_SECONDS = 20.0
+"""Seconds between two messages."""
 
 
 @dataclass(slots=True)
@@ -143,44 +148,73 @@ class HeadAndTail:
 
 
 class Everlong:
-    """The engine and the store, as an agent uses them."""
+    """The engine and the store, as an agent uses them: a conversation with its requests and its compactions."""
 
     name = "Everlong"
     about = "a structured summary, and every word on disk"
 
-    def __init__(self, window: int, store: Store) -> None:
+    def __init__(self, window: int, store: Store, length: int = 0) -> None:
         self.engine = everlong.context.ContextCompressor(window)
         self.held = SizedList(self.engine.counter)
         self.reports: list[tuple[int, CompactionReport]] = []
         """The message at which each compaction happened, and its report."""
         self.branch: Branch | None = None
         self._store = store
+        self._clock = time.time() - length * _SECONDS
+        self.conversation = store.sessions.start(title=_TITLE, client="demo", model=_MODEL, started=self._clock).id
+        self._part = self.conversation
         self._waiting: list[Message] = []
+        self._times: list[float] = []
+        self._asked: tuple[int, int, float] | None = None
+        """The tokens from the cache, the fresh ones, and the cost of the request that has no answer yet."""
         self._seen = 0
 
     def add(self, message: Message) -> None:
         """Take a message of the session."""
         self.held.add(message)
-        self._waiting.append(message)
+        self._clock += _SECONDS
         self._seen += 1
+        if self._asked is None:
+            self._wait(message)
+            return
+        read, fresh, dollars = self._asked
+        self._asked = None
+        turn = self._store.turns.begin(self.keep(), model=_MODEL, session=self._part, began=self._clock)
+        self._wait(message)
+        usage = {"input_tokens": 0, "cache_read_tokens": read, "cache_write_tokens": fresh}
+        usage["output_tokens"] = self.held.sizes[-1]
+        self._store.turns.finish(turn.id, message, usage=usage, cost=dollars, echo_node=self.keep().head)
+
+    def _wait(self, message: Message) -> None:
+        self._waiting.append(message)
+        self._times.append(self._clock)
 
     def fit(self) -> None:
         """Store what is new, and compact if that is due."""
         branch = self.keep()
         if self.engine.should_compress_preflight(self.held.messages):
-            done = self._store.compact(branch, self.engine, Occasion("threshold"))
+            occasion = Occasion("threshold", self._part, _MODEL)
+            done = self._store.compact(
+                branch, self.engine, occasion, roll_over=self._part, current_tokens=self.held.tokens
+            )
+            self._part = done.child or self._part
             report = self.engine.last_report
             if done.outcome == "compacted" and report is not None:
                 self.held.replace(done.messages)
                 self.reports.append((self._seen, report))
 
+    def ask(self, read: int, fresh: int, dollars: float) -> None:
+        """Take note of a request, whose answer is the next message."""
+        self._asked = (read, fresh, dollars)
+
     def keep(self) -> Branch:
         """Store the messages that are not stored yet; return the place of the newest."""
         if self.branch is None:
-            self.branch = self._store.record(self._waiting)
+            self.branch = self._store.record(self._waiting, times=self._times, conversation=self.conversation)
+            self._store.sessions.attach(self.conversation, self.branch)
         elif self._waiting:
-            self.branch = self._store.append(self.branch, self._waiting)
-        self._waiting = []
+            self.branch = self._store.append(self.branch, self._waiting, times=self._times)
+        self._waiting, self._times = [], []
         return self.branch
 
     @property

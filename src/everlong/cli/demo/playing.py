@@ -37,8 +37,11 @@ class Track:
     """Tokens that it did not hold."""
     _last: list[Message] = field(default_factory=list)
 
-    def send(self) -> None:
-        """Count a request; what it has in common with the one before, from the start on, is cached."""
+    def send(self) -> tuple[int, int]:
+        """Count a request, and return its cached and its fresh tokens.
+
+        What it has in common with the one before, from the start on, is cached.
+        """
         held = self.contender.held
         pairs = zip(held.messages, self._last, strict=False)
         same = next((at for at, (one, other) in enumerate(pairs) if not _is_same(one, other)), None)
@@ -48,11 +51,16 @@ class Track:
         self.written += held.tokens - cached
         self.sizes.append(held.tokens)
         self._last = list(held.messages)
+        return cached, held.tokens - cached
 
     @property
     def dollars(self) -> float:
         """The cost of the input of all requests."""
-        return (self.read * _READ + self.written * _WRITE) * DOLLARS_PER_TOKEN
+        return _dollars(self.read, self.written)
+
+
+def _dollars(read: int, written: int) -> float:
+    return (read * _READ + written * _WRITE) * DOLLARS_PER_TOKEN
 
 
 def _is_same(one: Message, other: Message) -> bool:
@@ -77,7 +85,7 @@ class Played:
 
 def play(session: Sequence[Message], window: int, store: Store, show: Callable[[Played], None] | None = None) -> Played:
     """Play a session to every contender; ``show`` is called after each request."""
-    ours = Everlong(window, store)
+    ours = Everlong(window, store, len(session))
     counter = ours.engine.counter
     contenders: list[Contender] = [Cutting(window, counter), HeadAndTail(window, counter), ours]
     played = Played(window, ours, [Track(one) for one in contenders])
@@ -86,7 +94,9 @@ def play(session: Sequence[Message], window: int, store: Store, show: Callable[[
         if message["role"] == "assistant":  # an agent calls the model here, so the context must fit now
             for track in played.tracks:
                 track.contender.fit()
-                track.send()
+                read, fresh = track.send()
+                if track.contender is ours:
+                    ours.ask(read, fresh, _dollars(read, fresh))
             played.raw_sizes.append(raw)
             if show is not None:
                 show(played)

@@ -15,10 +15,12 @@ from everlong.store.whereabouts import Whereabouts, find_whereabouts
 if TYPE_CHECKING:
     from everlong.store import Store
 
-__all__ = ["MessagePage", "read_message_page"]
+__all__ = ["MessagePage", "message_at", "read_message_page"]
 
 LONGEST = 400_000
 """Characters of a piece that the page of a message shows."""
+_SHORT = 1_500
+"""Characters of a piece that is shown beside something else."""
 _LOOK_BACK = 8
 
 
@@ -50,6 +52,14 @@ def read_message_page(store: Store, ident: str) -> MessagePage:
         fate=fate[0],
         can_pin=fate[0].state not in {"forgotten", "taken back", "broken off", "left out"},
     )
+
+
+def message_at(store: Store, conversation: str, turn: int) -> ShownMessage | None:
+    """Return the message of a turn, of a long one its beginning; None if there is none."""
+    for line in store.conversations.entries(conversation, after=turn - 1, to=turn):
+        if isinstance(line, ConversationLine) and line.status is None:
+            return shown_message(line, _tools_around(store, conversation, turn), most=_SHORT)
+    return None
 
 
 def _line_of(store: Store, conversation: str | None, turn: int, node: bytes) -> ConversationLine | None:

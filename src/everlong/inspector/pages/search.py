@@ -12,13 +12,15 @@ from everlong.model import whole_text
 from everlong.store.conversations import ConversationLine
 from everlong.store.search import Filters
 from everlong.store.transcripts import one_line
+from everlong.store.whereabouts import find_whereabouts
 
 if TYPE_CHECKING:
     from everlong.store import Store
     from everlong.store.search import Hit
     from everlong.store.search.snippets import Snippet
+    from everlong.store.whereabouts import Whereabouts
 
-__all__ = ["MODES", "Around", "FoundHit", "Marked", "SearchPage", "marked_pieces", "read_search"]
+__all__ = ["MODES", "Around", "FoundHit", "Marked", "SearchPage", "fate_of", "marked_pieces", "read_search"]
 
 MODES = ("auto", "phrase", "substring", "regex")
 _ROLES = ("user", "assistant", "tool", "summary")
@@ -91,6 +93,12 @@ def read_search(store: Store, query: Mapping[str, str]) -> SearchPage:
         return SearchPage(*asked, (), None, is_partial=False, problem=str(error))
     hits = tuple(_found(store, hit) for hit in found.hits if hit.is_match)
     return SearchPage(*asked, hits, found.cursor, found.is_partial, "")
+
+
+def fate_of(store: Store, hit: FoundHit) -> Whereabouts | None:
+    """Return what has become of a hit; None for a summary, and for a message that is gone meanwhile."""
+    found = find_whereabouts(store, hit.node, limit=1) if hit.node else []
+    return found[0] if found else None
 
 
 def marked_pieces(snippet: Snippet) -> Iterator[Marked]:
