@@ -316,3 +316,9 @@ def test_a_models_summary_has_what_the_user_took_back() -> None:
     assert items["Key Decisions"][0] == "- Sessions stay in memory."
     assert len(closed(items)) == 1
     assert items["Pending User Asks"] == ['- Newest request: Go on. ("Build the project and fix what is broken")']
+
+
+def test_the_wish_of_an_earlier_part_is_dropped_also_if_the_talk_was_in_another_language_then() -> None:
+    before = "## Goal\n- Build a berth planner.\n- 目前: 把收据翻译成中文"
+    items = summarize([user("Sort the berths by length."), *step(1, "ok")], previous=before, latest="Go on.")
+    assert [item for item in items["Goal"] if "目前" in item or "收据" in item] == []

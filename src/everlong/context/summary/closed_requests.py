@@ -17,7 +17,7 @@ from typing import NamedTuple
 from everlong.context.literals import is_summary
 from everlong.context.summary.document import CONSTRAINTS, SummaryDocument
 from everlong.context.summary.facts import ORDERS, Facts, read_facts
-from everlong.context.summary.language import ALL, is_closing, without_label
+from everlong.context.summary.language import NOW_LABELS, is_closing, without_label
 from everlong.context.summary.newest_request import is_same
 from everlong.context.summary.outline import MUST, Candidate, Outline
 from everlong.context.summary.retractions import Retraction
@@ -27,8 +27,6 @@ from everlong.model import Message, typed_words
 
 _OPEN = ("In Progress", "Next Steps")
 _CLOSABLE = (*_OPEN, CONSTRAINTS)
-_NOW = tuple(f"- {phrases.now}: " for phrases in ALL)
-"""Beginnings of the item that names the current wish; each compaction finds it anew."""
 _GOAL_LENGTH = 320
 _MOST_CLOSINGS = 12
 
@@ -53,7 +51,7 @@ def close_requests(outline: Outline, facts: Sequence[Facts], previous: SummaryDo
     kept: list[Candidate] = []
     for candidate in outline.candidates:
         order = last_said if candidate.section == "In Progress" else candidate.order
-        if candidate.section == "Goal" and candidate.text.startswith(_NOW):
+        if candidate.section == "Goal" and candidate.text.startswith(NOW_LABELS):
             kept += [] if _is_retracted_wish(candidate, found) else [candidate]
         elif candidate.section == "Goal":
             kept += _current_goal(outline, candidate, requests, found)
@@ -76,7 +74,7 @@ def close_requests(outline: Outline, facts: Sequence[Facts], previous: SummaryDo
 
 def _list_requests(facts: Sequence[Facts], previous: SummaryDocument | None, said: UserWords) -> list[UserRequest]:
     """Return the user's requests, oldest first: the goal, open ones of an earlier summary, the turns, the tail."""
-    goals = [item for item in previous.items["Goal"] if not item.startswith(_NOW)] if previous else []
+    goals = [item for item in previous.items["Goal"] if not item.startswith(NOW_LABELS)] if previous else []
     inherited = [*goals, *previous.items["Pending User Asks"]] if previous else []
     older = [without_label(item.removeprefix("- ")) for item in inherited]
     if said.opening and not (previous and previous.items["Goal"]):

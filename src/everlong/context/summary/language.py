@@ -99,6 +99,8 @@ CHINESE = Phrases(
 )
 
 ALL = (ENGLISH, CHINESE)
+NOW_LABELS = tuple(f"- {phrases.now}: " for phrases in ALL)
+"""Beginnings of the item that names the current wish, in any language; each compaction finds it anew."""
 
 
 def phrases_for(texts: Iterable[str]) -> Phrases:

@@ -27,7 +27,7 @@ from everlong.context.summary.document import CONSTRAINTS, SummaryDocument
 from everlong.context.summary.facts import Facts
 from everlong.context.summary.goal import central_goal, goal_in
 from everlong.context.summary.key_lines import KeyLine, LineGroup, MessageLine
-from everlong.context.summary.language import Phrases, is_closing, marks, without_label
+from everlong.context.summary.language import NOW_LABELS, Phrases, is_closing, marks, without_label
 from everlong.context.summary.newest_request import is_same
 from everlong.context.summary.retractions import find_retractions
 from everlong.context.summary.tasks import Task, cut_into_tasks, task_line, tasks_in_summary
@@ -220,11 +220,7 @@ def _add_goal(
     outline: Outline, mine: Sequence[Task], told: Sequence[Task], previous: SummaryDocument | None, around: Around
 ) -> None:
     """Add the overall goal: the first request, or what most of a long talk is about."""
-    inherited = (
-        [item for item in previous.items["Goal"] if not item.startswith(f"- {outline.phrases.now}: ")]
-        if previous
-        else []
-    )
+    inherited = [item for item in previous.items["Goal"] if not item.startswith(NOW_LABELS)] if previous else []
     known = inherited[0].removeprefix("- ") if len(inherited) == 1 else ""
     found = "" if outline.at_work else central_goal([*told, *mine], around.opening, known)
     if found and (not inherited or known):
