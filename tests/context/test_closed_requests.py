@@ -322,3 +322,32 @@ def test_the_wish_of_an_earlier_part_is_dropped_also_if_the_talk_was_in_another_
     before = "## Goal\n- Build a berth planner.\n- 目前: 把收据翻译成中文"
     items = summarize([user("Sort the berths by length."), *step(1, "ok")], previous=before, latest="Go on.")
     assert [item for item in items["Goal"] if "目前" in item or "收据" in item] == []
+
+
+@pytest.mark.parametrize("wish", ["Don't write anything yet.", "Please do not change the parser yet."])
+def test_a_wish_to_wait_with_writing_ends_when_files_are_written(wish: str) -> None:
+    turns = [user(f"Look around in the harbour code first. {wish}"), assistant("I see four modules.")]
+    before = summarize(turns, latest="Go on.")
+    after = summarize(
+        [
+            *turns,
+            user("Good, go ahead."),
+            *step(1, "ok", tool="write_file", path="src/berths.py", content="BERTHS = 46"),
+        ],
+        latest="Go on.",
+    )
+    assert [item for item in before["Constraints & Preferences"] if "yet" in item]
+    assert [item for item in after["Constraints & Preferences"] if "yet" in item] == []
+
+
+def test_a_wish_to_wait_with_something_else_stays() -> None:
+    turns = [user("Look around first. Don't deploy anything yet."), assistant("I see four modules.")]
+    items = summarize(
+        [
+            *turns,
+            user("Good, go ahead."),
+            *step(1, "ok", tool="write_file", path="src/berths.py", content="BERTHS = 46"),
+        ],
+        latest="Go on.",
+    )
+    assert [item for item in items["Constraints & Preferences"] if "deploy" in item]

@@ -38,6 +38,12 @@ _FILE_ITEM = re.compile(r"- `?([^\s`]+)`?(?: — (.*))?$")
 _SCRIPT = re.compile(r"(\s-[ce]|\bsed -i)\s+(['\"]).*", re.DOTALL)
 """A program on the command line: code, which says nothing among sentences."""
 _CUT_SHORT = re.compile(r"\s*2>&1|\s*\|\s*(?:tail|head|grep)\b[^|]*")
+_NOT_YET = re.compile(
+    r"\b(?:don't|do not) (?:write|change|edit|create|implement|code|build|touch)\b[^.]*\byet\b"
+    r"|(?:先|暂时)(?:不要|别|不)(?:写|改|动|创建|编辑)",
+    re.IGNORECASE,
+)
+"""A wish that nothing be written for now."""
 _NEW_DEADLINE = re.compile(
     r"\bnew (?:\w+ ){0,2}deadline\b|\bdeadline (?:was |is )?(?:moved|extended|pushed)", re.IGNORECASE
 )
@@ -192,6 +198,7 @@ def build_outline(
     if previous is not None:
         _inherit(outline, previous, others, around.latest)
     _retire_deadlines(outline)
+    _retire_delays(outline, facts)
     _add_files(outline)
     return outline
 
@@ -294,6 +301,20 @@ def _retire_deadlines(outline: Outline) -> None:
     old = {wish for wish in wishes if moved and wish.order < max(moved) and "deadline" in wish.text}
     if old:
         outline.candidates = [candidate for candidate in outline.candidates if candidate not in old]
+
+
+def _retire_delays(outline: Outline, facts: Sequence[Facts]) -> None:
+    """Drop wishes that nothing be written yet, once files have been written since."""
+    written = [
+        order for order, fact in enumerate(facts) if any(act.kind in {"write", "edit"} for _, _, act in fact.actions)
+    ]
+    if not written:
+        return
+    outline.candidates = [
+        one
+        for one in outline.candidates
+        if not (one.section == CONSTRAINTS and one.order < max(written) and _NOT_YET.search(one.text))
+    ]
 
 
 def _preference(order: int, text: str, figures: int) -> Candidate:
