@@ -7,6 +7,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -149,7 +150,8 @@ class Refusing(Writer):
         self.sizes: list[int] = []
 
     def submit(self, work: Callable[[], T], key: int = 0, **how: Any) -> asyncio.Future[T]:
-        (entries,) = getattr(work, "args", ())
+        assert isinstance(work, partial)
+        (entries,) = work.args
         self.sizes.append(len(entries))
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self.away:
