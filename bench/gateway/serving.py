@@ -63,8 +63,10 @@ def _run(
     from everlong.gateway.gateway import Gateway  # noqa: PLC0415 - as above
     from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
     from everlong.gateway.server import tune  # noqa: PLC0415 - as above
-    from everlong.gateway.storing_process import StorePlace, StoringProcess  # noqa: PLC0415 - as above
+    from everlong.gateway.storing_process import StorePlace, StoringProcess, launch  # noqa: PLC0415 - as above
     from everlong.store.upgrade import open_database  # noqa: PLC0415 - as above
+
+    launched = None if in_threads else launch()  # gets ready while this process does, as under ``everlong serve``
 
     async def serve() -> None:
         settings = Settings.model_validate(values)
@@ -74,7 +76,7 @@ def _run(
             open_database(database, waits_for_disk=False),
             Routes(settings, upstream),
             journal=journal,
-            writer=None if in_threads else StoringProcess(place),
+            writer=None if launched is None else StoringProcess(place, launched),
         )
         runner = web.AppRunner(make_app(made), access_log=None)
         await runner.setup()

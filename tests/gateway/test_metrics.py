@@ -69,6 +69,7 @@ def test_requests_bytes_and_tokens_are_counted(model: ModelServer, tmp_path: Pat
     assert told["everlong_dollars_total"] > 0
     assert told["everlong_requests_in_flight"] == 1  # the one that asks
     assert told["everlong_store_queue"] in {0, 1}  # what came of the request may still be on its way
+    assert told["everlong_journal_entries"] in {0, 1, 2}  # as above, with the request itself
     assert told["everlong_conversations"] >= 0
 
 

@@ -337,12 +337,12 @@ def test_what_a_killed_gateway_left_in_its_journal_is_stored_once(upstream: Upst
                 raw.ask(body, "/v1/responses")
         before = {asked: replace(turn, ended=None) for asked, turn in turns_of(running).items()}
         for entry in entries:
-            ResponseRecorder(running.store()).replay(entry)
+            assert ResponseRecorder(running.store()).replay([entry]) == [None]
         after = {asked: replace(turn, ended=None) for asked, turn in turns_of(running).items()}
         assert after == before
         with Store.open(tmp_path / "other.db") as other:
             for entry in [*entries, *entries]:
-                ResponseRecorder(other).replay(entry)
+                assert ResponseRecorder(other).replay([entry]) == [None]
             found = {str(last_words(other, turn)): turn for turn in other.turns.since()}
             assert len(list(other.turns.since())) == len(entries) == len(found) == 4
             last = found[asked[2]]

@@ -252,7 +252,7 @@ def test_what_waited_in_the_journal_is_stored_where_it_belongs(tmp_path: Path) -
             reply: Any = message_of_answer([CALL]) if number == 0 else {"role": "assistant", "content": "A reef."}
             told: Any = (None, [], MODEL, "thread", reply, None, "done", None, float(number))
             entry = JournalEntry.from_line(json.dumps(["local", RESPONSES.name, body, *told]).encode())
-            ConversationRecorder(store, RESPONSES).replay(entry)
+            assert ConversationRecorder(store, RESPONSES).replay([entry]) == [None]
         turns = list(store.turns.since())
         assert len({(turn.branch, turn.session) for turn in turns}) == 1
         entries = store.entries(store.branch(turns[-1].branch))

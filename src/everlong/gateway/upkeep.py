@@ -90,8 +90,9 @@ class GatewayUpkeep:
 
     async def _wait_for_kept(self) -> None:
         """Wait until it is time to look again, or until there are entries to store."""
-        for _ in range(round(_REPLAY_SECONDS / _AGAIN_SECONDS)):
-            await _pause(self._is_over, _AGAIN_SECONDS)
+        until = asyncio.get_running_loop().time() + _REPLAY_SECONDS
+        while (left := until - asyncio.get_running_loop().time()) > 0:
+            await _pause(self._is_over, min(left, _AGAIN_SECONDS))
             if self._is_over.is_set() or self._journal.kept:
                 return
 

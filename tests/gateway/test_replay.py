@@ -1,0 +1,191 @@
+"""Turns that waited in the journal: each is stored once, and many of them as quickly as if they had never waited."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from sqlalchemy import event
+
+from everlong.errors import StoreError, StoreUnavailable
+from everlong.gateway.formats import OPENAI
+from everlong.gateway.journal import Journal, JournalEntry
+from everlong.gateway.recorder import ConversationRecorder
+from everlong.gateway.upkeep import GatewayUpkeep
+from everlong.gateway.writer import Writer
+from everlong.model import text_of
+from everlong.store import Store
+from everlong.store.database import Database
+from everlong.store.tree import Branch
+from everlong.store.turns import FinishedTurn
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "store.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def recorder(store: Store) -> ConversationRecorder:
+    return ConversationRecorder(store, OPENAI)
+
+
+def entry(number: int, *, is_open: bool = False) -> JournalEntry:
+    """Return the entry of a conversation's only turn."""
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": f"Question {number}?"}]})
+    reply = None if is_open else {"role": "assistant", "content": f"Answer {number}."}
+    turn = FinishedTurn(reply, model="m", began=1_000.0 + number, names=[])
+    return JournalEntry("local", "openai", turn, body, messages=[], is_open=is_open)
+
+
+def broken(number: int) -> JournalEntry:
+    """Return an entry that no code foresees."""
+    said: Any = [number]
+    return entry(number)._replace(body=None, at=Branch(0, bytes(16), 0), messages=said)
+
+
+def answers(store: Store) -> Counter[str]:
+    """Return the answers in a store, counted; a turn that is open has an empty one."""
+    return Counter(text_of(store.turns.reply(turn.id) or {"content": ""}) for turn in store.turns.since())
+
+
+def test_turns_are_stored_once_though_their_batch_is_replayed_again(
+    store: Store, recorder: ConversationRecorder
+) -> None:
+    assert recorder.replay([entry(1), entry(2)]) == [None, None]
+    assert recorder.replay([entry(number) for number in (1, 2, 3)]) == [None] * 3
+    assert ConversationRecorder(store, OPENAI).replay([entry(2)]) == [None]
+    assert answers(store) == {"Answer 1.": 1, "Answer 2.": 1, "Answer 3.": 1}
+    assert not store.verify().problems
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_request_and_its_answer_become_one_turn(store: Store, recorder: ConversationRecorder, together: bool) -> None:
+    entries = [entry(1, is_open=True), entry(2, is_open=True), entry(1)]
+    for batch in [entries] if together else [[one] for one in entries]:
+        assert not any(recorder.replay(batch))
+    assert answers(store) == {"Answer 1.": 1, "": 1}
+    assert not any(recorder.replay(entries))
+    assert answers(store) == {"Answer 1.": 1, "": 1}
+
+
+def test_an_entry_that_no_code_foresees_does_not_keep_the_others_from_being_stored(
+    store: Store, recorder: ConversationRecorder
+) -> None:
+    first, reason, last = recorder.replay([entry(1), broken(2), entry(3)])
+    assert (first, last) == (None, None)
+    assert reason
+    assert answers(store) == {"Answer 1.": 1, "Answer 3.": 1}
+
+
+class Steps:
+    """Counts the steps of SQLite's machine, in thousands: the work that a database does, whatever the clock says."""
+
+    def __init__(self, database: Database) -> None:
+        self.count = 0
+        event.listen(database.engine, "checkout", self._watch)
+
+    def _watch(self, connection: sqlite3.Connection, *_: Any) -> None:
+        connection.set_progress_handler(self._tick, 1_000)
+
+    def _tick(self) -> int:
+        self.count += 1
+        return 0
+
+    def of(self, work: Callable[[], object]) -> int:
+        """Return the steps of some work."""
+        self.count = 0
+        work()
+        return self.count
+
+
+def add_turns(database: Database, count: int) -> None:
+    """Add so many turns like the first one, which began later and in other conversations."""
+    with database.engine.begin() as connection:
+        columns = [row[1] for row in connection.exec_driver_sql("PRAGMA table_info(turn)") if row[1] != "id"]
+        values = [
+            "ts + 5000 + n" if name == "ts" else "ended + 5000 + n" if name == "ended" else name for name in columns
+        ]
+        connection.exec_driver_sql(
+            f"WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {count})"  # noqa: S608 - ours
+            f" INSERT INTO turn ({', '.join(columns)}) SELECT {', '.join(values)} FROM n, turn WHERE turn.id = 1"
+        )
+
+
+def test_replaying_does_not_look_at_all_turns_again_for_each_entry(
+    store: Store, recorder: ConversationRecorder
+) -> None:
+    """Otherwise a backlog drains the slower the larger it was."""
+    steps = Steps(store.database)
+
+    def replay(first: int) -> None:
+        with store.database.batch():
+            assert not any(recorder.replay([entry(number) for number in range(first, first + 20)]))
+
+    replay(0)
+    few = steps.of(lambda: replay(20))
+    add_turns(store.database, 40_000)
+    replay(40)  # what is learnt about older turns is learnt once
+    many = steps.of(lambda: replay(60))
+    assert few > 0
+    assert many < few + 300
+
+
+class Refusing(Writer):
+    """A writer that is away for the first batches, and refuses batches of several entries."""
+
+    def __init__(self, database: Database, away: int) -> None:
+        super().__init__(database)
+        self.away = away
+        self.sizes: list[int] = []
+
+    def submit(self, work: Callable[[], T], key: int = 0, **how: Any) -> asyncio.Future[T]:
+        assert isinstance(work, partial)
+        (entries,) = work.args
+        self.sizes.append(len(entries))
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        if self.away:
+            self.away -= 1
+            future.set_exception(StoreUnavailable("the storing process is being started again"))
+        elif len(entries) > 1:
+            future.set_exception(StoreError("made up"))
+        else:
+            return super().submit(work, key, **how)
+        return future
+
+
+def test_upkeep_stores_what_was_left_behind_by_way_of_the_writer(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everlong.gateway.upkeep._AGAIN_SECONDS", 0.01)
+    left = Journal(tmp_path / "journal")
+    for one in (entry(1), broken(2), entry(3), entry(4)._replace(api="of a later version")):
+        left.put(one)
+    left.close()
+
+    async def keep_up() -> list[int]:
+        journal, writer = Journal(tmp_path / "journal"), Refusing(store.database, away=2)
+        upkeep = GatewayUpkeep(journal, lambda tenant: Store(store.database, tenant), writer)
+        upkeep.start()
+        while not writer.sizes or journal.waiting:
+            await asyncio.sleep(0.01)
+        await upkeep.close()
+        await writer.close()
+        journal.close()
+        return writer.sizes
+
+    assert asyncio.run(asyncio.wait_for(keep_up(), 30)) == [3, 3, 3, 1, 1, 1]
+    assert answers(store) == {"Answer 1.": 1, "Answer 3.": 1}
+    (aside,) = (tmp_path / "journal").iterdir()
+    lines = aside.read_bytes().splitlines()
+    assert [JournalEntry.from_refused_line(line).turn.began for line in lines] == [1_002.0, 1_004.0]
