@@ -124,3 +124,7 @@ def _imported(file: str, path: Path) -> Iterator[Store]:
         )
         say(f"showing {counted(added, 'conversation')} of {file}; nothing of it is kept after this")
         yield store
+
+
+if __name__ == "__main__":
+    click.Command("inspector", callback=serve_for_gateway)()  # in a context, in which the store is chosen

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["COMMAND", "INSPECTOR_PATH", "InspectorLink"]
 
 INSPECTOR_PATH = "/inspector"
-COMMAND: Sequence[str] = (sys.executable, "-m", "everlong", "inspect", "--web", "--for-gateway")
+COMMAND: Sequence[str] = (sys.executable, "-m", "everlong.cli.inspect_web")
 """The program that renders pages."""
 _START_SECONDS = 30.0
 _ANSWER_SECONDS = 60.0

@@ -25,6 +25,7 @@ from everlong.store.views import ViewItem, items_of
 
 if TYPE_CHECKING:
     from everlong.config import Settings
+    from everlong.context.summary.exchanges import SummaryExchange
     from everlong.store import Compaction, Store
     from everlong.store.shown_path import ShownPath
 
@@ -38,6 +39,7 @@ __all__ = [
     "compaction_rows",
     "read_compaction",
     "summary_lines",
+    "summary_text",
 ]
 
 Became = Literal["kept", "cleared", "shortened", "stub", "summary", "told anew", "left out"]
@@ -130,6 +132,12 @@ class CompactionPage:
     faults: tuple[str, ...]
     invented: tuple[str, ...]
     payback: Payback | None
+    exchanges: tuple[SummaryExchange, ...]
+    """What models were asked for the summary, and answered; oldest first."""
+    asked: int
+    """The number of all questions, also those that are not kept."""
+    has_evidence: bool
+    """False for a compaction from before evidence was kept, of an engine that keeps none, or that was forgotten."""
     can_undo: bool
     is_void: bool
     """True if its words were forgotten since."""
@@ -161,18 +169,22 @@ def read_compaction(store: Store, settings: Settings, ident: str, number: int) -
     items, state = _items(store, done.view_id)
     ranges = list(_ranges(items, path, done.branch))
     quality = _quality(done)
+    evidence = store.evidence([done.id]).get(done.id)
     return CompactionPage(
         row=row,
         count=len(rows),
         ranges=tuple(ranges[:_MOST_RANGES]),
         hidden_ranges=max(0, len(ranges) - _MOST_RANGES),
-        lines=tuple(summary_lines(_summary_text(items))),
+        lines=tuple(summary_lines(summary_text(items))),
         rules=tuple(_rules(items)),
         report=done.report or {},
         problems=_texts(quality.get("problems")),
         faults=_texts(quality.get("faults")),
         invented=_texts(quality.get("invented")),
         payback=None if done.view_id is None else _payback(store, settings, done, path),
+        exchanges=() if evidence is None else evidence.exchanges,
+        asked=0 if evidence is None else evidence.asked,
+        has_evidence=evidence is not None,
         can_undo=row.is_in_force,
         is_void=state == "void",
     )
@@ -283,7 +295,8 @@ def _literals(items: Sequence[ViewItem]) -> Iterator[Message]:
             yield item.message
 
 
-def _summary_text(items: Sequence[ViewItem]) -> str:
+def summary_text(items: Sequence[ViewItem]) -> str:
+    """Return the words of the summaries among the items of a view."""
     told = [summary_body(message) for message in _literals(items) if is_summary(message)]
     if not told:  # an engine of somebody else, whose summaries look as they like
         told = [text_of(message) for message in _literals(items)]
