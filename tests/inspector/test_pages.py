@@ -274,3 +274,14 @@ def test_pages_of_entries_put_together_are_the_whole(store: Store, ferry: Ferry)
         one for after in range(0, 40, 3) for one in store.conversations.entries(ferry.ident, after=after, to=after + 3)
     ]
     assert paged == whole
+
+
+def test_the_newest_page_of_a_live_transcript_follows_it(site: Site, ferry: Ferry) -> None:
+    page = site.get(f"{ferry.link}/transcript")
+    found = re.search(r'hx-get="([^"]+after=(\d+))" hx-trigger="everlong:change', page.text)
+    assert found is not None
+    ferry.at = ferry.store.append(ferry.at, [{"role": "user", "content": "A brand new line."}])
+    more = site.get(found[1].replace("&amp;", "&"), HX_Request="true")
+    assert "A brand new line." in more.words
+    assert "Ship it." not in more.words
+    assert f"after={int(found[2]) + 1}" in more.text

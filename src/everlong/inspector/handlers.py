@@ -16,7 +16,7 @@ from everlong.inspector.pages import compactions, conversation_list, cost, messa
 from everlong.inspector.pages.compactions import CompactionPage
 from everlong.inspector.pages.dropped import read_dropped
 from everlong.inspector.pages.transcript import page_of_turn, read_transcript
-from everlong.inspector.pages.tree import read_tree
+from everlong.inspector.pages.tree import agents_cost, read_tree
 from everlong.inspector.pages.what_if import read_what_if
 from everlong.inspector.rendering import BASE
 from everlong.store import Store
@@ -181,15 +181,19 @@ class ConversationHandlers:
         if turn is not None:
             place = f"transcript?page={page_of_turn(turn)}#t{turn}"
             return Answer(location=f"{BASE}/c/{quote(found.id, safe='')}/{place}")
-        page = read_transcript(visit.store, found.id, visit.number("page") or (1 if "page" in visit.query else None))
+        number, after = visit.number("page") or (1 if "page" in visit.query else None), visit.number("after")
+        page = read_transcript(visit.store, found.id, number, after if visit.is_part else None)
         template = "transcript_page.html" if visit.is_part else "transcript.html"
+        if visit.is_part and after is not None:
+            template = "transcript_lines.html"
         return self._tab(visit, found, template, "transcript", page=page)
 
     def compactions(self, visit: Visit) -> Answer:
         """Show all compactions."""
         found = self._found(visit)
         rows = compactions.compaction_rows(visit.store, found.id)
-        return self._tab(visit, found, "compactions.html", "compactions", rows=rows)
+        paybacks = compactions.read_paybacks(visit.store, self._reader.settings, found.id)
+        return self._tab(visit, found, "compactions.html", "compactions", rows=rows, paybacks=paybacks)
 
     def compaction(self, visit: Visit) -> Answer:
         """Show one compaction."""
@@ -265,6 +269,7 @@ class ConversationHandlers:
     def _tab(self, visit: Visit, found: Conversation, template: str, tab: str, **values: Any) -> Answer:
         row = conversation_list.row_of(found, is_waiting=found.id in visit.store.conversations.waiting([found]))
         link = f"{BASE}/c/{quote(found.id, safe='')}"
+        values["agents_cost"] = agents_cost(visit.store, found.id) if found.agents else 0.0
         return _page(visit, self._reader, template, "list", tab=tab, conversation=found, row=row, link=link, **values)
 
 

@@ -38,6 +38,7 @@ __all__ = [
     "compaction_at",
     "compaction_rows",
     "read_compaction",
+    "read_paybacks",
     "summary_lines",
     "summary_text",
 ]
@@ -46,6 +47,8 @@ Became = Literal["kept", "cleared", "shortened", "stub", "summary", "told anew",
 
 _MOST_TURNS = 500
 """Turns after a compaction that are looked at for what it saved."""
+_MOST_PAYBACKS, _SHORT_LOOK = 12, 100
+"""The newest compactions of a list of which is told whether they paid, and the turns that are looked at for each."""
 _MOST_RANGES = 400
 _LONGEST = 6_000
 _KEY_SECTION = "Critical Context"
@@ -181,7 +184,7 @@ def read_compaction(store: Store, settings: Settings, ident: str, number: int) -
         problems=_texts(quality.get("problems")),
         faults=_texts(quality.get("faults")),
         invented=_texts(quality.get("invented")),
-        payback=None if done.view_id is None else _payback(store, settings, done, path),
+        payback=None if done.view_id is None else _payback(store, AccountPrices(settings), done, path, _MOST_TURNS),
         exchanges=() if evidence is None else evidence.exchanges,
         asked=0 if evidence is None else evidence.asked,
         has_evidence=evidence is not None,
@@ -318,16 +321,27 @@ def _texts(value: object) -> tuple[str, ...]:
     return tuple(str(one) for one in value) if isinstance(value, list | tuple) else ()
 
 
-def _payback(store: Store, settings: Settings, done: Compaction, path: ShownPath) -> Payback:
-    """Return what the turns since a compaction have paid for it and saved by it."""
+def read_paybacks(store: Store, settings: Settings, ident: str) -> dict[int, Payback]:
+    """Return whether the newest compactions of a conversation paid, by their numbers; a short look at each."""
+    path, prices = store.conversations.path(ident), AccountPrices(settings)
+    numbered = list(enumerate(store.conversations.compactions(ident), 1))[-_MOST_PAYBACKS:]
+    return {
+        number: _payback(store, prices, done, path, _SHORT_LOOK)
+        for number, done in numbered
+        if done.view_id is not None
+    }
+
+
+def _payback(store: Store, prices: AccountPrices, done: Compaction, path: ShownPath, most: int) -> Payback:
+    """Return what the first turns since a compaction have paid for it and saved by it."""
     assert done.view_id is not None  # noqa: S101 - asked before
-    turns = turns_under_view(store, path, done.view_id, done.branch)
-    effects, prices = Effects([done], {}), AccountPrices(settings)
+    turns = turns_under_view(store, path, done.view_id, done.branch, most + 1)
+    effects = Effects([done], {})
     spent, saved = Decimal(str(done.cost or 0.0)), Decimal(0)
     unsent = rewritten = counted = 0
     after: int | None = None
     has_prices = True
-    for one in turns[: _MOST_TURNS + 1]:
+    for one in turns[: most + 1]:
         tokens = Tokens.of(one.usage)
         rates = prices.of(one.model, tokens.prompt, one.at)
         anew, spared = effects.take_turn(_as_turn(one), tokens, rates) if one.usage else (Estimate(), Estimate())
@@ -346,7 +360,7 @@ def _payback(store: Store, settings: Settings, done: Compaction, path: ShownPath
         spent=spent if has_prices else None,
         saved=saved if has_prices else None,
         paid_back_after=after if has_prices else None,
-        is_partial=len(turns) > _MOST_TURNS + 1,
+        is_partial=counted >= most,
     )
 
 
