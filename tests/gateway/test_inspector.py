@@ -104,7 +104,12 @@ def test_a_key_needs_the_right_and_shows_only_its_own(
         nobody = ask(address, "GET", "/inspector/")
         assert (nobody.status, (nobody.header("WWW-Authenticate") or "")[:5]) == (401, "Basic")
         assert ask(address, "GET", "/inspector/", headers=basic("wrong")).status == 401
-        assert ask(address, "GET", "/inspector/", headers=basic(WRITER)).status == 403
+        for passed_on in ({"X-Forwarded-For": "192.0.2.7"}, {"Host": "gateway.example"}):
+            assert ask(address, "GET", "/inspector/", headers={**basic(WRITER), **passed_on}).status == 403
+            assert ask(address, "GET", "/inspector/", headers={**basic(READER), **passed_on}).status == 200
+        own = ask(address, "GET", "/inspector/", headers=basic(WRITER))
+        assert own.status == 200, "on this machine any key reads its own conversations"
+        assert b"Words of the reader." not in own.body
         for headers in (basic(READER), {"x-everlong-key": READER}):
             page = ask(address, "GET", "/inspector/", headers=headers)
             assert page.status == 200

@@ -8,6 +8,7 @@ import re
 import pytest
 from sqlalchemy import update
 
+from everlong.model import Message
 from everlong.store import Store
 from everlong.store.conversations import ConversationLine
 from everlong.store.schema import session
@@ -214,6 +215,23 @@ def test_a_conversation_is_exported(site: Site, ferry: Ferry, form: str) -> None
     assert got.status == 200
     assert PORT_LINE in got.text
     assert got.headers["Content-Disposition"].startswith("attachment")
+
+
+@pytest.mark.parametrize("form", ["html", "markdown", "json", "jsonl"])
+def test_an_export_of_the_page_has_no_secret(site: Site, form: str) -> None:
+    secret = "sk-ant-api03-" + "Tn5Bk3Wv8Xs2Jd7Q" * 3
+    session = site.store.sessions.start(title=f"With {secret}", system_prompt=f"The key is {secret}.")
+    said: list[Message] = [
+        {"role": "user", "content": f"Use {secret}, please."},
+        {"role": "assistant", "content": [{"type": "text", "text": f"I use {secret}."}]},
+    ]
+    site.store.sessions.attach(session.id, site.store.record(said, conversation=session.id))
+    got = site.get(f"/inspector/c/{session.id}/export/{form}")
+    assert got.status == 200
+    assert secret not in got.text
+    assert "please" in got.text
+    if form.startswith("json"):
+        json.loads(got.text)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from everlong.context.summary.redaction import redact
 from everlong.errors import NotStored
 from everlong.inspector.pages import compactions, conversation_list, cost, message, now, search, sources, timeline
 from everlong.inspector.pages.compactions import CompactionPage
@@ -214,9 +215,10 @@ class ConversationHandlers:
         """Explain line by line what a compaction dropped."""
         found = self._found(visit)
         number = visit.number("number") or 0
-        page = read_dropped(visit.store, self._reader.settings, found.id, number)
+        compactions.compaction_at(visit.store, found.id, number)
+        load = partial(read_dropped, visit.store, self._reader.settings, found.id, number)
         template = "dropped_list.html" if visit.is_part else "dropped.html"
-        return self._tab(visit, found, template, "compactions", page=page, number=number)
+        return self._tab(visit, found, template, "compactions", load=load, number=number)
 
     def cache(self, visit: Visit) -> Answer:
         """Show what the provider's cache did with each request."""
@@ -227,9 +229,8 @@ class ConversationHandlers:
     def what_if(self, visit: Visit) -> Answer:
         """Show what the conversation would cost under other caching strategies."""
         found = self._found(visit)
-        page = read_what_if(visit.store, found)
         template = "what_if_table.html" if visit.is_part else "what_if.html"
-        return self._tab(visit, found, template, "cache", page=page)
+        return self._tab(visit, found, template, "cache", load=partial(read_what_if, visit.store, found))
 
     def tree(self, visit: Visit) -> Answer:
         """Show sub-agents and forks."""
@@ -300,7 +301,7 @@ def _written(store: Store, found: Conversation, form: Format) -> Iterator[bytes]
 
         with contextlib.suppress(_Stopped):
             try:
-                write_transcript(store, [found], form, write)
+                write_transcript(store, [found], form, write, clean=redact)
             finally:
                 if held:
                     put(bytes(held))
