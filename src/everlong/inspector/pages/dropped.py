@@ -37,6 +37,8 @@ __all__ = ["DroppedLine", "DroppedPage", "read_dropped"]
 
 _MOST_TOKENS = 250_000
 """A compaction of more tokens is not explained here: it would take too long."""
+_MOST_MESSAGES = 3_000
+"""As above, in messages: explaining one takes about a millisecond."""
 _MOST_LINES = 500
 _LEAST_WINDOW = 8_000
 _CLIP = 400
@@ -75,7 +77,8 @@ class DroppedPage:
 def read_dropped(store: Store, settings: Settings, ident: str, number: int) -> DroppedPage:
     """Return what a compaction dropped, by its number."""
     done = compaction_at(store, ident, number)
-    if done.view_id is None or (done.tokens_before or 0) > _MOST_TOKENS:
+    is_large = (done.tokens_before or 0) > _MOST_TOKENS or done.messages_before > _MOST_MESSAGES
+    if done.view_id is None or is_large:
         return DroppedPage((), 0, 0, is_too_large=done.view_id is not None)
     path = store.conversations.path(ident)
     with store.database.read() as connection:
