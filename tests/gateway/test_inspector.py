@@ -104,7 +104,12 @@ def test_a_key_needs_the_right_and_shows_only_its_own(
         nobody = ask(address, "GET", "/inspector/")
         assert (nobody.status, (nobody.header("WWW-Authenticate") or "")[:5]) == (401, "Basic")
         assert ask(address, "GET", "/inspector/", headers=basic("wrong")).status == 401
-        assert ask(address, "GET", "/inspector/", headers=basic(WRITER)).status == 403
+        for passed_on in ({"X-Forwarded-For": "192.0.2.7"}, {"Host": "gateway.example"}):
+            assert ask(address, "GET", "/inspector/", headers={**basic(WRITER), **passed_on}).status == 403
+            assert ask(address, "GET", "/inspector/", headers={**basic(READER), **passed_on}).status == 200
+        own = ask(address, "GET", "/inspector/", headers=basic(WRITER))
+        assert own.status == 200, "on this machine any key reads its own conversations"
+        assert b"Words of the reader." not in own.body
         for headers in (basic(READER), {"x-everlong-key": READER}):
             page = ask(address, "GET", "/inspector/", headers=headers)
             assert page.status == 200
@@ -138,4 +143,22 @@ def test_an_undo_in_the_page_changes_the_next_request(model: ModelServer, tmp_pa
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Origin": address}
         undone = ask(address, "POST", f"/inspector/c/{ident}/undo", form, headers)
         assert (undone.status, (undone.header("Location") or "")[-13:]) == (303, "result=undone")
+        assert "The first words." in talk.say("The fifth words.")
+
+
+def test_an_undo_by_another_process_changes_the_next_request(model: ModelServer, tmp_path: Path) -> None:
+    with serving(model.url, tmp_path) as address, Store.open(tmp_path / "served.db") as store:
+        talk = Talk(address, model)
+        talk.say("The first words.")
+        talk.say("The second words.")
+        ident = wait_for(store, 4)
+        part = store.conversations.parts(ident)[-1]
+        assert part.branch is not None
+        engine = ScriptedEngine(summarizing(0, 3, "what was said"))
+        done = store.compact(store.branch(part.branch), engine, Occasion("manual", part.id), roll_over=part.id)
+        assert done.outcome == "compacted"
+        talk.say("The third words.")  # after which the gateway sees that another has compacted it
+        wait_for(store, 6)
+        assert "The first words." not in talk.say("The fourth words.")
+        assert store.undo(store.branch(part.branch))
         assert "The first words." in talk.say("The fifth words.")

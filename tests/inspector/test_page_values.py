@@ -5,10 +5,11 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
+from sqlalchemy import update
 
 from everlong.config import Settings
 from everlong.errors import NotStored
-from everlong.inspector.pages.compactions import compaction_rows, read_compaction, summary_lines
+from everlong.inspector.pages.compactions import compaction_rows, read_compaction, read_paybacks, summary_lines
 from everlong.inspector.pages.conversation_list import read_filters, read_list
 from everlong.inspector.pages.cost import Ledgers, read_cost
 from everlong.inspector.pages.now import read_now
@@ -16,10 +17,12 @@ from everlong.inspector.pages.search import marked_pieces
 from everlong.inspector.pages.sources import find_sources
 from everlong.inspector.pages.timeline import read_chart, read_timeline
 from everlong.inspector.pages.transcript import ShownMark, ShownMessage, page_of_turn, read_transcript
-from everlong.inspector.pages.tree import read_tree
+from everlong.inspector.pages.tree import agents_cost, read_tree
 from everlong.store import Store
+from everlong.store.schema import session
 from everlong.store.search.snippets import Snippet
-from tests.inspector.making import SUMMARY, Ferry, make_long
+from tests.context.builders import user
+from tests.inspector.making import MODEL, SUMMARY, Ferry, make_long
 
 SETTINGS = Settings()
 
@@ -127,3 +130,61 @@ def test_what_is_not_there_is_not_stored(ferry: Ferry) -> None:
         read_compaction(ferry.store, SETTINGS, ferry.ident, 3)
     with pytest.raises(NotStored):
         read_now(ferry.store, SETTINGS, "nobody")
+
+
+def test_savings_by_cache_are_told_apart_by_what_the_provider_needs(ferry: Ferry) -> None:
+    page = read_cost(ferry.store, SETTINGS, Ledgers(), {"age": "all"})
+    assert page.caching_saved is not None
+    assert page.markers_saved == page.caching_saved > 0, "Claude keeps only what a marker names"
+    assert page.automatic_saved == 0
+    one = ferry.store.sessions.start(title="Another", model="openai:gpt-5.1")
+    at = ferry.store.record([user("Hello")], conversation=one.id)
+    turn = ferry.store.turns.begin(at, model="openai:gpt-5.1", session=one.id)
+    ferry.store.turns.finish(turn.id, usage={"input_tokens": 10, "cache_read_tokens": 90_000, "output_tokens": 1})
+    page = read_cost(ferry.store, SETTINGS, Ledgers(), {"age": "all"})
+    assert page.automatic_saved > 0
+    assert page.automatic_saved + page.markers_saved == page.caching_saved
+
+
+def test_the_cost_of_sub_agents_stands_on_their_parent(ferry: Ferry) -> None:
+    agent = ferry.store.sessions.start(title="Scout", model=MODEL)
+    works = update(session).where(session.c.id == agent.id).values(kind="agent", works_for=ferry.ident)
+    ferry.store.database.write(lambda connection: connection.execute(works))
+    at = ferry.store.record([user("Scout")], conversation=agent.id)
+    turn = ferry.store.turns.begin(at, model=MODEL, session=agent.id)
+    ferry.store.turns.finish(turn.id, usage={"input_tokens": 100_000, "output_tokens": 5}, cost=0.3)
+    rows = {row.name: row for row in read_cost(ferry.store, SETTINGS, Ledgers(), {"by": "session", "age": "all"}).rows}
+    assert rows[ferry.ident].agents == rows[agent.id].cost
+    assert rows[agent.id].agents == 0
+    assert agents_cost(ferry.store, ferry.ident) == pytest.approx(0.3)
+
+
+def test_each_compaction_tells_whether_it_paid(ferry: Ferry) -> None:
+    paybacks = read_paybacks(ferry.store, SETTINGS, ferry.ident)
+    assert sorted(paybacks) == [1, 2]
+    assert [one.turns for one in paybacks.values()] == [2, 1]
+
+
+def test_a_live_transcript_reads_only_what_is_new(ferry: Ferry) -> None:
+    whole = read_transcript(ferry.store, ferry.ident)
+    new = read_transcript(ferry.store, ferry.ident, whole.page, whole.last_turn - 1)
+    assert [one.turn for one in new.lines if isinstance(one, ShownMessage)] == [whole.last_turn]
+    none = read_transcript(ferry.store, ferry.ident, whole.page, whole.last_turn)
+    assert (none.lines, none.last_turn) == ((), whole.last_turn)
+
+
+def test_every_filter_of_the_list_chooses(ferry: Ferry) -> None:
+    make_long(ferry.store, 4)
+    for query in (
+        {"client": "claude-code"},
+        {"folder": "/home/ada/ferry"},
+        {"cost": "0.05"},
+        {"compacted": "yes"},
+    ):
+        assert [row.id for row in read_list(ferry.store, query).rows] == [ferry.ident], query
+    assert ferry.ident not in [row.id for row in read_list(ferry.store, {"compacted": "no"}).rows]
+    assert len(read_list(ferry.store, {"model": MODEL}).rows) == 2
+    assert read_list(ferry.store, {"model": "another"}).rows == ()
+    long_ago = update(session).where(session.c.conversation == ferry.ident).values(active=1e9)
+    ferry.store.database.write(lambda connection: connection.execute(long_ago))
+    assert [row.title for row in read_list(ferry.store, {"age": "1d"}).rows] == ["A long one"]

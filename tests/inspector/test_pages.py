@@ -8,6 +8,7 @@ import re
 import pytest
 from sqlalchemy import update
 
+from everlong.model import Message
 from everlong.store import Store
 from everlong.store.conversations import ConversationLine
 from everlong.store.schema import session
@@ -216,6 +217,23 @@ def test_a_conversation_is_exported(site: Site, ferry: Ferry, form: str) -> None
     assert got.headers["Content-Disposition"].startswith("attachment")
 
 
+@pytest.mark.parametrize("form", ["html", "markdown", "json", "jsonl"])
+def test_an_export_of_the_page_has_no_secret(site: Site, form: str) -> None:
+    secret = "sk-ant-api03-" + "Tn5Bk3Wv8Xs2Jd7Q" * 3
+    session = site.store.sessions.start(title=f"With {secret}", system_prompt=f"The key is {secret}.")
+    said: list[Message] = [
+        {"role": "user", "content": f"Use {secret}, please."},
+        {"role": "assistant", "content": [{"type": "text", "text": f"I use {secret}."}]},
+    ]
+    site.store.sessions.attach(session.id, site.store.record(said, conversation=session.id))
+    got = site.get(f"/inspector/c/{session.id}/export/{form}")
+    assert got.status == 200
+    assert secret not in got.text
+    assert "please" in got.text
+    if form.startswith("json"):
+        json.loads(got.text)
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -274,3 +292,14 @@ def test_pages_of_entries_put_together_are_the_whole(store: Store, ferry: Ferry)
         one for after in range(0, 40, 3) for one in store.conversations.entries(ferry.ident, after=after, to=after + 3)
     ]
     assert paged == whole
+
+
+def test_the_newest_page_of_a_live_transcript_follows_it(site: Site, ferry: Ferry) -> None:
+    page = site.get(f"{ferry.link}/transcript")
+    found = re.search(r'hx-get="([^"]+after=(\d+))" hx-trigger="everlong:change', page.text)
+    assert found is not None
+    ferry.at = ferry.store.append(ferry.at, [{"role": "user", "content": "A brand new line."}])
+    more = site.get(found[1].replace("&amp;", "&"), HX_Request="true")
+    assert "A brand new line." in more.words
+    assert "Ship it." not in more.words
+    assert f"after={int(found[2]) + 1}" in more.text

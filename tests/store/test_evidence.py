@@ -64,7 +64,7 @@ def test_a_compaction_keeps_what_its_summarizer_was_asked_and_answered(store: St
 
 def test_a_long_prompt_keeps_its_beginning_and_its_end(store: Store) -> None:
     model = Model()
-    _, _, ident = compacted(store, model)
+    _, _, ident = compacted(store, model, ferries(turns=48))
     first = store.evidence([ident])[ident].exchanges[0]
     whole = "\n\n".join(f"[{one['role']}]\n{one['content']}" for one in model.prompts[0])
     assert first.prompt_characters == len(whole) > len(first.prompt)

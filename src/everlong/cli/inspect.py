@@ -28,19 +28,17 @@ if TYPE_CHECKING:
     "--port", type=click.IntRange(0, 65_535), default=0, help="With --web: the port.  [default: any free one]"
 )
 @click.option("--browser/--no-browser", default=True, help="With --web: open the browser.  [default: browser]")
-@click.option("--for-gateway", is_flag=True, hidden=True)
 @json_option
 @store_option(hidden=False)
 @tenant_options(hidden=False)
 @partial(for_each_tenant, is_allowed=False)
-def inspect_command(  # noqa: PLR0913, PLR0917 - one parameter per option
+def inspect_command(
     file: str | None,
     model: str | None,
     largest: int,
     web: bool,
     port: int,
     browser: bool,
-    for_gateway: bool,
     as_json: bool,
 ) -> None:
     """Show where the tokens of the conversation(s) in FILE go: by role, by tool, the largest messages.
@@ -51,12 +49,9 @@ def inspect_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     if file is not None and not (web and "://" in file):
         click.Path(exists=True, dir_okay=False, allow_dash=True).convert(file, None, click.get_current_context())
     if web:
-        from everlong.cli.inspect_web import serve_for_gateway, show_web  # noqa: PLC0415 - keeps `--help` quick
+        from everlong.cli.inspect_web import show_web  # noqa: PLC0415 - keeps `--help` quick
 
-        if for_gateway:
-            serve_for_gateway()
-        else:
-            show_web(file, port=port, opens_browser=browser)
+        show_web(file, port=port, opens_browser=browser)
         return
     if file is None:
         raise click.UsageError("give a FILE, or --web for a page over your store")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 import webbrowser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["check_installed", "is_installed", "serve_for_gateway", "serve_inspector", "show_web"]
 
 _SQLITE = b"SQLite format 3\x00"
+_NICE = 5
+"""The steps by which pages stand back behind other processes."""
 _NEEDED = ("aiohttp", "jinja2", "markdown_it", "nh3")
 
 
@@ -78,6 +81,8 @@ def serve_inspector(store: Store, name: str | None = None, *, port: int, opens_b
         if opens_browser and not webbrowser.open(address):
             say("no browser could be opened; open the address yourself")
 
+    with suppress(AttributeError, OSError):  # a page can wait, a gateway's client cannot
+        os.nice(_NICE)
     reader = Reader(store.database, config.load_settings().settings, name or store.database.backend.where)
     watch = Watch(store.tenant, proof)
     asyncio.run(serve(reader, watch, port=port, on_ready=tell, until_eof=bool(proof)))
@@ -124,3 +129,7 @@ def _imported(file: str, path: Path) -> Iterator[Store]:
         )
         say(f"showing {counted(added, 'conversation')} of {file}; nothing of it is kept after this")
         yield store
+
+
+if __name__ == "__main__":
+    click.Command("inspector", callback=serve_for_gateway)()  # in a context, in which the store is chosen

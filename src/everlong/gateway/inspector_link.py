@@ -17,11 +17,12 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, web
 from multidict import CIMultiDict
 
-from everlong.gateway.auth import OWN_HEADER, Caller, Guard, Guesses, Refused
+from everlong.gateway.auth import OWN_HEADER, Caller, Guard, Guesses, Refused, is_loopback
 
 if TYPE_CHECKING:
     from everlong.gateway.account import RequestAccount
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["COMMAND", "INSPECTOR_PATH", "InspectorLink"]
 
 INSPECTOR_PATH = "/inspector"
-COMMAND: Sequence[str] = (sys.executable, "-m", "everlong", "inspect", "--web", "--for-gateway")
+COMMAND: Sequence[str] = (sys.executable, "-m", "everlong.cli.inspect_web")
 """The program that renders pages."""
 _START_SECONDS = 30.0
 _ANSWER_SECONDS = 60.0
@@ -116,10 +117,12 @@ class InspectorLink:
         caller = self._guard.admit(headers)
         if not self._guard.is_open:
             self._guesses.check(request.remote or "", caller, self._guard.tried(headers))
-            if caller is not None and (caller.limits is None or not caller.limits.inspect):
+            may_read = caller is None or _is_from_here(request) or (caller.limits and caller.limits.inspect)
+            if caller is not None and not may_read:
                 raise Refused(
                     403,
-                    f"this key may not read the inspector; have gateway.keys.{caller.tenant}.inspect set to true",
+                    "this key may read the inspector only on the gateway's own machine; "
+                    f"have gateway.keys.{caller.tenant}.inspect set to true",
                 )
         elif caller is None:
             raise Refused(403, "the page that sent this is not the inspector")
@@ -193,6 +196,17 @@ class InspectorLink:
             await process.wait()
             raise Refused(502, "the inspector did not start; `everlong inspect --web` on this machine says why")
         return process, address
+
+
+def _is_from_here(request: web.Request) -> bool:
+    """Return whether a request comes from this machine, by the name of this machine and through no proxy."""
+    if any(name in request.headers for name in ("Forwarded", "Via", "X-Forwarded-For", "X-Real-IP")):
+        return False
+    try:
+        name = urlsplit(f"//{request.headers.get('Host', '')}").hostname or ""
+    except ValueError:
+        return False
+    return is_loopback(name) and is_loopback(request.remote or "")
 
 
 def _with_key(headers: Mapping[str, str]) -> Mapping[str, str]:

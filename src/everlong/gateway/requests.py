@@ -259,6 +259,7 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         """The time when the store was last asked whether it has views, on the loop's clock."""
         self._newest_views: dict[int, int] = {}
         """By branch, the view that came into force last, as far as this gateway knows; few branches have one."""
+        self._view_mark = recorder.store.database.backend.view_mark()
 
     # -- coming in -----------------------------------------------------------------------------------------------------
 
@@ -277,6 +278,9 @@ class TenantConversations(TurnQueue[ConversationTurn]):
             BrokenBody: the body holds no conversation.
             Refused: it adds more values than a request may, or nests them too deeply.
         """
+        if (mark := self.recorder.store.database.backend.view_mark()) != self._view_mark:
+            self._view_mark = mark
+            self.look_up_views()
         if self._unplaced:
             await self._wait_for_place(body)
         found = self.live.find(body, await _hash_large(body, self.live.lengths(body)))

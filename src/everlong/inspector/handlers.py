@@ -11,12 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from everlong.context.summary.redaction import redact
 from everlong.errors import NotStored
 from everlong.inspector.pages import compactions, conversation_list, cost, message, now, search, sources, timeline
 from everlong.inspector.pages.compactions import CompactionPage
 from everlong.inspector.pages.dropped import read_dropped
 from everlong.inspector.pages.transcript import page_of_turn, read_transcript
-from everlong.inspector.pages.tree import read_tree
+from everlong.inspector.pages.tree import agents_cost, read_tree
 from everlong.inspector.pages.what_if import read_what_if
 from everlong.inspector.rendering import BASE
 from everlong.store import Store
@@ -182,15 +183,19 @@ class ConversationHandlers:
         if turn is not None:
             place = f"transcript?page={page_of_turn(turn)}#t{turn}"
             return Answer(location=f"{BASE}/c/{quote(found.id, safe='')}/{place}")
-        page = read_transcript(visit.store, found.id, visit.number("page") or (1 if "page" in visit.query else None))
+        number, after = visit.number("page") or (1 if "page" in visit.query else None), visit.number("after")
+        page = read_transcript(visit.store, found.id, number, after if visit.is_part else None)
         template = "transcript_page.html" if visit.is_part else "transcript.html"
+        if visit.is_part and after is not None:
+            template = "transcript_lines.html"
         return self._tab(visit, found, template, "transcript", page=page)
 
     def compactions(self, visit: Visit) -> Answer:
         """Show all compactions."""
         found = self._found(visit)
         rows = compactions.compaction_rows(visit.store, found.id)
-        return self._tab(visit, found, "compactions.html", "compactions", rows=rows)
+        paybacks = compactions.read_paybacks(visit.store, self._reader.settings, found.id)
+        return self._tab(visit, found, "compactions.html", "compactions", rows=rows, paybacks=paybacks)
 
     def compaction(self, visit: Visit) -> Answer:
         """Show one compaction."""
@@ -213,10 +218,11 @@ class ConversationHandlers:
         """Explain line by line what a compaction dropped."""
         found = self._found(visit)
         number = visit.number("number") or 0
-        page = read_dropped(visit.store, self._reader.settings, found.id, number)
-        template = "dropped_list.html" if visit.is_part else "dropped.html"
+        compactions.compaction_at(visit.store, found.id, number)
         only = visit.number("turn")
-        return self._tab(visit, found, template, "compactions", page=page, number=number, only=only)
+        load = partial(read_dropped, visit.store, self._reader.settings, found.id, number, turn=only)
+        template = "dropped_list.html" if visit.is_part else "dropped.html"
+        return self._tab(visit, found, template, "compactions", load=load, number=number, only=only)
 
     def cache(self, visit: Visit) -> Answer:
         """Show what the provider's cache did with each request."""
@@ -227,9 +233,8 @@ class ConversationHandlers:
     def what_if(self, visit: Visit) -> Answer:
         """Show what the conversation would cost under other caching strategies."""
         found = self._found(visit)
-        page = read_what_if(visit.store, found)
         template = "what_if_table.html" if visit.is_part else "what_if.html"
-        return self._tab(visit, found, template, "cache", page=page)
+        return self._tab(visit, found, template, "cache", load=partial(read_what_if, visit.store, found))
 
     def tree(self, visit: Visit) -> Answer:
         """Show sub-agents and forks."""
@@ -269,6 +274,7 @@ class ConversationHandlers:
     def _tab(self, visit: Visit, found: Conversation, template: str, tab: str, **values: Any) -> Answer:
         row = conversation_list.row_of(found, is_waiting=found.id in visit.store.conversations.waiting([found]))
         link = f"{BASE}/c/{quote(found.id, safe='')}"
+        values["agents_cost"] = agents_cost(visit.store, found.id) if found.agents else 0.0
         return _page(visit, self._reader, template, "list", tab=tab, conversation=found, row=row, link=link, **values)
 
 
@@ -299,7 +305,7 @@ def _written(store: Store, found: Conversation, form: Format) -> Iterator[bytes]
 
         with contextlib.suppress(_Stopped):
             try:
-                write_transcript(store, [found], form, write)
+                write_transcript(store, [found], form, write, clean=redact)
             finally:
                 if held:
                     put(bytes(held))

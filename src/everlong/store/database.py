@@ -75,6 +75,14 @@ class Backend(Protocol):
         """Keep the log of a file from growing without bound; called after commits, outside a transaction."""
         ...
 
+    def announce_views(self) -> None:
+        """Tell other processes that a person has changed a view or a pin; they see it in `view_mark`."""
+        ...
+
+    def view_mark(self) -> int:
+        """Return a number that changes with every announcement, quick enough to be asked for with each request."""
+        ...
+
     def check_end(self, engine: Engine) -> str:
         """Return what is missing at the end of a database that is being opened, in words; empty if nothing is."""
         ...

@@ -13,13 +13,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Row, select, update
 from sqlalchemy.exc import IntegrityError
 
 from everlong.errors import StoreError
-from everlong.model import Message, checked_messages, leading_system_count, text_of
+from everlong.model import Message, checked_messages, leading_system_count, text_of, title_from
 from everlong.store.content import Blob
 from everlong.store.database import TryAgain
 from everlong.store.paths import segments_to, sessions_along, stretch_of
@@ -220,6 +221,8 @@ def _facts(
     title = body.get("title")
     if not isinstance(title, str) and origin.kind != CLAUDE_CODE and not _is_bare_number(conversation.id):
         title = conversation.id
+    if title is None and origin.kind != CLAUDE_CODE:
+        title = title_from(list(takewhile(lambda one: one.get("role") != "assistant", conversation.messages)))
     kept: dict[str, Any] = body if is_own else {}
     platform = origin.source or _text(kept.get("platform")) or (CLAUDE_CODE if origin.kind == CLAUDE_CODE else None)
     before = kept.get("origin")

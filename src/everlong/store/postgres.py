@@ -82,6 +82,13 @@ class PostgreSQL:
         """Do nothing: a server keeps its own log."""
         del engine
 
+    def announce_views(self) -> None:
+        """Do nothing: another process sees the change with its next look at the store."""
+
+    def view_mark(self) -> int:
+        """Return 0: a server is not asked with each request."""
+        return 0
+
     def check_end(self, engine: Engine) -> str:
         """Find nothing missing."""
         del engine

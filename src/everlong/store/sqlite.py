@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +123,7 @@ class SQLite:
         self.counter = WriteCounter(self.path)
         self.queue = WriteQueue()
         self._log = self.path.with_name(f"{self.path.name}-wal")
+        self._views = self.path.with_name(f"{self.path.name}-views")
         self._next_cut = 0.0
 
     def engine(self) -> Engine:
@@ -251,6 +252,18 @@ class SQLite:
         self._next_cut = time.monotonic() + _LOG_PAUSE
         with engine.connect() as connection, self.waiting(connection, _LOG_WAIT):
             _run(connection, "PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def announce_views(self) -> None:
+        """Touch an empty file beside the store, whose time other processes look at."""
+        with suppress(OSError):  # others see the change with their next look at the store
+            self._views.touch(mode=0o600)
+
+    def view_mark(self) -> int:
+        """Return the time of the last announcement in nanoseconds; 0 if there was none."""
+        try:
+            return self._views.stat().st_mtime_ns
+        except OSError:
+            return 0
 
     def check_end(self, engine: Engine) -> str:
         """Return what is missing at the end of the file, in words; empty if nothing is."""

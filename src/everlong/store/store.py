@@ -233,7 +233,9 @@ class Store(StoreCore):
 
     def undo(self, at: Branch) -> bool:
         """Take back the latest compaction of a branch, of no other; return False if there is none."""
-        return undo(self, at)
+        is_undone = undo(self, at)
+        self.database.backend.announce_views()
+        return is_undone
 
     def pin(self, node: bytes) -> None:
         """Pin a message: every compaction keeps its own words."""
@@ -241,11 +243,14 @@ class Store(StoreCore):
         statement = self.database.sql("INSERT INTO pin (node, tenant, ts) VALUES (?,?,?) ON CONFLICT DO NOTHING")
         values = (node, self.tenant, time.time())
         self.database.write(lambda connection: connection.exec_driver_sql(statement, values))
+        self.database.backend.announce_views()
 
     def unpin(self, node: bytes) -> bool:
         """Remove a pin; return False if there was none."""
         gone = delete(pins).where(pins.c.node == node, pins.c.tenant == self.tenant)
-        return self.database.write(lambda connection: connection.execute(gone).rowcount == 1)
+        is_gone = self.database.write(lambda connection: connection.execute(gone).rowcount == 1)
+        self.database.backend.announce_views()
+        return is_gone
 
     def pinned(self, at: Branch) -> list[Entry]:
         """Return the pinned messages on the way to a place, oldest first."""

@@ -98,7 +98,7 @@ class SummaryExchanges:
             except Exception as error:
                 self.note(writer, told, "", sent_before=sent_before, error=f"{type(error).__name__}: {error}")
                 raise
-            self.note(writer, told, answer if isinstance(answer, str) else repr(answer), sent_before=sent_before)
+            self.note(writer, told, str(answer), sent_before=sent_before)
             return answer
 
         return ask

@@ -25,6 +25,7 @@ from everlong.store.views import ViewItem, items_of
 
 if TYPE_CHECKING:
     from everlong.config import Settings
+    from everlong.context.summary.exchanges import SummaryExchange
     from everlong.store import Compaction, Store
     from everlong.store.shown_path import ShownPath
 
@@ -37,13 +38,17 @@ __all__ = [
     "compaction_at",
     "compaction_rows",
     "read_compaction",
+    "read_paybacks",
     "summary_lines",
+    "summary_text",
 ]
 
 Became = Literal["kept", "cleared", "shortened", "stub", "summary", "told anew", "left out"]
 
 _MOST_TURNS = 500
 """Turns after a compaction that are looked at for what it saved."""
+_MOST_PAYBACKS, _SHORT_LOOK = 12, 100
+"""The newest compactions of a list of which is told whether they paid, and the turns that are looked at for each."""
 _MOST_RANGES = 400
 _LONGEST = 6_000
 _KEY_SECTION = "Critical Context"
@@ -130,6 +135,12 @@ class CompactionPage:
     faults: tuple[str, ...]
     invented: tuple[str, ...]
     payback: Payback | None
+    exchanges: tuple[SummaryExchange, ...]
+    """What models were asked for the summary, and answered; oldest first."""
+    asked: int
+    """The number of all questions, also those that are not kept."""
+    has_evidence: bool
+    """False for a compaction from before evidence was kept, of an engine that keeps none, or that was forgotten."""
     can_undo: bool
     is_void: bool
     """True if its words were forgotten since."""
@@ -161,18 +172,22 @@ def read_compaction(store: Store, settings: Settings, ident: str, number: int) -
     items, state = _items(store, done.view_id)
     ranges = list(_ranges(items, path, done.branch))
     quality = _quality(done)
+    evidence = store.evidence([done.id]).get(done.id)
     return CompactionPage(
         row=row,
         count=len(rows),
         ranges=tuple(ranges[:_MOST_RANGES]),
         hidden_ranges=max(0, len(ranges) - _MOST_RANGES),
-        lines=tuple(summary_lines(_summary_text(items))),
+        lines=tuple(summary_lines(summary_text(items))),
         rules=tuple(_rules(items)),
         report=done.report or {},
         problems=_texts(quality.get("problems")),
         faults=_texts(quality.get("faults")),
         invented=_texts(quality.get("invented")),
-        payback=None if done.view_id is None else _payback(store, settings, done, path),
+        payback=None if done.view_id is None else _payback(store, AccountPrices(settings), done, path, _MOST_TURNS),
+        exchanges=() if evidence is None else evidence.exchanges,
+        asked=0 if evidence is None else evidence.asked,
+        has_evidence=evidence is not None,
         can_undo=row.is_in_force,
         is_void=state == "void",
     )
@@ -283,7 +298,8 @@ def _literals(items: Sequence[ViewItem]) -> Iterator[Message]:
             yield item.message
 
 
-def _summary_text(items: Sequence[ViewItem]) -> str:
+def summary_text(items: Sequence[ViewItem]) -> str:
+    """Return the words of the summaries among the items of a view."""
     told = [summary_body(message) for message in _literals(items) if is_summary(message)]
     if not told:  # an engine of somebody else, whose summaries look as they like
         told = [text_of(message) for message in _literals(items)]
@@ -305,16 +321,27 @@ def _texts(value: object) -> tuple[str, ...]:
     return tuple(str(one) for one in value) if isinstance(value, list | tuple) else ()
 
 
-def _payback(store: Store, settings: Settings, done: Compaction, path: ShownPath) -> Payback:
-    """Return what the turns since a compaction have paid for it and saved by it."""
+def read_paybacks(store: Store, settings: Settings, ident: str) -> dict[int, Payback]:
+    """Return whether the newest compactions of a conversation paid, by their numbers; a short look at each."""
+    path, prices = store.conversations.path(ident), AccountPrices(settings)
+    numbered = list(enumerate(store.conversations.compactions(ident), 1))[-_MOST_PAYBACKS:]
+    return {
+        number: _payback(store, prices, done, path, _SHORT_LOOK)
+        for number, done in numbered
+        if done.view_id is not None
+    }
+
+
+def _payback(store: Store, prices: AccountPrices, done: Compaction, path: ShownPath, most: int) -> Payback:
+    """Return what the first turns since a compaction have paid for it and saved by it."""
     assert done.view_id is not None  # noqa: S101 - asked before
-    turns = turns_under_view(store, path, done.view_id, done.branch)
-    effects, prices = Effects([done], {}), AccountPrices(settings)
+    turns = turns_under_view(store, path, done.view_id, done.branch, most + 1)
+    effects = Effects([done], {})
     spent, saved = Decimal(str(done.cost or 0.0)), Decimal(0)
     unsent = rewritten = counted = 0
     after: int | None = None
     has_prices = True
-    for one in turns[: _MOST_TURNS + 1]:
+    for one in turns[: most + 1]:
         tokens = Tokens.of(one.usage)
         rates = prices.of(one.model, tokens.prompt, one.at)
         anew, spared = effects.take_turn(_as_turn(one), tokens, rates) if one.usage else (Estimate(), Estimate())
@@ -333,7 +360,7 @@ def _payback(store: Store, settings: Settings, done: Compaction, path: ShownPath
         spent=spent if has_prices else None,
         saved=saved if has_prices else None,
         paid_back_after=after if has_prices else None,
-        is_partial=len(turns) > _MOST_TURNS + 1,
+        is_partial=counted >= most,
     )
 
 

@@ -84,6 +84,15 @@ class TranscriptPage:
     lines: tuple[ShownMessage | ShownMark, ...]
     prompt: str
     """The system prompt; on the first page only."""
+    last_turn: int
+    """The last turn that is shown, after which a live page goes on."""
+    after: int = 0
+    """The turn after which the lines begin, if a page asked for those that are new."""
+
+    @property
+    def is_newest(self) -> bool:
+        """True if no page comes after it."""
+        return self.page == self.pages
 
 
 def page_of_turn(turn: int) -> int:
@@ -91,19 +100,23 @@ def page_of_turn(turn: int) -> int:
     return max(0, turn - 1) // TURNS + 1
 
 
-def read_transcript(store: Store, ident: str, page: int | None = None) -> TranscriptPage:
-    """Return one page of a conversation; the newest without a number, the nearest for a number that there is not."""
+def read_transcript(store: Store, ident: str, page: int | None = None, seen: int | None = None) -> TranscriptPage:
+    """Return one page of a conversation; the newest without a number, the nearest for a number that there is not.
+
+    With ``seen``, only its lines after that turn.
+    """
     path = store.conversations.path(ident)
     length = sum(max(0, run.high - run.low) for run in path.runs)
     pages = max(1, -(-length // TURNS))
     chosen = pages if page is None else min(max(1, page), pages)
-    after = (chosen - 1) * TURNS
+    after = max((chosen - 1) * TURNS, seen or 0)
+    last = max(after, min(length, chosen * TURNS))
     tools = _tools_before(store, ident, after)
     lines = list(store.conversations.entries(ident, after=after, to=chosen * TURNS))
     numbers = _numbers(store, ident) if any(isinstance(one, CompactionMark) for one in lines) else {}
     pinned = _pinned(store, ident)
-    prompt = (store.conversations.system_prompt(ident) or "") if chosen == 1 else ""
-    return TranscriptPage(chosen, pages, tuple(_shown(lines, tools, numbers, pinned)), prompt)
+    prompt = (store.conversations.system_prompt(ident) or "") if chosen == 1 and not seen else ""
+    return TranscriptPage(chosen, pages, tuple(_shown(lines, tools, numbers, pinned)), prompt, last, seen or 0)
 
 
 def _shown(

@@ -14,7 +14,7 @@ from everlong.store.schema import session
 if TYPE_CHECKING:
     from everlong.store import Store
 
-__all__ = ["FamilyMember", "TreePage", "read_tree"]
+__all__ = ["FamilyMember", "TreePage", "agents_cost", "read_tree"]
 
 _MOST = 200
 """Conversations that a tree shows."""
@@ -59,6 +59,15 @@ def read_tree(store: Store, ident: str) -> TreePage:
     reader = _Reader(store)
     root = reader.member(top.id, 0)
     return TreePage(root, current.id, reader.agents_cost(root, current.id), reader.is_cut)
+
+
+def agents_cost(store: Store, ident: str) -> float:
+    """Return what the sub-agents that a conversation began have cost, without those that they began themselves."""
+    query = select(func.coalesce(func.sum(session.c.cost), 0.0)).where(
+        session.c.tenant == store.tenant, session.c.works_for == ident, session.c.kind == "agent"
+    )
+    with store.database.read() as connection:
+        return float(connection.execute(query).scalar_one())
 
 
 class _Reader:

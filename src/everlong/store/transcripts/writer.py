@@ -7,7 +7,7 @@ JSONL has an object for each conversation: its facts, its messages as they came,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from everlong.store.conversations import CompactionMark, Conversation, ConversationLine
@@ -64,6 +64,39 @@ def suffix_of(form: Format) -> str:
     return _SUFFIXES[form]
 
 
+Clean: TypeAlias = Callable[[str], str]
+
+
+def _as_it_is(text: str) -> str:
+    return text
+
+
+def _cleaned(value: Any, clean: Clean) -> Any:
+    """Return a value with every text in it cleaned, keys too."""
+    if clean is _as_it_is:
+        return value
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(str(name)): _cleaned(one, clean) for name, one in value.items()}
+    return [_cleaned(one, clean) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _cleaned_facts(one: Conversation | Session, clean: Clean) -> Conversation | Session:
+    """Return a conversation, or a part, with its facts cleaned; its id stays."""
+    if clean is _as_it_is:
+        return one
+    told = ("title", "platform", "client", "client_session", "folder", "user", "model", "origin")
+    return replace(one, **{name: _cleaned(getattr(one, name), clean) for name in told if hasattr(one, name)})
+
+
+def _cleaned_line(line: ConversationLine, clean: Clean) -> ConversationLine:
+    if clean is _as_it_is:
+        return line
+    message = _cleaned(line.entry.message, clean)
+    return line._replace(entry=line.entry._replace(message=message), error=_cleaned(line.error, clean))
+
+
 def write_transcript(
     store: Store,
     chosen: Sequence[Conversation | Session],
@@ -71,21 +104,24 @@ def write_transcript(
     write: Callable[[str], Any],
     *,
     title: str | None = None,
+    clean: Clean = _as_it_is,
 ) -> int:
     """Write conversations, or parts, in order; return how many messages they had.
 
-    Every text can be encoded as UTF-8.
+    Every text can be encoded as UTF-8. ``clean`` gets every text of the conversations before it is written; without it
+    they are written as they came, so that they can be imported again.
     """
     count = 0
+    chosen = [_cleaned_facts(one, clean) for one in chosen]
     if form == "html":
         _write_each(write, html.page_head(title or (name_of(chosen[0]) if chosen else "conversations")))
     for one in chosen:
         if form == "jsonl":
-            count += _write_jsonl(store, one, write)
+            count += _write_jsonl(store, one, write, clean)
         elif form == "json":
-            count += _write_log(store, one, write)
+            count += _write_log(store, one, write, clean)
         else:
-            count += _write_readable(store, one, html if form == "html" else markdown, write)
+            count += _write_readable(store, one, html if form == "html" else markdown, write, clean)
     if form == "html":
         _write_each(write, html.page_foot())
     return count
@@ -133,22 +169,25 @@ def prompt_of(store: Store, one: Conversation | Session) -> str | None:
     return store.sessions.system_prompt(one.id)
 
 
-def _write_readable(store: Store, one: Conversation | Session, look: Any, write: Callable[[str], Any]) -> int:
-    _write_each(write, look.heading(one, prompt_of(store, one)))
+def _write_readable(
+    store: Store, one: Conversation | Session, look: Any, write: Callable[[str], Any], clean: Clean
+) -> int:
+    _write_each(write, look.heading(one, _cleaned(prompt_of(store, one), clean)))
     count = 0
     tools: dict[str, str] = {}
     for line in lines_of(store, one):
         if isinstance(line, CompactionMark):
             _write_each(write, look.compaction(line))
             continue
-        tools |= called_tools(line.entry.message)
-        _write_each(write, look.message(line, tools))
+        shown = _cleaned_line(line, clean)
+        tools |= called_tools(shown.entry.message)
+        _write_each(write, look.message(shown, tools))
         count += 1
     _write_each(write, look.ending())
     return count
 
 
-def _write_jsonl(store: Store, one: Conversation | Session, write: Callable[[str], Any]) -> int:
+def _write_jsonl(store: Store, one: Conversation | Session, write: Callable[[str], Any], clean: Clean) -> int:
     is_whole = isinstance(one, Conversation)
     names = _WHOLE_FACTS if is_whole else _FACTS
     facts = {"kind": KIND if is_whole else PART_KIND, "id": one.id, **{name: getattr(one, name) for name in names}}
@@ -157,7 +196,7 @@ def _write_jsonl(store: Store, one: Conversation | Session, write: Callable[[str
     write(json_text(facts)[:-1] + ', "messages": [')
     times: list[float] = []
     compactions: list[dict[str, Any]] = []
-    prompt = prompt_of(store, one)
+    prompt = _cleaned(prompt_of(store, one), clean)
     if prompt is not None:
         write(json_text({"role": "system", "content": prompt}))
         times.append(one.started)
@@ -165,7 +204,7 @@ def _write_jsonl(store: Store, one: Conversation | Session, write: Callable[[str
         if isinstance(line, CompactionMark):
             compactions.append({"before_message": len(times), **line.to_dict()})
             continue
-        write((", " if times else "") + json_text(exported(line)))
+        write((", " if times else "") + json_text(exported(_cleaned_line(line, clean))))
         times.append(line.entry.ts)
     rest = f'], "times": {json_text(times)}'
     write(f'{rest}, "compactions": {json_text(compactions)}}}\n' if is_whole else f"{rest}}}\n")
@@ -180,7 +219,7 @@ def exported(line: ConversationLine) -> dict[str, Any]:
     return {**line.entry.message, STATUS: line.status, **why}
 
 
-def _write_log(store: Store, one: Conversation | Session, write: Callable[[str], Any]) -> int:
+def _write_log(store: Store, one: Conversation | Session, write: Callable[[str], Any], clean: Clean) -> int:
     log = conversation_log(store, one) if isinstance(one, Conversation) else session_log(store, one.id)
-    write(json_text(log, indent=2) + "\n")
+    write(json_text(_cleaned(log, clean), indent=2) + "\n")
     return len(log["messages"])
