@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from everlong.agent.text import visible
+from everlong.cli.output import counted
 
 if TYPE_CHECKING:
     from everlong.agent.events import AgentEvent, CompactionFinished, ToolFinished, TurnFinished
@@ -69,7 +70,7 @@ class PlainSpeaker:
         if event.stop != "end":
             self._note(stop_line(event))
         usage = event.usage
-        answers = f"{event.steps} answer{'' if event.steps == 1 else 's'}"
+        answers = counted(event.steps, "answer")
         cost = f", ${event.cost:.4f}" if event.cost else ""
         self._note(
             f"{answers}, {usage.prompt_tokens:,} tokens read ({usage.cache_read_tokens:,} cached), "
@@ -88,7 +89,7 @@ class PlainSpeaker:
 
 def _tool_line(event: ToolFinished) -> str:
     lines = event.text.count("\n") + 1 if event.text else 0
-    return f"· {event.summary} → {event.outcome}, {lines} lines, {event.seconds:.1f} s"
+    return f"· {event.summary} → {event.outcome}, {counted(lines, 'line')}, {event.seconds:.1f} s"
 
 
 def stop_line(event: TurnFinished) -> str:
@@ -109,5 +110,5 @@ def compaction_line(event: CompactionFinished) -> str:
     quality = f", quality {event.quality:.2f}" if event.quality is not None else ""
     fallback = f", without a model: {event.fallback}" if event.fallback else ""
     tokens = f"{event.tokens_before:,} → {event.tokens_after:,} tokens"
-    messages = f"{event.messages_before} → {event.messages_after} messages"
+    messages = f"{event.messages_before:,} → {counted(event.messages_after, 'message')}"
     return f"compacted ({event.reason}): {tokens}, {messages}, {event.seconds:.1f} s{quality}{fallback}"
