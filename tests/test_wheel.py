@@ -59,8 +59,8 @@ def test_the_installed_program_compacts_a_file(installed: Path, tmp_path: Path) 
 
 
 def test_the_installed_program_plays_the_demo(installed: Path, tmp_path: Path) -> None:
-    figures = json.loads(call(installed / "everlong", "demo", "--json", EVERLONG_HOME=str(tmp_path)))
-    assert figures["largest_request"] <= figures["window"]
+    shown = call(installed / "everlong", "demo", "--fast", EVERLONG_HOME=str(tmp_path))
+    assert "What to run next" in shown
 
 
 def test_the_installed_library_can_be_imported(installed: Path) -> None:

@@ -72,11 +72,25 @@ __all__ = [
 
 
 class EverlongError(Exception):
-    """The root of all errors of this package."""
+    """The root of all errors of this package.
+
+    >>> try:
+    ...     ContextCompressor(context_length=16_000).compress([{"text": "no role"}])
+    ... except EverlongError as error:
+    ...     print(type(error).__name__)
+    MessageError
+    """
 
 
 class MessageError(EverlongError):
-    """A value is not a list of messages; ``index`` is that of the wrong entry, if it is a single one."""
+    """A value is not a list of messages; ``index`` is that of the wrong entry, if it is a single one.
+
+    >>> try:
+    ...     ContextCompressor().compress([{"role": "user", "content": "hi"}, "hello"])
+    ... except MessageError as error:
+    ...     print(error.index)
+    1
+    """
 
     def __init__(self, problem: str, index: int | None = None) -> None:
         self.index = index
@@ -85,11 +99,26 @@ class MessageError(EverlongError):
 
 
 class TranscriptError(EverlongError):
-    """A file or stream could not be read as a conversation."""
+    """A file or stream could not be read as a conversation.
+
+    >>> from everlong.wire import read_transcript
+    >>> try:
+    ...     read_transcript(b"Dear harbour master")
+    ... except TranscriptError:
+    ...     print("no conversation")
+    no conversation
+    """
 
 
 class ConfigError(EverlongError):
-    """A setting is unknown, out of range or of the wrong type; ``key`` is its dotted name."""
+    """A setting is unknown, out of range or of the wrong type; ``key`` is its dotted name.
+
+    >>> try:
+    ...     ContextCompressor(settings={"threshold": 7})
+    ... except ConfigError as error:
+    ...     print(error.key)
+    compression.threshold
+    """
 
     def __init__(self, message: str, key: str = "") -> None:
         self.key = key
@@ -97,7 +126,14 @@ class ConfigError(EverlongError):
 
 
 class TargetUnreachable(EverlongError):  # noqa: N818 - reads as the fact that it states
-    """No valid compaction fits ``target`` tokens; ``least`` is the smallest that does."""
+    """No valid compaction fits ``target`` tokens; ``least`` is the smallest that does.
+
+    >>> try:
+    ...     ContextCompressor(16_000).compress(messages, target_tokens=10)
+    ... except TargetUnreachable as error:
+    ...     print(error.target, error.least > 10)
+    10 True
+    """
 
     def __init__(self, target: int, least: int) -> None:
         self.target = target
@@ -109,7 +145,18 @@ class TargetUnreachable(EverlongError):  # noqa: N818 - reads as the fact that i
 
 
 class SummarizerError(EverlongError):
-    """A summarizer gave nothing usable: network, quota, refusal, empty or broken output."""
+    """A summarizer gave nothing usable: network, quota, refusal, empty or broken output.
+
+    >>> class Tired:
+    ...     name = "tired"
+    ...
+    ...     def summarize(self, request: SummaryRequest) -> str:
+    ...         raise SummarizerError("not today")
+    >>> engine = ContextCompressor(16_000, summarizer=Tired())
+    >>> _ = engine.compress(messages)
+    >>> "not today" in engine.last_report.fallback_reason
+    True
+    """
 
 
 class NotesError(EverlongError):
@@ -125,35 +172,104 @@ class PluginError(EverlongError):
 
 
 class StoreError(EverlongError):
-    """The store of conversations cannot do what was asked; its contents are unchanged."""
+    """The store of conversations cannot do what was asked; its contents are unchanged.
+
+    >>> from pathlib import Path
+    >>> _ = Path("note.db").write_text("no database " * 100)
+    >>> try:
+    ...     Store.open("note.db")
+    ... except StoreError as error:
+    ...     print(type(error).__name__)
+    StoreDamaged
+    """
 
 
 class StoreUnavailable(StoreError):  # noqa: N818 - reads as the fact that it states
-    """The store cannot be opened, reached, read or written."""
+    """The store cannot be opened, reached, read or written.
+
+    >>> from pathlib import Path
+    >>> Path("folder").mkdir()
+    >>> try:
+    ...     Store.open("folder")
+    ... except StoreUnavailable:
+    ...     print("a folder is no store")
+    a folder is no store
+    """
 
 
 class StoreFull(StoreError):  # noqa: N818 - as above
-    """There is no room left on the store's disk."""
+    """There is no room left on the store's disk.
+
+    >>> try:
+    ...     raise StoreFull("the disk is full")
+    ... except StoreError as error:
+    ...     print(f"free some room: {error}")
+    free some room: the disk is full
+    """
 
 
 class StoreBusy(StoreError):  # noqa: N818 - as above
-    """Other processes kept the store locked for longer than we wait."""
+    """Other processes kept the store locked for longer than we wait.
+
+    >>> try:
+    ...     raise StoreBusy("another process held it for a minute")
+    ... except StoreError as error:
+    ...     print(f"later: {error}")
+    later: another process held it for a minute
+    """
 
 
 class StoreDamaged(StoreError):  # noqa: N818 - as above
-    """The file is no database, or its contents contradict each other."""
+    """The file is no database, or its contents contradict each other.
+
+    >>> from pathlib import Path
+    >>> _ = Path("letter.db").write_text("Dear harbour master, " * 100)
+    >>> try:
+    ...     Store.open("letter.db")
+    ... except StoreDamaged:
+    ...     print("no database")
+    no database
+    """
 
 
 class SchemaMismatch(StoreError):  # noqa: N818 - as above
-    """The tables are another program's, or were made by a newer version of Everlong."""
+    """The tables are another program's, or were made by a newer version of Everlong.
+
+    >>> import sqlite3
+    >>> with sqlite3.connect("other.db") as other:
+    ...     _ = other.execute("CREATE TABLE fish (name TEXT)")
+    >>> other.close()
+    >>> try:
+    ...     Store.open("other.db")
+    ... except SchemaMismatch:
+    ...     print("the file of another program is left alone")
+    the file of another program is left alone
+    """
 
 
 class NotStored(StoreError):  # noqa: N818 - as above
-    """There is no such session, branch, node or view."""
+    """There is no such session, branch, node or view.
+
+    >>> with Store.open("empty.db") as store:
+    ...     try:
+    ...         store.sessions.find("nothing")
+    ...     except NotStored:
+    ...         print("not there")
+    not there
+    """
 
 
 class AmbiguousName(StoreError):  # noqa: N818 - as above
-    """Several conversations have that title, or an id that begins so."""
+    """Several conversations have that title, or an id that begins so.
+
+    >>> with Store.open("two.db") as store:
+    ...     _ = [store.sessions.start(title="harbour") for _ in range(2)]
+    ...     try:
+    ...         store.sessions.find("harbour")
+    ...     except AmbiguousName as error:
+    ...         print("give more of the id")
+    give more of the id
+    """
 
 
 class QueryError(StoreError):
@@ -169,7 +285,12 @@ class ToolInterrupted(ToolError):  # noqa: N818 - reads as the fact that it stat
 
 
 class ProviderError(EverlongError):
-    """A model's API gave no usable answer; the class says why, and what it makes sense to do next."""
+    """A model's API gave no usable answer; the class says why, and what it makes sense to do next.
+
+    >>> error: ProviderError = RateLimited("slow down", status=429, retry_after=20)
+    >>> error.may_retry, error.should_compact, error.retry_after
+    (True, False, 20)
+    """
 
     may_retry: ClassVar[bool] = False
     """True if the same request may succeed a little later."""
@@ -196,7 +317,12 @@ class ProviderError(EverlongError):
 
 
 class ContextOverflow(ProviderError):  # noqa: N818 - these read as the fact that they state
-    """Prompt, or prompt and answer, do not fit the window; the numbers are the API's, None if it gave none."""
+    """Prompt, or prompt and answer, do not fit the window; the numbers are the API's, None if it gave none.
+
+    >>> error = ContextOverflow("too long", prompt_tokens=210_000, limit=200_000)
+    >>> error.should_compact, error.prompt_tokens - error.limit
+    (True, 10000)
+    """
 
     should_compact = True
 
@@ -216,42 +342,78 @@ class ContextOverflow(ProviderError):  # noqa: N818 - these read as the fact tha
 
 
 class RequestTooLarge(ProviderError):  # noqa: N818
-    """The request has more bytes, or more tokens at once, than the API takes."""
+    """The request has more bytes, or more tokens at once, than the API takes.
+
+    >>> RequestTooLarge("more than 32 MB", status=413).should_compact
+    True
+    """
 
     should_compact = True
 
 
 class RateLimited(ProviderError):  # noqa: N818
-    """Too many requests or tokens for now."""
+    """Too many requests or tokens for now.
+
+    >>> RateLimited("slow down", status=429).may_retry
+    True
+    """
 
     may_retry = True
 
 
 class Overloaded(ProviderError):  # noqa: N818
-    """The API is overloaded or broken for now."""
+    """The API is overloaded or broken for now.
+
+    >>> Overloaded("busy", retry_after=3.0).retry_after
+    3.0
+    """
 
     may_retry = True
 
 
 class NetworkFailure(ProviderError):  # noqa: N818
-    """The API could not be reached, did not answer in time, or the connection broke."""
+    """The API could not be reached, did not answer in time, or the connection broke.
+
+    >>> NetworkFailure("no connection", provider="ollama").may_retry
+    True
+    """
 
     may_retry = True
 
 
 class MalformedReply(ProviderError):  # noqa: N818
-    """The API's answer cannot be read."""
+    """The API's answer cannot be read.
+
+    >>> MalformedReply("the stream ended in the middle of a tool call", status=200).may_retry
+    True
+    """
 
     may_retry = True
 
 
 class AuthenticationFailed(ProviderError):  # noqa: N818
-    """There is no key, it is not accepted, or it may not use this model."""
+    """There is no key, it is not accepted, or it may not use this model.
+
+    >>> from everlong.providers import connect
+    >>> try:
+    ...     connect("anthropic:claude-sonnet-5", env={})
+    ... except AuthenticationFailed as error:
+    ...     print(error.provider, error.may_retry)
+    anthropic False
+    """
 
 
 class QuotaExhausted(ProviderError):  # noqa: N818
-    """The account has no credit left; waiting does not help."""
+    """The account has no credit left; waiting does not help.
+
+    >>> QuotaExhausted("no credit left").may_retry
+    False
+    """
 
 
 class RequestRefused(ProviderError):  # noqa: N818
-    """The API will not take this request, or the model declined to answer it."""
+    """The API will not take this request, or the model declined to answer it.
+
+    >>> RequestRefused("unknown parameter", status=400).may_retry
+    False
+    """

@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-__all__ = ["install_command"]
+__all__ = ["install_command", "package_command"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
@@ -14,12 +14,23 @@ _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
 
 def install_command(extra: str, prefix: Path | None = None) -> str:
     """Return what to type to install an extra; pipx and uv keep a program where plain pip does not reach it."""
-    place = (prefix or Path(sys.prefix)).as_posix()
-    if "/pipx/venvs/" in place:
-        return f"pipx inject everlong {' '.join(_packages(extra))}"
-    if "/uv/tools/" in place:
-        return f"uv pip install --python {place} {' '.join(_packages(extra))}"
-    return f"pip install 'everlong[{extra}]'"
+    place = prefix or Path(sys.prefix)
+    return _command(place, _packages(extra)) or f"pip install 'everlong[{extra}]'"
+
+
+def package_command(package: str, prefix: Path | None = None) -> str:
+    """Return what to type to install a package beside Everlong."""
+    return _command(prefix or Path(sys.prefix), [package]) or f"pip install {package}"
+
+
+def _command(prefix: Path, packages: list[str]) -> str:
+    """Return the command of pipx or uv if it made this installation; else nothing."""
+    place = prefix.as_posix()
+    if "/pipx/venvs/" in place or (prefix / "pipx_metadata.json").exists():
+        return f"pipx inject {prefix.name} {' '.join(packages)}"
+    if "/uv/tools/" in place or (prefix / "uv-receipt.toml").exists():
+        return f"uv pip install --python {place} {' '.join(packages)}"
+    return ""
 
 
 def _packages(extra: str) -> list[str]:

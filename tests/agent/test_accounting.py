@@ -11,7 +11,8 @@ from sqlalchemy import update
 
 from everlong import StoreFull
 from everlong.agent import AgentEvent, Notice
-from everlong.agent.accounting import Account, BookEntry, Effects, Estimate, Tokens, account, dollars, draw
+from everlong.agent.accounting import Account, BookEntry, Effects, Estimate, Tokens, account, charts_of, dollars
+from everlong.caching.plot import draw_svg, draw_text
 from everlong.config import Settings
 from everlong.model import Message
 from everlong.providers.catalogue import Rates
@@ -221,12 +222,14 @@ def test_a_deleted_session_takes_its_receipts_out_of_the_books(store: Store) -> 
 
 def test_the_picture_has_a_line_for_what_was_paid_and_stays_small(store: Store) -> None:
     books = account(store, Settings())
-    assert draw(books).startswith("<svg")
+    assert draw_svg("Paid", charts_of(books)).startswith("<svg")
     entry = BookEntry(0.0, "summary", SONNET, None, Tokens(1), Decimal("0.5"), Decimal("0.75"), unsent=Estimate(1))
     books.entries = [entry] * 50_000
-    picture = draw(books)
+    picture = draw_svg("Paid", charts_of(books))
     assert len(picture) < 100_000
     assert all(name in picture for name in ("paid", "without a cache", "not sent (estimated)", "summaries"))
+    assert all(label in picture for label in (">call<", ">US dollars<", ">50,000<"))
+    assert "call 50,000" in draw_text(charts_of(books))
 
 
 # -- the agent -----------------------------------------------------------------------------------------------------

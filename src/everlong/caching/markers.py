@@ -49,6 +49,10 @@ def apply_anthropic_cache_control(
     """Return a deep copy of the messages with up to four markers: system prompt and last three messages.
 
     Existing markers are removed first. Messages that cannot carry a marker are passed over.
+
+    >>> marked = apply_anthropic_cache_control(messages)
+    >>> sum("cache_control" in str(message) for message in marked)
+    4
     """
     marker = cache_marker(cache_ttl)
     # One by one, so that a message that is listed twice is marked once.
@@ -93,7 +97,11 @@ def _remove_markers(message: Message) -> Message:
 
 
 def estimate_messages_tokens_rough(messages: Sequence[Message]) -> int:
-    """Return a rough token count, four characters to a token; `MessageCounter` is more exact."""
+    """Return a rough token count, four characters to a token; `MessageCounter` is more exact.
+
+    >>> estimate_messages_tokens_rough([{"role": "user", "content": "x" * 400}]) >= 100
+    True
+    """
     characters = sum(_characters(message) for message in list_messages(messages))
     return rough_tokens(characters)
 

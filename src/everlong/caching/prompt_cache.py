@@ -83,7 +83,11 @@ class Placement:
 def choose_strategy(
     model: str, provider: str = "", base_url: str = "", settings: CachingValues | Mapping[str, Any] | None = None
 ) -> Choice:
-    """Return the strategy for a model at a provider, by the settings of ``prompt_caching``."""
+    """Return the strategy for a model at a provider, by the settings of ``prompt_caching``.
+
+    >>> choose_strategy("claude-sonnet-4-5", "anthropic").strategy
+    'ledger'
+    """
     check_text("model", model)
     check_text("provider", provider)
     values = caching_values(settings)
@@ -132,6 +136,11 @@ class PromptCache:
         warn: called once if prompts are too short to be cached; a Python warning by default.
         immutable: promise that nobody changes a request after it was given, so that no copies are kept.
         pauses: the pauses of other sessions, for ``prefix_ttl: auto``; this session's are added.
+
+    >>> cache = PromptCache("claude-sonnet-4-5", provider="anthropic")
+    >>> request = {"model": "claude-sonnet-4-5", "max_tokens": 100, "messages": messages[1:]}
+    >>> "cache_control" in str(cache.apply(request)), "cache_control" in str(request)
+    (True, False)
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing a host may know otherwise

@@ -18,7 +18,7 @@ from rich.text import Text
 import everlong.context
 from everlong import config, providers
 from everlong.cli.files import read_input, write_output
-from everlong.cli.output import print_values, tracked
+from everlong.cli.output import counted, print_values, tracked
 from everlong.cli.picture import fit, print_changes
 from everlong.cli.screen import console
 from everlong.cli.trust import tell_notices
@@ -237,17 +237,17 @@ def _name(conversation: TranscriptConversation, total: int) -> str:
 def describe(report: CompactionReport) -> str:
     """Return one line on a compaction: the outcome and the sizes before and after."""
     if report.outcome == "unchanged":
-        return f"unchanged, {report.tokens_before:,} tokens in {report.messages_before} messages"
+        return f"unchanged, {report.tokens_before:,} tokens in {counted(report.messages_before, 'message')}"
     line = (
         f"{report.outcome}, {report.tokens_before:,} → {report.tokens_after:,} tokens "
-        f"({report.saved_share:.0%} saved), {report.messages_before} → {report.messages_after} messages"
+        f"({report.saved_share:.0%} saved), {report.messages_before:,} → {counted(report.messages_after, 'message')}"
     )
     if report.quality is not None:
         line += f", quality {report.quality.score:.2f}"
     if report.fallback_reason:
         line += f"; fell back to the extractive summary: {report.fallback_reason}"
     if report.rules_by_id:
-        line += f"; {report.rules_by_id} older rules had no room and stand there by id"
+        line += f"; no room for {counted(report.rules_by_id, 'older rule')}, named by id"
     return line
 
 

@@ -26,7 +26,7 @@ from urllib.parse import quote, urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
 from everlong import __version__, config
-from everlong.cli.output import format_bytes
+from everlong.cli.output import counted, format_bytes
 from everlong.config.paths import data_home
 from everlong.errors import ConfigError, EverlongError, NotesError, ProviderError, StoreError
 from everlong.extras import install_command
@@ -509,12 +509,12 @@ def _verify(path: Path, messages: int, situation: DoctorSituation) -> Finding:
     from everlong.store import open_store  # noqa: PLC0415 - may be broken
 
     if messages > _QUICK_MESSAGES:
-        return ok("store", f"{path}, {messages:,} messages; `everlong sessions verify` checks every hash")
+        return ok("store", f"{path}, {counted(messages, 'message')}; `everlong sessions verify` checks every hash")
     with open_store(situation.settings.store) as store:
         problems = store.verify().problems
     if problems:
         return fail("store", f"{path} contradicts itself: {problems[0]}", _RESTORE)
-    return ok("store", f"{path}, {messages:,} messages, every hash is right")
+    return ok("store", f"{path}, {counted(messages, 'message')}, every hash is right")
 
 
 def _check_schema(version: str) -> Finding:

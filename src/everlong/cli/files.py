@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everlong.cli.output import say
+from everlong.cli.output import format_bytes, say, working
 from everlong.config.files import write_whole
 from everlong.errors import TranscriptError
 
@@ -29,7 +29,8 @@ def read_input(name: str) -> Transcript:
     data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     shown = "standard input" if name == "-" else name
     try:
-        transcript = read_transcript(data)
+        with working(f"reading {format_bytes(len(data))}"):
+            transcript = read_transcript(data)
     except TranscriptError as error:
         raise TranscriptError(f"{shown}: {error}") from error
     say(f"read {shown} as {transcript.describe()}")

@@ -10,7 +10,7 @@ import click
 
 from everlong.cli.chosen_store import for_each_tenant, store_option, tenant_options
 from everlong.cli.files import read_input
-from everlong.cli.output import json_option, print_values
+from everlong.cli.output import counted, json_option, print_values
 from everlong.model import calls_of, find_groups
 
 if TYPE_CHECKING:
@@ -132,11 +132,9 @@ def _print(figure: dict[str, Any]) -> None:
 
     out = console()
     name = f"{figure['id']}: " if figure["id"] else ""
-    counted = "exact" if figure["counter"] != "estimate" else "estimated"
-    out.print(
-        Text(f"{name}{figure['tokens']:,} tokens in {figure['messages']:,} messages ({counted}: {figure['counter']})"),
-        style="bold",
-    )
+    kind = "exact" if figure["counter"] != "estimate" else "estimated"
+    messages = counted(figure["messages"], "message")
+    out.print(Text(f"{name}{figure['tokens']:,} tokens in {messages} ({kind}: {figure['counter']})"), style="bold")
     roles = [(role, tokens, "") for role, tokens in figure["by_role"].items()]
     if figure["tool_schemas"]:
         roles.append(("tool schemas", figure["tool_schemas"], ""))
@@ -145,7 +143,7 @@ def _print(figure: dict[str, Any]) -> None:
         (
             tool,
             entry["call_tokens"] + entry["result_tokens"],
-            f"{entry['calls']} calls, results {entry['result_tokens']:,}",
+            f"{counted(entry['calls'], 'call')}, results {entry['result_tokens']:,}",
         )
         for tool, entry in figure["by_tool"].items()
     ]

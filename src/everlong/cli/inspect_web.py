@@ -19,6 +19,7 @@ from everlong import config
 from everlong.cli.chosen_store import chosen_tenant, open_chosen_store, use_store
 from everlong.cli.output import counted, say
 from everlong.errors import ConfigError
+from everlong.extras import install_command
 
 if TYPE_CHECKING:
     from everlong.store import Store
@@ -41,7 +42,7 @@ def check_installed() -> None:
     if not is_installed():
         raise ConfigError(
             "the inspector needs the packages aiohttp, jinja2, markdown-it-py and nh3; install them with: "
-            "pip install 'everlong[inspector]'",
+            + install_command("inspector"),
             key="inspect",
         )
 

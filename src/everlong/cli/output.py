@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar
@@ -22,11 +24,16 @@ __all__ = [
     "progress_bar",
     "say",
     "tracked",
+    "working",
     "yes_option",
 ]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
+
+_SPINNER_AFTER, _SPINNER_EVERY = 0.5, 1.0
+_LINE_AFTER, _LINE_EVERY = 2.0, 30.0
+"""Seconds until the first sign of life, and between two of them."""
 
 Item = TypeVar("Item")
 Step: TypeAlias = Callable[[int, int], None]
@@ -74,10 +81,46 @@ def format_bytes(number: int) -> str:
 
 
 @contextmanager
+def working(doing: str) -> Iterator[None]:
+    """Give a sign of life while the block runs: a spinner with the seconds on a terminal, else a line now and then."""
+    done = threading.Event()
+    shown = threading.Thread(target=_show_spinner if _is_terminal() else _say_lines, args=(doing, done), daemon=True)
+    shown.start()
+    try:
+        yield
+    finally:
+        done.set()
+        shown.join()
+
+
+def _show_spinner(doing: str, done: threading.Event) -> None:
+    began = time.monotonic()
+    if done.wait(_SPINNER_AFTER):
+        return
+    with console(stderr=True).status(f"{doing} …") as status:
+        while not done.wait(_SPINNER_EVERY):
+            status.update(f"{doing} … {time.monotonic() - began:.0f} s")
+
+
+def _say_lines(doing: str, done: threading.Event) -> None:
+    began = time.monotonic()
+    if done.wait(_LINE_AFTER):
+        return
+    say(f"{doing} …")
+    while not done.wait(_LINE_EVERY):
+        say(f"still {doing}, {time.monotonic() - began:.0f} s")
+
+
+def _is_terminal() -> bool:
+    return sys.stderr.isatty()
+
+
+@contextmanager
 def progress_bar(doing: str) -> Iterator[Step]:
-    """Show a bar while the block runs, if stderr is a terminal; yield the function that moves it."""
-    if not sys.stderr.isatty():
-        yield lambda _done, _total: None
+    """Show a bar while the block runs if stderr is a terminal, else a line; yield the function that moves the bar."""
+    if not _is_terminal():
+        with working(doing):
+            yield lambda _done, _total: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415 - only for a terminal
 
@@ -88,15 +131,11 @@ def progress_bar(doing: str) -> Iterator[Step]:
 
 
 def tracked(items: Sequence[Item], doing: str) -> Iterator[Item]:
-    """Yield the items, with a bar on a terminal, or a spinner if there is only one item."""
-    if not sys.stderr.isatty():
-        yield from items
+    """Yield the items, with a bar on a terminal; `working` shows where there is only one, or no terminal."""
+    if not _is_terminal() or len(items) <= 1:
+        with working(doing):
+            yield from items
         return
     from rich.progress import track  # noqa: PLC0415 - only for a terminal
 
-    watched = console(stderr=True)
-    if len(items) > 1:
-        yield from track(items, description=doing, console=watched, transient=True)
-        return
-    with watched.status(f"{doing} …"):
-        yield from items
+    yield from track(items, description=doing, console=console(stderr=True), transient=True)

@@ -76,7 +76,7 @@ class PlainSpeaker:
         if event.stop != "end":
             self._note(stop_line(event))
         usage = event.usage
-        answers = f"{event.steps} answer{'' if event.steps == 1 else 's'}"
+        answers = counted(event.steps, "answer")
         cost = f", ${event.cost:.4f}" if event.cost else ""
         self._note(
             f"{answers}, {usage.prompt_tokens:,} tokens read ({usage.cache_read_tokens:,} cached), "

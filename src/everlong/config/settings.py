@@ -375,7 +375,12 @@ class PluginsSettings(BaseModel):
 
 
 class CompressionSettings(Section):
-    """The built-in compressor: its trigger, the messages it protects, and the length of its summaries."""
+    """The built-in compressor: its trigger, the messages it protects, and the length of its summaries.
+
+    >>> settings = CompressionSettings(threshold=0.6, protect_last_n=10)
+    >>> ContextCompressor(200_000, settings=settings).threshold_tokens
+    120000
+    """
 
     enabled: Flag = setting(DEFAULTS.enabled, "true or false", "Whether conversations are compacted at all.")
     threshold: Threshold = setting(

@@ -61,6 +61,12 @@ class ContextCompressor(ContextEngine):
     Without a ``summarizer`` it makes the summary itself, from the conversation's own words. ``settings`` are those of
     the ``compression`` section of the configuration, as a mapping or as `CompressionSettings`; ``model`` chooses how
     tokens are counted.
+
+    >>> engine = ContextCompressor(16_000)
+    >>> if engine.should_compress_preflight(messages):
+    ...     shorter = engine.compress(messages)
+    >>> len(shorter) < len(messages)
+    True
     """
 
     _budgets: Budgets

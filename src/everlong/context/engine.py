@@ -64,7 +64,22 @@ class OptionalHostMethods:
 
 
 class ContextEngine(OptionalHostMethods, ABC):
-    """The base of all context engines; a host may read the attributes below at any time."""
+    """The base of all context engines; a host may read the attributes below at any time.
+
+    >>> class Newest(ContextEngine):
+    ...     name = "newest"
+    ...
+    ...     def compress(self, messages, current_tokens=None, focus_topic=None, force=False, memory_context=None):
+    ...         return messages[-20:]
+    ...
+    ...     def should_compress(self, prompt_tokens=None):
+    ...         return True
+    ...
+    ...     def update_from_response(self, usage):
+    ...         pass
+    >>> len(Newest().compress(messages))
+    20
+    """
 
     last_prompt_tokens: int = 0
     last_completion_tokens: int = 0

@@ -52,7 +52,13 @@ FATES: tuple[Fate, ...] = get_args(Fate)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The fate of some words, and the reason."""
+    """The fate of some words, and the reason.
+
+    >>> explained = ContextCompressor(16_000).explain(messages)
+    >>> verdict: Verdict = explained.lines[-1].parts[0]
+    >>> verdict.fate
+    'kept'
+    """
 
     text: str
     fate: Fate
@@ -74,7 +80,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedLine:
-    """One line of the original conversation with the verdict on it."""
+    """One line of the original conversation with the verdict on it.
+
+    >>> explained = ContextCompressor(16_000).explain(messages)
+    >>> line: ExplainedLine = explained.lines[-1]
+    >>> line.role, [part.fate for part in line.parts]
+    ('assistant', ['kept'])
+    """
 
     message: int
     """The index of its message in the conversation, from 0."""
@@ -105,7 +117,12 @@ class ExplainedLine:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A compaction with a verdict on every line that is not blank."""
+    """A compaction with a verdict on every line that is not blank.
+
+    >>> explained: Explanation = ContextCompressor(16_000).explain(messages)
+    >>> len(explained.messages) < len(messages) and len(explained.lines) >= len(messages)
+    True
+    """
 
     messages: list[Message]
     """The compacted conversation."""

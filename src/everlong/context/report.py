@@ -15,7 +15,14 @@ Outcome = Literal["summarized", "cleared", "unchanged"]
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """The quality of a compaction: a score from 0 to 1, with the figures behind it."""
+    """The quality of a compaction: a score from 0 to 1, with the figures behind it.
+
+    >>> engine = ContextCompressor(16_000)
+    >>> _ = engine.compress(messages)
+    >>> quality: Quality = engine.last_report.quality
+    >>> 0 <= quality.score <= 1, quality.latest_request_intact
+    (True, True)
+    """
 
     score: float
     entities_kept: float
@@ -39,7 +46,14 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class Boundaries:
-    """The cuts between the parts, as indices of the repaired input."""
+    """The cuts between the parts, as indices of the repaired input.
+
+    >>> engine = ContextCompressor(16_000)
+    >>> _ = engine.compress(messages)
+    >>> cuts: Boundaries = engine.last_report.boundaries
+    >>> 0 < cuts.head_end < cuts.tail_start < len(messages)
+    True
+    """
 
     head_end: int
     tail_start: int
@@ -49,7 +63,14 @@ class Boundaries:
 
 @dataclass(frozen=True, slots=True)
 class SummarizerInput:
-    """The size of the summarizer's task."""
+    """The size of the summarizer's task.
+
+    >>> engine = ContextCompressor(16_000)
+    >>> _ = engine.compress(messages)
+    >>> task: SummarizerInput = engine.last_report.summarizer_input
+    >>> task.messages > 0, task.previous_summary
+    (True, False)
+    """
 
     messages: int
     tokens: int
@@ -60,7 +81,14 @@ class SummarizerInput:
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """Everything worth knowing about one compaction."""
+    """Everything worth knowing about one compaction.
+
+    >>> engine = ContextCompressor(16_000)
+    >>> _ = engine.compress(messages)
+    >>> report: CompactionReport | None = engine.last_report  # None before the first call
+    >>> report and (report.outcome, report.tokens_after < report.tokens_before)
+    ('summarized', True)
+    """
 
     outcome: Outcome
     tokens_before: int

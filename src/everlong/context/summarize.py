@@ -64,7 +64,12 @@ _CONTEXT = "Critical Context"
 
 @dataclass(frozen=True)
 class SummaryRequest:
-    """Everything that a summarizer gets to work with."""
+    """Everything that a summarizer gets to work with.
+
+    >>> request = SummaryRequest(messages[:40], previous=None, budget_tokens=500, count=counter_for().count_text)
+    >>> "## Goal" in ExtractiveSummarizer().summarize(request)
+    True
+    """
 
     turns: Sequence[Message]
     """The messages to summarize, with whole tool outputs."""
@@ -141,7 +146,17 @@ class SummaryRequest:
 
 
 class Summarizer(Protocol):
-    """A writer of summaries: turns a request into a summary, or raises."""
+    """A writer of summaries: turns a request into a summary, or raises.
+
+    >>> class Brief:
+    ...     name = "brief"
+    ...
+    ...     def summarize(self, request: SummaryRequest) -> str:
+    ...         return f"## Goal: sum up {len(request.turns)} messages"
+    >>> brief: Summarizer = Brief()
+    >>> ContextCompressor(16_000, summarizer=brief).summarizer.name
+    'brief'
+    """
 
     @property
     def name(self) -> str:
@@ -162,7 +177,12 @@ def check_summarizer(value: object, name: str = "summarizer") -> None:
 
 @dataclass(frozen=True, slots=True)
 class Weakness:
-    """The shortcomings of a summary."""
+    """The shortcomings of a summary.
+
+    >>> weakness = Weakness(problems=("no goal",), missing=("port 8437",))
+    >>> weakness.missing
+    ('port 8437',)
+    """
 
     problems: tuple[str, ...]
     missing: tuple[str, ...]
@@ -171,7 +191,13 @@ class Weakness:
 
 @runtime_checkable
 class MendingSummarizer(Summarizer, Protocol):
-    """A summarizer that can improve a draft: any with a ``mend`` method."""
+    """A summarizer that can improve a draft: any with a ``mend`` method.
+
+    >>> isinstance(CompletionSummarizer(lambda messages, max_tokens: ""), MendingSummarizer)
+    True
+    >>> isinstance(ExtractiveSummarizer(), MendingSummarizer)
+    False
+    """
 
     def mend(self, request: SummaryRequest, draft: str, weakness: Weakness) -> str:
         """Return a better summary; ``draft`` is empty if nothing of the first one was usable."""

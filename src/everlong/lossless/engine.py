@@ -47,6 +47,11 @@ class LosslessEngine(ContextCompressor):
 
     ``settings`` are those of the ``compression`` section, which say when to compact; ``lcm`` are those of the section
     of that name. The first exchange is not kept apart: it is under the oldest summary.
+
+    >>> engine = LosslessEngine(16_000)
+    >>> shorter = engine.compress(messages)
+    >>> len(shorter) < len(messages), "lcm_grep" in [tool["name"] for tool in engine.get_tool_schemas()]
+    (True, True)
     """
 
     def __init__(  # noqa: PLR0913 - as of the compressor, and what is the graph's

@@ -58,7 +58,13 @@ class Trace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HashChain:
-    """The derivation of node ids for one tenant; equal texts of two tenants have unrelated ids."""
+    """The derivation of node ids for one tenant; equal texts of two tenants have unrelated ids.
+
+    >>> hello: Message = {"role": "user", "content": "hello"}
+    >>> ours, again, theirs = (HashChain(tenant).nodes([hello])[-1] for tenant in ("ours", "ours", "theirs"))
+    >>> ours.id == again.id, ours.id == theirs.id
+    (True, False)
+    """
 
     tenant: str = "local"
 

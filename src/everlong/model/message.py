@@ -16,7 +16,12 @@ from everlong.errors import MessageError
 __all__ = ["CLEARED_RESULT", "SUMMARY_STARTS"]
 
 Message: TypeAlias = dict[str, Any]
-"""One chat message: ``role``, ``content`` and, by role, ``tool_calls``, ``tool_call_id``, ``name`` and others."""
+"""One chat message: ``role``, ``content`` and, by role, ``tool_calls``, ``tool_call_id``, ``name`` and others.
+
+>>> asked: Message = {"role": "user", "content": "Which port?"}
+>>> asked["role"]
+'user'
+"""
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
 """Roles that instruct the model rather than take part in the conversation."""

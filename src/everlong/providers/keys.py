@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from everlong.errors import AuthenticationFailed, ConfigError
+from everlong.extras import package_command
 
 if TYPE_CHECKING:
     from everlong.providers.endpoints import Endpoint
@@ -49,8 +50,8 @@ def store_key(provider: str, key: str) -> None:
     keyring = _keyring()
     if keyring is None:
         raise ConfigError(
-            "the package keyring is missing; install it with: pip install keyring, or use the provider's environment "
-            "variable",
+            f"the package keyring is missing; install it with: {package_command('keyring')}, or use the provider's "
+            "environment variable",
             key="auth",
         )
     try:

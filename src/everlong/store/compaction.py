@@ -62,7 +62,11 @@ Outcome = Literal["compacted", "unchanged", "busy", "lost"]
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """The occasion of a compaction: reason, session and model; ``profile`` is the window that the view is made for."""
+    """The occasion of a compaction: reason, session and model; ``profile`` is the window that the view is made for.
+
+    >>> Occasion("threshold", model="gpt-4o").reason
+    'threshold'
+    """
 
     reason: str = "manual"
     session: str | None = None
@@ -77,7 +81,15 @@ OVERSIZED = Occasion("oversized")
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """One compaction of the history; figures that the engine did not tell are None."""
+    """One compaction of the history; figures that the engine did not tell are None.
+
+    >>> with Store.open("history.db") as store:
+    ...     branch = store.record(messages)
+    ...     _ = store.compact(branch, ContextCompressor(16_000), Occasion("threshold"))
+    ...     newest: Compaction = store.compactions()[-1]
+    ...     newest.reason, newest.summarizer
+    ('threshold', 'extractive')
+    """
 
     id: int
     session: str | None
@@ -105,6 +117,12 @@ class Compacted(NamedTuple):
 
     ``outcome`` is ``compacted``; ``unchanged`` where the engine found nothing to do; ``busy`` where another process is
     compacting; ``lost`` where another view came into force meanwhile.
+
+    >>> with Store.open("long.db") as store:
+    ...     branch = store.record(messages)
+    ...     done: Compacted = store.compact(branch, ContextCompressor(16_000))
+    ...     done.outcome, len(done.messages) < len(messages)
+    ('compacted', True)
     """
 
     outcome: Outcome

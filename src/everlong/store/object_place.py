@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 import orjson
 
 from everlong.errors import StoreDamaged, StoreError, StoreUnavailable
+from everlong.extras import install_command
 
 SCHEMES = ("s3", "gs", "az", "file", "memory")
 """The kinds of places: S3 and all who speak its API, Google's and Azure's stores, a folder, and memory for tests."""
@@ -74,7 +75,7 @@ class ObjectPlace:
             self._library: Any = import_module("obstore")
             stores: Any = import_module("obstore.store")
         except ImportError as error:
-            raise StoreError(f"{url} needs a package that is not installed: pip install 'everlong[objects]'") from error
+            raise StoreError(f"{url} needs a package that is not installed: {install_command('objects')}") from error
         try:
             self._store = _open(stores, url, seconds, attempts)
         except (self._errors(), ValueError, OSError) as error:

@@ -42,6 +42,10 @@ def open_store(
 
     Whoever has what it stores in a journal, too, need not wait for the disk with every commit.
     With an ``embedder``, questions also find messages by their meaning.
+
+    >>> with open_store("mine.db") as store:
+    ...     len(store.context(store.record([{"role": "user", "content": "hi"}])))
+    1
     """
     if settings is None or isinstance(settings, str | Path):
         where = settings or default_path()

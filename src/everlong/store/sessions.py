@@ -44,7 +44,13 @@ TOTALS = (
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A named stretch of a conversation; open while ``ended`` is None."""
+    """A named stretch of a conversation; open while ``ended`` is None.
+
+    >>> with Store.open("sessions.db") as store:
+    ...     session: Session = store.sessions.start(title="The harbour")
+    ...     session.title, session.ended
+    ('The harbour', None)
+    """
 
     id: str
     parent: str | None

@@ -71,7 +71,15 @@ if TYPE_CHECKING:
 
 
 class Store(StoreCore):
-    """Conversations of one tenant in one database."""
+    """Conversations of one tenant in one database.
+
+    >>> with Store.open("conversations.db") as store:
+    ...     branch = store.record(messages)
+    ...     shorter = store.compact(branch, ContextCompressor(16_000)).messages
+    ...     is_undone = store.undo(branch)
+    ...     len(shorter) < len(store.context(branch)) == len(messages)
+    True
+    """
 
     def __init__(
         self,

@@ -66,7 +66,14 @@ _VIEW = select(view.c.saw_depth, view.c.prev, view.c.state).where(view.c.id == b
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A place in the tree: a branch, and the node on it at which a conversation ends."""
+    """A place in the tree: a branch, and the node on it at which a conversation ends.
+
+    >>> with Store.open("talk.db") as store:
+    ...     branch: Branch = store.record([{"role": "user", "content": "hi"}])
+    ...     branch = store.append(branch, [{"role": "assistant", "content": "hello"}])
+    ...     branch.depth, len(store.context(branch))
+    (2, 2)
+    """
 
     id: int
     head: bytes

@@ -66,7 +66,14 @@ class NewMessages(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A stored turn: one request and its result; ``status`` is ``open`` until it is finished."""
+    """A stored turn: one request and its result; ``status`` is ``open`` until it is finished.
+
+    >>> with Store.open("turns.db") as store:
+    ...     branch = store.record([{"role": "user", "content": "hi"}])
+    ...     turn: Turn = store.turns.begin(branch, model="gpt-4o")
+    ...     turn.status
+    'open'
+    """
 
     id: int
     session: str | None

@@ -12,7 +12,17 @@ from everlong.tokens.exact import ExactCounter, vocabulary_for
 
 
 class TokenCounter(Protocol):
-    """A counter of the tokens of a text; it never raises on a ``str`` and always gives the same count."""
+    """A counter of the tokens of a text; it never raises on a ``str`` and always gives the same count.
+
+    >>> class Words:
+    ...     name = "words"
+    ...
+    ...     def count_text(self, text: str) -> int:
+    ...         return len(text.split())
+    >>> words: TokenCounter = Words()
+    >>> MessageCounter(words).count_text("the ferry is late")
+    4
+    """
 
     name: str
     """The name of the vocabulary, or ``estimate``."""
@@ -26,7 +36,11 @@ class TokenCounter(Protocol):
 
 
 def counter_for(model: str | None = None) -> TokenCounter:
-    """Return the best counter for a model: exact if its vocabulary is bundled, else the estimator."""
+    """Return the best counter for a model: exact if its vocabulary is bundled, else the estimator.
+
+    >>> counter_for("gpt-4o").count_text("The ferry Amber takes berth 4.")
+    8
+    """
     check_text("model", model, or_none=True)
     vocabulary = vocabulary_for(model) if model else None
     if vocabulary is None or not _vocabularies_installed():

@@ -46,6 +46,10 @@ class MessageCounter:
     Args:
         counter: The counter of texts; the estimator if none is given.
         capacity: The number of counts to remember; when full, the older half is forgotten.
+
+    >>> counter = MessageCounter(counter_for("gpt-4o"))
+    >>> counter.total(messages) > counter.total(messages[:10]) > counter.count(messages[0])
+    True
     """
 
     def __init__(self, counter: TokenCounter | None = None, capacity: int = 500_000) -> None:

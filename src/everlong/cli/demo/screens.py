@@ -17,7 +17,7 @@ from rich.text import Text
 
 from everlong.cli.demo.pause import Pause
 from everlong.cli.demo.playing import DOLLARS_PER_TOKEN, Answer, Played, Track, Undone
-from everlong.cli.output import counted
+from everlong.cli.output import counted, working
 from everlong.cli.picture import console, curve, fit
 from everlong.context.literals import is_summary
 from everlong.model import text_of
@@ -82,7 +82,8 @@ class DemoScreens:
         self._line("\nRules make both summaries: no model is asked, nothing leaves this machine.\n", "dim")
         self._began = time.monotonic()
         if not self._is_moving:
-            yield
+            with working("playing the session"):
+                yield
             return
         with Live(console=self._out, auto_refresh=False) as self._live:
             yield

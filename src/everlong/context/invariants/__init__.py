@@ -62,5 +62,9 @@ def repair_messages(messages: list[Message]) -> list[Message]:
 
     Raises:
         MessageError: ``messages`` is not a list of messages.
+
+    >>> orphan = {"role": "tool", "tool_call_id": "gone", "content": "42"}
+    >>> repair_messages([{"role": "user", "content": "hi"}, orphan])
+    [{'role': 'user', 'content': 'hi'}]
     """
     return repair_all(checked_messages(messages))

@@ -27,7 +27,15 @@ _MARGIN = 4_000
 
 
 class Complete(Protocol):
-    """A function that completes a chat and raises on failure."""
+    """A function that completes a chat and raises on failure.
+
+    >>> from everlong import CompletionSummarizer
+    >>> def complete(messages: list[Message], max_tokens: int) -> str:
+    ...     return "## Goal: keep the harbour's book"
+    >>> asking: Complete = complete
+    >>> CompletionSummarizer(asking, name="a model of mine").name
+    'a model of mine'
+    """
 
     def __call__(self, messages: list[Message], max_tokens: int) -> str:
         """Return the model's answer, at most ``max_tokens`` long."""

@@ -40,7 +40,13 @@ _NOTHING = "## Critical Context\n- …"
 
 
 class ExtractiveSummarizer:
-    """A summarizer that quotes and never invents."""
+    """A summarizer that quotes and never invents.
+
+    >>> engine = ContextCompressor(16_000, summarizer=ExtractiveSummarizer())  # as without one
+    >>> _ = engine.compress(messages)
+    >>> engine.last_report.summarizer
+    'extractive'
+    """
 
     name = "extractive"
 

@@ -50,7 +50,14 @@ _BUDGET_SHARE = 5
 
 
 class SummaryProgress(NamedTuple):
-    """The progress of a summary in parts."""
+    """The progress of a summary in parts.
+
+    >>> def show(progress: SummaryProgress) -> None:
+    ...     print(f"part {progress.done} of {progress.total}")
+    >>> show(SummaryProgress(level=1, done=2, total=5))
+    part 2 of 5
+    >>> summarizer = CompletionSummarizer(lambda messages, max_tokens: "…", progress=show)
+    """
 
     level: int
     """0 while the turns are read, then the level of folding."""
@@ -65,6 +72,13 @@ class CompletionSummarizer:
     ``window`` is the model's context window in tokens. Turns that do not fit are summarized in parts, ``concurrency``
     of them at a time, and folded; ``progress`` is called after each. After a failure the finished parts are kept, so
     the same request continues from there.
+
+    >>> def complete(messages: list[Message], max_tokens: int) -> str:
+    ...     raise ConnectionError("no network")
+    >>> engine = ContextCompressor(16_000, summarizer=CompletionSummarizer(complete))
+    >>> _ = engine.compress(messages)
+    >>> engine.last_report.summarizer  # a failure falls back to the built-in summary
+    'extractive'
     """
 
     reads_pieces = True
@@ -192,6 +206,11 @@ class WarmPrefixSummarizer:
     """A summarizer that asks the main model itself, behind a plain function.
 
     ``complete`` must send the same model, tools and settings as the conversation's own requests, or the cache is cold.
+
+    >>> def complete(messages: list[Message], max_tokens: int) -> str:
+    ...     return "## Goal: keep the harbour's book"
+    >>> WarmPrefixSummarizer(complete).needs_prefix
+    True
     """
 
     needs_prefix = True
@@ -241,6 +260,13 @@ class SummarizerChain:
 
     ``first_good`` takes the first summary without problems, else the best one; ``best`` asks all and takes the best. A
     member that raised is not asked for ``cooldown_seconds`` while others are available.
+
+    >>> fast = CompletionSummarizer(lambda messages, max_tokens: "…", name="fast")
+    >>> careful = CompletionSummarizer(lambda messages, max_tokens: "…", name="careful")
+    >>> chain = SummarizerChain([fast, careful], choose="best")
+    >>> engine = ContextCompressor(200_000, summarizer=chain)
+    >>> "fast" in chain.name
+    True
     """
 
     def __init__(
