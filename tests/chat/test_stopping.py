@@ -24,6 +24,7 @@ sys.meta_path.insert(0, Interrupting)
 """
 
 
+NOBODY = ["chat", "-m", "some-model", "--base-url", "http://127.0.0.1:1/v1"]
 STUCK = """
 import time
 import everlong.agent
@@ -125,7 +126,7 @@ def test_ctrl_c_during_the_start_leaves_with_130(serve: Serve, terminal: Open) -
 )
 def test_ctrl_c_while_the_program_is_loaded_leaves_quietly_with_130(terminal: Open, module: str) -> None:
     found = terminal()
-    found.start("chat", first=INTERRUPTED_LOADING.format(module=module))
+    found.start(*NOBODY, first=INTERRUPTED_LOADING.format(module=module))
     assert found.wait_exit() == 130
     assert found.screen().splitlines()[-2:] == ["everlong: interrupted", "[130]$"]
     assert "Traceback" not in found.everything()
