@@ -79,8 +79,12 @@ providers: {{anthropic: {{base_url: "{server.url}"}}}}
     program = programs / "everlong"
     program.write_text(f"#!{sys.executable}\nfrom everlong.cli.main import main\nmain()\n", encoding="utf-8")
     program.chmod(0o755)
+    return {**environment(folder, programs), "EVERLONG_HOME": str(home)}
+
+
+def environment(folder: Path, programs: Path) -> dict[str, str]:
+    """Return the environment of a person at home in a folder, whose programs are in another one."""
     return {
-        "EVERLONG_HOME": str(home),
         "HOME": str(folder),
         "LANG": "C.UTF-8",
         "NO_PROXY": "127.0.0.1",

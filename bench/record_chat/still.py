@@ -9,7 +9,7 @@ from bench.record_chat.svg import picture
 
 __all__ = ["still"]
 
-_WANTED = re.compile(r"so far in this chat\n❯\n.*│ context ")
+_WANTED = re.compile(r"so far in this chat\n(?:.*\n){0,12}❯\n.*│ context ")
 """The end of ``/context``, an empty prompt, and the status line."""
 
 

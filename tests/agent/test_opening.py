@@ -81,3 +81,31 @@ def test_without_a_model_or_a_session_the_error_says_what_to_do(store: Store) ->
         open_agent(Settings(), store=store)
     with pytest.raises(NotStored, match="there is no conversation"):
         open_agent(Settings(), "openai:gpt-5", AgentOptions(resume="nothing"), store=store)
+
+
+def test_instructions_of_the_repository_come_before_those_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_text("Nobody's: it is outside.")
+    top, inner = tmp_path / "harbour", tmp_path / "harbour" / "pier" / "north"
+    inner.mkdir(parents=True)
+    (top / ".git").mkdir()
+    (top / "AGENTS.md").write_text("Use tabs.")
+    (inner / "CLAUDE.md").write_text("Use spaces here.")
+    told = project_instructions(inner, 1_000)
+    assert 0 < told.index("Use tabs.") < told.index("(pier/north/CLAUDE.md)") < told.index("Use spaces here.")
+    assert "outside" not in told
+    assert "spaces" not in project_instructions(top, 1_000)
+
+
+def test_a_file_that_instructions_name_follows_them_if_it_is_in_the_repository(tmp_path: Path) -> None:
+    (tmp_path / "secret.md").write_text("Outside.")
+    top = tmp_path / "harbour"
+    (top / "docs").mkdir(parents=True)
+    (top / "CLAUDE.md").write_text("See @docs/style.md, @../secret.md, mira@docs/mail.md and `@docs/code.md`.")
+    (top / "docs" / "style.md").write_text("Two spaces. @more.md @style.md @../CLAUDE.md")
+    for name in ("more", "mail", "code"):
+        (top / "docs" / f"{name}.md").write_text(f"These are {name} words.")
+    told = project_instructions(top, 1_000)
+    assert told.index("Two spaces.") < told.index("These are more words.")
+    assert told.count("Two spaces.") == 1
+    for left_out in ("Outside.", "mail words", "code words"):
+        assert left_out not in told

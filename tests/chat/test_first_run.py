@@ -69,7 +69,7 @@ def test_a_bad_key_is_said_plainly_and_the_choices_come_back(serve: Serve, termi
     found.start(first=offering(server.openai_url))
     found.wait(ASKED, "with the key in ANTHROPIC_API_KEY")
     found.press("Enter")
-    found.wait("the key was refused", "✗ its key was refused")
+    found.wait("anthropic refused the key in ANTHROPIC_API_KEY", "✗ its key was refused")
     found.press("Enter")  # the cursor has moved on, to the server
     found.wait("Hello from the harbour.", "/help lists what you can type")
     assert "model: ollama:" in next(home.rglob("config.yaml")).read_text(encoding="utf-8")

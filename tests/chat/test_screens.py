@@ -54,11 +54,16 @@ def script(ask: Ask) -> Answer:
 
 
 def normal(screen: str) -> str:
-    """A screen without what is another one each time: times, durations, ids, and tokens counted."""
+    """A screen without what is another one each time: times, durations, ids, folders, and tokens counted."""
     screen = re.sub(r"\d{8}_\d{6}_[0-9a-f]{6}", "SESSION", screen)
     screen = re.sub(r"\d+\.\d s", "N.N s", screen)
     screen = re.sub(r"context [\d,]+ / [\d,]+ \(\d+ %\)", "context USED / LIMIT", screen)
-    screen = re.sub(r"after a compaction [\d,]+ tokens", "after a compaction NEED tokens", screen)
+    screen = re.sub(r"after a\s+compaction\s+[\d,]+\s+tokens", "after a compaction NEED tokens", screen)
+    screen = re.sub(r"^Everlong \S+ ·", "Everlong VERSION ·", screen)
+    screen = re.sub(r"tokens ·\s+/[^·]*?/project\n", "tokens · FOLDER\n", screen, count=1)
+    screen = re.sub(
+        r"^commands run [^·]*·\s+/help[^❯]*", "commands run CONFINED\n", screen, count=1, flags=re.MULTILINE
+    )
     screen = re.sub(r"^(system|tools|tail|free) +[\d,]+ +[\d.]+ %  █* *", r"\1 SHARE ", screen, flags=re.MULTILINE)
     screen = re.sub(r"^(engine \w+:).*?usage\s+percent\s+[\d.]+", r"\1 FIGURES", screen, flags=re.MULTILINE | re.DOTALL)
     lines = "\n".join(line.rstrip() for line in screen.splitlines())
@@ -97,7 +102,7 @@ def test_a_chat_looks_as_it_did(serve: Serve, chat: Open, columns: int, rows: in
     idle(found)
     same_as_recorded(found, f"chat-{columns}")
     found.enter("/help")
-    seen = found.wait("/undo [compaction]", "Tab completes.")
+    seen = found.wait("/undo [compaction]", "Ctrl-D leaves.")
     assert all(f"\n/{name} " in seen for name in COMMANDS)
 
 

@@ -24,6 +24,7 @@ sys.meta_path.insert(0, Interrupting)
 """
 
 
+NOBODY = ["chat", "-m", "some-model", "--base-url", "http://127.0.0.1:1/v1"]
 STUCK = """
 import time
 import everlong.agent
@@ -98,7 +99,7 @@ def test_ctrl_c_stops_a_compaction_and_nothing_is_changed(serve: Serve, chat: Op
     before = found.last_line
     server.fail_next(Fault("slow"))
     found.enter("/compress the harbour")
-    gate.waits.wait()
+    found.until(gate.waits.is_set, "the request for a summary")
     found.wait_line(r"compacting [\d,]+ tokens · Ctrl-C stops")
     found.press("C-c")
     found.wait("! stopped; nothing was changed")
@@ -125,7 +126,7 @@ def test_ctrl_c_during_the_start_leaves_with_130(serve: Serve, terminal: Open) -
 )
 def test_ctrl_c_while_the_program_is_loaded_leaves_quietly_with_130(terminal: Open, module: str) -> None:
     found = terminal()
-    found.start("chat", first=INTERRUPTED_LOADING.format(module=module))
+    found.start(*NOBODY, first=INTERRUPTED_LOADING.format(module=module))
     assert found.wait_exit() == 130
     assert found.screen().splitlines()[-2:] == ["everlong: interrupted", "[130]$"]
     assert "Traceback" not in found.everything()
@@ -186,12 +187,13 @@ def test_one_prompt_is_stopped_with_130(serve: Serve, terminal: Open) -> None:
 
 def test_ctrl_c_stops_the_compaction_of_a_resumed_conversation(serve: Serve, chat: Open, home: Path) -> None:
     long_talk(home, "Long talk")
-    server = serve("Understood.", window=16_000)
+    configure(home, models={"some-model": {"context_length": 16_000}})
+    server = serve("Understood.", window=64_000)
     server.closing = gate = Gate()
     found = chat(server, "--resume", "Long talk")
     server.fail_next(Fault("slow"))
     found.enter("What next?")
-    gate.waits.wait()
+    found.until(gate.waits.is_set, "the request for a summary")
     found.wait_line(r"compacting [\d,]+ tokens · Ctrl-C stops")
     found.press("C-c")
     found.wait("! stopped")

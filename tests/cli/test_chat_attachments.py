@@ -58,3 +58,17 @@ def test_a_long_text_is_cut_and_a_binary_file_is_only_named(tmp_path: Path) -> N
         "with long.log, 500.0 KB, of which the beginning",
         "data.bin is neither a text nor an image; the model gets only its name",
     ]
+
+
+@pytest.mark.parametrize(
+    "pasted", ["{path}", "'{path}'", '"{path}"', "file://{path}", "{escaped}", "What is this? {escaped}", "./a b.png"]
+)
+def test_the_path_of_an_image_needs_no_sign(tmp_path: Path, pasted: str) -> None:
+    image = tmp_path / ("a.png" if "{path}" in pasted and pasted[0] not in "'\"" else "a b.png")
+    image.write_bytes(PNG)
+    parts, notes = attached(pasted.format(path=image, escaped=str(image).replace(" ", "\\ ")), tmp_path)
+    if pasted == "./a b.png":  # where the path ends, nobody can say
+        assert isinstance(parts, str)
+        return
+    assert [part["type"] for part in parts] == ["text", "image_url"]
+    assert len(notes) == 1

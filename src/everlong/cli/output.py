@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -41,8 +43,12 @@ Step: TypeAlias = Callable[[int, int], None]
 
 
 def say(text: str) -> None:
-    """Print a notice on stderr."""
-    click.echo(f"everlong: {text}", err=True)
+    """Print a notice on stderr; on a terminal it breaks between words."""
+    notice = f"everlong: {text}"
+    if sys.stderr.isatty() and "\n" not in notice:
+        columns = shutil.get_terminal_size().columns
+        notice = textwrap.fill(notice, columns, break_long_words=False, break_on_hyphens=False)
+    click.echo(notice, err=True)
 
 
 def print_values(value: Any) -> None:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["JsonSpeaker", "PlainSpeaker", "compaction_line", "fallback_line", "stop_line"]
 
 _LONGEST_REASON = 90
-_CLASS_NAME = re.compile(r"^(?:\w+(?:Error|Failure|Exception): )+")
+_NAMES = re.compile(r"\S+(?: \(\w+\))?(?: \| \S+(?: \(\w+\))?)*")
+"""Names of summarizers and of errors, which stand before the reason."""
 
 
 class JsonSpeaker:
@@ -122,8 +123,10 @@ def compaction_line(event: CompactionFinished) -> str:
 
 def fallback_line(reason: str) -> str:
     """Return one short line on why no model wrote the summary; `/history` has the whole reason."""
-    who, colon, why = reason.splitlines()[0].partition(": ")
-    why = _CLASS_NAME.sub("", why if colon else who)
+    parts = (reason.splitlines() or [""])[0].split(": ")
+    while len(parts) > 1 and _NAMES.fullmatch(parts[0]):
+        del parts[0]
+    why = ": ".join(parts)
     if len(why) > _LONGEST_REASON:
         why = f"{why[: _LONGEST_REASON - 1].rsplit(' ', 1)[0]} …"
-    return f"the built-in summarizer stood in for {who}: {why}" if colon else f"the built-in summarizer stood in: {why}"
+    return f"the built-in summarizer wrote it: {why}"

@@ -93,13 +93,15 @@ class ContextCompressor(ContextEngine):
         """The most tokens that an answer may take; the sender of requests sets it."""
         self.prices = Prices()
         """The prices of tokens, by which a compaction that costs more than it saves waits. The host sets them."""
+        self.stop_check: Callable[[], None] = lambda: None
+        """Called often while a compaction reads messages, which may take seconds; the host gives it up by raising."""
         self.last_report: CompactionReport | None = None
         self.last_evidence: CompactionEvidence | None = None
         """What models were asked for the last compaction, and the figures by which it was decided."""
         self.protect_first_n = self.settings.protect_first_n
         self.protect_last_n = self.settings.protect_last_n
         self._writer = SummaryWriter(summarizer, ExtractiveSummarizer(), self.settings.failure_cooldown_seconds, clock)
-        self._digests = MessageDigests()
+        self._digests = MessageDigests(self._check_stop)
         self._seen: list[Message] = []
         """The messages of the last pre-flight check, how many of them have been read ahead, and their characters."""
         self._read_ahead = self._characters_ahead = 0
@@ -383,6 +385,9 @@ class ContextCompressor(ContextEngine):
         assert self.last_report is not None  # noqa: S101 - every compaction leaves one
         return Explanation(result, self.last_report, explain_lines(checked, recorder))
 
+    def _check_stop(self) -> None:
+        self.stop_check()
+
     def _compact(self, request: CompactionRequest, current_tokens: int | None) -> list[Message]:
         """Run a compaction and take in its outcome."""
         self._writer.last = request.written
@@ -452,7 +457,7 @@ class ContextCompressor(ContextEngine):
         self.habits = Habits()
         self._waiting = Waiting()
         self._fixed_and_head = (0, 0)
-        self._digests = MessageDigests()
+        self._digests = MessageDigests(self._check_stop)
         self._seen, self._read_ahead, self._characters_ahead, self._last_estimate = [], 0, 0, 0
         self.held_back = []
         self._summary_digests = []

@@ -36,7 +36,7 @@ def _banner(agent: Agent) -> list[str]:
     """Return the first lines of a chat: model, window, folder, caching, sandbox, and how to learn more."""
     context = agent.tools.context
     root = str(context.workspace.root).replace(str(Path.home()), "~", 1)
-    confined, window = context.confinement.describe(), agent.engine.context_length
+    confined, window = context.confinement.describe().partition(":")[0], agent.engine.context_length
     return [
         f"Everlong {everlong.__version__} · {agent.asker.model} · window {window:,} tokens · {root}",
         agent.caching_line,

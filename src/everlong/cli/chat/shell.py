@@ -15,7 +15,7 @@ __all__ = ["run_own_command"]
 
 _LONGEST_SECONDS = 24 * 3_600.0
 _MOST_CHARS = 20_000
-"""Characters of an output that the model gets."""
+"""Characters of an output that are shown and that the model gets."""
 
 
 def run_own_command(desk: Desk, command: str) -> None:
@@ -32,14 +32,17 @@ def run_own_command(desk: Desk, command: str) -> None:
         command, context.workspace.root, dict(os.environ), _LONGEST_SECONDS, context.interrupted, heard=context.heard
     )
     output = ran.output.decode("utf-8", "replace").rstrip("\n")
+    kept = output
+    if len(output) > _MOST_CHARS:
+        left_out = len(output) - _MOST_CHARS
+        kept = f"{output[: _MOST_CHARS // 2]}\n[… {left_out:,} characters …]\n{output[-_MOST_CHARS // 2 :]}"
     desk.show.end_output()
-    if output:
-        desk.show.text(output)
+    if kept:
+        desk.show.text(kept)
     if ran.end == "interrupt":
         raise Interrupted
     if ran.code:
         desk.show.note(f"it ended with exit code {ran.code}")
-    kept = output if len(output) <= _MOST_CHARS else f"{output[: _MOST_CHARS // 2]}\n[…]\n{output[-_MOST_CHARS // 2 :]}"
     told = f"<bash-input>{command}</bash-input>\n<bash-stdout>{kept}\n[exit code {ran.code}]</bash-stdout>"
     desk.outputs.append(told)
     desk.show.quiet("the model gets this with your next prompt")

@@ -30,7 +30,7 @@ _BROKEN = "[The program failed while this was running; whether it was done is no
 _LOCAL = "  or use a server of your own, without a key: everlong chat -m MODEL --base-url http://localhost:8080/v1"
 _LOOK_SECONDS = 15.0
 """Seconds between looks, while the chat waits, at whether the provider still caches the conversation."""
-_LEAVE_SECONDS = 1.5
+_LEAVE_SECONDS = 1.0
 """Seconds to wait for work that the user leaves."""
 
 

@@ -86,7 +86,7 @@ def _choices() -> str:
 
 
 def _lines(found: list[FoundModel]) -> list[str]:
-    width = max(len(_name(one)) for one in found)
+    width = max(len(_ELSE), *(len(_name(one)) for one in found))
     return [*(f"{_name(one):<{width}}  {one.about}" for one in found), f"{_ELSE:<{width}}  names the other ways"]
 
 
@@ -102,8 +102,8 @@ def _prove(one: FoundModel) -> str | None:
     try:
         with ExitStack() as opened:
             reply = _connect(one, opened).complete([{"role": "user", "content": _QUESTION}], max_tokens=400)
-    except AuthenticationFailed as error:
-        say(f"the key was refused. {error}")
+    except AuthenticationFailed:
+        say(f"{one.value.partition(':')[0]} refused {one.about.removeprefix('with ')}; correct it, or choose another")
         return "its key was refused"
     except EverlongError as error:
         say(str(error))

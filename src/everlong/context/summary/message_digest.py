@@ -38,9 +38,14 @@ class WantedReadings(NamedTuple):
 
 
 class MessageDigests:
-    """The readings of messages, each made when it is first asked for."""
+    """The readings of messages, each made when it is first asked for.
 
-    def __init__(self) -> None:
+    Args:
+        check: called before each reading, because many of them take seconds; ends them by raising.
+    """
+
+    def __init__(self, check: Callable[[], None] = lambda: None) -> None:
+        self._check = check
         self.steps = KnownSteps()
         """The newest steps, which every frontier is read from."""
         self._lines = KnownLines()
@@ -51,15 +56,29 @@ class MessageDigests:
 
     def facts(self, messages: Sequence[Message]) -> list[Facts]:
         """Return the facts of each message."""
-        return _read_all(messages, self._facts, read_facts)
+        return self._read_all(messages, self._facts, read_facts)
 
     def few_lines(self, messages: Sequence[Message]) -> list[tuple[MessageLine, ...]]:
         """Return the lines of each message that say most, for a tight summary."""
-        return _read_all(messages, self._few, lambda message: few_lines(message, self._lines))
+        return self._read_all(messages, self._few, lambda message: few_lines(message, self._lines))
 
     def many_lines(self, messages: Sequence[Message]) -> list[tuple[MessageLine, ...]]:
         """Return nearly all lines of each message that name anything, for a roomy summary."""
-        return _read_all(messages, self._many, lambda message: many_lines(message, self._lines))
+        return self._read_all(messages, self._many, lambda message: many_lines(message, self._lines))
+
+    def _read_all(
+        self, messages: Sequence[Message], known: dict[int, Read], read: Callable[[Message], Read]
+    ) -> list[Read]:
+        """Return the reading of each message, in order; read only messages that were never seen before."""
+        found: list[Read] = []
+        for message in messages:
+            key = fingerprint(message)
+            reading = known.get(key)
+            if reading is None:
+                self._check()
+                reading = _keep(known, key, read(message))
+            found.append(reading)
+        return found
 
     def pieces(self, turns: Sequence[Message], room: int, count: TextCount) -> Iterator[DigestPiece]:
         """Yield every turn in pieces of at most ``room`` tokens, as a summarizing model reads them."""
@@ -71,6 +90,7 @@ class MessageDigests:
             key = hash((fingerprint(message), title)) if title else fingerprint(message)
             kept = known.get(key)
             if kept is None:
+                self._check()
                 kept = _keep(known, key, _packed(read_turn(message, title, most, count, self._lines.names)))
             if kept.ran:
                 ran.update(kept.ran)
@@ -143,16 +163,6 @@ def fingerprint(message: Message) -> int:
 
 def _size(message: Message) -> int:
     return len(text_of(message)) + sum(len(call.arguments) for call in calls_of(message))
-
-
-def _read_all(messages: Sequence[Message], known: dict[int, Read], read: Callable[[Message], Read]) -> list[Read]:
-    """Return the reading of each message, in order; read only messages that were never seen before."""
-    get = known.get
-    return [
-        _keep(known, key, read(message)) if (found := get(key)) is None else found
-        for message in messages
-        for key in (fingerprint(message),)
-    ]
 
 
 def _keep(known: dict[int, Read], key: int, found: Read) -> Read:

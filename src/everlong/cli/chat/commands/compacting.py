@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import everlong.context
+from everlong.agent.watch import Watch
 from everlong.cli.chat.commands.registry import ChatError, Desk
 from everlong.cli.output import counted
 from everlong.model import is_system, text_of
@@ -81,6 +82,9 @@ def _preview(desk: Desk, focus: str) -> None:
         if isinstance(engine, LosslessEngine)
         else everlong.context.ContextCompressor(engine.context_length, **options)
     )
+    context = agent.tools.context
+    context.interrupted.clear()
+    twin.stop_check = Watch(context.interrupted).check
     result = twin.compress(messages, focus_topic=focus or None)
     report = twin.last_report
     before, after = agent.compactor.tokens, twin.estimate_tokens(result)
@@ -112,7 +116,7 @@ def _describe_cost(decision: EditDecision, tokens: int, price: float | None) -> 
 
     yield f"cost: a model that writes the summary reads {amount(tokens)}"
     if not decision.rewrite_cost:
-        yield f"cache: nothing is cached now, so nothing is lost; each later request has {decision.gain_tokens:,} tokens less"
+        yield f"cache: nothing is cached now, so nothing is lost; requests have {decision.gain_tokens:,} tokens less"
         return
     calls = max(1, math.ceil(decision.break_even_calls))
     yield (
