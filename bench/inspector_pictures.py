@@ -119,7 +119,6 @@ def shots(places: dict[str, str]) -> dict[str, tuple[str, Prepare | None]]:
         "message": (places["message"], None),
         "compaction": (places["dropped"], explained),
         "timeline": (f"{places['demo']}/timeline", drawn),
-        "transcript": (f"{places['story']}/transcript", None),
     }
 
 
