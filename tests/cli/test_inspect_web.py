@@ -56,7 +56,7 @@ def test_a_file_is_shown(tmp_path: Path) -> None:
     file.write_text(json.dumps([user("Where is the harbour?"), assistant("In Grönvik.")]))
     with inspecting(str(file)) as address:
         assert "talk.json" in read(address)
-        assert "Where is the harbour?" in read(f"{address}search?q=harbour")
+        assert "Where is the <mark>harbour</mark>?" in read(f"{address}search?q=harbour")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["talk.json"]
 
 
