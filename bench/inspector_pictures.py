@@ -17,17 +17,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.inspector.conftest import run_site
+from tests.inspector.port_story import Story, make_story
+
 from everlong.cli.demo.playing import play
 from everlong.cli.demo.session import load_session
 from everlong.inspector.security import Watch
 from everlong.store import Store, open_store
-from tests.inspector.conftest import run_site
-from tests.inspector.port_story import Story, make_story
 
 FOLDER = Path(__file__).parent.parent / "docs" / "pictures"
 LARGEST = 150_000
 """The bytes that a picture may have."""
-SIZE = {"width": 1100, "height": 700}
+SIZE = {"width": 1000, "height": 640}
 PHONE = {"width": 390, "height": 780}
 
 
@@ -39,13 +40,16 @@ def main() -> int:
     asked = parser.parse_args()
     asked.into.mkdir(parents=True, exist_ok=True)
     made: list[Path] = []
-    with tempfile.TemporaryDirectory(prefix="everlong-pictures-") as folder, open_sites(Path(folder)) as (host, places):
-        with browser() as chromium:
-            camera = Camera(chromium, f"http://{host}", asked.into, made)
-            for name, (path, prepare) in shots(places).items():
-                camera.take(f"inspector-{name}", path, prepare)
-            if asked.all:
-                take_all(camera, places)
+    with (
+        tempfile.TemporaryDirectory(prefix="everlong-pictures-") as folder,
+        open_sites(Path(folder)) as (host, places),
+        browser() as chromium,
+    ):
+        camera = Camera(chromium, f"http://{host}", asked.into, made)
+        for name, (path, prepare) in shots(places).items():
+            camera.take(f"inspector-{name}", path, prepare)
+        if asked.all:
+            take_all(camera, places)
     too_large = [path.name for path in made if path.stat().st_size > LARGEST]
     print(f"{len(made)} pictures in {asked.into}; the largest has {max(one.stat().st_size for one in made):,} bytes")
     if too_large:
@@ -115,7 +119,6 @@ def shots(places: dict[str, str]) -> dict[str, tuple[str, Prepare | None]]:
         "message": (places["message"], None),
         "compaction": (places["dropped"], explained),
         "timeline": (f"{places['demo']}/timeline", drawn),
-        "transcript": (f"{places['story']}/transcript", None),
     }
 
 

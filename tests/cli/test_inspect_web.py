@@ -55,7 +55,8 @@ def test_a_file_is_shown(tmp_path: Path) -> None:
     file = tmp_path / "talk.json"
     file.write_text(json.dumps([user("Where is the harbour?"), assistant("In Grönvik.")]))
     with inspecting(str(file)) as address:
-        assert "Where is the harbour?" in read(address)
+        assert "talk.json" in read(address)
+        assert "Where is the <mark>harbour</mark>?" in read(f"{address}search?q=harbour")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["talk.json"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,7 +179,7 @@ def make_hostile(store: Store, payload: str) -> Ferry:
         {"role": "system", "content": payload},
         user(f"harmless words {payload}"),
         {"role": "assistant", "content": payload, "reasoning_content": payload},
-        call(1, payload, '{"path": "p", "old_string": "a", "new_string": ""}'),
+        call(1, payload, json.dumps({"path": payload, "old_string": "a", "new_string": payload})),
         {"role": "tool", "tool_call_id": "c1", "name": payload, "content": payload},
         call(2, "sh", payload),
         {"role": "tool", "tool_call_id": "c2", "content": f"@@ -1,1 +1,1 @@\n-{payload}\n+{payload}"},

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
         SummaryRequest as SummaryRequest,
         Weakness as Weakness,
     )
+    from everlong.context.summary.exchanges import Complete as Complete
     from everlong.context.summary.extractive import ExtractiveSummarizer as ExtractiveSummarizer
     from everlong.context.summary.model_summarizers import (
-        Complete as Complete,
         CompletionSummarizer as CompletionSummarizer,
         SummarizerChain as SummarizerChain,
         SummaryProgress as SummaryProgress,

@@ -103,7 +103,7 @@ def row_of(one: Conversation, *, is_waiting: bool = False) -> ConversationRow:
     is_recent = one.ended is None and not one.is_imported and time.time() - one.active < LIVE_SECONDS
     return ConversationRow(
         id=one.id,
-        title=one.title or "",
+        title=one.title or str((one.origin or {}).get("file") or ""),
         client=one.client or one.source,
         folder=one.folder or "",
         model=one.model or "",

@@ -74,9 +74,7 @@ class DroppedPage:
     basis: Basis = "today"
 
 
-def read_dropped(
-    store: Store, settings: Settings, ident: str, number: int, *, turn: int | None = None
-) -> DroppedPage:
+def read_dropped(store: Store, settings: Settings, ident: str, number: int, *, turn: int | None = None) -> DroppedPage:
     """Return what a compaction dropped, by its number; of one turn only if one is given."""
     done = compaction_at(store, ident, number)
     is_large = (done.tokens_before or 0) > _MOST_TOKENS or done.messages_before > _MOST_MESSAGES

@@ -1,0 +1,42 @@
+"""The views of the inspector: the address of each, and words that it has to show."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.inspector.port_story import PORT, TITLE, Story
+
+__all__ = ["VIEWS", "View", "path_of"]
+
+
+class View(NamedTuple):
+    """A view; ``{c}`` in its path is the conversation, ``{m}`` the message in which the port was named."""
+
+    path: str
+    shows: str
+
+
+VIEWS: dict[str, View] = {
+    "list": View("/inspector/", TITLE),
+    "search": View("/inspector/search?q=port+number", "Summarized away by compaction 1"),
+    "message": View("/inspector/m/{m}", PORT),
+    "now": View("{c}", "What the model gets now"),
+    "timeline": View("{c}/timeline", "Requests, newest first"),
+    "transcript": View("{c}/transcript?page=1", PORT),
+    "compactions": View("{c}/compactions", "Compaction 2"),
+    "compaction": View("{c}/compactions/1?turn=12", "You came from turn 12"),
+    "sources": View("{c}/compactions/1/lines/2", "Sources"),
+    "dropped": View("{c}/compactions/1/dropped", "What was dropped, and why"),
+    "cache": View("{c}/cache", "Provider cache"),
+    "what-if": View("{c}/what-if", "What if?"),
+    "tree": View("{c}/tree", "Sub-agents and forks"),
+    "cost": View("/inspector/cost?age=all", "Provider caching"),
+    "problem": View("/inspector/c/nobody", "Back to all conversations"),
+}
+
+
+def path_of(view: str, story: Story) -> str:
+    """Return the address of a view of the story."""
+    node = story.store.conversations.node_at(story.ident, story.said_turn)
+    assert node is not None
+    return VIEWS[view].path.format(c=story.link, m=node.hex())
