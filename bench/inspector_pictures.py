@@ -20,7 +20,7 @@ from typing import Any
 from tests.inspector.conftest import run_site
 from tests.inspector.port_story import Story, make_story
 
-from everlong.cli.demo.playing import play
+from everlong.cli.demo.playback import play
 from everlong.cli.demo.session import load_session
 from everlong.inspector.security import Watch
 from everlong.store import Store, open_store

@@ -13,7 +13,7 @@ import pytest
 from rich.cells import cell_len
 
 from everlong import ContextCompressor, Store, open_store
-from everlong.cli.demo.playing import Played, answers_of, play, undo_one
+from everlong.cli.demo.playback import Played, answers_of, play, undo_one
 from everlong.cli.demo.session import Fact, load_session, stated_in, still_known
 from everlong.context.invariants import check_all
 from tests.cli.conftest import Run

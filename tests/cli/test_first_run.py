@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from everlong.cli.first_run import finding
-from everlong.cli.first_run.finding import find_claude_logs, find_models
+from everlong.cli.first_run import found_models
+from everlong.cli.first_run.found_models import find_claude_logs, find_models
 from everlong.providers.endpoints import ENDPOINTS
 
 
@@ -38,7 +38,7 @@ def local_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[_ModelList]]:
     known = {name: one for name, one in ENDPOINTS.items() if one.needs_key}
     known["ollama"] = replace(ENDPOINTS["ollama"], base_url=url)
     known["vllm"] = replace(ENDPOINTS["vllm"], base_url="http://127.0.0.1:1/v1")
-    monkeypatch.setattr(finding, "ENDPOINTS", known)
+    monkeypatch.setattr(found_models, "ENDPOINTS", known)
     yield _ModelList
     server.shutdown()
     thread.join()
@@ -72,7 +72,7 @@ def test_a_server_that_is_something_else_is_no_model(
 
 
 def test_every_provider_that_is_offered_exists() -> None:
-    assert set(finding.USUAL_MODELS) <= set(ENDPOINTS)
+    assert set(found_models.USUAL_MODELS) <= set(ENDPOINTS)
 
 
 def test_logs_of_claude_code_are_counted(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from everlong.cli.demo.playing import play
+from everlong.cli.demo.playback import play
 from everlong.cli.demo.session import load_session
 from everlong.store import Store
 from tests.cli.conftest import Run, add_session

@@ -90,7 +90,7 @@ def setup_command(
 
 def _choose_model() -> None:
     """Run the dialogue of the first run."""
-    from everlong.cli.first_run.choosing import choose_model  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.cli.first_run.dialogue import choose_model  # noqa: PLC0415 - keeps `--help` quick
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("there is no terminal to choose on; say: everlong config set agent.model PROVIDER:MODEL")

@@ -48,7 +48,7 @@ __all__, __getattr__, __dir__ = export_lazily(
         "report": "Boundaries CompactionReport Quality SummarizerInput",
         "summarize": "MendingSummarizer Summarizer SummaryRequest Weakness",
         "summary.extractive": "ExtractiveSummarizer",
-        "summary.model_summarizers": "Complete CompletionSummarizer SummarizerChain SummaryProgress "
-        "WarmPrefixSummarizer",
+        "summary.exchanges": "Complete",
+        "summary.model_summarizers": "CompletionSummarizer SummarizerChain SummaryProgress WarmPrefixSummarizer",
     },
 )

@@ -14,7 +14,7 @@ from everlong.cli.output import print_values
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from everlong.cli.demo.playing import Answer, Played, Undone
+    from everlong.cli.demo.playback import Answer, Played, Undone
 
 __all__ = ["demo_command"]
 
@@ -31,7 +31,7 @@ __all__ = ["demo_command"]
 def demo_command(window: int, fast: bool, as_json: bool, web: bool, port: int, browser: bool) -> None:
     """Play a long agent session in a small window, and show what three ways to deal with that make of it."""
     from everlong.cli.demo.contenders import Cutting, Everlong, HeadAndTail  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.cli.demo.playing import answers_of, play, undo_one  # noqa: PLC0415 - as above
+    from everlong.cli.demo.playback import answers_of, play, undo_one  # noqa: PLC0415 - as above
     from everlong.cli.demo.screens import DemoScreens  # noqa: PLC0415 - as above
     from everlong.cli.demo.session import load_session  # noqa: PLC0415 - as above
     from everlong.store import open_store  # noqa: PLC0415 - as above

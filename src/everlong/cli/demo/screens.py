@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from everlong.cli.demo.pause import Pause
-from everlong.cli.demo.playing import DOLLARS_PER_TOKEN, Answer, Played, Track, Undone
+from everlong.cli.demo.playback import DOLLARS_PER_TOKEN, Answer, Played, Track, Undone
 from everlong.cli.output import counted, working
 from everlong.cli.picture import console, curve, fit
 from everlong.context.literals import is_summary

@@ -4,11 +4,11 @@
 it shows its prompt, so a command imports what is heavy when it runs.
 """
 
-from everlong.cli.chat.commands.compacting import compress, pin, undo
+from everlong.cli.chat.commands.compaction import compress, pin, undo
 from everlong.cli.chat.commands.conversation import branch, leave, model, new, resume, retry, title
-from everlong.cli.chat.commands.handing_over import copy, diff, export
+from everlong.cli.chat.commands.exports import copy, diff, export
 from everlong.cli.chat.commands.history import history, summary
-from everlong.cli.chat.commands.looking import memory, search, show_help, tools, usage
+from everlong.cli.chat.commands.lookups import memory, search, show_help, tools, usage
 from everlong.cli.chat.commands.registry import (
     GO_ON,
     KEEP,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everlong.cli.first_run.finding import FoundModel, find_claude_logs, find_models
+from everlong.cli.first_run.found_models import FoundModel, find_claude_logs, find_models
 from everlong.cli.menu import pick_line
 from everlong.cli.output import say
 from everlong.cli.screen import styled
