@@ -178,8 +178,9 @@ class DemoScreens:
         cut, last = _cached(played.tracks[0]), _cached(played.tracks[-1])
         why = f" A list that is cut at its start is cached badly: {cut:.0%} of it, Everlong's {last:.0%}."
         self._line(
-            "\nin context: its words are in the next request. by search: one search of Everlong's store with the "
-            "question as it stands. lost: neither. A summary by a model would hold more, in both ways.\n"
+            "\nin context: its words are in the next request; facts that came up again late are there for all. "
+            "by search: one search of Everlong's store with the question as it stands; the other ways keep no store. "
+            "lost: neither. A model's summary would hold more, in both ways.\n"
             f"Cost: ${price:g} per million input tokens, a tenth if the provider has them cached, a quarter more to "
             f"cache them.{why if cut < last else ''}",
             "dim",
@@ -240,16 +241,18 @@ class DemoScreens:
             self._line(fit(f"    found: {found[0].passage}", self._out.width - 1), "green")
         stored = [one for one in missed if one.is_stored]
         if stored:
+            them = "all" if len(stored) == len(missed) else str(len(stored))
             self._line(
-                f"\n  Other words find what the question does not: {len(stored)} of the {len(missed)} lost, tried now."
+                f"\n  {counted(len(missed), 'fact')} not found by their question; on disk: {them} (checked now)."
             )
-            self._command(f'everlong sessions search "{stored[0].words}"')
+            self._line("  Search with other words, or read the conversation:")
+            self._command("everlong sessions show ID")
         if undone is not None:
             same = "every message as before" if undone.is_same else "not every message as before"
             self._line("\n  Undo a compaction. It hid messages and deleted none:")
             self._command("/undo in the chat, or the Undo of everlong inspect --web")
             self._line(
-                f"    {undone.before:,} tokens, compacted to {undone.compacted:,}; undone: {undone.after:,}, {same}",
+                f"    newest: {undone.before:,} → {undone.compacted:,} tokens; undone: {undone.after:,}, {same}",
                 "green" if undone.is_same else "red",
             )
         self._wait()
@@ -261,7 +264,10 @@ class DemoScreens:
         ours, track = answers[-1], played.tracks[-1]
         kept, found, lost = (sum(one.source == source for one in ours) for source in _SOURCES)
         others = " and ".join(f"${one.dollars:,.2f}" for one in played.tracks[:-1])
-        gone = f"{found + lost} of {len(ours)} facts left the context; a search with the question finds {found} of them"
+        gone = (
+            f"{found + lost} of {len(ours)} facts left the context: a search with the question finds {found}, "
+            f"{lost} {'needs' if lost == 1 else 'need'} other words"
+        )
         self._heading("In short")
         for name, text in (
             ("What Everlong does", f"runs {max(played.raw_sizes):,} tokens of work in a window of {played.window:,}"),
