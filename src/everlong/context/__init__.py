@@ -29,9 +29,9 @@ if TYPE_CHECKING:
         SummaryRequest as SummaryRequest,
         Weakness as Weakness,
     )
+    from everlong.context.summary.exchanges import Complete as Complete
     from everlong.context.summary.extractive import ExtractiveSummarizer as ExtractiveSummarizer
     from everlong.context.summary.model_summarizers import (
-        Complete as Complete,
         CompletionSummarizer as CompletionSummarizer,
         SummarizerChain as SummarizerChain,
         SummaryProgress as SummaryProgress,
@@ -47,8 +47,8 @@ __all__, __getattr__, __dir__ = export_lazily(
         "invariants": "repair_messages",
         "report": "Boundaries CompactionReport Quality SummarizerInput",
         "summarize": "MendingSummarizer Summarizer SummaryRequest Weakness",
+        "summary.exchanges": "Complete",
         "summary.extractive": "ExtractiveSummarizer",
-        "summary.model_summarizers": "Complete CompletionSummarizer SummarizerChain SummaryProgress "
-        "WarmPrefixSummarizer",
+        "summary.model_summarizers": "CompletionSummarizer SummarizerChain SummaryProgress WarmPrefixSummarizer",
     },
 )
