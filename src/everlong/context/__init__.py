@@ -47,8 +47,8 @@ __all__, __getattr__, __dir__ = export_lazily(
         "invariants": "repair_messages",
         "report": "Boundaries CompactionReport Quality SummarizerInput",
         "summarize": "MendingSummarizer Summarizer SummaryRequest Weakness",
-        "summary.extractive": "ExtractiveSummarizer",
         "summary.exchanges": "Complete",
+        "summary.extractive": "ExtractiveSummarizer",
         "summary.model_summarizers": "CompletionSummarizer SummarizerChain SummaryProgress WarmPrefixSummarizer",
     },
 )
