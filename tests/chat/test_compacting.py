@@ -214,7 +214,7 @@ def test_what_is_held_back_is_told_with_its_figures(serve: Serve, chat: Open, ho
     with Store.open(home / "store.db") as store:
         branch = store.record(messages)
         store.sessions.start(branch, from_depth=0, title="Short", model="custom:some-model")
-    found = chat(serve("Yes.", window=64_000), "--resume", "Short")
+    found = chat(serve("Yes.", window=64_000), "--resume", "Short", columns=300)
     found.enter("And the Tern?")
     found.wait("Yes.")
     idle(found)
