@@ -91,12 +91,12 @@ def test_the_demo_shows_what_each_way_kept_a_summary_questions_an_undo_and_what_
     for said in (
         "cut off the oldest",
         "summarize the middle",
-        "in context   by search    lost",
+        "in context   by search  neither",
         "## Goal",
         "by search: “30 cm”",
         "not found by this question, but stored",
         "every message as before",
-        "What it lost",
+        "What left the context",
         "How to get it back",
         "What to run next",
     ):

@@ -167,20 +167,20 @@ class DemoScreens:
     def _table(self, played: Played, answers: Sequence[Sequence[Answer]]) -> None:
         facts = len(answers[0])
         self._heading(f"What each way still knows at the end, of {counted(facts, 'fact')} said along the way")
-        self._line(f"{'':<{_NAME_CELLS}}{'in context':>12}{'by search':>12}{'lost':>8}{'input cost':>14}", "dim")
+        self._line(f"{'':<{_NAME_CELLS}}{'in context':>12}{'by search':>12}{'neither':>9}{'input cost':>13}", "dim")
         for track, known, style in zip(played.tracks, answers, _STYLES, strict=True):
             kept, found, lost = (sum(one.source == source for one in known) for source in _SOURCES)
             searched = str(found) if track is played.tracks[-1] else "-"
             row = Text(f"{track.contender.name:<{_NAME_CELLS}}", style=style)
-            row.append(f"{kept:>12}{searched:>12}{lost:>8}{f'${track.dollars:,.2f}':>14}", style="default")
+            row.append(f"{kept:>12}{searched:>12}{lost:>9}{f'${track.dollars:,.2f}':>13}", style="default")
             self._out.print(row)
         price = DOLLARS_PER_TOKEN * 1e6
         cut, last = _cached(played.tracks[0]), _cached(played.tracks[-1])
         why = f" A list that is cut at its start is cached badly: {cut:.0%} of it, Everlong's {last:.0%}."
         self._line(
-            "\nin context: its words are in the next request; facts that came up again late are there for all. "
-            "by search: one search of Everlong's store with the question as it stands; the other ways keep no store. "
-            "lost: neither. A model's summary would hold more, in both ways.\n"
+            "\nin context: its words are in the next request. by search: one search of Everlong's store with the "
+            "question as it stands. neither: gone for good in the first two ways, on disk with Everlong. A model's "
+            "summary, which Everlong can use, would hold more in both ways.\n"
             f"Cost: ${price:g} per million input tokens, a tenth if the provider has them cached, a quarter more to "
             f"cache them.{why if cut < last else ''}",
             "dim",
@@ -245,14 +245,14 @@ class DemoScreens:
             self._line(
                 f"\n  {counted(len(missed), 'fact')} not found by their question; on disk: {them} (checked now)."
             )
-            self._line("  Search with other words, or read the conversation:")
+            self._line("  Search with other words, or read the conversation (everlong sessions list tells its ID):")
             self._command("everlong sessions show ID")
         if undone is not None:
             same = "every message as before" if undone.is_same else "not every message as before"
-            self._line("\n  Undo a compaction. It hid messages and deleted none:")
+            self._line("\n  Undo the newest compaction. It hid messages and deleted none:")
             self._command("/undo in the chat, or the Undo of everlong inspect --web")
             self._line(
-                f"    newest: {undone.before:,} → {undone.compacted:,} tokens; undone: {undone.after:,}, {same}",
+                f"    tried now: {undone.before:,} → {undone.compacted:,} tokens; undone: {undone.after:,}, {same}",
                 "green" if undone.is_same else "red",
             )
         self._wait()
@@ -265,14 +265,14 @@ class DemoScreens:
         kept, found, lost = (sum(one.source == source for one in ours) for source in _SOURCES)
         others = " and ".join(f"${one.dollars:,.2f}" for one in played.tracks[:-1])
         gone = (
-            f"{found + lost} of {len(ours)} facts left the context: a search with the question finds {found}, "
+            f"{found + lost} of {len(ours)} facts: a search with the question finds {found}, "
             f"{lost} {'needs' if lost == 1 else 'need'} other words"
         )
         self._heading("In short")
         for name, text in (
             ("What Everlong does", f"runs {max(played.raw_sizes):,} tokens of work in a window of {played.window:,}"),
             ("What it kept", f"{kept} of {len(ours)} facts in the context, and every word in a store on disk"),
-            ("What it lost", gone if found + lost else "nothing"),
+            ("What left the context", gone if found + lost else "nothing"),
             ("How to get it back", "search the store, or undo the compaction"),
             ("What it cost", f"${track.dollars:,.2f} of input; the other two {others}"),
         ):
