@@ -1,4 +1,4 @@
-"""Live updates: a stream of events that says when a tenant's store has changed, so that open pages look again."""
+"""Live updates: a stream of events that says when the database has changed, so that open pages look again."""
 
 from __future__ import annotations
 
