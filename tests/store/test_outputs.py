@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete, func, select, update
 
-from everlong.errors import NotStored
+from everlong.errors import ConfigError, NotStored
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.database import Database
@@ -40,13 +40,14 @@ def test_an_output_is_kept_once_and_read_in_pages_that_end_at_line_ends(store: S
     store.outputs.keep(at.head, WHOLE)
     assert count(store) == 1
     assert store.outputs.of(at.head) == [ident]
-    first = store.outputs.read(ident, 0, 1_000)
-    assert (first.page, first.chars) == (0, len(WHOLE))
+    first = store.outputs.read(ident, 1, 1_000)
+    assert (first.page, first.chars) == (1, len(WHOLE))
     assert len(first.text) <= 1_000
     assert first.text.endswith("\n")
     assert "".join(store.outputs.read(ident, page, 1_000).text for page in range(1, first.pages + 1)) == WHOLE
     assert store.outputs.read(ident, first.pages + 1, 1_000).text == ""
-    assert store.outputs.read(ident, -1, 1_000).text == ""
+    with pytest.raises(ConfigError, match="from 1 on"):
+        store.outputs.read(ident, 0, 1_000)
 
 
 def test_an_output_is_no_part_of_the_conversation_and_is_not_found_by_search(store: Store) -> None:
@@ -163,7 +164,7 @@ def test_secrets_are_not_kept_where_the_store_keeps_none(database: Database, sto
 def test_any_text_comes_back_as_it_was(store: Store, text: str) -> None:
     at = store.record(talk())
     store.outputs.keep(at.head, text)
-    assert store.outputs.read(store.outputs.ident(text), 0, 3_000_000).text == text
+    assert store.outputs.read(store.outputs.ident(text), 1, 3_000_000).text == text
     assert store.verify().problems == []
 
 
