@@ -52,8 +52,8 @@ def test_a_link_to_a_message_shows_that_message(reading: Tab, story: Story) -> N
     assert page.url.endswith(f"/transcript?page=1#t{story.said_turn}")
     message = page.locator(f"#t{story.said_turn}")
     assert PORT in message.inner_text()
-    box = message.bounding_box()
-    assert 0 <= box["y"] < 800
+    is_shown = "(id) => Math.abs(document.getElementById(id).getBoundingClientRect().top - 400) < 400"
+    page.wait_for_function(is_shown, arg=f"t{story.said_turn}")
     message.get_by_title("About this message").click()
     page.wait_for_url("**/m/*")
     deep = page.url

@@ -45,7 +45,7 @@ def test_an_empty_store_says_how_to_begin_and_copies_the_commands(browse: Browse
     assert len(commands) == 4
     for place, command in enumerate(commands):
         page.locator("[data-copy]").nth(place).click()
-        assert page.locator("[data-copy]").nth(place).inner_text() == "Copied"
+        page.wait_for_function("(at) => document.querySelectorAll('[data-copy]')[at].innerText === 'Copied'", arg=place)
         assert page.evaluate("navigator.clipboard.readText()") == command
 
 

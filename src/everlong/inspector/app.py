@@ -111,8 +111,10 @@ def _guarded(watch: Watch) -> Any:
                 raised.headers.update(HEADERS)
                 raise
             response = _problem(request, raised.status, "app.not_found", raised.reason)
-        except (ConnectionError, asyncio.CancelledError):
-            raise
+        except ConnectionError:  # the reader has left, or a page could not be made to its end
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response()
         except Exception as error:
             _logger.warning("a page failed: %s", type(error).__name__, exc_info=_logger.isEnabledFor(logging.DEBUG))
             response = _problem(request, 500, "app.failed", translator(_language(request))("app.failed_hint"))

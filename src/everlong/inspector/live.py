@@ -55,7 +55,7 @@ class LiveHandler:
         seen, beat = await self._look(tenant), time.monotonic()
         await response.write(b"retry: 3000\n\n")
         try:
-            while not self._closing.is_set():
+            while not self._closing.is_set() and not _has_left(request):
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._closing.wait(), _SECONDS)
                 now = await self._look(tenant)
@@ -81,3 +81,8 @@ class LiveHandler:
                 found = self._seen[1] if self._seen is not None else (0, 0, 0)
             self._seen = (now, found)
             return found
+
+
+def _has_left(request: web.Request) -> bool:
+    """Return whether the page was closed; nothing may be written for long, so nothing else would tell."""
+    return request.transport is None or request.transport.is_closing()

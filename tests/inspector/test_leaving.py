@@ -1,0 +1,48 @@
+"""Readers who leave: their place is free again, and nobody is told of an error."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+
+import pytest
+
+from everlong.inspector import live
+from tests.inspector.conftest import Site
+from tests.waiting import until
+
+
+def ask(site: Site, path: str) -> socket.socket:
+    """Send a request and read nothing."""
+    connection = socket.create_connection(("127.0.0.1", site.port), timeout=20)
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {site.host}\r\n\r\n".encode())
+    return connection
+
+
+def is_let_in(site: Site) -> bool:
+    with ask(site, "/inspector/live") as connection:
+        return connection.recv(12) == b"HTTP/1.1 200"
+
+
+def test_closed_pages_do_not_count_as_open_ones(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "_MOST_READERS", 3)
+    monkeypatch.setattr(live, "_BEAT_SECONDS", 1_000.0)  # nothing is written to a page that hears of no change
+    open_pages = [ask(site, "/inspector/live") for _ in range(3)]
+    for page in open_pages:
+        assert page.recv(12) == b"HTTP/1.1 200"
+    assert not is_let_in(site)
+    for page in open_pages:
+        page.close()
+    until(lambda: is_let_in(site))
+
+
+@pytest.mark.parametrize("path", ["/inspector/", "/inspector/search?q=ferry", "/inspector/cost"])
+def test_a_reader_who_leaves_at_once_is_no_error(site: Site, caplog: pytest.LogCaptureFixture, path: str) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(20):
+            leaving = ask(site, path)
+            leaving.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closes by a reset
+            leaving.close()
+        until(lambda: is_let_in(site))
+    assert caplog.records == []
