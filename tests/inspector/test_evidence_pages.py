@@ -71,7 +71,9 @@ def test_a_models_summary_is_explained_as_it_is_stored(store: Store) -> None:
     ident = make(store, CompletionSummarizer(write, name="scribe"))
     page = read_dropped(store, Settings(), ident, 1)
     assert page.basis == "same"
-    assert any("Buoy 1 is" in line.text for line in page.lines)
+    reasons = [line.reason for line in page.lines if "Buoy 1 is" in line.text]
+    assert reasons
+    assert all(reason.startswith("scribe wrote the summary and does not name") for reason in reasons)
 
 
 def test_the_page_tells_the_ground_of_the_reasons(site: Site, ferry: Ferry) -> None:

@@ -298,9 +298,11 @@ class _ConversationAccount:
             return [Verdict(unit.text, "dropped", "no words", "a summary holds words only")]
         turn = self._turns.get(place)
         if turn is None:
-            reason = "not read: the built-in summary reads only a sample of the messages of a very long conversation"
             found = self._summary.judge_by_model(unit.text)
-            return [found if found.fate != "dropped" else replace(found, rule="not read", reason=reason)]
+            if found.fate != "dropped" or self._summary.is_by_model:
+                return [found]
+            reason = "not read: the built-in summary reads only a sample of the messages of a very long conversation"
+            return [replace(found, rule="not read", reason=reason)]
         pieces = _split_pieces(unit, role, self._records(place) if role == "tool" else ())
         if not pieces:
             return [Verdict(unit.text, "dropped", "names nothing", "names only the keys of a record")]
@@ -444,7 +446,7 @@ class _SummaryAccount:
     def __init__(self, notes: TraceRecording, written: WrittenSummary) -> None:
         self._notes = notes
         self._written = written
-        self._by_model = written.summarizer != ExtractiveSummarizer.name
+        self.is_by_model = written.summarizer != ExtractiveSummarizer.name
         self._flat = one_line(written.text)
         self._names = set(entities(written.text))
         self._items = [
@@ -494,7 +496,7 @@ class _SummaryAccount:
         found = self._judge_by_item(turn, piece, role) or self._judge_fragment(turn, piece)
         if found is not None:
             return found
-        if self._by_model:
+        if self.is_by_model:
             return self.judge_by_model(piece, was_chosen=note is not None and note.decision == "taken")
         repeated = next(
             (n for n in self._others(turn) if n.decision == "said" and _has_words(one_line(n.source), piece)), None
@@ -606,7 +608,7 @@ class _SummaryAccount:
         if re.match(r"#{2,3}\s", text):
             return Verdict(text, "dropped", "heading", "a heading of the earlier summary; the new one has its own")
         words = text.removeprefix("- ")
-        if self._by_model:
+        if self.is_by_model:
             return self.judge_by_model(words)
         said = next((said for said in self._items if _has_words(one_line(said.text), words)), None)
         if said is not None:
