@@ -15,6 +15,7 @@ import click
 
 import everlong.agent
 from everlong import providers
+from everlong.cli.output import say
 
 if TYPE_CHECKING:
     from everlong.agent import Agent, AgentEvent, AgentOptions
@@ -97,10 +98,10 @@ def local_model(given: dict[str, Any], settings: Settings) -> Iterator[LocalMode
 
     file = find_model_file(Path(wanted) if wanted else None)
     own = settings.models.get(f"llamacpp:{file.name}") or settings.models.get(file.name)
-    click.echo(f"loading {file.name} …", err=True)
+    say(f"loading {file.name} …")
     with LocalServer(file, own.context_length if own is not None else None) as server:
         local = LocalModel(server)
-        click.echo(local.line, err=True)
+        say(local.line)
         yield local
 
 
