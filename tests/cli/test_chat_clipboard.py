@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everlong.cli.chat.clipboard import save_clipboard_image
+from everlong.cli.chat.attachments import save_clipboard_image
 
 PNG = "\\211PNG\\r\\n\\032\\n"
 

@@ -6,6 +6,7 @@ before, after and between prompts: sessions begin and end, models change, pauses
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from everlong.agent.events import AgentEvent, Notice, SessionStarted, Stop, Turn
 from everlong.agent.loop import Limits, Loop, Prompt, prompt_parts, prompt_text
 from everlong.agent.plugin_hooks import PLATFORM, PluginHooks
 from everlong.agent.tools.todo import NAME, TodoList
-from everlong.agent.watch import ctrl_c_sets
+from everlong.agent.watch import OutOfTime, Watch, ctrl_c_sets
 from everlong.caching.keepalive import KeepAlive, keep_alive
 from everlong.context.literals import summary_indices
 from everlong.context.rules import EDIT_ANSWER, StandingRules, edit_message, standing_rules
@@ -62,6 +63,10 @@ class PauseWork:
     hold_seconds: float = 300.0
     compacts: bool = False
     keeps_alive: bool = False
+    waits_until_cold: bool = False
+    """True if summaries do not read the provider's cache: a compaction then costs least once the cache is cold."""
+    has_compacted: bool = False
+    """True if this pause was used for a compaction."""
     pings: int = 0
     """Pings sent in this pause."""
     last_ping: Usage | None = None
@@ -69,6 +74,7 @@ class PauseWork:
     def end(self) -> None:
         """End the pause: the next one has all its pings."""
         self.pings = 0
+        self.has_compacted = False
 
     def rest(self, idle: float, asker: Asker, compactor: Compactor) -> float | None:
         """Use the pause, and return the seconds after which to call again; None where it is of no more use.
@@ -84,10 +90,11 @@ class PauseWork:
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _compact(self, idle: float, compactor: Compactor) -> float | None:
-        if not self.compacts or idle >= self.hold_seconds:
+        if not self.compacts or self.has_compacted or (idle >= self.hold_seconds and not self.waits_until_cold):
             return None
-        wait = self.hold_seconds - _PAUSE_MARGIN - idle
+        wait = self.hold_seconds - idle - (0.0 if self.waits_until_cold else _PAUSE_MARGIN)
         if wait <= 0:
+            self.has_compacted = True
             compactor.in_pause()
             return None
         return wait
@@ -238,6 +245,23 @@ class Agent(Loop):
             self.compactor.on_resume(self._last_reported_tokens())
             self._is_resumed = False
 
+    def tidy(self, seconds: float) -> bool:
+        """Compact a conversation that almost fills the window, before its next message; return whether it did.
+
+        A compaction that fails or takes longer leaves the conversation as it was, with a notice.
+        """
+        self._start_watch()
+        self.watch = Watch(self.tools.interrupted, time.monotonic() + seconds)
+        self._is_resumed = False
+        before = self.compactor.count
+        try:
+            self.compactor.on_resume(self._last_reported_tokens())
+        except OutOfTime:
+            self.listen(Notice(f"a compaction took longer than {seconds:g} seconds; the conversation is as it was"))
+        except (ProviderError, StoreError) as error:
+            self.listen(Notice(f"the conversation could not be compacted and is as it was: {error}"))
+        return self.compactor.count > before
+
     def annotate(self) -> None:
         """Put a teaser beside the user's newest words, once, if something out of sight seems to be asked about."""
         question, self._question = self._question, ""
@@ -278,10 +302,14 @@ class Agent(Loop):
             self.memory.switch(conversation.session_id, reason=reason)
         self.begin()
 
-    def close(self) -> None:
-        """Close connections, memory providers and the engine; the session can be resumed."""
+    def close(self, *, ends_session: bool = True) -> None:
+        """Close connections, memory providers and the engine; the session can be resumed.
+
+        With ``ends_session=False`` the engine does not hear that the session is over: a host puts the agent away and
+        goes on with the session later.
+        """
         self.conversation.flush()
-        if self.conversation.branch is not None:
+        if ends_session and self.conversation.branch is not None:
             self._tell_end("exit")
         if self.memory is not None:
             self.memory.close()

@@ -82,12 +82,16 @@ class AgentOptions:
     """Decides on calls that write or run something."""
     tools: Iterable[Tool] | None = None
     """The tools; the built-in ones by default."""
+    extra_tools: Sequence[Tool] = ()
+    """Tools besides these; one with the name of another takes its place."""
     limits: Limits | None = None
     """The most that one prompt may take; by default what the settings say."""
     resume: str | None = None
     """The session to go on with, by id, title or the beginning of an id."""
     system_prompt: str | None = None
     """Replaces the usual system prompt."""
+    surroundings: str = ""
+    """Told to the agent in its usual system prompt: where it talks, and with whom."""
     platform: str | None = None
     """The session's origin; becomes its source."""
     title: str | None = None
@@ -246,7 +250,12 @@ class _Opening:
             summarizer_for=self._make_summarizer,
             memory=self.memory,
             ask_memory=self._ask_for_memory,
-            pauses=PauseWork(held, compacts=settings.agent.idle_compaction, keeps_alive=caching.keep_alive),
+            pauses=PauseWork(
+                held,
+                compacts=settings.agent.idle_compaction,
+                keeps_alive=caching.keep_alive,
+                waits_until_cold=settings.auxiliary.compression.names_model,
+            ),
             platform=self.options.platform or "cli",
             compacts=settings.compression.enabled,
             teases=settings.agent.recall == "push",
@@ -281,7 +290,8 @@ class _Opening:
         memory = self.memory.prompt_block() if self.memory is not None else ""
         root = self.options.root.resolve()
         tokens = self.settings.agent.instructions_tokens if self._is_trusted(root) else 0
-        return system_prompt(root, instructions_tokens=tokens, memory=memory)
+        role = f"{_ROLE}\n\n{self.options.surroundings}" if self.options.surroundings else _ROLE
+        return system_prompt(root, instructions_tokens=tokens, memory=memory, role=role)
 
     def _is_trusted(self, root: Path) -> bool:
         """Return True if the folder's instructions are obeyed; warn the user where some are ignored."""
@@ -321,7 +331,9 @@ class _Opening:
         )
 
     def _toolbox(self, engine: ContextEngine) -> Toolbox:
-        tools = list(builtin_tools() if self.options.tools is None else self.options.tools)
+        extra = {tool.name: tool for tool in self.options.extra_tools}
+        given = builtin_tools() if self.options.tools is None else self.options.tools
+        tools = [*(tool for tool in given if tool.name not in extra), *extra.values()]
         tools += self._engine_tools(engine, {tool.name for tool in tools})
         if self.memory is not None:
             tools += self._memory_tools(self.memory)

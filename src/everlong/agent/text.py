@@ -55,3 +55,8 @@ def one_line(text: str, most: int = 200) -> str:
     """Return the text on one line of at most ``most`` characters, safe to show."""
     line = visible(" ".join(text[: 8 * most].split()))
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as ``2 messages``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -10,6 +10,7 @@ from everlong.model.content import (
     whole_text,
     with_content,
     with_part_appended,
+    without_thinking,
 )
 from everlong.model.groups import Group, Grouping, ToolAnswer, find_groups
 from everlong.model.identity import HashChain, HashedBlock, Node, Trace, blocks_of
@@ -75,4 +76,5 @@ __all__ = [
     "whole_text",
     "with_content",
     "with_part_appended",
+    "without_thinking",
 ]

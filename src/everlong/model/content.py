@@ -85,3 +85,11 @@ def whole_text(message: Message) -> str:
             said.append(str(part.get("thinking", "")))
     words = "\n".join(text for text in said if text)
     return words or json.dumps(message, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def without_thinking(message: Message) -> Message:
+    """Return the message without its thinking, unless the thinking leads to a call or is all there is."""
+    parts = parts_of(message)
+    kept = [part for part in parts if not is_reasoning(part)]
+    leads_to_call = bool(calls_of(message)) or any(part.get("type") == "tool_use" for part in parts)
+    return message if leads_to_call or not kept or len(kept) == len(parts) else with_content(message, kept)

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
+import orjson
+
 from everlong.model.content import is_image, is_reasoning, part_text, parts_of
 from everlong.model.message import SYSTEM_ROLES, Message, calls_of
 
@@ -29,6 +31,10 @@ Side = Literal["a", "u"]
 _REMINDER_ENDS = ("</system-reminder>", "</system_reminder>")
 _REMINDER = re.compile(r"\s*<(system-reminder|system_reminder)>.*</\1>\s*", re.DOTALL)
 _LEFT_OUT = frozenset({"cache_control", "index"})
+_NOT_PLAIN = _LEFT_OUT | {"is_error"}
+_LONG_NUMBER = re.compile(r"\d{16}")
+_INTEGERS = 1 << 53
+_PLAIN_DEPTH = 50
 
 
 class HashedBlock(NamedTuple):
@@ -184,7 +190,7 @@ def _call_identity(call_id: object, name: object, arguments: object) -> bytes:
         arguments = {}
     if isinstance(arguments, str):
         with contextlib.suppress(ValueError, RecursionError):  # other arguments are identified by their text
-            arguments = json.loads(arguments)
+            arguments = _parse(arguments)
     return b"call:" + _canonical([call_id or "", name or "", arguments])
 
 
@@ -208,11 +214,41 @@ def _media_digest(part: dict[str, Any]) -> bytes:
 
 def _canonical(value: object) -> bytes:
     """Return JSON with sorted keys and no spaces, without nulls, markers and private keys."""
+    if _is_plain(value):
+        with contextlib.suppress(TypeError, ValueError):  # half of a surrogate pair
+            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     try:
         text = json.dumps(_clean(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
     except RecursionError:  # nested deeper than the interpreter's stack
         text = _flatten(value)
     return text.encode("utf-8", "surrogatepass")
+
+
+def _parse(text: str) -> object:
+    """Return a JSON value; the quick parser rounds integers of more than 64 bits."""
+    if _LONG_NUMBER.search(text) is None:
+        with contextlib.suppress(ValueError):
+            return orjson.loads(text)
+    return json.loads(text)
+
+
+def _is_plain(value: object, depth: int = 0) -> bool:
+    """Return whether a value has nothing to clean and nothing that the two writers of JSON write differently."""
+    kind = type(value)
+    if kind is str or kind is bool:
+        return True
+    if kind is int:
+        return -_INTEGERS < value < _INTEGERS  # type: ignore[operator]
+    if depth > _PLAIN_DEPTH:
+        return False
+    if kind is list:
+        return all(_is_plain(item, depth + 1) for item in value)  # type: ignore[attr-defined]
+    if kind is not dict:
+        return False
+    for key, item in value.items():  # type: ignore[attr-defined]
+        if type(key) is not str or key in _NOT_PLAIN or key.startswith("_") or not _is_plain(item, depth + 1):
+            return False
+    return True
 
 
 def _clean(value: object) -> object:

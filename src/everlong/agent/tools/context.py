@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from everlong.agent.tools.changes import FileChanges
 from everlong.agent.tools.sandbox import Confinement
 from everlong.agent.tools.todo import TodoList
 from everlong.agent.tools.workspace import Workspace
@@ -17,6 +17,29 @@ LEAST_OUTPUT = 1_000
 LEAST_PAGE = 600
 PAGES_IN_WINDOW = 4
 """Pages that fit a window even if every character is a token."""
+MOST_FORMER_BYTES = 32_000_000
+"""The most that `FileChanges` keeps of former contents."""
+
+
+class FileChanges:
+    """The former contents of the files that tools changed. Files that commands changed are not among them."""
+
+    def __init__(self) -> None:
+        self._before: dict[Path, bytes] = {}
+        self._bytes = 0
+
+    def note(self, path: Path, read: Callable[[], bytes]) -> None:
+        """Remember what a file holds, unless that is known or too much; called before a change."""
+        if path in self._before:
+            return
+        data = read()
+        if self._bytes + len(data) <= MOST_FORMER_BYTES:
+            self._bytes += len(data)
+            self._before[path] = data
+
+    def __iter__(self) -> Iterator[tuple[Path, bytes]]:
+        """Yield each file and what it held; nothing, if it was not there."""
+        return iter(self._before.items())
 
 
 @dataclass

@@ -60,7 +60,7 @@ def recall(query: str, context: ToolContext, page: Page = 1) -> str:
         found = find_passages(context.store, context.store.searcher, query, scope, without=request)
     except NotStored:
         return "[nothing of this conversation is stored yet; all of it is in sight]"
-    return _show_page(context, query, found, page, HITS)
+    return show_passages(context, query, found, page, HITS)
 
 
 def search_sessions(
@@ -81,7 +81,7 @@ def search_sessions(
         role: Only what was said by the user, by the assistant, or what tools gave.
     """
     found = find_passages(context.store, context.store.searcher, query, Filters(session=session, role=role))
-    return _show_page(context, query, found, page, limit)
+    return show_passages(context, query, found, page, limit)
 
 
 def read_turn(id: str, context: ToolContext, page: Page = 1) -> str:  # noqa: A002 - what the model calls it
@@ -143,7 +143,8 @@ def _pages(read: ReadPage, page: int) -> str:
 # -- finding ----------------------------------------------------------------------------------------------------------
 
 
-def _show_page(context: ToolContext, query: str, found: Iterator[Passage], page: int, limit: int) -> str:
+def show_passages(context: ToolContext, query: str, found: Iterator[Passage], page: int, limit: int) -> str:
+    """Return one page of passages as the model reads them."""
     first = (page - 1) * limit
     shown: list[Passage] = []
     has_more = False

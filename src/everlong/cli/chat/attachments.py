@@ -1,19 +1,23 @@
 """Files in a prompt: ``@path`` gives the model a file along with the words, and so does the path of an image.
 
-Terminals paste the path of a file that is dropped on them, with quotes or backslashes around its spaces.
+Terminals paste the path of a file that is dropped on them, with quotes or backslashes around its spaces. They paste
+only text, so a picture in the clipboard becomes a file first.
 """
 
 from __future__ import annotations
 
-import base64
 import re
+import secrets
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from everlong.agent.attachments import MOST_BYTES, MOST_IMAGE_BYTES, file_part, is_cut, is_image
 from everlong.cli.output import format_bytes
 
-__all__ = ["attach_files"]
+__all__ = ["attach_files", "save_clipboard_image"]
 
 _MENTION = re.compile(r"(?<!\S)@(\"[^\"\n]+\"|\S+)")
 _IMAGE_PATH = re.compile(
@@ -22,16 +26,14 @@ _IMAGE_PATH = re.compile(
     r"|(?<!\S)\"(?P<double>[^\"\n]+\.(?:png|jpe?g|gif|webp))\"(?!\S)",
     re.IGNORECASE,
 )
-_MOST_CHARS = 200_000
-"""Characters of a text file that go along; the model can read the rest with its tools."""
-_MOST_IMAGE_BYTES = 5_000_000
-_IMAGES = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF8": "image/gif",
-    b"RIFF": "image/webp",
-}
-"""The first bytes of the kinds of images that models see."""
+_CLIPBOARD_PROGRAMS = (
+    ("wl-paste", "--no-newline", "--type", "image/png"),
+    ("xclip", "-selection", "clipboard", "-target", "image/png", "-out"),
+    ("pngpaste", "-"),
+)
+"""The programs that print the clipboard's picture: of Wayland, of X11, and of macOS."""
+_CLIPBOARD_SECONDS = 2.0
+_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def attach_files(text: str, root: Path, note: Callable[[str], None]) -> str | list[dict[str, Any]]:
@@ -73,22 +75,36 @@ def _read(path: Path, name: str, note: Callable[[str], None]) -> dict[str, Any] 
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
-            data = file.read(max(_MOST_CHARS * 4, _MOST_IMAGE_BYTES) + 1)
+            data = file.read(MOST_BYTES + 1)
     except OSError as error:
         note(f"{name} cannot be read: {error.strerror or error}")
         return None
-    kind = next((kind for start, kind in _IMAGES.items() if data.startswith(start)), None)
-    if kind is not None:
-        if size > _MOST_IMAGE_BYTES:
-            note(f"{name} is an image of {format_bytes(size)}; models take {format_bytes(_MOST_IMAGE_BYTES)} at most")
-            return None
-        note(f"with the image {name}, {format_bytes(size)}")
-        url = f"data:{kind};base64,{base64.b64encode(data).decode()}"
-        return {"type": "image_url", "image_url": {"url": url}}
-    if b"\0" in data[:8_192]:
+    part = file_part(name, data, size)
+    if part is None and is_image(data):
+        note(f"{name} is an image of {format_bytes(size)}; models take {format_bytes(MOST_IMAGE_BYTES)} at most")
+    elif part is None:
         note(f"{name} is neither a text nor an image; the model gets only its name")
-        return None
-    words = data.decode("utf-8", "replace")
-    left_out = "" if len(words) <= _MOST_CHARS and len(data) == size else "\n[… the rest of the file is left out …]"
-    note(f"with {name}, {format_bytes(size)}" + (", of which the beginning" if left_out else ""))
-    return {"type": "text", "text": f'<file path="{name}">\n{words[:_MOST_CHARS]}{left_out}\n</file>'}
+    elif part["type"] == "image_url":
+        note(f"with the image {name}, {format_bytes(size)}")
+    else:
+        note(f"with {name}, {format_bytes(size)}" + (", of which the beginning" if is_cut(data, size) else ""))
+    return part
+
+
+def save_clipboard_image(folder: Path) -> Path | None:
+    """Write the picture in the clipboard to a private file in a folder and return its path; None without a picture."""
+    for program, *arguments in _CLIPBOARD_PROGRAMS:
+        path = shutil.which(program)
+        if path is None:
+            continue
+        try:
+            done = subprocess.run([path, *arguments], capture_output=True, check=False, timeout=_CLIPBOARD_SECONDS)  # noqa: S603 - one of the above
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if done.stdout.startswith(_PNG):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            saved = folder / f"pasted-{secrets.token_hex(4)}.png"
+            saved.touch(mode=0o600)
+            saved.write_bytes(done.stdout)
+            return saved
+    return None

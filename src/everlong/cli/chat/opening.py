@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import everlong.agent
 from everlong import config, providers
 from everlong.agent.approval import approve_everything, refuse_everything
-from everlong.cli.chat.commands import Desk, Registry, register_plugin_commands
+from everlong.cli.chat.commands import ChatDesk, Registry, register_plugin_commands
 from everlong.cli.chat.themes import choose_theme
 from everlong.cli.chosen_store import newest_to_resume, open_chosen_store
 from everlong.cli.local import local_model
@@ -64,7 +64,7 @@ class Opening:
         self._registry = registry
         self._asks = asks
 
-    def desk(self, worker: ChatWorker, show: Show, opened: ExitStack) -> Desk:
+    def desk(self, worker: ChatWorker, show: Show, opened: ExitStack) -> ChatDesk:
         """Open everything, to be closed with the stack."""
         loaded = config.load_settings()
         for notice in loaded.notices:
@@ -92,7 +92,7 @@ class Opening:
             show.quiet(line)
         if agent.conversation.branch is not None:
             show.last_exchange(agent.conversation)
-        return Desk(self._state, show, settings, self._registry, open_agent=open_agent)
+        return ChatDesk(self._state, show, settings, self._registry, open_agent=open_agent)
 
     def _close(self) -> None:
         if self._state.agent is not None:  # /resume may have replaced it

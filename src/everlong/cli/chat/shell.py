@@ -9,7 +9,7 @@ from everlong.agent.tools import process
 from everlong.agent.watch import Interrupted
 
 if TYPE_CHECKING:
-    from everlong.cli.chat.commands import Desk
+    from everlong.cli.chat.commands import ChatDesk
 
 __all__ = ["run_own_command"]
 
@@ -18,7 +18,7 @@ _MOST_CHARS = 20_000
 """Characters of an output that are shown and that the model gets."""
 
 
-def run_own_command(desk: Desk, command: str) -> None:
+def run_own_command(desk: ChatDesk, command: str) -> None:
     """Run a command as the user would in a shell, show what it prints, and keep that for the next prompt.
 
     Raises:

@@ -292,7 +292,7 @@ class _Talk:
 
     async def _paste_image(self, buffer: Buffer) -> None:
         """Put the picture in the clipboard into the line, as a file that goes along with it."""
-        from everlong.cli.chat.clipboard import save_clipboard_image  # noqa: PLC0415 - only when it is asked for
+        from everlong.cli.chat.attachments import save_clipboard_image  # noqa: PLC0415 - only when it is asked for
 
         saved = await self._loop.run_in_executor(None, save_clipboard_image, data_home() / "pasted")
         if saved is None:

@@ -21,7 +21,7 @@ from everlong.errors import AuthenticationFailed, ConfigError, EverlongError, Pr
 
 if TYPE_CHECKING:
     from everlong.agent import Agent, ApprovalRequest, Decision
-    from everlong.cli.chat.commands import Desk
+    from everlong.cli.chat.commands import ChatDesk
     from everlong.cli.chat.show import Show
 
 __all__ = ["ChatWorker"]
@@ -54,7 +54,10 @@ class ChatWorker:
     """
 
     def __init__(
-        self, state: ChatState, make_show: Callable[[], Show], open_desk: Callable[[ChatWorker, Show, ExitStack], Desk]
+        self,
+        state: ChatState,
+        make_show: Callable[[], Show],
+        open_desk: Callable[[ChatWorker, Show, ExitStack], ChatDesk],
     ) -> None:
         self.state = state
         self._make_show = make_show
@@ -132,7 +135,7 @@ class ChatWorker:
                     self._sent.task_done()
                     self.state.set_busy("")
 
-    def _start_up(self, opened: ExitStack) -> Desk | None:
+    def _start_up(self, opened: ExitStack) -> ChatDesk | None:
         self._show = self._make_show()
         try:
             desk = self._open_desk(self, self._show, opened)
@@ -149,13 +152,13 @@ class ChatWorker:
         self.could_not_begin = self.state.is_over = True
         return None
 
-    def _warm_up(self, desk: Desk) -> None:
+    def _warm_up(self, desk: ChatDesk) -> None:
         """Do what can wait until the user may type: count the conversation, load the model's client."""
         self.state.refresh()
         if self._sent.empty():
             desk.agent.connection.load()
 
-    def _next(self, desk: Desk | None) -> _SentPrompt | None:
+    def _next(self, desk: ChatDesk | None) -> _SentPrompt | None:
         """Wait for the next thing that is sent, and use the pause to keep the cache warm."""
         while True:
             try:
@@ -171,7 +174,7 @@ class ChatWorker:
         except (EverlongError, OSError) as error:
             self._show.error(str(error))
 
-    def _do(self, desk: Desk, sent: _SentPrompt) -> None:
+    def _do(self, desk: ChatDesk, sent: _SentPrompt) -> None:
         self.state.set_busy("working")
         if sent.has_waited:  # other answers were printed since it was typed
             self._show.earlier_prompt(sent.text)
@@ -195,7 +198,7 @@ class ChatWorker:
                 self.state.agent.conversation.answer_what_is_open(_BROKEN)
         self.state.refresh()
 
-    def _ask(self, desk: Desk, prompt: str | list[dict[str, Any]]) -> None:
+    def _ask(self, desk: ChatDesk, prompt: str | list[dict[str, Any]]) -> None:
         try:
             desk.agent.run(prompt)
         except ProviderError:

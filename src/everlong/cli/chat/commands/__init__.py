@@ -4,26 +4,26 @@
 it shows its prompt, so a command imports what is heavy when it runs.
 """
 
-from everlong.cli.chat.commands.compaction import compress, pin, undo
-from everlong.cli.chat.commands.conversation import branch, leave, model, new, resume, retry, title
-from everlong.cli.chat.commands.exports import copy, diff, export
-from everlong.cli.chat.commands.history import history, summary
-from everlong.cli.chat.commands.lookups import memory, search, show_help, tools, usage
-from everlong.cli.chat.commands.registry import (
+from everlong.agent.commands.compaction import compress, pin, undo
+from everlong.agent.commands.conversation import branch, model, new, resume, retry, title
+from everlong.agent.commands.history import history, summary
+from everlong.agent.commands.lookups import memory, search, usage
+from everlong.agent.commands.registry import (
     GO_ON,
     KEEP,
     LEAVE,
     LOOK,
     ChatError,
     Command,
-    Desk,
     Registry,
     register_plugin_commands,
 )
-from everlong.cli.chat.commands.rules import rules
-from everlong.cli.chat.commands.window import context
+from everlong.agent.commands.rules import rules
+from everlong.agent.commands.window import context
+from everlong.cli.chat.commands.desk import ChatDesk, leave, show_help, tools
+from everlong.cli.chat.commands.exports import copy, diff, export
 
-__all__ = ["COMMANDS", "ChatError", "Command", "Desk", "Registry", "register_plugin_commands"]
+__all__ = ["COMMANDS", "ChatDesk", "ChatError", "Command", "Registry", "register_plugin_commands"]
 
 COMMANDS = [
     Command("context", "", "Where the window goes: system, tools, memory, summary, pinned, tail, free.", context, LOOK),

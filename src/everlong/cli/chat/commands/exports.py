@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from everlong.cli.chat.commands.registry import ChatError, Desk
+from everlong.agent.commands.registry import ChatError
+from everlong.cli.chat.commands.desk import ChatDesk
 from everlong.cli.output import counted
 from everlong.model import text_of
 
 __all__ = ["copy", "diff", "export"]
 
 
-def copy(desk: Desk, words: str) -> None:
+def copy(desk: ChatDesk, words: str) -> None:
     """Copy the last answer to the clipboard."""
     del words
     said = (text_of(one) for one in reversed(desk.agent.conversation.messages) if one.get("role") == "assistant")
@@ -24,7 +25,7 @@ def copy(desk: Desk, words: str) -> None:
     desk.show.line(f"copied: {counted(len(answer), 'character')}")
 
 
-def export(desk: Desk, words: str) -> None:
+def export(desk: ChatDesk, words: str) -> None:
     """Write the conversation to a file: .md, .html, .json or .jsonl."""
     from everlong.cli.sessions_transfer import export_to  # noqa: PLC0415 - the prompt comes before this is loaded
 
@@ -39,7 +40,7 @@ def export(desk: Desk, words: str) -> None:
     desk.show.line(f"wrote {counted(count, 'message')} to {path}")
 
 
-def diff(desk: Desk, words: str) -> None:
+def diff(desk: ChatDesk, words: str) -> None:
     """Show what the agent's tools changed in files since the chat began."""
     from everlong.agent.tools.files import changes_of  # noqa: PLC0415 - the prompt comes before this is loaded
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from everlong import providers
-from everlong.cli.chat.commands.registry import ChatError, Desk
+from everlong.agent.commands.registry import ChatError, Desk
+from everlong.errors import NotStored
+
+if TYPE_CHECKING:
+    from everlong.store.conversations import Conversation
+
+_MOST_LISTED = 15
+"""Conversations that /resume lists."""
 
 
 def retry(desk: Desk, words: str) -> None:
@@ -72,24 +82,34 @@ def resume(desk: Desk, words: str) -> None:
     """Go on with another conversation, or list the newest ones."""
     store = desk.agent.conversation.store
     if not words:
-        for one in store.conversations.newest(15):
-            where = f"  {one.folder}" if one.folder else ""
+        for one in _newest(desk):
+            where = f"  {one.folder}" if one.folder and desk.scope is None else ""
             desk.show.line(
                 f"{one.id}  {datetime.fromtimestamp(one.active).astimezone():%Y-%m-%d %H:%M}  "
                 f"{one.title or 'no title'}{where}"
             )
         return
-    if desk.open_agent is None:
-        raise ChatError("this chat cannot change its session")
-    found = store.conversations.find(words)
-    old = desk.agent
-    desk.state.agent = desk.open_agent(found.parts[-1])
-    old.close()
-    desk.show.last_exchange(desk.agent.conversation)
+    found = store.conversations.find(words) if desk.scope is None else _find_here(desk, words)
+    desk.switch(found.parts[-1])
 
 
-def leave(desk: Desk, words: str) -> None:
-    """Leave the chat."""
-    del words
-    desk.state.is_over = True
-    desk.state.changed()
+def _newest(desk: Desk) -> Iterator[Conversation]:
+    """Yield the newest conversations that may be resumed."""
+    whole = desk.agent.conversation.store.conversations
+    if desk.scope is None:
+        yield from whole.newest(_MOST_LISTED)
+        return
+    for name in desk.scope[:_MOST_LISTED]:
+        with suppress(NotStored):  # forgotten, or nothing was said in it
+            yield whole.get(name)
+
+
+def _find_here(desk: Desk, words: str) -> Conversation:
+    """Return a conversation of this place by its id, the beginning of it, or its title."""
+    listed = list(_newest(desk))
+    exact = [one for one in listed if words in {one.id, one.title}]
+    begins = [one for one in listed if one.id.startswith(words) or (one.title or "").lower().startswith(words.lower())]
+    for found in (exact, begins):
+        if len(found) == 1:
+            return found[0]
+    raise ChatError(f"there is no one conversation {words!r} here; /resume lists them")

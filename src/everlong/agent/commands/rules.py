@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everlong.cli.chat.commands.registry import ChatError, Desk, pick
+from everlong.agent.commands.registry import ChatError, Desk, pick
 
 _RULES_USAGE = "say /rules, /rules add TEXT, or /rules remove N"
 

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from everlong.errors import EverlongError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from everlong.agent import Agent
-    from everlong.cli.chat.show import Show
-    from everlong.cli.chat.state import ChatState
     from everlong.config import Settings
     from everlong.plugins.context import CommandOffer
 
-__all__ = ["ChatError", "Command", "Desk", "Registry", "pick", "register_plugin_commands"]
+__all__ = [
+    "GO_ON",
+    "KEEP",
+    "LEAVE",
+    "LOOK",
+    "ChatError",
+    "Command",
+    "Desk",
+    "Registry",
+    "Screen",
+    "pick",
+    "register_plugin_commands",
+]
 
 T = TypeVar("T")
 
@@ -28,42 +40,58 @@ class ChatError(EverlongError):
     """A command that cannot be done as it was given."""
 
 
-@dataclass
-class Desk:
-    """Everything that a command works with."""
+class Screen(Protocol):
+    """Where a command writes."""
 
-    state: ChatState
-    show: Show
+    @property
+    def console(self) -> Console:
+        """Takes tables."""
+        ...
+
+    def line(self, text: str, style: str = "") -> None:
+        """Write a line."""
+        ...
+
+    def text(self, text: str) -> None:
+        """Write a text of several lines."""
+        ...
+
+
+class Desk(Protocol):
+    """Everything that a command works with, in a terminal or in a channel."""
+
     settings: Settings
-    registry: Registry
-    found: list[bytes] = field(default_factory=list)
+    found: list[bytes]
     """The messages of the last /search."""
-    outputs: list[str] = field(default_factory=list)
-    """What the user's own commands printed since the last prompt."""
-    open_agent: Callable[[str | None], Agent] | None = None
-    """Opens the agent on another session, or on a new one."""
+
+    @property
+    def show(self) -> Screen:
+        """Where the command writes."""
+        ...
 
     @property
     def agent(self) -> Agent:
         """The agent, which is open before any command runs."""
-        if self.state.agent is None:
-            raise ChatError("the chat has not started yet")
-        return self.state.agent
+        ...
 
-    def run(self, line: str) -> None:
-        """Run a slash command."""
-        self.registry.run(self, line)
+    @property
+    def registry(self) -> Registry:
+        """All commands."""
+        ...
 
-    def prompt(self, text: str) -> str | list[dict[str, Any]]:
-        """Return a prompt with the files that it names, and with the outputs of the user's own commands."""
-        from everlong.cli.chat.attachments import attach_files  # noqa: PLC0415 - the prompt comes before this is loaded
+    @property
+    def scope(self) -> Sequence[str] | None:
+        """The conversations that may be found and resumed, the newest first; None for all."""
+        ...
 
-        made = attach_files(text, self.agent.tools.context.workspace.root, self.show.quiet)
-        outputs, self.outputs = self.outputs, []
-        if not outputs:
-            return made
-        parts = [{"type": "text", "text": made}] if isinstance(made, str) else made
-        return [*({"type": "text", "text": one} for one in outputs), *parts]
+    @property
+    def edit(self) -> Callable[[str], str | None] | None:
+        """Opens an editor on a text and returns the new text, None if it was left as it is; None without one."""
+        ...
+
+    def switch(self, session: str) -> None:
+        """Go on with another session; `ChatError` where that is not possible."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -73,7 +101,8 @@ class Command:
     name: str
     takes: str
     about: str
-    run: Callable[[Desk, str], None]
+    run: Callable[[Any, str], None]
+    """Takes the desk and the words behind the name."""
     group: str = "Of plugins"
     """The heading under which ``/help`` lists it."""
 

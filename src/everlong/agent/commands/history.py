@@ -6,8 +6,8 @@ import difflib
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from everlong.cli.chat.commands.registry import ChatError, Desk, pick
-from everlong.cli.output import counted
+from everlong.agent.commands.registry import ChatError, Desk, pick
+from everlong.agent.text import counted
 from everlong.model import Message, calls_of, text_of
 
 if TYPE_CHECKING:
@@ -161,9 +161,9 @@ def _edit(desk: Desk) -> None:
     text = conversation.summary
     if text is None:
         raise ChatError("no summary stands in the context, so there is none to edit")
-    if desk.state.edit is None:
+    if desk.edit is None:
         raise ChatError("there is no terminal for an editor; /rules add TEXT tells the model something for good")
-    changed = desk.state.edit(text)
+    changed = desk.edit(text)
     if changed is None or changed.strip() == text.strip():
         desk.show.line("the summary stays as it is")
         return

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import zip_longest
+from typing import TYPE_CHECKING
 
-from everlong.cli.chat.commands.registry import GO_ON, KEEP, LEAVE, LOOK, ChatError, Desk, pick
+from everlong.agent.commands.registry import ChatError, Desk, pick
+from everlong.errors import NotStored
+
+if TYPE_CHECKING:
+    from everlong.store.search import Hit
+
+_MOST_HITS = 10
+_MOST_SEARCHED = 20
+"""Conversations that are searched one by one, the newest."""
 
 
 def search(desk: Desk, words: str) -> None:
@@ -16,7 +26,7 @@ def search(desk: Desk, words: str) -> None:
         page = store.read(pick(desk.found, words))
         desk.show.text(page.text)
         return
-    hits = [hit for hit in store.search(words, limit=10).hits if hit.node is not None]
+    hits = [hit for hit in _find(desk, words) if hit.node is not None][:_MOST_HITS]
     desk.found = [hit.node for hit in hits if hit.node is not None]
     for number, hit in enumerate(hits, 1):
         when = datetime.fromtimestamp(hit.at).astimezone()
@@ -28,22 +38,26 @@ def search(desk: Desk, words: str) -> None:
         desk.show.line("nothing was found")
 
 
-def tools(desk: Desk, words: str) -> None:
-    """List the tool calls of this chat and the tools on offer; with a number, open the result of a call."""
-    if words:
-        record = pick(desk.show.tools, words)
-        desk.show.line(f"{record.summary} → {record.outcome}, {record.seconds:.1f} s", "bold")
-        desk.show.text(record.text)
-        return
-    for number, record in enumerate(desk.show.tools, 1):
-        desk.show.line(f"[{number}] {record.summary} → {record.outcome}")
-    desk.show.line("on offer: " + ", ".join(one.name for one in desk.agent.tools.toolbox))
+def _find(desk: Desk, words: str) -> list[Hit]:
+    """Return what is found in the conversations that may be searched, best first."""
+    from everlong.store.search import Filters  # noqa: PLC0415 - the prompt comes before this is loaded
+
+    store = desk.agent.conversation.store
+    if desk.scope is None:
+        return list(store.search(words, limit=_MOST_HITS).hits)
+    found = []
+    for name in desk.scope[:_MOST_SEARCHED]:
+        try:
+            found.append(store.search(words, filters=Filters(session=name), limit=_MOST_HITS).hits)
+        except NotStored:  # forgotten meanwhile
+            continue
+    return [hit for rank in zip_longest(*found) for hit in rank if hit is not None]
 
 
 def usage(desk: Desk, words: str) -> None:
     """Show what this conversation cost, or all conversations, as the providers reported it."""
     from everlong.agent.accounting import account  # noqa: PLC0415 - only where it is asked for
-    from everlong.cli.usage import print_books  # noqa: PLC0415 - as above
+    from everlong.agent.commands.books import print_books  # noqa: PLC0415 - as above
 
     if words not in {"", "all"}:
         raise ChatError("say /usage, or /usage all")
@@ -60,26 +74,3 @@ def memory(desk: Desk, words: str) -> None:
     manager = desk.agent.memory
     text = manager.prompt_block() if manager is not None else ""
     desk.show.text(text or "nothing is remembered yet")
-
-
-def show_help(desk: Desk, words: str) -> None:
-    """List the commands, group by group."""
-    from rich.table import Table  # noqa: PLC0415 - the prompt comes before this is loaded
-    from rich.text import Text  # noqa: PLC0415 - as above
-
-    del words
-    table = Table(box=None, pad_edge=False, show_header=False)
-    commands = desk.registry.commands.values()
-    for group in dict.fromkeys([LOOK, KEEP, GO_ON, LEAVE, *(one.group for one in commands)]):
-        listed = [one for one in commands if one.group == group]
-        if listed:
-            table.add_row(Text(group, style="bold"), "")
-        for command in listed:
-            table.add_row(Text(f"/{command.name} {command.takes}"), command.about)
-    desk.show.console.print(table, highlight=False)
-    desk.show.line("@FILE gives the model a file, !COMMAND runs a command of yours.", "dim")
-    desk.show.line(
-        "Alt-Enter or Ctrl-J begins a new line, Ctrl-X Ctrl-E opens your editor, Tab completes, "
-        "Ctrl-C stops, Ctrl-D leaves.",
-        "dim",
-    )

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import everlong.context
+from everlong.agent.commands.registry import ChatError, Desk
+from everlong.agent.text import counted
 from everlong.agent.watch import Watch
-from everlong.cli.chat.commands.registry import ChatError, Desk
-from everlong.cli.output import counted
 from everlong.model import is_system, text_of
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from everlong.cli.chat.commands.registry import Desk
-from everlong.cli.output import counted
+from everlong.agent.commands.registry import Desk
+from everlong.agent.text import counted
 from everlong.model import is_system, text_of
 
 if TYPE_CHECKING:

@@ -1,0 +1,114 @@
+"""The desk of the terminal's chat, and the commands that only a terminal has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from everlong.agent.commands.registry import GO_ON, KEEP, LEAVE, LOOK, ChatError, Registry, pick
+
+if TYPE_CHECKING:
+    from everlong.agent import Agent
+    from everlong.cli.chat.show import Show
+    from everlong.cli.chat.state import ChatState
+    from everlong.config import Settings
+
+__all__ = ["ChatDesk", "leave", "show_help", "tools"]
+
+
+@dataclass
+class ChatDesk:
+    """Everything that a command of the terminal's chat works with."""
+
+    state: ChatState
+    show: Show
+    settings: Settings
+    registry: Registry
+    found: list[bytes] = field(default_factory=list)
+    """The messages of the last /search."""
+    outputs: list[str] = field(default_factory=list)
+    """What the user's own commands printed since the last prompt."""
+    open_agent: Callable[[str | None], Agent] | None = None
+    """Opens the agent on another session, or on a new one."""
+
+    scope: None = None
+    """Every conversation may be found and resumed."""
+
+    @property
+    def agent(self) -> Agent:
+        """The agent, which is open before any command runs."""
+        if self.state.agent is None:
+            raise ChatError("the chat has not started yet")
+        return self.state.agent
+
+    @property
+    def edit(self) -> Callable[[str], str | None] | None:
+        """Opens an editor on a text; None without a terminal."""
+        return self.state.edit
+
+    def switch(self, session: str) -> None:
+        """Go on with another session, and show its last exchange."""
+        if self.open_agent is None:
+            raise ChatError("this chat cannot change its session")
+        old = self.agent
+        self.state.agent = self.open_agent(session)
+        old.close()
+        self.show.last_exchange(self.agent.conversation)
+
+    def run(self, line: str) -> None:
+        """Run a slash command."""
+        self.registry.run(self, line)
+
+    def prompt(self, text: str) -> str | list[dict[str, Any]]:
+        """Return a prompt with the files that it names, and with the outputs of the user's own commands."""
+        from everlong.cli.chat.attachments import attach_files  # noqa: PLC0415 - the prompt comes before this is loaded
+
+        made = attach_files(text, self.agent.tools.context.workspace.root, self.show.quiet)
+        outputs, self.outputs = self.outputs, []
+        if not outputs:
+            return made
+        parts = [{"type": "text", "text": made}] if isinstance(made, str) else made
+        return [*({"type": "text", "text": one} for one in outputs), *parts]
+
+
+def tools(desk: ChatDesk, words: str) -> None:
+    """List the tool calls of this chat and the tools on offer; with a number, open the result of a call."""
+    if words:
+        record = pick(desk.show.tools, words)
+        desk.show.line(f"{record.summary} → {record.outcome}, {record.seconds:.1f} s", "bold")
+        desk.show.text(record.text)
+        return
+    for number, record in enumerate(desk.show.tools, 1):
+        desk.show.line(f"[{number}] {record.summary} → {record.outcome}")
+    desk.show.line("on offer: " + ", ".join(one.name for one in desk.agent.tools.toolbox))
+
+
+def leave(desk: ChatDesk, words: str) -> None:
+    """Leave the chat."""
+    del words
+    desk.state.is_over = True
+    desk.state.changed()
+
+
+def show_help(desk: ChatDesk, words: str) -> None:
+    """List the commands, group by group."""
+    from rich.table import Table  # noqa: PLC0415 - the prompt comes before this is loaded
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    del words
+    table = Table(box=None, pad_edge=False, show_header=False)
+    commands = desk.registry.commands.values()
+    for group in dict.fromkeys([LOOK, KEEP, GO_ON, LEAVE, *(one.group for one in commands)]):
+        listed = [one for one in commands if one.group == group]
+        if listed:
+            table.add_row(Text(group, style="bold"), "")
+        for command in listed:
+            table.add_row(Text(f"/{command.name} {command.takes}"), command.about)
+    desk.show.console.print(table, highlight=False)
+    desk.show.line("@FILE gives the model a file, !COMMAND runs a command of yours.", "dim")
+    desk.show.line(
+        "Alt-Enter or Ctrl-J begins a new line, Ctrl-X Ctrl-E opens your editor, Tab completes, "
+        "Ctrl-C stops, Ctrl-D leaves.",
+        "dim",
+    )
