@@ -16,6 +16,7 @@ from everlong.config import (
     Settings,
     catalog,
 )
+from everlong.config.channels import ChannelsSettings, TelegramSettings
 from everlong.config.settings import StoreSettings
 
 
@@ -114,6 +115,50 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "log_file": None,
             "tracing": False,
         },
+        "channels": {
+            "workspace": None,
+            "time_zone": None,
+            "turns_at_once": 8,
+            "agents_kept": 32,
+            "approval_minutes": 10,
+            "compaction_seconds": 180,
+            "telegram": {
+                "enabled": False,
+                "token_variable": None,
+                "api_base": None,
+                "users": [],
+                "chats": [],
+                "groups": "addressed",
+                "tools": "ask",
+                "reset": "never",
+                "model": None,
+                "stream": True,
+                "queue_messages": 30,
+                "attachment_megabytes": 20,
+                "per_chat": {},
+                "webhook_url": None,
+                "webhook_host": "127.0.0.1",
+                "webhook_port": 8443,
+            },
+            "discord": {
+                "enabled": False,
+                "token_variable": None,
+                "api_base": None,
+                "users": [],
+                "chats": [],
+                "groups": "addressed",
+                "tools": "ask",
+                "reset": "never",
+                "model": None,
+                "stream": True,
+                "queue_messages": 30,
+                "attachment_megabytes": 20,
+                "per_chat": {},
+                "guilds": [],
+            },
+        },
+        "mcp": {"host": "127.0.0.1", "port": 8_643, "answer_tokens": 2_000, "remember": "ask"},
+        "hooks": {"restore_tokens": 1_200},
         "models": {},
         "providers": {},
         "plugins": {"enabled": [], "paths": []},
@@ -233,6 +278,31 @@ def test_any_provider_may_be_named_but_not_an_empty_one() -> None:
 def test_an_explicit_threshold_can_be_told_from_the_default_of_the_same_value() -> None:
     assert "threshold" not in Settings().compression.model_fields_set
     assert "threshold" in CompressionSettings(threshold=0.50).model_fields_set
+
+
+@pytest.mark.parametrize("reset", ["never", "idle:1", "idle:48", "daily:04:00", "daily:23:59"])
+def test_a_channel_starts_anew_never_after_idle_hours_or_daily(reset: str) -> None:
+    assert TelegramSettings(reset=reset).reset == reset
+
+
+@pytest.mark.parametrize("reset", ["idle:0", "idle:", "idle:x", "daily:24:00", "daily:4:00", "weekly", "", None, 5])
+def test_any_other_reset_is_refused(reset: object) -> None:
+    with pytest.raises(ValidationError):
+        TelegramSettings.model_validate({"reset": reset})
+
+
+def test_ids_may_be_written_as_numbers() -> None:
+    settings = TelegramSettings.model_validate({"users": [42, "43"], "chats": -100, "per_chat": {-7: {"tools": "yes"}}})
+    assert settings.users == ["42", "43"]
+    assert settings.chats == ["-100"]
+    assert settings.per_chat["-7"].tools == "yes"
+
+
+def test_an_unknown_time_zone_is_refused() -> None:
+    assert ChannelsSettings(time_zone="Europe/Vienna").time_zone == "Europe/Vienna"
+    for zone in ("Middle/Earth", "../etc/passwd", ""):
+        with pytest.raises(ValidationError):
+            ChannelsSettings(time_zone=zone)
 
 
 def test_settings_cannot_be_changed_afterwards() -> None:

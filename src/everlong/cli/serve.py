@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong import config
+from everlong.cli.channel_process import running_channels
 from everlong.cli.chosen_store import store_option, store_settings
 from everlong.cli.inspect_web import is_installed
 from everlong.cli.trust import tell_notices
@@ -50,7 +51,8 @@ def serve_command(until_eof: bool, **given: Any) -> None:
 
     launched = launch() if can_run() else None  # it gets ready while this process does
     try:
-        code = _serve(settings, overrides, launched, until_eof=until_eof)
+        with running_channels(settings, _say):
+            code = _serve(settings, overrides, launched, until_eof=until_eof)
     finally:
         if launched is not None:
             launched.end()

@@ -1,11 +1,14 @@
-"""``everlong setup CLIENT``: points a client at the gateway in the client's own configuration file."""
+"""``everlong setup CLIENT``: points a client at the gateway in the client's own configuration file.
+
+``everlong setup telegram`` and ``everlong setup discord`` set up a channel instead (`everlong.cli.channel_setup`).
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
@@ -34,12 +37,18 @@ NAMES = (
     "openai-sdk",
     "anthropic-sdk",
 )
+CHANNEL_NAMES = ("telegram", "discord")
 
 
 @click.command("setup")
-@click.argument("client", type=click.Choice(NAMES), required=False)
+@click.argument("client", type=click.Choice((*NAMES, *CHANNEL_NAMES)), required=False)
 @click.option("--write", is_flag=True, help="Change the client's file, and keep a backup beside it.")
 @click.option("--undo", is_flag=True, help="Restore the client's file as it was.")
+@click.option(
+    "--hooks",
+    is_flag=True,
+    help="Set up hooks instead of the gateway: they store each session, and tell a new one where work stands.",
+)
 @click.option("--url", metavar="URL", help="The gateway's address.  [default: that of gateway.host and gateway.port]")
 @click.option("--model", metavar="NAME", help="The model to use (claude-code, llm).")
 @click.option(
@@ -47,29 +56,64 @@ NAMES = (
     metavar="auto|SHARE",
     help="With --write, also set compression.threshold in Everlong's own file: auto, or a share of the window.",
 )
+@click.option(
+    "--user", "users", multiple=True, metavar="ID", help="A person who may talk to the bot (telegram, discord)."
+)
+@click.option("--chat", "chats", multiple=True, metavar="ID", help="A chat in which everybody may (telegram, discord).")
+@click.option("--guild", "guilds", multiple=True, metavar="ID", help="A server in which everybody may (discord).")
+@click.option(
+    "--tools", type=click.Choice(["ask", "read", "never", "yes"]), help="The tools there (telegram, discord)."
+)
+@click.option("--api-base", metavar="URL", help="The address of the platform's API (telegram, discord).")
 def setup_command(
-    client: str | None, write: bool, undo: bool, url: str | None, model: str | None, threshold: str | None
+    client: str | None,
+    write: bool,
+    undo: bool,
+    hooks: bool,
+    url: str | None,
+    model: str | None,
+    threshold: str | None,
+    **channel: Any,
 ) -> None:
     """Point CLIENT at the gateway: show the settings it needs, or write them. Without CLIENT: choose Everlong's model.
 
     Everything else in its file stays as it is, comments too. Writing twice changes nothing. For a library, the lines of
-    code are shown.
+    code are shown. With telegram or discord: set up the bot that people talk to; its token is asked for, or read from
+    standard input.
     """
+    from everlong.cli.channel_setup import ChannelWishes, set_up_channel  # noqa: PLC0415 - keeps `--help` quick
+
+    wishes = ChannelWishes(**channel)
+    if client in CHANNEL_NAMES:
+        if write or undo or hooks or url or model or threshold:
+            named = "--write, --undo, --hooks, --url, --model and --threshold"
+            raise click.UsageError(f"{named} are for clients, not for {client}")
+        set_up_channel(client, wishes)
+        return
+    if wishes:
+        raise click.UsageError("--user, --chat, --guild, --tools and --api-base are for telegram and discord")
     if client is None:
         _choose_model()
-        return
+    else:
+        _set_up_client(client, write=write, undo=undo, hooks=hooks, url=url, model=model, threshold=threshold)
+
+
+def _set_up_client(
+    client: str, *, write: bool, undo: bool, hooks: bool, url: str | None, model: str | None, threshold: str | None
+) -> None:
+    """Show or change the settings of a client."""
     from everlong.cli.clients import CLIENTS  # noqa: PLC0415 - keeps `--help` quick
     from everlong.cli.serve import gateway_settings  # noqa: PLC0415 - as above
 
     chosen = CLIENTS[client]
     if write and undo:
         raise click.UsageError("use --write or --undo, not both")
-    if model is not None and not chosen.takes_model:
-        raise click.UsageError(
-            f"--model is for claude-code and llm; choose the model of {chosen.title} in its own settings"
-        )
-    if threshold is not None and not write:
-        raise click.UsageError("--threshold needs --write")
+    if hooks:
+        if any(value is not None for value in (url, model, threshold)):
+            raise click.UsageError("--hooks sets up hooks alone; leave --url, --model and --threshold out")
+        _set_up_hooks(chosen, write=write, undo=undo)
+        return
+    _check_options(chosen, model, threshold, write=write)
     settings = gateway_settings({})
     gateway = client_gateway(settings, _address(settings, url), model=model)
     if chosen.format is None:
@@ -86,6 +130,44 @@ def setup_command(
         _show(chosen, gateway, file)
     if not undo:
         _set_threshold(settings, client, threshold)
+
+
+def _check_options(client: Client, model: str | None, threshold: str | None, *, write: bool) -> None:
+    """Raise a `UsageError` for options that do not go together."""
+    if model is not None and not client.takes_model:
+        raise click.UsageError(
+            f"--model is for claude-code and llm; choose the model of {client.title} in its own settings"
+        )
+    if threshold is not None and not write:
+        raise click.UsageError("--threshold needs --write")
+
+
+def _set_up_hooks(client: Client, *, write: bool, undo: bool) -> None:
+    """Show, write or remove the hooks of a client."""
+    from everlong.cli.clients.hooks import HOOKED, hook_files, hook_notes  # noqa: PLC0415 - keeps `--help` quick
+
+    if client.name not in HOOKED:
+        raise click.UsageError(f"{client.title} has no hooks; these clients have: {', '.join(HOOKED)}")
+    env, home = os.environ, Path.home()
+    files = hook_files(client.name, env, home)
+    for file in files:
+        if undo:
+            say(file.undo())
+        elif write:
+            say(f"changed {file.path}" if file.write() else f"{file.path} has these hooks already; nothing was changed")
+        elif text := file.preview():
+            say(f"{file.path} needs this:")
+            click.echo(text)
+        else:
+            say(f"{file.path} has these hooks already")
+    if undo:
+        return
+    for note in hook_notes(client.name, env, home):
+        say(note)
+    if write:
+        say(f"`everlong setup {client.name} --hooks --undo` takes the hooks back")
+    else:
+        say(f"nothing was written; `everlong setup {client.name} --hooks --write` does it")
 
 
 def _choose_model() -> None:

@@ -6,12 +6,26 @@ defaults. `everlong.config.load` reads values from files, environment and flags.
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Literal, TypeAlias
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
 
+from everlong.config.channels import ChannelsSettings
+from everlong.config.fields import (
+    COUNT,
+    DatabaseUrl,
+    Flag,
+    Name,
+    Names,
+    ObjectUrl,
+    Price,
+    Ratio,
+    Section,
+    Threshold,
+    WebAddress,
+    Whole,
+    setting,
+)
 from everlong.config.values import (
     CACHING_DEFAULTS,
     DEFAULTS,
@@ -43,86 +57,8 @@ __all__ = [
 ]
 
 
-def _not_bool(value: object) -> object:
-    # Python counts True as 1, so without this "protect_last_n: true" would protect one message.
-    if isinstance(value, bool):
-        raise ValueError("a number is wanted, not true or false")  # noqa: TRY004 - pydantic collects ValueError only
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("a finite number is wanted")
-    return value
-
-
-def _not_number(value: object) -> object:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        raise ValueError("true or false is wanted, not a number")  # noqa: TRY004 - as above
-    return value
-
-
-def _name(value: str) -> str:
-    if not value.strip():
-        raise ValueError("a name is wanted, not an empty text")
-    return value.strip()
-
-
 def _off(value: object) -> object:
     return "off" if value is False else value  # older versions of YAML read a bare off as false
-
-
-def _web_address(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or any(c.isspace() for c in value):
-        raise ValueError("an http or https address is wanted")
-    _ = parts.port  # raises ValueError for a port that is none
-    return value
-
-
-def _database_url(value: str) -> str:
-    kind = value.partition("://")[0].partition("+")[0]
-    if "://" not in value or kind not in {"sqlite", "postgresql", "postgres"}:
-        raise ValueError("a sqlite:/// or postgresql:// address is wanted")
-    return value
-
-
-def _object_url(value: str) -> str:
-    parts = urlsplit(value)
-    is_bucket = parts.scheme in {"s3", "gs", "az"} and bool(parts.hostname)
-    is_folder = parts.scheme == "file" and parts.path.startswith("/") and not parts.netloc
-    if not (is_bucket or is_folder) or parts.username or parts.password or parts.query or parts.fragment:
-        raise ValueError("an address such as s3://bucket/prefix or file:///folder is wanted, without credentials")
-    return value.rstrip("/")
-
-
-def _listed(value: object) -> object:
-    # One name needs no brackets, and an environment variable has no other form for several: "a, b".
-    if isinstance(value, str):
-        inner = value.strip().removeprefix("[").removesuffix("]")
-        return [name.strip().strip("'\"") for name in inner.split(",") if name.strip()]
-    return value
-
-
-Flag: TypeAlias = Annotated[bool, BeforeValidator(_not_number)]
-Whole: TypeAlias = Annotated[int, BeforeValidator(_not_bool), Field(le=1_000_000_000)]
-Ratio: TypeAlias = Annotated[float, BeforeValidator(_not_bool), Field(allow_inf_nan=False)]
-Price: TypeAlias = Annotated[float, BeforeValidator(_not_bool), Field(ge=0.0, allow_inf_nan=False)]
-Name: TypeAlias = Annotated[str, AfterValidator(_name)]
-Names: TypeAlias = Annotated[list[Name], BeforeValidator(_listed)]
-WebAddress: TypeAlias = Annotated[Name, AfterValidator(_web_address)]
-DatabaseUrl: TypeAlias = Annotated[Name, AfterValidator(_database_url)]
-ObjectUrl: TypeAlias = Annotated[Name, AfterValidator(_object_url)]
-Threshold: TypeAlias = Annotated[
-    Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] | Literal["auto"], BeforeValidator(_not_bool)
-]
-
-
-def setting(default: Any, allowed: str, description: str, **limits: Any) -> Any:
-    """Return a field that says in words what it allows, for error messages and for ``config show``."""
-    return Field(default, description=description, json_schema_extra={"allowed": allowed}, **limits)
-
-
-class Section(BaseModel):
-    """A section of ``config.yaml``: frozen, and without unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class AgentToolsSettings(Section):
@@ -213,8 +149,6 @@ class AgentSettings(Section):
 
 Digest: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
-_COUNT = "a whole number from 1 to 1,000,000,000"
-
 
 class RouteSettings(Section):
     """The upstream of some models."""
@@ -244,13 +178,13 @@ class KeySettings(Section):
         None, "64 hexadecimal digits, or null", "The key's SHA-256, where the key itself is not to be known here."
     )
     requests_per_minute: Whole | None = setting(
-        None, f"{_COUNT}, or null", "The most requests in a minute; null for no limit.", ge=1
+        None, f"{COUNT}, or null", "The most requests in a minute; null for no limit.", ge=1
     )
     concurrent_requests: Whole | None = setting(
-        None, f"{_COUNT}, or null", "The most requests at a time; null for no limit.", ge=1
+        None, f"{COUNT}, or null", "The most requests at a time; null for no limit.", ge=1
     )
     body_megabytes: Whole | None = setting(
-        None, f"{_COUNT}, or null", "The largest request; null for that of gateway.body_megabytes.", ge=1
+        None, f"{COUNT}, or null", "The largest request; null for that of gateway.body_megabytes.", ge=1
     )
     dollars_per_day: Price | None = setting(
         None,
@@ -306,27 +240,27 @@ class GatewaySettings(Section):
     )
     idle_minutes: Whole = setting(
         1_440,
-        _COUNT,
+        COUNT,
         "After so long a silence a conversation has expired: its context engine is told that the session is over.",
         ge=1,
     )
     keys: dict[Name, KeySettings] = setting(
         {}, "a mapping of names to keys", "Who may use the gateway; whoever reaches it where there are none."
     )
-    body_megabytes: Whole = setting(64, _COUNT, "The largest request; three million tokens fit the default.", ge=1)
+    body_megabytes: Whole = setting(64, COUNT, "The largest request; three million tokens fit the default.", ge=1)
     body_values: Whole = setting(
         300_000,
-        _COUNT,
+        COUNT,
         "The most values (numbers, texts, lists, objects) in one request; long conversations have some ten thousand.",
         ge=1,
     )
     new_blocks: Whole = setting(
         3_000,
-        _COUNT,
+        COUNT,
         "The most blocks (messages, or parts of them) in one request that the gateway has not stored yet.",
         ge=1,
     )
-    body_seconds: Whole = setting(120, _COUNT, "How long a client may take to send a request.", ge=1)
+    body_seconds: Whole = setting(120, COUNT, "How long a client may take to send a request.", ge=1)
     drain_seconds: Whole = setting(
         30,
         "a whole number from 0 to 1,000,000,000",
@@ -678,6 +612,45 @@ class SearchSettings(Section):
     )
 
 
+class McpSettings(Section):
+    """The server of ``everlong mcp``, by which other agents search and read your conversations."""
+
+    host: Name = setting(
+        "127.0.0.1", "an address of this machine", "The address that it listens on with --http; others need a key."
+    )
+    port: Whole = setting(
+        8643,
+        "a whole number from 0 to 65,535",
+        "The port that it listens on with --http; 0 for any free one.",
+        ge=0,
+        le=65_535,
+    )
+    answer_tokens: Whole = setting(
+        2_000,
+        "a whole number from 200 to 50,000",
+        "The most tokens of one answer; what has no room is on the next page.",
+        ge=200,
+        le=50_000,
+    )
+    remember: Literal["ask", "always", "never"] = setting(
+        "ask",
+        "ask, always or never",
+        "Whether a note is kept: after asking you through the client, without asking, or not at all.",
+    )
+
+
+class HooksSettings(Section):
+    """The hooks that `everlong setup CLIENT --hooks` gives to clients."""
+
+    restore_tokens: Whole = setting(
+        1_200,
+        "a whole number from 0 to 50,000",
+        "The most tokens that tell a new session where the folder's last conversation stands; 0 tells nothing.",
+        ge=0,
+        le=50_000,
+    )
+
+
 class ModelSettings(Section):
     """Window and prices of one model, for models that the catalogue does not know or has wrong."""
 
@@ -723,6 +696,9 @@ class Settings(Section):
     store: StoreSettings = StoreSettings()
     search: SearchSettings = SearchSettings()
     gateway: GatewaySettings = GatewaySettings()
+    channels: ChannelsSettings = ChannelsSettings()
+    mcp: McpSettings = McpSettings()
+    hooks: HooksSettings = HooksSettings()
     models: dict[Name, ModelSettings] = setting(
         {}, "a mapping of model names to their settings", "What is known of single models."
     )

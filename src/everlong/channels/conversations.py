@@ -1,0 +1,279 @@
+"""Conversations of places: the agent of each chat, opened when it is needed and put away when others are.
+
+A place is bound to a conversation of the store. An agent that is put away ends nothing: neither its engine nor its
+memory hears of it, and the next message goes on where the last one ended.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from everlong.agent import (
+    Agent,
+    AgentOptions,
+    ApprovalRefused,
+    ApprovalRequest,
+    Decision,
+    Notice,
+    Restarted,
+    TextDelta,
+    ToolStarted,
+    open_agent,
+)
+from everlong.agent.tools import builtin_tools
+from everlong.channels.delivery import LiveText
+from everlong.channels.places import PlaceRecord, Places
+from everlong.channels.platform import Place
+from everlong.config.paths import data_home
+from everlong.errors import NotStored
+
+if TYPE_CHECKING:
+    from everlong.agent import AgentEvent, Tool
+    from everlong.config import Settings
+    from everlong.config.channels import ChannelSettings, ToolPolicy
+    from everlong.store import Store
+
+__all__ = ["AskPerson", "Conversations", "Seat", "conversation_of"]
+
+AskPerson = Callable[[Place, str, ApprovalRequest], Decision]
+"""Asks a person in a place about a tool call."""
+
+_HARMLESS = frozenset({"recall", "read_turn", "read_output", "update_todo", "search_sessions", "remind_me"})
+"""Tools that stay where ``tools`` is ``never``: they touch nothing but the conversation itself."""
+
+_NO_EFFECTS = "in this chat the agent may only read (channels.*.tools is read)"
+
+
+@dataclass
+class Seat:
+    """An agent in its place, and the turn that it is at."""
+
+    place: Place
+    policy: ToolPolicy
+    ask: AskPerson
+    agent: Agent = field(init=False)
+    live: LiveText = field(default_factory=LiveText)
+    person: str = ""
+    """The person whose message is being answered."""
+    notices: list[str] = field(default_factory=list)
+    """Warnings of this turn."""
+    can_see: bool = True
+    """False once the model has refused an image."""
+
+    def begin_turn(self, person: str) -> LiveText:
+        """Prepare a turn for a person; return its words as they will come."""
+        self.person, self.live, self.notices = person, LiveText(), []
+        return self.live
+
+    def listen(self, event: AgentEvent) -> None:
+        """Take in what the agent does."""
+        if isinstance(event, TextDelta):
+            self.live.add(event.text)
+        elif isinstance(event, Restarted):
+            self.live.clear()
+        elif isinstance(event, ToolStarted):
+            self.live.clear(event.summary)
+        elif isinstance(event, Notice):
+            self.notices.append(event.text)
+
+    def approve(self, request: ApprovalRequest) -> Decision:
+        """Decide on a tool call as the chat's policy says."""
+        if self.policy == "yes":
+            return "once"
+        if self.policy != "ask":
+            raise ApprovalRefused(_NO_EFFECTS)
+        if request.tool == "memory" or not self.person:
+            # Notes at a compaction or reset: they are read in this chat only, and nobody may be there to press.
+            return "once"
+        return self.ask(self.place, self.person, request)
+
+
+class Conversations:
+    """The agents of one platform's places.
+
+    Args:
+        store: keeps the conversations.
+        settings: the configuration.
+        channel: the platform's section of it.
+        ask: asks a person about a tool call.
+        tools_for: makes the tools that only a place has.
+        opener: opens an agent; tests hand in another one.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        channel: ChannelSettings,
+        ask: AskPerson,
+        tools_for: Callable[[Place], Sequence[Tool]] = lambda _: (),
+        opener: Callable[..., Agent] = open_agent,
+    ) -> None:
+        self._store, self._settings, self._channel = store, settings, channel
+        self._ask, self._tools_for, self._opener = ask, tools_for, opener
+        self._places = Places(store)
+        self._idle: OrderedDict[Place, Seat] = OrderedDict()
+        self._busy: dict[Place, Seat] = {}
+        self._lock = threading.Lock()
+
+    def take(self, place: Place) -> Seat:
+        """Return the agent of a place for one piece of work; opened if it is not at hand."""
+        record = self._places.get(place)
+        with self._lock:
+            seat = self._idle.pop(place, None)
+        if seat is not None and not self._is_current(seat, record):
+            seat.agent.close(ends_session=False)
+            seat = None
+        if seat is None:
+            seat = self._open(record)
+        with self._lock:
+            self._busy[place] = seat
+        return seat
+
+    def give_back(self, seat: Seat) -> None:
+        """Keep an agent for the next message; put away those that were not used for longest."""
+        seat.person = ""
+        away = []
+        with self._lock:
+            self._busy.pop(seat.place, None)
+            self._idle[seat.place] = seat
+            while len(self._idle) > self._settings.channels.agents_kept:
+                away.append(self._idle.popitem(last=False)[1])
+        for one in away:
+            one.agent.close(ends_session=False)
+
+    def discard(self, seat: Seat) -> None:
+        """Put an agent away: its place goes on with another conversation, or it is broken."""
+        with self._lock:
+            self._busy.pop(seat.place, None)
+        seat.agent.close(ends_session=False)
+
+    def start_anew(self, place: Place) -> str | None:
+        """End the conversation of a place, and return its name; None if nothing was said in it.
+
+        Memory is flushed, and engine and memory hear that the session is over. A conversation that a killed process
+        has ended is not ended again. The caller unbinds the place, together with the words that say so.
+        """
+        ended = self._resumable(self._places.get(place).conversation)
+        if ended is None:
+            return None
+        newest = self._store.conversations.parts(ended)[-1]
+        if newest.ended is None or newest.end_reason != "reset":
+            seat = self.take(place)
+            try:
+                seat.agent.reset("reset")
+            finally:
+                self.give_back(seat)
+        return ended
+
+    def interrupt(self, place: Place) -> bool:
+        """Stop the turn of a place, from any thread; return whether there is one."""
+        with self._lock:
+            seat = self._busy.get(place)
+        if seat is None:
+            return False
+        seat.agent.interrupt()
+        return True
+
+    def idle(self) -> list[Place]:
+        """Return the places whose agents are at hand and have nothing to do."""
+        with self._lock:
+            return list(self._idle)
+
+    def close(self) -> None:
+        """Put all idle agents away; conversations go on after the next start."""
+        with self._lock:
+            seats, self._idle = list(self._idle.values()), OrderedDict()
+        for seat in seats:
+            seat.agent.close(ends_session=False)
+
+    # -- opening -------------------------------------------------------------------------------------------------------
+
+    def _is_current(self, seat: Seat, record: PlaceRecord) -> bool:
+        """Return whether an agent at hand still shows the place's conversation as the store has it."""
+        conversation = seat.agent.conversation
+        if conversation.session is None or conversation.branch is None:
+            return record.conversation in {None, conversation.session_id}
+        if conversation.session.conversation != record.conversation:
+            return False
+        try:
+            stored = self._store.sessions.get(conversation.session_id)
+            newest = self._store.branch(conversation.branch.id)
+        except NotStored:
+            return False
+        end = newest.depth if stored.to_depth is None else stored.to_depth
+        return stored.ended is None and end == conversation.branch.depth
+
+    def _open(self, record: PlaceRecord) -> Seat:
+        place = record.place
+        own = self._channel.per_chat.get(place.chat)
+        policy = (own.tools if own is not None else None) or self._channel.tools
+        model = record.model or (own.model if own is not None else None) or self._channel.model
+        seat = Seat(place, policy, self._ask)
+        options: dict[str, Any] = {
+            "root": self.folder(place),
+            "approver": seat.approve,
+            "extra_tools": tuple(self._tools_for(place)),
+            "platform": place.platform,
+            "surroundings": _describe_place(place),
+            "trusts_root": None if self._settings.channels.workspace is not None else False,
+        }
+        if policy == "never":
+            options["tools"] = [tool for tool in builtin_tools() if tool.name in _HARMLESS]
+        for resume in dict.fromkeys((self._resumable(record.conversation), None)):
+            try:
+                seat.agent = self._opener(
+                    self._settings,
+                    model,
+                    AgentOptions(resume=resume, **options),
+                    store=self._store,
+                    listen=seat.listen,
+                )
+            except NotStored:  # forgotten meanwhile, or it has no message: the chat begins anew
+                if resume is None:
+                    raise
+            else:
+                return seat
+        raise AssertionError("the last attempt returns or raises")
+
+    def _resumable(self, conversation: str | None) -> str | None:
+        """Return the conversation if the store has it: the first message may not have come that far."""
+        if conversation is None:
+            return None
+        try:
+            return self._store.sessions.get(conversation).id
+        except NotStored:
+            return None
+
+    def folder(self, place: Place) -> Path:
+        """Return the folder that the tools of a place see; each chat has its own unless one is set for all."""
+        chosen = self._settings.channels.workspace
+        if chosen is not None:
+            return Path(chosen).expanduser()
+        folder = data_home() / "channels" / _safe(place.platform) / _safe(place.chat)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return folder
+
+
+def conversation_of(agent: Agent) -> str:
+    """Return the name of an agent's conversation, which no compaction changes."""
+    session = agent.conversation.session
+    return session.conversation if session is not None else agent.conversation.session_id
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^\w-]", "_", name)[:100] or "_"
+
+
+def _describe_place(place: Place) -> str:
+    return (
+        f"You talk with people in {place.platform.capitalize()}, for weeks. They read on a phone: answer shortly, in "
+        "plain Markdown without tables. A note in square brackets behind a message says when it was sent and, in a "
+        "group, by whom; it is not part of what they said. Use `remind_me` when they want to hear of something later."
+    )

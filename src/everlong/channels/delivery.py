@@ -1,0 +1,290 @@
+"""Delivery: an answer reaches its place once, through rate limits, outages and restarts.
+
+A message is sent empty first. Its id is stored, and from then on the message is only edited: whatever is lost or
+repeated on the way, no words appear twice. At worst a message without words stays behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from everlong.channels.outbox import Answer, Outbox
+from everlong.channels.places import Places
+from everlong.channels.platform import (
+    Place,
+    Platform,
+    PlatformBusy,
+    PlatformError,
+    PlatformMoved,
+    PlatformRefused,
+    PlatformUnreachable,
+)
+
+__all__ = ["Delivery", "LiveText", "OutgoingFile", "Sleep", "split_files"]
+
+T = TypeVar("T")
+Sleep = Callable[[float], Awaitable[None]]
+
+_log = logging.getLogger("everlong.channels")
+
+PLACEHOLDER = "…"
+_MOST_PIECES = 4
+"""Messages that one answer may take; a longer one goes out as a file."""
+_CODE_LINES = 60
+"""Lines of code that are shown in a message; longer code goes out as a file."""
+_FIRST_WAIT = 1.0
+_LONGEST_WAIT = 60.0
+_TYPING_SECONDS = 4.5
+_FENCE = re.compile(r"^(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*\n(.*?)^\1[ \t]*$\n?", re.MULTILINE | re.DOTALL)
+_ENDINGS = {
+    "python": "py", "py": "py", "javascript": "js", "js": "js", "typescript": "ts", "ts": "ts", "bash": "sh",
+    "sh": "sh", "shell": "sh", "json": "json", "yaml": "yaml", "yml": "yaml", "toml": "toml", "html": "html",
+    "css": "css", "sql": "sql", "rust": "rs", "go": "go", "java": "java", "c": "c", "cpp": "cpp", "c++": "cpp",
+    "csv": "csv", "diff": "diff", "markdown": "md", "md": "md", "xml": "xml", "ruby": "rb", "php": "php",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingFile:
+    """A part of an answer that goes out as a file."""
+
+    name: str
+    data: bytes
+    caption: str = ""
+
+
+def split_files(markdown: str) -> tuple[str, list[OutgoingFile]]:
+    """Return an answer without its long code blocks, and these as files."""
+    files: list[OutgoingFile] = []
+
+    def take(found: re.Match[str]) -> str:
+        code = found[3]
+        if code.count("\n") <= _CODE_LINES:
+            return found[0]
+        ending = _ENDINGS.get(found[2].lower(), "txt")
+        files.append(OutgoingFile(f"code-{len(files) + 1}.{ending}", code.encode("utf-8", "replace")))
+        return f"(see the file {files[-1].name})\n"
+
+    return _FENCE.sub(take, markdown), files
+
+
+class LiveText:
+    """The words of an answer so far: written by the thread of the turn, read by the loop."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._text = ""
+        self._doing = ""
+
+    def add(self, text: str) -> None:
+        """Append words of the model."""
+        with self._lock:
+            self._text += text
+            self._doing = ""
+
+    def clear(self, doing: str = "") -> None:
+        """Begin anew, with what is done meanwhile."""
+        with self._lock:
+            self._text, self._doing = "", doing
+
+    @property
+    def partial(self) -> str:
+        """The words so far."""
+        with self._lock:
+            return self._text
+
+    @property
+    def shown(self) -> str:
+        """The text to show now; empty before the first word."""
+        with self._lock:
+            if self._doing:
+                return f"{PLACEHOLDER} {self._doing}"
+            return f"{self._text} {PLACEHOLDER}" if self._text.strip() else ""
+
+
+class Delivery:
+    """Brings the answers of one platform to their places.
+
+    Args:
+        platform: the platform.
+        outbox: stores how far each answer has come.
+        places: told of chats that go on under another id.
+        sleep: waits; tests hand in another one.
+    """
+
+    def __init__(self, platform: Platform, outbox: Outbox, places: Places, sleep: Sleep = asyncio.sleep) -> None:
+        self._platform, self._outbox, self._places, self._sleep = platform, outbox, places, sleep
+
+    async def deliver(self, answer: Answer) -> None:
+        """Deliver an answer whose text is ready, from where an earlier attempt left it."""
+        try:
+            units = self._units(answer.text)
+            while answer.done < len(units):
+                answer = await self._deliver_unit(answer, units[answer.done])
+        except PlatformRefused as error:
+            _log.warning("an answer in %s cannot be delivered: %s", answer.place.platform, error)
+            await asyncio.to_thread(self._outbox.close, answer.id, is_delivered=False)
+            return
+        await asyncio.to_thread(self._outbox.close, answer.id, is_delivered=True)
+
+    async def stream(self, answer: Answer, live: LiveText, is_over: asyncio.Event) -> None:
+        """Show an answer while it is written, until it is over; what fails here is made up for by `deliver`.
+
+        A request under way is waited for: an edit that came late would replace the final words.
+        """
+        shown, wait = "", self._platform.limits.edit_seconds
+        while True:
+            await self._wait(wait, is_over)
+            text = live.shown
+            if is_over.is_set():
+                return
+            if not text or text == shown:
+                continue
+            try:
+                answer = await self._ensure_message(answer, tries=1)
+                await self._platform.edit(answer.place, answer.messages[answer.done], self._platform.pieces(text)[0])
+            except PlatformBusy as error:
+                wait = min(_LONGEST_WAIT, max(2 * wait, error.retry_after))
+            except PlatformUnreachable:
+                wait = min(_LONGEST_WAIT, 2 * wait)
+            except PlatformRefused:
+                return
+            else:
+                shown, wait = text, max(self._platform.limits.edit_seconds, wait * 0.7)
+
+    async def show_typing(self, place: Place) -> None:
+        """Show that the bot is busy, until cancelled."""
+        while True:
+            wait = _TYPING_SECONDS
+            try:
+                await self._platform.show_typing(place)
+            except PlatformBusy as error:
+                wait = max(wait, error.retry_after)
+            except PlatformRefused:
+                return
+            except PlatformError:
+                wait = 4 * _TYPING_SECONDS
+            await self._sleep(wait)
+
+    async def persist(self, request: Callable[[], Awaitable[T]], tries: int | None = None) -> T:
+        """Make a request until the platform takes it; `PlatformRefused` if it never will.
+
+        Args:
+            request: makes the request.
+            tries: how often at most; None for as often as it takes.
+        """
+        wait, attempt = _FIRST_WAIT, 0
+        while True:
+            attempt += 1
+            try:
+                return await request()
+            except PlatformBusy as error:
+                if tries is not None and attempt >= tries:
+                    raise
+                await self._sleep(max(error.retry_after, 0.05))
+            except PlatformUnreachable:
+                if tries is not None and attempt >= tries:
+                    raise
+                await self._sleep(wait)
+                wait = min(_LONGEST_WAIT, 2 * wait)
+
+    async def _wait(self, seconds: float, is_over: asyncio.Event) -> None:
+        waits = [asyncio.ensure_future(self._sleep(seconds)), asyncio.ensure_future(is_over.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+
+    # -- one message ---------------------------------------------------------------------------------------------------
+
+    def _units(self, text: str) -> list[str | OutgoingFile]:
+        """Return the messages that an answer takes; the same for the same text."""
+        words, files = split_files(text)
+        pieces = [piece for piece in self._platform.pieces(words) if piece.strip()]
+        if len(pieces) <= _MOST_PIECES:
+            return [*(pieces or ([] if files else self._platform.pieces("(an empty answer)"))), *files]
+        whole = OutgoingFile("answer.md", text.encode("utf-8", "replace"), "The whole answer")
+        return [pieces[0], *self._platform.pieces("(The answer goes on in the file.)"), whole]
+
+    async def _deliver_unit(self, answer: Answer, unit: str | OutgoingFile) -> Answer:
+        try:
+            if isinstance(unit, OutgoingFile):
+                return await self._send_file(answer, unit)
+            return await self._write(answer, unit)
+        except PlatformMoved as moved:
+            await asyncio.to_thread(self._places.move, answer.place.platform, answer.place.chat, moved.chat)
+            kept = answer.messages[: answer.done]  # messages of the old chat cannot be edited in the new one
+            return await self._note(answer, kept, answer.done)
+
+    async def _write(self, answer: Answer, piece: str) -> Answer:
+        """Put the final words into a message, a new one if the first one is gone."""
+        for is_last in (False, True):
+            answer = await self._ensure_message(answer)
+            message = answer.messages[answer.done]
+            try:
+                await self.persist(lambda at=answer, to=message: self._platform.edit(at.place, to, piece))  # type: ignore[misc]
+            except PlatformMoved:
+                raise
+            except PlatformRefused:
+                if is_last:
+                    raise
+                answer = await self._note(answer, answer.messages[: answer.done], answer.done)  # it was deleted
+            else:
+                return await self._note(answer, answer.messages, answer.done + 1)
+        raise AssertionError("the last attempt raises")
+
+    async def _ensure_message(self, answer: Answer, tries: int | None = None) -> Answer:
+        """Return an answer with a message for its next piece, sent without words and stored."""
+        answer = await asyncio.to_thread(self._outbox.get, answer.id)
+        if len(answer.messages) > answer.done and answer.messages[answer.done]:
+            return answer
+        place, empty = answer.place, self._platform.pieces(PLACEHOLDER)[0]
+        replies_to, nonce = answer.replies_to if answer.done == 0 else "", self._nonce(answer)
+        message = await self.persist(
+            lambda: self._platform.send(place, empty, replies_to=replies_to, nonce=nonce), tries
+        )
+        return await self._note(answer, (*answer.messages[: answer.done], message), answer.done)
+
+    async def _send_file(self, answer: Answer, file: OutgoingFile) -> Answer:
+        """Send a file, which cannot be edited later: its beginning is stored, so that it is never sent twice."""
+        if len(file.data) > self._platform.limits.upload:
+            return await self._write(answer, self._platform.pieces(f"({file.name} is too large to be sent here.)")[0])
+        was_begun = len(answer.messages) > answer.done and not answer.messages[answer.done]
+        before, can_repeat = answer.messages[: answer.done], self._platform.limits.nonce_seconds > 0
+        message = ""
+        if can_repeat or not was_begun:
+            answer = await self._note(answer, (*before, ""), answer.done)
+            message = await self._send_once(answer, file, can_repeat=can_repeat)
+        if message:
+            return await self._note(answer, (*before, message), answer.done + 1)
+        answer = await self._note(answer, before, answer.done)
+        unclear = f"(The file {file.name} may be missing; ask me to send it again.)"
+        return await self._write(answer, self._platform.pieces(unclear)[0])
+
+    async def _send_once(self, answer: Answer, file: OutgoingFile, *, can_repeat: bool) -> str:
+        """Send a file and return its message; empty if nobody knows whether it arrived and it must not come twice."""
+        place, nonce = answer.place, self._nonce(answer)
+        while True:
+            try:
+                return await self.persist(
+                    lambda: self._platform.send_file(place, file.name, file.data, caption=file.caption, nonce=nonce),
+                    None if can_repeat else 1,
+                )
+            except PlatformBusy as error:  # it was not taken, so it may be sent again
+                await self._sleep(error.retry_after)
+            except PlatformUnreachable:
+                return ""
+
+    async def _note(self, answer: Answer, messages: tuple[str, ...], done: int) -> Answer:
+        return await asyncio.to_thread(self._outbox.note_messages, answer.id, messages, done)
+
+    @staticmethod
+    def _nonce(answer: Answer) -> str:
+        return f"everlong-{answer.id}-{answer.done}"[-25:]

@@ -1,0 +1,441 @@
+"""Discord as a platform of the channels, on the library discord.py.
+
+A slash command is answered in place of Discord's own "is thinking…": its event has the interaction as message id, and
+`DiscordPlatform.send` with that id as ``replies_to`` fills the waiting reply. Filling twice changes nothing, so a
+command has one answer also if the program was killed in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from functools import partial
+from io import BytesIO
+from typing import Any, Literal
+
+import aiohttp
+import discord
+from discord.gateway import DiscordWebSocket
+from discord.http import Route
+from yarl import URL
+
+from everlong.channels.discord_errors import ALREADY_ACKNOWLEDGED, NO_INTENT, error_code, translate_errors
+from everlong.channels.discord_events import split_interaction
+from everlong.channels.discord_gateway import BotClient, Feed
+from everlong.channels.discord_markup import discord_pieces
+from everlong.channels.platform import (
+    Attachment,
+    Button,
+    Identity,
+    Inbound,
+    Place,
+    PlatformBusy,
+    PlatformCommand,
+    PlatformLimits,
+    PlatformRefused,
+    PlatformUnreachable,
+    Receive,
+)
+from everlong.config.channels import DiscordSettings
+
+__all__ = ["DISCORD_API", "DiscordPlatform"]
+
+_log = logging.getLogger(__name__)
+
+DISCORD_API = "https://discord.com/api/v10"
+
+_DEFAULT_GATEWAY = DiscordWebSocket.DEFAULT_GATEWAY
+_LONGEST_PAUSE = 300.0
+"""Seconds between two attempts to connect."""
+_NONCE = 25
+"""Characters of a nonce that Discord takes."""
+_LOADING = 1 << 7
+_EPHEMERAL = 1 << 6
+_REPLY, _DEFER_REPLY, _DEFER_UPDATE = 4, 5, 6
+"""Kinds of an answer to an interaction."""
+_CHUNK = 64 * 1024
+_BUTTONS_IN_A_ROW = 5
+
+
+class DiscordPlatform:
+    """One Discord bot.
+
+    Discord's library has one API address for the whole process, so all bots of a process must have the same one.
+
+    Args:
+        token: The bot's token.
+        settings: The settings of the channel; ``api_base`` is the base of the REST API with its version.
+    """
+
+    name = "discord"
+    limits = PlatformLimits(
+        text=2000, upload=10 * 1024**2, download=25 * 1024**2, edit_seconds=1.5, nonce_seconds=120.0
+    )
+
+    def __init__(self, token: str, settings: DiscordSettings) -> None:
+        self._token = token
+        self._api = (settings.api_base or DISCORD_API).rstrip("/")
+        self._client: BotClient | None = None
+        self._login_lock = asyncio.Lock()
+        self._private_chats: dict[str, int] = {}
+        self._files: aiohttp.ClientSession | None = None
+
+    async def identify(self) -> Identity:
+        """Return who the bot is; `PlatformRefused` for a wrong token, and for a bot that may not read messages."""
+        client = await self._logged_in()
+        assert client.user is not None  # noqa: S101 - a login sets it
+        flags = client.application_flags
+        if not (flags.gateway_message_content or flags.gateway_message_content_limited):
+            raise PlatformRefused(NO_INTENT)
+        return Identity(str(client.user.id), client.user.name)
+
+    async def describe(self, kind: Literal["user", "chat", "guild"], ident: str) -> str:
+        """Return the name of a person, a channel or a server; `PlatformRefused` for one that the bot does not see."""
+        client = await self._logged_in()
+        with translate_errors():
+            if kind == "user":
+                return (await client.fetch_user(_number(ident))).display_name
+            if kind == "guild":
+                return (await client.fetch_guild(_number(ident), with_counts=False)).name
+            channel = await client.fetch_channel(_number(ident))
+        if isinstance(channel, discord.DMChannel):
+            return channel.recipient.display_name if channel.recipient is not None else "a private chat"
+        return f"#{channel}"
+
+    async def run(
+        self,
+        receive: Receive,
+        last_seen: Callable[[Place], str] = lambda _: "",
+        places: Callable[[], Sequence[Place]] = lambda: (),
+    ) -> None:
+        """Hand every event to ``receive``, in order per channel, until cancelled; reconnect as often as it takes."""
+        pause = 1.0
+        while True:
+            try:
+                client = await self._logged_in()
+                pause = 1.0
+                await self._listen(client, Feed(client, receive, last_seen, places))
+            except (PlatformUnreachable, PlatformBusy) as error:
+                wait = max(pause, error.retry_after) if isinstance(error, PlatformBusy) else pause
+                _log.warning("%s; the next attempt is in %.0f s", error, wait)
+                await asyncio.sleep(wait)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def pieces(self, markdown: str) -> list[str]:
+        """Return Markdown in Discord's dialect, split into messages that it takes."""
+        return discord_pieces(markdown, self.limits.text)
+
+    async def send(
+        self,
+        place: Place,
+        text: str,
+        *,
+        buttons: Sequence[Button] = (),
+        replies_to: str = "",
+        nonce: str = "",
+    ) -> str:
+        """Send one piece, and return the id of the message. The answer to a command fills the waiting reply."""
+        if (interaction := split_interaction(replies_to)) and (
+            filled := await self._fill_reply(place, interaction, text, buttons)
+        ):
+            return filled
+        channel = await self._channel(place)
+        with translate_errors():
+            message = await channel.send(
+                text,
+                view=_view(buttons),
+                nonce=_nonce(nonce),
+                reference=_reference(channel, replies_to),
+                mention_author=False,
+                suppress_embeds=False,
+            )
+        return str(message.id)
+
+    async def edit(self, place: Place, message: str, text: str, *, buttons: Sequence[Button] = ()) -> None:
+        """Replace the text and the buttons of a message of the bot."""
+        channel = await self._channel(place)
+        with translate_errors():
+            await channel.get_partial_message(_number(message)).edit(content=text, view=_view(buttons) or None)
+
+    async def delete(self, place: Place, message: str) -> None:
+        """Remove a message of the bot; one that is gone is no error."""
+        channel = await self._channel(place)
+        try:
+            with translate_errors():
+                await channel.get_partial_message(_number(message)).delete()
+        except PlatformRefused as error:
+            if not isinstance(error.__cause__, discord.NotFound):
+                raise
+
+    async def send_file(
+        self, place: Place, name: str, data: bytes, *, caption: str = "", replies_to: str = "", nonce: str = ""
+    ) -> str:
+        """Send a file, and return the id of the message."""
+        if len(data) > self.limits.upload:
+            raise PlatformRefused(
+                f"{name} has {len(data)} bytes; Discord takes files of at most {self.limits.upload} bytes from a bot"
+            )
+        if interaction := split_interaction(replies_to):
+            await self._fill_reply(place, interaction, caption or name, ())
+        channel = await self._channel(place)
+        with translate_errors():
+            message = await channel.send(
+                caption or None,
+                file=discord.File(BytesIO(data), filename=name),
+                nonce=_nonce(nonce),
+                reference=_reference(channel, replies_to),
+                mention_author=False,
+            )
+        return str(message.id)
+
+    async def show_typing(self, place: Place) -> None:
+        """Show for ten seconds that the bot is busy."""
+        channel = await self._channel(place)
+        with translate_errors():
+            await channel.typing()
+
+    async def acknowledge(self, event: Inbound, text: str = "") -> None:
+        """Tell Discord that a button or command arrived; ``text`` is shown to that person only."""
+        interaction = split_interaction(event.callback)
+        if interaction is None:
+            return
+        answer: dict[str, Any] = {"type": _DEFER_UPDATE if event.kind == "button" else _DEFER_REPLY}
+        if text:
+            answer = {
+                "type": _REPLY,
+                "data": {"content": text[: self.limits.text], "flags": _EPHEMERAL, "allowed_mentions": {"parse": []}},
+            }
+        number, token = interaction
+        path = "/interactions/{webhook_id}/{webhook_token}/callback"
+        try:
+            await self._request(Route("POST", path, webhook_id=number, webhook_token=token), json=answer)
+        except PlatformRefused as error:
+            if error_code(error) != ALREADY_ACKNOWLEDGED:
+                raise
+
+    async def fetch(self, attachment: Attachment, limit: int) -> bytes:
+        """Return the bytes of a file; `PlatformRefused` beyond ``limit`` bytes, without reading them all."""
+        if attachment.size > limit:
+            raise _too_large(attachment, limit)
+        where, _, url = attachment.reference.partition(" ")
+        try:
+            return await self._download(attachment, url, limit)
+        except PlatformRefused as error:
+            if not isinstance(error, _LinkExpired):
+                raise
+        return await self._download(attachment, await self._fresh_link(where), limit)
+
+    async def register_commands(self, commands: Sequence[PlatformCommand]) -> None:
+        """Tell Discord which commands there are; nothing is sent if it knows them all."""
+        client = await self._logged_in()
+        application = client.application_id or 0
+        wanted = [_command(command) for command in commands]
+        with translate_errors():
+            known = await client.http.get_global_commands(application)
+            if [_comparable(command) for command in known] != [_comparable(command) for command in wanted]:
+                await client.http.bulk_upsert_global_commands(application, payload=wanted)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.feed = None
+            await client.close()
+        files, self._files = self._files, None
+        if files is not None:
+            await files.close()
+
+    async def _logged_in(self) -> BotClient:
+        """Return a client that may send requests; log in if there is none."""
+        async with self._login_lock:
+            if self._client is not None and not self._client.is_closed():
+                return self._client
+            Route.BASE = self._api
+            client = BotClient()
+            try:
+                with translate_errors():
+                    await client.login(self._token)
+                    gateway = _DEFAULT_GATEWAY
+                    if self._api != DISCORD_API:
+                        gateway = URL((await client.http.get_bot_gateway())[1])
+                    DiscordWebSocket.DEFAULT_GATEWAY = gateway
+            except BaseException:
+                await client.close()
+                raise
+            self._client = client
+            return client
+
+    async def _listen(self, client: BotClient, feed: Feed) -> None:
+        """Pass events to a feed until the connection cannot be mended by a resume."""
+        client.feed = feed
+        try:
+            with translate_errors():
+                await client.connect(reconnect=True)
+            raise PlatformUnreachable("Discord closed the connection")
+        except AttributeError as error:
+            # The library reads the state of a connection that was never made.
+            if _socket(client) is not None:
+                raise
+            raise PlatformUnreachable("Discord's gateway cannot be reached") from error
+        finally:
+            client.feed = None
+            await feed.close()
+            socket = _socket(client)
+            if socket is not None and socket.open:
+                await socket.close(code=1000)
+
+    async def _channel(self, place: Place) -> discord.PartialMessageable:
+        """Return the channel or thread of a place; ``@ID`` is the private chat with a person."""
+        client = await self._logged_in()
+        target = place.topic or place.chat
+        if target.startswith("@") and target not in self._private_chats:
+            with translate_errors():
+                chat = await client.create_dm(discord.Object(_number(target[1:])))
+            self._private_chats[target] = chat.id
+        return client.get_partial_messageable(self._private_chats.get(target) or _number(target))
+
+    async def _request(self, route: Route, **options: Any) -> Any:
+        client = await self._logged_in()
+        with translate_errors():
+            return await client.http.request(route, **options)
+
+    async def _fill_reply(
+        self, place: Place, interaction: tuple[int, str], text: str, buttons: Sequence[Button]
+    ) -> str | None:
+        """Answer in the waiting reply of a command, and return its id.
+
+        Returns:
+            None if there is no such reply any more, or if it has another text already: a second piece of the answer.
+        """
+        number, token = interaction
+        client = await self._logged_in()
+        path = "/webhooks/{webhook_id}/{webhook_token}/messages/@original"
+        reply_route = partial(Route, path=path, webhook_id=client.application_id, webhook_token=token)
+        try:
+            reply = await self._request(reply_route("GET"))
+        except PlatformRefused:
+            reply = await self._find_reply(place, number)
+        if reply is None:
+            return None
+        if not reply.get("flags", 0) & _LOADING:
+            return str(reply["id"]) if reply.get("content", "").strip() == text.strip() else None
+        view = _view(buttons)
+        body = {"content": text, "components": view.to_components() if view else [], "allowed_mentions": {"parse": []}}
+        try:
+            filled = await self._request(reply_route("PATCH"), json=body)
+        except PlatformRefused as error:
+            _log.info("discord: the reply to a command is sent as a message of its own: %s", error)
+            return None
+        return str(filled["id"])
+
+    async def _find_reply(self, place: Place, interaction: int) -> dict[str, Any] | None:
+        """Return the reply to a command from the channel, after its token has expired."""
+        channel = await self._channel(place)
+        try:
+            with translate_errors():
+                async for message in channel.history(limit=50, after=discord.Object(interaction), oldest_first=True):
+                    cause = message.interaction_metadata
+                    if cause is not None and cause.id == interaction:
+                        # A reply that still waits cannot be filled without the token.
+                        return {"id": message.id, "content": message.content}
+        except PlatformRefused:
+            return None
+        return None
+
+    async def _download(self, attachment: Attachment, url: str, limit: int) -> bytes:
+        if self._files is None:
+            self._files = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120, sock_read=30))
+        data = bytearray()
+        with translate_errors():
+            async with self._files.get(url) as response:
+                if response.status in {403, 404}:
+                    raise _LinkExpired(f"Discord no longer has {attachment.name} at its address")
+                if response.status != 200:
+                    raise PlatformUnreachable(f"Discord answered with status {response.status} for {attachment.name}")
+                async for chunk in response.content.iter_chunked(_CHUNK):
+                    data += chunk
+                    if len(data) > limit:
+                        raise _too_large(attachment, limit)
+        return bytes(data)
+
+    async def _fresh_link(self, where: str) -> str:
+        """Return a new address of an attachment: those of Discord expire after a day."""
+        channel_id, message_id, file_id = where.split("/")
+        client = await self._logged_in()
+        channel = client.get_partial_messageable(int(channel_id))
+        with translate_errors():
+            message = await channel.fetch_message(int(message_id))
+        files = [*message.attachments, *(file for part in message.message_snapshots for file in part.attachments)]
+        for file in files:
+            if str(file.id) == file_id:
+                return file.url
+        raise PlatformRefused("the file was removed from its message")
+
+
+def _socket(client: BotClient) -> DiscordWebSocket | None:
+    """Return the connection to the gateway; None before the first one, which the library's types do not say."""
+    return client.ws
+
+
+class _LinkExpired(PlatformRefused):
+    """The address of a file is not valid any more."""
+
+
+def _too_large(attachment: Attachment, limit: int) -> PlatformRefused:
+    return PlatformRefused(f"{attachment.name} is larger than {limit} bytes")
+
+
+def _number(text: str) -> int:
+    if not text.isdigit():
+        raise PlatformRefused(f"{text!r} is not an id of Discord; ids are numbers")
+    return int(text)
+
+
+def _nonce(key: str) -> str:
+    """Return a nonce that Discord takes; without a key a random one, so that the library's own retries are safe."""
+    if not key:
+        return secrets.token_hex(12)
+    return key if len(key) <= _NONCE else hashlib.sha256(key.encode()).hexdigest()[:_NONCE]
+
+
+def _reference(channel: discord.PartialMessageable, message: str) -> Any:
+    """Return what makes a message a reply; nothing for the answer to a command, which has no message."""
+    if not message.isdigit():
+        return None
+    return discord.MessageReference(message_id=int(message), channel_id=channel.id, fail_if_not_exists=False)
+
+
+def _view(buttons: Sequence[Button]) -> Any:
+    """Return buttons in rows of five, as the library wants them."""
+    if not buttons:
+        return None
+    view = discord.ui.View(timeout=None)
+    for index, button in enumerate(buttons):
+        view.add_item(
+            discord.ui.Button(label=button.label[:80], custom_id=button.value, row=index // _BUTTONS_IN_A_ROW)
+        )
+    view.stop()  # the library need not wait for presses: they arrive as events
+    return view
+
+
+def _command(command: PlatformCommand) -> dict[str, Any]:
+    """Return a command as Discord wants it: for servers that installed the bot and for private chats with it."""
+    shown: dict[str, Any] = {
+        "name": command.name,
+        "description": command.description[:100],
+        "type": 1,
+        "integration_types": [0],
+        "contexts": [0, 1],
+    }
+    if command.argument:
+        option = {"type": 3, "name": command.argument, "description": command.argument, "required": False}
+        shown["options"] = [option]
+    return shown
+
+
+def _comparable(command: Any) -> tuple[Any, ...]:
+    options = [(option["name"], option["type"]) for option in command.get("options") or ()]
+    return command["name"], command["description"], command.get("contexts"), options

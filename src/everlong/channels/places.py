@@ -1,0 +1,216 @@
+"""Places in the store: which conversation each chat and topic is about, and what it was about before.
+
+A place is bound to a conversation, not to a session: compactions change sessions and never the binding.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, select, text, update
+
+from everlong.channels.platform import Place
+from everlong.store.schema import (
+    channel_answer,
+    channel_conversation,
+    channel_guest,
+    channel_place,
+    channel_question,
+    channel_reminder,
+    channel_update,
+)
+
+if TYPE_CHECKING:
+    from everlong.store import Store
+
+__all__ = ["PlaceRecord", "Places", "delete_some", "is_at", "note_seen", "place_columns"]
+
+_MOST_NOTES = 20
+"""Notes that wait for the next message, at most; the oldest go first."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceRecord:
+    """What is stored about a place."""
+
+    place: Place
+    conversation: str | None = None
+    model: str | None = None
+    notes: tuple[str, ...] = ()
+    active: float = 0.0
+    """When the last turn ended; 0 before the first."""
+
+
+def is_at(table: Table, tenant: str, place: Place) -> ColumnElement[bool]:
+    """Return the condition for the rows of a table that belong to a place."""
+    c = table.c
+    return and_(c.tenant == tenant, c.platform == place.platform, c.chat == place.chat, c.topic == place.topic)
+
+
+def place_columns(tenant: str, place: Place) -> dict[str, str]:
+    """Return the columns that say where a row belongs."""
+    return {"tenant": tenant, "platform": place.platform, "chat": place.chat, "topic": place.topic}
+
+
+class Places:
+    """The places of one tenant."""
+
+    def __init__(self, store: Store) -> None:
+        self._database, self._tenant = store.database, store.tenant
+
+    def get(self, place: Place) -> PlaceRecord:
+        """Return what is known of a place; nothing but itself where it is new."""
+        with self._database.read() as connection:
+            row = connection.execute(select(channel_place).where(is_at(channel_place, self._tenant, place))).first()
+        if row is None:
+            return PlaceRecord(place)
+        notes = tuple(json.loads(row.notes)) if row.notes else ()
+        return PlaceRecord(place, row.conversation, row.model, notes, row.active)
+
+    def all(self, platform: str | None = None) -> list[PlaceRecord]:
+        """Return all places, those that were used last first."""
+        query = select(channel_place).where(channel_place.c.tenant == self._tenant)
+        if platform is not None:
+            query = query.where(channel_place.c.platform == platform)
+        with self._database.read() as connection:
+            rows = connection.execute(query.order_by(channel_place.c.active.desc())).all()
+        return [
+            PlaceRecord(Place(row.platform, row.chat, row.topic), row.conversation, row.model, (), row.active)
+            for row in rows
+        ]
+
+    def last_seen(self, place: Place) -> str:
+        """Return the id of the newest message that was stored of a place; empty without one."""
+        query = select(channel_place.c.seen).where(is_at(channel_place, self._tenant, place))
+        with self._database.read() as connection:
+            return connection.execute(query).scalar() or ""
+
+    def bind(self, place: Place, conversation: str | None, now: float) -> None:
+        """Bind a place to a conversation, or to none yet."""
+        self._database.write(lambda connection: bind_in(connection, self._tenant, place, conversation, now))
+
+    def touch(self, place: Place, now: float) -> None:
+        """Note that a turn ended."""
+        self._change(place, active=now)
+
+    def use_model(self, place: Place, model: str | None) -> None:
+        """Note the model that was chosen in a place."""
+        self._change(place, model=model)
+
+    def add_note(self, place: Place, note: str) -> None:
+        """Keep something that the agent is told with the next message."""
+
+        def work(connection: Connection) -> None:
+            add_note_in(connection, self._tenant, place, note)
+
+        self._database.write(work)
+
+    def clear_notes(self, place: Place, count: int) -> None:
+        """Remove the oldest notes, which the agent was told."""
+
+        def work(connection: Connection) -> None:
+            left = _notes(connection, self._tenant, place)[count:]
+            _update_place(connection, self._tenant, place, notes=json.dumps(left) if left else None)
+
+        self._database.write(work)
+
+    def conversations(self, place: Place) -> list[str]:
+        """Return every conversation that a place was ever about, the newest first."""
+        table = channel_conversation
+        query = select(table.c.conversation).where(is_at(table, self._tenant, place)).order_by(table.c.ts.desc())
+        with self._database.read() as connection:
+            return list(connection.execute(query).scalars())
+
+    def move(self, platform: str, old: str, new: str) -> None:
+        """Let a chat go on under another id, with everything that belongs to it."""
+        self._database.write(lambda connection: self._move(connection, platform, old, new))
+
+    def _change(self, place: Place, **values: Any) -> None:
+        self._database.write(lambda connection: _update_place(connection, self._tenant, place, **values))
+
+    def _move(self, connection: Connection, platform: str, old: str, new: str) -> None:
+        table = channel_place
+        of_chat = and_(table.c.tenant == self._tenant, table.c.platform == platform)
+        for row in connection.execute(select(table).where(of_chat, table.c.chat == old)).all():
+            before, after = Place(platform, old, row.topic), Place(platform, new, row.topic)
+            _ensure(connection, self._tenant, after)
+            bound = connection.execute(select(table.c.conversation).where(is_at(table, self._tenant, after))).scalar()
+            if bound is None:
+                values = {"conversation": row.conversation, "model": row.model, "active": row.active}
+                _update_place(connection, self._tenant, after, **values)
+            connection.execute(delete(table).where(is_at(table, self._tenant, before)))
+        known = channel_conversation
+        mine = and_(known.c.tenant == self._tenant, known.c.platform == platform, known.c.chat == old)
+        for row in connection.execute(select(known).where(mine)).all():
+            _remember(connection, self._tenant, Place(platform, new, row.topic), row.conversation, row.ts)
+        connection.execute(delete(known).where(mine))
+        for each in (channel_update, channel_answer, channel_question, channel_reminder):
+            here = and_(each.c.tenant == self._tenant, each.c.platform == platform, each.c.chat == old)
+            connection.execute(update(each).where(here).values(chat=new))
+        guest = channel_guest
+        let_in = and_(guest.c.tenant == self._tenant, guest.c.platform == platform, guest.c.id == old)
+        if connection.execute(select(guest.c.id).where(let_in, guest.c.kind == "chat")).first() is not None:
+            _insert(connection, guest, {"kind": "chat", "id": new, "name": "", "ts": 0.0}, self._tenant, platform)
+
+
+def bind_in(connection: Connection, tenant: str, place: Place, conversation: str | None, now: float) -> None:
+    """Bind a place to a conversation, in a transaction that is under way."""
+    _ensure(connection, tenant, place)
+    _update_place(connection, tenant, place, conversation=conversation)
+    if conversation is not None:
+        _remember(connection, tenant, place, conversation, now)
+
+
+def add_note_in(connection: Connection, tenant: str, place: Place, note: str) -> None:
+    """Keep a note for the next message, in a transaction that is under way."""
+    _ensure(connection, tenant, place)
+    notes = [*_notes(connection, tenant, place), note][-_MOST_NOTES:]
+    _update_place(connection, tenant, place, notes=json.dumps(notes, ensure_ascii=False))
+
+
+def note_seen(connection: Connection, tenant: str, place: Place, message: str) -> None:
+    """Note the newest message of a place, in a transaction that is under way."""
+    _ensure(connection, tenant, place)
+    before = connection.execute(select(channel_place.c.seen).where(is_at(channel_place, tenant, place))).scalar() or ""
+    # Ids grow as numbers do; a missed message that is fetched later must not move the mark back.
+    if not (before.isdigit() and message.isdigit() and int(message) < int(before)):
+        _update_place(connection, tenant, place, seen=message)
+
+
+def delete_some(connection: Connection, table: Table, condition: ColumnElement[bool], most: int) -> int:
+    """Delete up to ``most`` rows that meet a condition, by their ids, in a transaction; return how many these were."""
+    oldest = select(table.c.id).where(condition).order_by(table.c.id).limit(most)
+    numbers = list(connection.execute(oldest).scalars())
+    if numbers:
+        connection.execute(delete(table).where(table.c.id.in_(numbers)))
+    return len(numbers)
+
+
+def _update_place(connection: Connection, tenant: str, place: Place, **values: Any) -> None:
+    connection.execute(update(channel_place).where(is_at(channel_place, tenant, place)).values(**values))
+
+
+def _notes(connection: Connection, tenant: str, place: Place) -> list[str]:
+    found = connection.execute(select(channel_place.c.notes).where(is_at(channel_place, tenant, place))).scalar()
+    return json.loads(found) if found else []
+
+
+def _ensure(connection: Connection, tenant: str, place: Place) -> None:
+    values = {"chat": place.chat, "topic": place.topic, "seen": "", "active": 0.0}
+    _insert(connection, channel_place, values, tenant, place.platform)
+
+
+def _remember(connection: Connection, tenant: str, place: Place, conversation: str, now: float) -> None:
+    values = {"chat": place.chat, "topic": place.topic, "conversation": conversation, "ts": now}
+    _insert(connection, channel_conversation, values, tenant, place.platform)
+
+
+def _insert(connection: Connection, table: Table, values: dict[str, Any], tenant: str, platform: str) -> None:
+    """Insert a row unless there is one with the same key."""
+    row = {"tenant": tenant, "platform": platform, **values}
+    names = ", ".join(row)
+    marks = ", ".join(f":{name}" for name in row)
+    statement = f"INSERT INTO {table.name} ({names}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - constants
+    connection.execute(text(statement), row)

@@ -1,0 +1,205 @@
+"""Questions: a tool call that a person allows or refuses with a button.
+
+Only the person who asked may press. A question runs out, and after a restart it is closed with a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, and_, insert, select, update
+
+from everlong.agent.approval import ApprovalRefused, ApprovalRequest, Decision
+from everlong.agent.text import unmistakable
+from everlong.agent.watch import Interrupted
+from everlong.channels.delivery import Delivery
+from everlong.channels.places import delete_some, place_columns
+from everlong.channels.platform import Button, Inbound, Place, Platform, PlatformError
+from everlong.store.schema import channel_question
+
+if TYPE_CHECKING:
+    from everlong.store import Store
+
+__all__ = ["Questions"]
+
+_log = logging.getLogger("everlong.channels")
+
+_DETAIL_CHARS = 1_500
+_MARK = "ask"
+_CODES: dict[str, Decision] = {"y": "once", "a": "session", "n": "no"}
+_NOTES = {"y": "allowed", "a": "allowed, and in this session from now on", "n": "refused"}
+CLOSED = "This question is no longer open."
+NOT_YOURS = "Only the person who asked for this can decide."
+RAN_OUT = "nobody pressed a button in time, so it was not done; ask again if it still matters"
+
+
+@dataclass
+class _Open:
+    place: Place
+    person: str
+    expires: float
+    text: str
+    message: str = ""
+    code: str = ""
+    """The answer; empty while there is none."""
+    is_over: threading.Event = field(default_factory=threading.Event)
+
+
+class Questions:
+    """The open questions of one platform."""
+
+    def __init__(
+        self,
+        store: Store,
+        platform: Platform,
+        delivery: Delivery,
+        seconds: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._database, self._tenant = store.database, store.tenant
+        self._platform, self._delivery = platform, delivery
+        self._seconds, self._clock = seconds, clock
+        self._open: dict[str, _Open] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # -- in the thread of a turn ---------------------------------------------------------------------------------------
+
+    def ask(self, place: Place, person: str, request: ApprovalRequest) -> Decision:
+        """Ask the person who began the turn, and wait for the answer.
+
+        Raises:
+            ApprovalRefused: the answer is no, or none came in time.
+            Interrupted: the turn was stopped meanwhile.
+        """
+        assert self._loop is not None  # noqa: S101 - set before any turn begins
+        ident = secrets.token_hex(6)
+        one = _Open(place, person, self._clock() + self._seconds, _describe(request))
+        self._open[ident] = one
+        try:
+            self._insert(ident, one)
+            asyncio.run_coroutine_threadsafe(self._send(ident, one, request), self._loop).result()
+            one.is_over.wait()
+        finally:
+            del self._open[ident]
+            self._close(ident)
+        note = _NOTES.get(one.code, "not answered in time" if one.code == "late" else "stopped")
+        asyncio.run_coroutine_threadsafe(self._settle(one.place, one.message, f"{one.text}\n\n→ {note}"), self._loop)
+        if one.code == "late":
+            raise ApprovalRefused(RAN_OUT)
+        if one.code not in _CODES:
+            raise Interrupted
+        if one.code == "n":
+            raise ApprovalRefused
+        return _CODES[one.code]
+
+    # -- in the loop ---------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Close the questions that an earlier process left open."""
+        self._loop = asyncio.get_running_loop()
+        for ident, place, message in await asyncio.to_thread(self._left_open):
+            await asyncio.to_thread(self._close, ident)
+            if message:
+                await self._settle(place, message, f"{CLOSED} I was restarted; ask again if it still matters.")
+
+    async def press(self, event: Inbound) -> None:
+        """Take in a press on a button."""
+        mark, ident, code = ([*event.button.split(":"), "", "", ""])[:3]
+        one = self._open.get(ident) if mark == _MARK else None
+        if one is None or code not in _CODES or one.code or one.place != event.place:
+            await self._acknowledge(event, CLOSED)
+        elif one.person != event.person.id:
+            await self._acknowledge(event, NOT_YOURS)
+        else:
+            one.code = code
+            one.is_over.set()
+            await self._acknowledge(event, _NOTES[code].capitalize())
+
+    def cancel(self, place: Place) -> None:
+        """End the question of a place without an answer: its turn is stopped."""
+        for one in list(self._open.values()):
+            if one.place == place and not one.code:
+                one.code = "stopped"
+                one.is_over.set()
+
+    def expire(self) -> None:
+        """End the questions that nobody answered in time."""
+        now = self._clock()
+        for one in list(self._open.values()):
+            if one.expires <= now and not one.code:
+                one.code = "late"
+                one.is_over.set()
+
+    async def _send(self, ident: str, one: _Open, request: ApprovalRequest) -> None:
+        buttons = [Button("Allow", f"{_MARK}:{ident}:y")]
+        if request.remembered_as:
+            buttons.append(Button("Always here", f"{_MARK}:{ident}:a"))
+        buttons.append(Button("Refuse", f"{_MARK}:{ident}:n"))
+        text, nonce = self._platform.pieces(one.text)[0], f"ask-{ident}"
+        one.message = await self._delivery.persist(
+            lambda: self._platform.send(one.place, text, buttons=buttons, nonce=nonce)
+        )
+        await asyncio.to_thread(self._note_message, ident, one.message)
+
+    async def _settle(self, place: Place, message: str, text: str) -> None:
+        """Put the outcome in the place of a question's buttons; it is only for the eye."""
+        try:
+            await self._delivery.persist(
+                lambda: self._platform.edit(place, message, self._platform.pieces(text)[0]), tries=3
+            )
+        except PlatformError as error:
+            _log.info("a question in %s keeps its buttons: %s", place.platform, error)
+
+    async def _acknowledge(self, event: Inbound, text: str) -> None:
+        try:
+            await self._platform.acknowledge(event, text)
+        except PlatformError as error:
+            _log.info("a press on a button could not be acknowledged: %s", error)
+
+    # -- in the store --------------------------------------------------------------------------------------------------
+
+    def _insert(self, ident: str, one: _Open) -> None:
+        values = {"id": ident, **place_columns(self._tenant, one.place), "person": one.person, "expires": one.expires}
+        row = insert(channel_question).values(**values, message="", state="open")
+        self._database.write(lambda connection: connection.execute(row))
+
+    def _note_message(self, ident: str, message: str) -> None:
+        changed = update(channel_question).where(channel_question.c.id == ident).values(message=message)
+        self._database.write(lambda connection: connection.execute(changed))
+
+    def _close(self, ident: str) -> None:
+        changed = update(channel_question).where(channel_question.c.id == ident).values(state="closed")
+        self._database.write(lambda connection: connection.execute(changed))
+
+    def prune(self, before: float, most: int) -> int:
+        """Remove questions that were closed and ran out before a time; return how many."""
+        c = channel_question.c
+        mine = and_(c.tenant == self._tenant, c.platform == self._platform.name)
+        old = and_(mine, c.state == "closed", c.expires < before)
+        return self._database.write(lambda connection: delete_some(connection, channel_question, old, most))
+
+    def _left_open(self) -> list[tuple[str, Place, str]]:
+        table = channel_question
+        mine = and_(table.c.tenant == self._tenant, table.c.platform == self._platform.name, table.c.state == "open")
+
+        def work(connection: Connection) -> list[tuple[str, Place, str]]:
+            rows = connection.execute(select(table).where(mine)).all()
+            return [(row.id, Place(row.platform, row.chat, row.topic), row.message) for row in rows]
+
+        with self._database.read() as connection:
+            return work(connection)
+
+
+def _describe(request: ApprovalRequest) -> str:
+    detail = unmistakable(request.detail).replace("```", "ʼʼʼ")
+    if len(detail) > _DETAIL_CHARS:
+        detail = f"{detail[:_DETAIL_CHARS]}\n… ({len(request.detail):,} characters in all)"
+    always = f"\nAlways: {unmistakable(request.remembered_as)}" if request.remembered_as else ""
+    return f"**May I do this?** {unmistakable(request.summary)}\n```\n{detail}\n```{always}"

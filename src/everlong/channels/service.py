@@ -1,0 +1,550 @@
+"""The service: events come in and are stored, turns run in threads, answers go out.
+
+A `Channel` is one platform. Each place has a lane of its own, which does one thing after the other: it delivers what is
+ready, goes on with what a restart cut short, then answers what waits. Lanes do not know each other, so a slow model or
+a chat that cannot be reached holds up nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from everlong.agent import Agent, open_agent
+from everlong.agent.watch import Interrupted
+from everlong.channels.access import Access
+from everlong.channels.attachments import Attachments
+from everlong.channels.commands import CHANNEL_COMMANDS, CommandRunner, Reply, command_of, may_repeat
+from everlong.channels.conversations import Conversations, Seat, conversation_of
+from everlong.channels.delivery import Delivery, Sleep
+from everlong.channels.inbox import KEPT_SECONDS, Inbox
+from everlong.channels.outbox import Answer, Outbox
+from everlong.channels.places import Places
+from everlong.channels.platform import Inbound, Place, Platform, PlatformError
+from everlong.channels.questions import Questions
+from everlong.channels.reminders import Reminders, search_tool
+from everlong.channels.resets import reset_due, zone_for
+from everlong.channels.turns import STOPPED, PromptFile, Turns, failure_text
+from everlong.errors import EverlongError, NotStored, StoreError
+from everlong.store import leases
+
+if TYPE_CHECKING:
+    from everlong.agent import Tool
+    from everlong.config import Settings
+    from everlong.config.channels import ChannelSettings
+    from everlong.store import Store
+
+__all__ = ["Channel", "ChannelClock", "ChannelService", "deliver_now", "lease_key"]
+
+T = TypeVar("T")
+_log = logging.getLogger("everlong.channels")
+
+_TICK_SECONDS = 1.0
+_LEASE_SECONDS = 60.0
+_STORE_WAIT = 5.0
+"""Seconds before something is tried again that the database refused."""
+_DRAIN_SECONDS = 10.0
+"""Seconds that turns under way get when the service stops; the next start goes on with those that take longer."""
+_PRUNE_SECONDS = 3_600.0
+_PRUNED_AT_ONCE = 500
+"""Rows of a table that are removed in one transaction."""
+_CUT_SHORT = "I was restarted while I did this, and do not know how far it came. Look, and say it again if needed."
+_FLOODED = "That is more than I can take in at once: I answer {most} messages. Please send the rest again later."
+_WELCOME = "You are in. Write to me, or see /help."
+
+
+@dataclass(frozen=True)
+class ChannelClock:
+    """Time as channels know it; tests hand in another one."""
+
+    now: Callable[[], float] = time.time
+    sleep: Sleep = asyncio.sleep
+
+
+@dataclass
+class _Lane:
+    """The work of one place."""
+
+    task: asyncio.Task[None] | None = None
+    is_woken: bool = False
+    is_stopping: bool = False
+    """True once somebody said /stop to the turn that is about to run."""
+    has_declined: bool = False
+    """True once a flood was answered; a word that is said again with each message is one too many."""
+    idle_since: float | None = None
+
+
+class Channel:
+    """One platform: its places, their lanes, and everything that they need.
+
+    Args:
+        platform: the platform.
+        store: keeps everything.
+        settings: the configuration.
+        channel: the platform's section of it.
+        turns: the turns that may run at once, on all platforms together.
+        clock: the time.
+        opener: opens an agent.
+    """
+
+    def __init__(
+        self,
+        platform: Platform,
+        store: Store,
+        settings: Settings,
+        channel: ChannelSettings,
+        turns: asyncio.Semaphore,
+        clock: ChannelClock | None = None,
+        opener: Callable[..., Agent] = open_agent,
+    ) -> None:
+        self.platform, self._store, self._settings, self._section = platform, store, settings, channel
+        self._clock, self._threads = clock or ChannelClock(), turns
+        self._zone = zone_for(settings.channels.time_zone)
+        self.places, self.outbox = Places(store), Outbox(store, platform.name, self._clock.now)
+        self.access = Access(store, platform.name, channel, self._clock.now)
+        self.delivery = Delivery(platform, self.outbox, self.places, self._clock.sleep)
+        self.reminders = Reminders(store, self._zone, self._clock.now)
+        seconds = 60.0 * settings.channels.approval_minutes
+        self.questions = Questions(store, platform, self.delivery, seconds, self._clock.now)
+        self.conversations = Conversations(store, settings, channel, self.questions.ask, self._tools_for, opener=opener)
+        self._attachments = Attachments(store, platform, self.delivery, channel, self.conversations.folder)
+        self._commands = CommandRunner(self.conversations, self.places, settings, self._clock.now)
+        self._turns = Turns(self.outbox, self.places, self._zone, self._clock.now, settings.channels.compaction_seconds)
+        self._lanes: dict[Place, _Lane] = {}
+        self._inbox: Inbox | None = None
+        self._prune_at = 0.0
+
+    # -- the life of a channel -----------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect, and go on with what an earlier process left."""
+        identity = await self.delivery.persist(self.platform.identify)
+        self._inbox = Inbox(self._store, self.platform.name, identity.id, self._clock.now)
+        _log.info("%s: connected as %s", self.platform.name, identity.name)
+        await self.questions.start()
+        for place in await asyncio.to_thread(self._unfinished_places):
+            self.wake(place)
+
+    async def run(self) -> None:
+        """Take in events until cancelled."""
+        with suppress(PlatformError):  # completion of commands is a comfort
+            await self.delivery.persist(lambda: self.platform.register_commands(CHANNEL_COMMANDS), tries=3)
+        await self.platform.run(self.receive, self.places.last_seen, self._known_places)
+
+    async def tick(self) -> None:
+        """Do what is due: reminders, texts of `everlong channels send`, questions that ran out, pauses, pruning."""
+        self.questions.expire()
+        await asyncio.to_thread(self.outbox.take_reminders, self._clock.now())
+        for place in await asyncio.to_thread(self.outbox.places):
+            self.wake(place)
+        self._use_pauses()
+        if self._clock.now() >= self._prune_at:
+            await asyncio.to_thread(self._prune)
+
+    async def settle(self) -> None:
+        """Wait until no lane has anything to do."""
+        while running := [lane.task for lane in self._lanes.values() if lane.task is not None and not lane.task.done()]:
+            await asyncio.wait(running)
+
+    async def stop(self, seconds: float = _DRAIN_SECONDS) -> None:
+        """Let turns under way end for some seconds, then leave them to the next start."""
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.settle(), seconds)
+        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(self.conversations.close)
+        with suppress(PlatformError):
+            await self.platform.close()
+
+    # -- coming in -----------------------------------------------------------------------------------------------------
+
+    async def receive(self, event: Inbound) -> None:
+        """Store an event; it may be acknowledged once this returns."""
+        if event.kind == "move":
+            await asyncio.to_thread(self.places.move, event.place.platform, event.place.chat, event.moved_to)
+            return
+        if event.kind == "deletion" and not event.person.id:  # nobody says who; it counts if the message did
+            assert self._inbox is not None  # noqa: S101 - `start` comes first
+            if await asyncio.to_thread(self._inbox.knows, event):
+                await self._keep(event)
+            return
+        if not await asyncio.to_thread(self.access.allows, event):
+            if await asyncio.to_thread(self.access.admit, event):
+                await asyncio.to_thread(self.outbox.add, event.place, "notice", _WELCOME)
+                self.wake(event.place)
+            return
+        if event.kind == "button":
+            await self.questions.press(event)
+        elif event.kind == "deletion" or event.is_addressed or self._section.groups == "all":
+            await self._keep(event)
+
+    async def _keep(self, event: Inbound) -> None:
+        assert self._inbox is not None  # noqa: S101 - `start` comes first
+        most = self._section.queue_messages
+        if command_of(event) == "stop":
+            if await asyncio.to_thread(self._inbox.keep, event, most, is_done=True) != "known":
+                await self._stop_turn(event)
+            return
+        kept = await asyncio.to_thread(self._inbox.keep, event, most)
+        lane = self._lane(event.place)
+        if kept == "full" and not lane.has_declined:
+            lane.has_declined = True
+            await asyncio.to_thread(self.outbox.add, event.place, "notice", _FLOODED.format(most=most))
+        if kept in {"new", "full"}:
+            if event.callback:
+                with suppress(PlatformError):
+                    await self.platform.acknowledge(event)
+            self.wake(event.place)
+
+    async def _stop_turn(self, event: Inbound) -> None:
+        lane = self._lane(event.place)
+        self.questions.cancel(event.place)
+        is_running = lane.task is not None and not lane.task.done()
+        if is_running:
+            lane.is_stopping = True
+            self.conversations.interrupt(event.place)
+        with suppress(PlatformError):
+            if event.callback:
+                await self.platform.acknowledge(event, "Stopping." if is_running else "Nothing is running.")
+        if not is_running:
+            await asyncio.to_thread(self.outbox.add, event.place, "notice", "Nothing is running.")
+            self.wake(event.place)
+
+    # -- lanes ---------------------------------------------------------------------------------------------------------
+
+    def wake(self, place: Place) -> None:
+        """Let the lane of a place look for work."""
+        lane = self._lane(place)
+        lane.is_woken = True
+        if lane.task is None or lane.task.done():
+            lane.task = asyncio.get_running_loop().create_task(self._work(place, lane))
+
+    def _lane(self, place: Place) -> _Lane:
+        return self._lanes.setdefault(place, _Lane())
+
+    async def _work(self, place: Place, lane: _Lane) -> None:
+        while lane.is_woken:
+            lane.is_woken = False
+            try:
+                while await self._step(place, lane):
+                    pass
+            except StoreError as error:
+                _log.warning("the database refused something of a chat; it is tried again: %s", error)
+                await self._clock.sleep(_STORE_WAIT)
+                lane.is_woken = True
+        lane.has_declined = False
+        lane.idle_since = self._clock.now()
+
+    async def _step(self, place: Place, lane: _Lane) -> bool:
+        """Do one thing in a place; return False if there is nothing to do."""
+        assert self._inbox is not None  # noqa: S101 - `start` comes first
+        unfinished = await asyncio.to_thread(self.outbox.open, place)
+        ready = next((answer for answer in unfinished if answer.state == "ready"), None)
+        if ready is not None:
+            await self.delivery.deliver(ready)
+            return True
+        was_begun = bool(unfinished)
+        if was_begun:
+            answer = unfinished[0]
+            claim = await asyncio.to_thread(self._inbox.claimed, answer.id)
+        else:
+            found = await asyncio.to_thread(self._inbox.claim, place, _together, _answer_kind)
+            if found is None:
+                return False
+            claim, answer = found, await asyncio.to_thread(self.outbox.get, found.answer)
+        events = [one.event for one in claim.events]
+        if not events or (was_begun and answer.kind == "command" and not may_repeat(events[-1])):
+            reply = Reply(_CUT_SHORT)
+        else:
+            reply = await self._reply(answer, events, lane)
+        finish = self.outbox.finish
+        ready = await asyncio.to_thread(finish, answer.id, reply.text, starts_anew=reply.starts_anew)
+        await self.delivery.deliver(ready)
+        return True
+
+    async def _reply(self, answer: Answer, events: Sequence[Inbound], lane: _Lane) -> Reply:
+        """Return what is said to a command or to messages, whatever happens."""
+        try:
+            if answer.kind == "command":
+                return await self._in_thread(lambda: self._commands.run(events[-1]))
+            return Reply(await self._answer(answer, events, lane))
+        except NotStored as error:
+            return Reply(failure_text(error))
+        except StoreError:
+            raise
+        except EverlongError as error:
+            return Reply(failure_text(error))
+        except Exception as error:  # noqa: BLE001 - a bug in one chat must not hold up its messages for ever
+            _log.exception("a turn in %s failed", answer.place.platform)
+            return Reply(
+                f"Something went wrong in the program itself ({type(error).__name__}); your messages are kept."
+            )
+
+    async def _answer(self, answer: Answer, events: Sequence[Inbound], lane: _Lane) -> str:
+        """Return the reply to messages."""
+        is_over = asyncio.Event()
+        streaming: list[asyncio.Future[None]] = []
+        typing: list[asyncio.Future[None]] = []
+        loop = asyncio.get_running_loop()
+
+        def begin_stream(seat: Seat) -> None:
+            live = seat.begin_turn(events[-1].person.id)
+            # Only now: hundreds of chats that wait for a thread would use up what the platform takes from a bot.
+            show = self.delivery.show_typing(answer.place)
+            loop.call_soon_threadsafe(lambda: typing.append(asyncio.ensure_future(show)))
+            if self._section.stream:
+                stream = self.delivery.stream(answer, live, is_over)
+                loop.call_soon_threadsafe(lambda: streaming.append(asyncio.ensure_future(stream)))
+
+        try:
+            fetched = await self._attachments.fetch(events)
+            if fetched.refusal:
+                return fetched.refusal
+            if answer.conversation is None and await self._in_thread(lambda: self._reset_if_due(answer.place)):
+                for notice in await asyncio.to_thread(self.outbox.open, answer.place):
+                    if notice.state == "ready":
+                        await self.delivery.deliver(notice)
+            if lane.is_stopping:
+                return STOPPED
+            return await self._in_thread(lambda: self._run_turn(answer, events, fetched.files, begin_stream))
+        finally:
+            lane.is_stopping = False
+            is_over.set()
+            await asyncio.sleep(0)  # what the thread has begun stands in the lists now
+            for one in typing:
+                one.cancel()
+            await asyncio.gather(*typing, *streaming, return_exceptions=True)
+
+    # -- in threads ----------------------------------------------------------------------------------------------------
+
+    def _run_turn(
+        self,
+        answer: Answer,
+        events: Sequence[Inbound],
+        files: Sequence[PromptFile],
+        begin: Callable[[Seat], None],
+    ) -> str:
+        seat = self.conversations.take(answer.place)
+        try:
+            begin(seat)
+            return self._turns.run(seat, answer, events, files)
+        except Interrupted:  # in a compaction, before anything was said
+            return STOPPED
+        finally:
+            self._attachments.assign(events, conversation_of(seat.agent))
+            self.conversations.give_back(seat)
+
+    def _reset_if_due(self, place: Place) -> bool:
+        """Start a place anew if its rule says so; memory is flushed, and everybody hears that the session is over."""
+        record = self.places.get(place)
+        own = self._section.per_chat.get(place.chat)
+        rule = (own.reset if own is not None else None) or self._section.reset
+        why = reset_due(rule, record.active, self._clock.now(), self._zone) if record.conversation else None
+        if why is None:
+            return False
+        notice = (
+            f"(New conversation after {why}. What I was to remember is kept; /resume {record.conversation} goes back.)"
+        )
+        self.conversations.start_anew(place)
+        self.outbox.unbind(place, notice)
+        return True
+
+    def _prune(self) -> None:
+        """Remove what was dealt with long ago, some at a time, so that nobody waits for the database."""
+        assert self._inbox is not None  # noqa: S101 - `start` comes first
+        now = self._clock.now()
+        prunes = (self._inbox.prune, self.outbox.prune, self.questions.prune)
+        most = max(prune(now - KEPT_SECONDS, _PRUNED_AT_ONCE) for prune in prunes)
+        self._prune_at = now + (0.0 if most == _PRUNED_AT_ONCE else _PRUNE_SECONDS)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Run work in a thread of its own, as soon as fewer turns run than may."""
+        async with self._threads:
+            return await run_in_thread(work)
+
+    def _unfinished_places(self) -> set[Place]:
+        assert self._inbox is not None  # noqa: S101 - `start` comes first
+        return {*self._inbox.places(), *self.outbox.places()}
+
+    def _known_places(self) -> list[Place]:
+        return [record.place for record in self.places.all(self.platform.name)]
+
+    def _tools_for(self, place: Place) -> Sequence[Tool]:
+        return [self.reminders.tool_for(place), search_tool(self._store, self.places, place)]
+
+    # -- pauses --------------------------------------------------------------------------------------------------------
+
+    def _use_pauses(self) -> None:
+        """Let agents that have nothing to do use the pause, as the settings say."""
+        if not (self._settings.agent.idle_compaction or self._settings.prompt_caching.keep_alive):
+            return
+        for place in self.conversations.idle():
+            lane = self._lane(place)
+            if lane.idle_since is not None and (lane.task is None or lane.task.done()):
+                lane.task = asyncio.get_running_loop().create_task(self._rest(place, lane))
+
+    async def _rest(self, place: Place, lane: _Lane) -> None:
+        idle = self._clock.now() - (lane.idle_since or 0.0)
+
+        def rest() -> None:
+            seat = self.conversations.take(place)
+            try:
+                if seat.agent.rest(idle) is None:
+                    lane.idle_since = None
+            finally:
+                self.conversations.give_back(seat)
+
+        try:
+            await self._in_thread(rest)
+        except EverlongError as error:
+            lane.idle_since = None
+            _log.info("a pause could not be used: %s", error)
+        if lane.is_woken:
+            await self._work(place, lane)
+
+
+def _together(events: Sequence[Inbound]) -> int:
+    """Return how many of the waiting messages are answered together: a command alone, else those of one person."""
+    if command_of(events[0]):
+        return 1
+    first = events[0].person.id
+    return next(
+        (place for place, event in enumerate(events) if command_of(event) or event.person.id != first), len(events)
+    )
+
+
+def _answer_kind(event: Inbound) -> str:
+    return "command" if command_of(event) else "turn"
+
+
+async def run_in_thread(work: Callable[[], T]) -> T:
+    """Return what work returns in a daemon thread, which nobody waits for at the end of the program."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(value: T | None, error: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(value)  # type: ignore[arg-type]
+
+    def run() -> None:
+        value, failure = None, None
+        try:
+            value = work()
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            failure = error
+        with suppress(RuntimeError):  # the loop is gone: the program ends
+            loop.call_soon_threadsafe(settle, value, failure)
+
+    threading.Thread(target=run, name="everlong-turn", daemon=True).start()
+    return await future
+
+
+@dataclass
+class ChannelService:
+    """All channels of one process.
+
+    >>> service = ChannelService(store, settings, {"telegram": platform})  # doctest: +SKIP
+    >>> await service.run()  # doctest: +SKIP
+    """
+
+    store: Store
+    settings: Settings
+    platforms: dict[str, Platform]
+    clock: ChannelClock = field(default_factory=ChannelClock)
+    opener: Callable[..., Agent] = open_agent
+    channels: list[Channel] = field(init=False, default_factory=list)
+
+    async def run(self, is_up: Callable[[], None] = lambda: None) -> None:
+        """Serve all channels until cancelled; ``is_up`` is called once they are connected."""
+        held = [await asyncio.to_thread(self._take_lease, name) for name in self.platforms]
+        limit = asyncio.Semaphore(self.settings.channels.turns_at_once)
+        sections = self.settings.channels
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            for name, platform in self.platforms.items():
+                section = sections.telegram if name == "telegram" else sections.discord
+                channel = Channel(platform, self.store, self.settings, section, limit, self.clock, self.opener)
+                self.channels.append(channel)
+                await channel.start()
+            is_up()
+            tasks = [asyncio.ensure_future(channel.run()) for channel in self.channels]
+            tasks.append(asyncio.ensure_future(self._tick_forever(held)))
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*(channel.stop() for channel in self.channels))
+            for lease in held:
+                with suppress(StoreError):
+                    await asyncio.to_thread(leases.release, self.store.database, lease)
+
+    async def _tick_forever(self, held: list[leases.Lease]) -> None:
+        prolonged = time.monotonic()
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            try:
+                for channel in self.channels:
+                    await channel.tick()
+                if time.monotonic() - prolonged > _LEASE_SECONDS / 3:
+                    prolonged = time.monotonic()
+                    await self._prolong(held)
+            except StoreError as error:
+                _log.warning("the database refused something; it is tried again: %s", error)
+
+    async def _prolong(self, held: list[leases.Lease]) -> None:
+        for lease in held:
+            if not await asyncio.to_thread(leases.prolong, self.store.database, lease, _LEASE_SECONDS):
+                raise EverlongError(f"another process has taken over {lease.key}; this one stops")
+
+    def _take_lease(self, name: str) -> leases.Lease:
+        """Take the right to run a platform: two processes would answer everything twice."""
+        taken = leases.take(self.store.database, lease_key(self.store.tenant, name), _LEASE_SECONDS)
+        if taken is None:
+            raise EverlongError(
+                f"another process runs {name} on this store already; stop it first (everlong channels run, or serve)"
+            )
+        return taken
+
+
+async def deliver_now(store: Store, number: int, make: Callable[[], Platform]) -> bool:
+    """Deliver one answer from this process; return False if another one runs the platform and does it.
+
+    Args:
+        store: keeps the answer.
+        number: the answer.
+        make: makes the platform, which is connected only for this.
+    """
+    answer = Outbox(store, "").get(number)
+    name = answer.place.platform
+    held = await asyncio.to_thread(leases.take, store.database, lease_key(store.tenant, name), _LEASE_SECONDS)
+    if held is None:
+        return False
+    try:
+        platform = make()
+        try:
+            await Delivery(platform, Outbox(store, name), Places(store)).deliver(answer)
+        finally:
+            await platform.close()
+    finally:
+        await asyncio.to_thread(leases.release, store.database, held)
+    return True
+
+
+def lease_key(tenant: str, name: str) -> str:
+    """Return the key of the lease under which a platform is run."""
+    return f"channel:{tenant}:{name}"

@@ -1,0 +1,559 @@
+"""Telegram as a platform, through python-telegram-bot.
+
+Updates are fetched with an offset of our own. The library's updater acknowledges an update when it has read it; here
+an update is acknowledged once it is stored, so that a kill in between loses nothing. Loading this module loads the
+library, which takes half a second: import it where a bot is started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+import httpx
+from telegram import (
+    Bot,
+    BotCommand,
+    InlineKeyboardButton,
+    InlineKeyboardMarkup,
+    InputFile,
+    LinkPreviewOptions,
+    MessageEntity,
+    ReplyParameters,
+    Update,
+)
+from telegram.error import (
+    BadRequest,
+    ChatMigrated,
+    Conflict,
+    Forbidden,
+    InvalidToken,
+    RetryAfter,
+    TelegramError,
+)
+from telegram.request import HTTPXRequest
+
+from everlong.channels.platform import (
+    Attachment,
+    Button,
+    Identity,
+    Inbound,
+    Place,
+    PlatformBusy,
+    PlatformCommand,
+    PlatformError,
+    PlatformLimits,
+    PlatformMoved,
+    PlatformRefused,
+    PlatformUnreachable,
+    Receive,
+)
+from everlong.channels.telegram_markup import Entity, read_piece, utf16_length, write_pieces
+from everlong.channels.telegram_updates import ALLOWED_UPDATES, PLATFORM, read_update
+from everlong.config.channels import TelegramSettings
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+__all__ = ["API_BASE", "TelegramPlatform"]
+
+API_BASE = "https://api.telegram.org"
+_LIMITS = PlatformLimits(text=4096, upload=50_000_000, download=20_000_000, edit_seconds=3.0)
+_MOST_CAPTION = 1024
+_MOST_ANSWER = 200
+_MOST_COMMANDS = 100
+_ROW_LETTERS = 30
+"""Letters of the labels in one row of buttons."""
+_POLL_SECONDS = 30
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_TOKEN = re.compile(r"[0-9]+:[A-Za-z0-9_-]+")
+_CHUNK = 65_536
+_MOST_UPDATE = 1_000_000
+"""Bytes of one update that the webhook reads."""
+_GONE = ("message to delete not found", "message can't be deleted for everyone", "message_id_invalid")
+_EXPIRED = ("query is too old", "query id is invalid", "query_id_invalid")
+_log = logging.getLogger("everlong.channels")
+
+# Retry times come as timedelta; the other form is deprecated, and warns at each use.
+os.environ.setdefault("PTB_TIMEDELTA", "true")
+# These write addresses with the bot's token, or words of people, to the log. Failures are logged here.
+logging.getLogger("httpx").setLevel(logging.WARNING)
+logging.getLogger("telegram").setLevel(logging.CRITICAL + 1)
+
+
+class TelegramPlatform:
+    """One bot of Telegram; the contract is `everlong.channels.platform.Platform`.
+
+    Args:
+        token: The bot's token.
+        settings: ``api_base`` and the webhook's settings are read here.
+        poll_seconds: How long Telegram may hold a request for updates.
+    """
+
+    name = PLATFORM
+    limits = _LIMITS
+
+    def __init__(
+        self, token: str, settings: TelegramSettings | None = None, *, poll_seconds: float = _POLL_SECONDS
+    ) -> None:
+        self._token = token
+        self._settings = settings or TelegramSettings()
+        self._poll_seconds = poll_seconds
+        self._opened: tuple[Bot, HTTPXRequest, _UpdatesRequest] | None = None
+        self._downloads: httpx.AsyncClient | None = None
+        self._identity: Identity | None = None
+
+    @property
+    def _bot(self) -> Bot:
+        return self._open()[0]
+
+    def _open(self) -> tuple[Bot, HTTPXRequest, _UpdatesRequest]:
+        if self._opened is None:
+            if not _TOKEN.fullmatch(self._token):
+                raise PlatformRefused(
+                    "this is no token of a Telegram bot: it has the form 123456789:letters-and-digits; "
+                    "@BotFather shows it"
+                )
+            base = (self._settings.api_base or API_BASE).rstrip("/")
+            request = HTTPXRequest(
+                connection_pool_size=64,
+                pool_timeout=30.0,
+                connect_timeout=10.0,
+                read_timeout=20.0,
+                write_timeout=20.0,
+                media_write_timeout=120.0,
+            )
+            updates = _UpdatesRequest(
+                connection_pool_size=1, connect_timeout=10.0, read_timeout=10.0, pool_timeout=10.0
+            )
+            bot = Bot(
+                self._token,
+                base_url=f"{base}/bot",
+                base_file_url=f"{base}/file/bot",
+                request=request,
+                get_updates_request=updates,
+            )
+            self._opened = bot, request, updates
+        return self._opened
+
+    # -- receiving -----------------------------------------------------------------------------------------------------
+    async def identify(self) -> Identity:
+        """Return who the bot is; `PlatformRefused` for a wrong token."""
+        with self._translated("asking who the bot is"):
+            me = await self._bot.get_me()
+        self._identity = Identity(str(me.id), me.username or "")
+        return self._identity
+
+    async def describe(self, kind: Literal["user", "chat", "guild"], ident: str) -> str:
+        """Return the name of a chat or of a person who has written to the bot."""
+        if not re.fullmatch(r"-?[0-9]+", ident):
+            raise PlatformRefused(
+                f"{ident!r} is no id of a {kind}: ids of Telegram are numbers, those of groups negative"
+            )
+        with self._translated(f"looking for {kind} {ident}"):
+            found = await self._bot.get_chat(ident)
+        return found.effective_name or ident
+
+    async def run(
+        self,
+        receive: Receive,
+        last_seen: Callable[[Place], str] = lambda _: "",  # noqa: ARG002 - Telegram keeps what was missed
+        places: Callable[[], Sequence[Place]] = tuple,  # noqa: ARG002 - as above
+    ) -> None:
+        """Hand every event to ``receive``, in order, until cancelled; `PlatformRefused` for a wrong token."""
+        pauses = _Pauses()
+        while self._identity is None:
+            with pauses.between_failures():
+                await self.identify()
+            await pauses.wait()
+        if self._settings.webhook_url is not None:
+            await self._serve_webhook(receive, self._settings.webhook_url)
+        else:
+            await self._poll(receive)
+
+    async def _poll(self, receive: Receive) -> None:
+        """Fetch updates for ever. The offset moves on when an update is stored."""
+        pauses = _Pauses()
+        offset = 0
+        has_webhook = True
+        while True:
+            with pauses.between_failures():
+                if has_webhook:
+                    with self._translated("ending an earlier webhook"):
+                        await self._bot.delete_webhook()
+                    has_webhook = False
+                try:
+                    updates = await self._updates(offset)
+                except _Taken as error:
+                    has_webhook = error.by_webhook
+                    raise
+                for update in updates:
+                    event = self._event(update)
+                    if event is not None:
+                        await receive(event)
+                    offset = update.update_id + 1
+            await pauses.wait()
+
+    async def _updates(self, offset: int) -> list[Update]:
+        """Return the updates from an offset on; wait for some if there are none."""
+        bot, _, request = self._open()
+        with self._translated("asking for updates"):
+            try:
+                return list(
+                    await bot.get_updates(
+                        offset=offset or None,
+                        timeout=timedelta(seconds=self._poll_seconds),
+                        read_timeout=10.0,
+                        allowed_updates=list(ALLOWED_UPDATES),
+                    )
+                )
+            except (TelegramError, asyncio.CancelledError):
+                raise
+            except Exception:  # noqa: BLE001 - one update that the library cannot read must not stop all others
+                return self._readable(request.last_payload)
+
+    def _readable(self, payload: bytes) -> list[Update]:
+        """Return the updates of an answer without those that the library cannot read."""
+        found: list[Update] = []
+        for raw in json.loads(payload)["result"]:
+            update = self._parsed(raw)
+            if update is not None:
+                found.append(update)
+        return found
+
+    def _parsed(self, raw: Any) -> Update | None:
+        """Return an update; for one that cannot be read an update without contents, None without an id."""
+        try:
+            return Update.de_json(raw, self._bot)
+        except Exception as error:  # noqa: BLE001 - whatever it is, others wait behind it
+            number = raw.get("update_id") if isinstance(raw, dict) else None
+            _log.warning("telegram: update %s cannot be read, and is left out (%s)", number, type(error).__name__)
+            return Update(number) if isinstance(number, int) else None
+
+    def _event(self, update: Update) -> Inbound | None:
+        assert self._identity is not None  # noqa: S101 - `run` asks first
+        try:
+            return read_update(update, int(self._identity.id), self._identity.name)
+        except Exception as error:  # noqa: BLE001 - as above
+            _log.warning("telegram: update %s cannot be read (%s)", update.update_id, type(error).__name__)
+            return None
+
+    # -- the webhook ---------------------------------------------------------------------------------------------------
+    async def _serve_webhook(self, receive: Receive, url: str) -> None:
+        """Listen for updates until cancelled. One that could not be stored is answered with 500, and comes again."""
+        from aiohttp import web  # noqa: PLC0415 - only the webhook needs a server
+
+        secret = hmac.new(self._token.encode(), b"everlong webhook", hashlib.sha256).hexdigest()
+        in_order = asyncio.Lock()
+
+        async def handle(request: web.Request) -> web.Response:
+            if not hmac.compare_digest(request.headers.get("X-Telegram-Bot-Api-Secret-Token", ""), secret):
+                return web.Response(status=403)
+            try:
+                raw = json.loads(await request.read())
+            except ValueError:
+                return web.Response(status=400)
+            async with in_order:
+                update = self._parsed(raw)
+                event = None if update is None else self._event(update)
+                if event is not None:
+                    try:
+                        await receive(event)
+                    except Exception as error:  # noqa: BLE001 - whatever it is, the update must come again
+                        _log.warning("telegram: an update could not be stored, and will come again: %s", error)
+                        return web.Response(status=500)
+            return web.Response()
+
+        app = web.Application(client_max_size=_MOST_UPDATE)
+        app.router.add_post(urlsplit(url).path or "/", handle)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, self._settings.webhook_host, self._settings.webhook_port)
+            await site.start()
+            pauses = _Pauses()
+            is_set = False
+            while not is_set:
+                with pauses.between_failures(), self._translated("setting the webhook"):
+                    await self._bot.set_webhook(
+                        url, allowed_updates=list(ALLOWED_UPDATES), secret_token=secret, max_connections=1
+                    )
+                    is_set = True
+                await pauses.wait()
+            await asyncio.Event().wait()
+        finally:
+            await runner.cleanup()
+
+    # -- sending -------------------------------------------------------------------------------------------------------
+    def pieces(self, markdown: str) -> list[str]:
+        """Return Markdown as messages of Telegram; none where there is nothing to see."""
+        return write_pieces(markdown, self.limits.text)
+
+    async def send(
+        self,
+        place: Place,
+        text: str,
+        *,
+        buttons: Sequence[Button] = (),
+        replies_to: str = "",
+        nonce: str = "",  # noqa: ARG002 - Telegram has no such key
+    ) -> str:
+        """Send one piece, and return the id of the message."""
+        words, entities = read_piece(text)
+        with self._translated("sending a message"):
+            message = await self._bot.send_message(
+                place.chat,
+                words,
+                entities=_entities(entities),
+                message_thread_id=_topic(place),
+                reply_parameters=_reply_to(replies_to),
+                reply_markup=_keyboard(buttons),
+                link_preview_options=LinkPreviewOptions(is_disabled=True),
+            )
+        return str(message.message_id)
+
+    async def edit(self, place: Place, message: str, text: str, *, buttons: Sequence[Button] = ()) -> None:
+        """Replace the text and the buttons of a message of the bot."""
+        words, entities = read_piece(text)
+        with self._translated("editing a message", no_error=("message is not modified",)):
+            await self._bot.edit_message_text(
+                words,
+                place.chat,
+                int(message),
+                entities=_entities(entities),
+                reply_markup=_keyboard(buttons),
+                link_preview_options=LinkPreviewOptions(is_disabled=True),
+            )
+
+    async def delete(self, place: Place, message: str) -> None:
+        """Remove a message of the bot."""
+        with self._translated("deleting a message", no_error=_GONE):
+            await self._bot.delete_message(place.chat, int(message))
+
+    async def send_file(
+        self,
+        place: Place,
+        name: str,
+        data: bytes,
+        *,
+        caption: str = "",
+        replies_to: str = "",
+        nonce: str = "",  # noqa: ARG002 - Telegram has no such key
+    ) -> str:
+        """Send a file, and return the id of the message. A caption that is too long is shortened."""
+        if len(data) > self.limits.upload:
+            raise PlatformRefused(f"{name} has {len(data):,} bytes; Telegram takes {self.limits.upload:,}")
+        if not data:
+            raise PlatformRefused(f"{name} is empty; Telegram takes no empty file")
+        words, entities = read_piece(caption)
+        if utf16_length(words) > _MOST_CAPTION:
+            words, entities = words[: _MOST_CAPTION // 2 - 1] + "…", []
+        with self._translated("sending a file"):
+            message = await self._bot.send_document(
+                place.chat,
+                InputFile(data, filename=name),
+                caption=words or None,
+                caption_entities=_entities(entities),
+                message_thread_id=_topic(place),
+                reply_parameters=_reply_to(replies_to),
+            )
+        return str(message.message_id)
+
+    async def show_typing(self, place: Place) -> None:
+        """Show for five seconds that the bot is busy."""
+        with self._translated("showing that the bot is busy"):
+            await self._bot.send_chat_action(place.chat, "typing", message_thread_id=_topic(place))
+
+    async def acknowledge(self, event: Inbound, text: str = "") -> None:
+        """Tell Telegram that a button arrived. One that was pressed long ago cannot be answered, which is no error."""
+        if not event.callback:
+            return
+        with self._translated("answering a button", no_error=_EXPIRED):
+            await self._bot.answer_callback_query(event.callback, text[:_MOST_ANSWER] or None)
+
+    async def register_commands(self, commands: Sequence[PlatformCommand]) -> None:
+        """Tell Telegram which commands there are."""
+        shown = [
+            BotCommand(one.name, (f"{one.description} [{one.argument}]" if one.argument else one.description)[:256])
+            for one in commands[:_MOST_COMMANDS]
+        ]
+        with self._translated("registering the commands"):
+            await self._bot.set_my_commands(shown)
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+    async def fetch(self, attachment: Attachment, limit: int) -> bytes:
+        """Return the bytes of a file; `PlatformRefused` beyond ``limit`` bytes or what Telegram gives to bots."""
+        most = min(limit, self.limits.download)
+        if attachment.size > most:
+            raise _too_large(attachment.name, attachment.size, most)
+        with self._translated(f"fetching {attachment.name}"):
+            file = await self._bot.get_file(attachment.reference)
+        if (file.file_size or 0) > most:
+            raise _too_large(attachment.name, file.file_size or 0, most)
+        address = file.file_path or ""
+        if not address.startswith(("http://", "https://")):
+            raise PlatformRefused(
+                f"{attachment.name} cannot be fetched: the API server keeps files to itself; start it without --local"
+            )
+        return await self._download(attachment.name, address, most)
+
+    async def _download(self, name: str, address: str, most: int) -> bytes:
+        if self._downloads is None:
+            self._downloads = httpx.AsyncClient(timeout=httpx.Timeout(30.0), follow_redirects=False)
+        data = bytearray()
+        try:
+            async with self._downloads.stream("GET", address) as answer:
+                if answer.status_code >= 500:
+                    raise PlatformUnreachable(f"fetching {name}: Telegram answered {answer.status_code}")
+                if answer.status_code != 200:
+                    raise PlatformRefused(f"fetching {name}: Telegram answered {answer.status_code}")
+                async for chunk in answer.aiter_bytes(_CHUNK):
+                    data += chunk
+                    if len(data) > most:
+                        raise _too_large(name, len(data), most)
+        except httpx.HTTPError as error:
+            raise PlatformUnreachable(f"fetching {name}: {type(error).__name__}") from None
+        return bytes(data)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        opened, self._opened = self._opened, None
+        downloads, self._downloads = self._downloads, None
+        if opened is not None:
+            await opened[1].shutdown()
+            await opened[2].shutdown()
+        if downloads is not None:
+            await downloads.aclose()
+
+    # -- failures ------------------------------------------------------------------------------------------------------
+    @contextmanager
+    def _translated(self, action: str, no_error: Sequence[str] = ()) -> Iterator[None]:
+        """Raise the library's errors as those of the contract; leave out some refusals, named by their words."""
+        try:
+            yield
+        except RetryAfter as error:
+            wait = error.retry_after
+            seconds = wait.total_seconds() if isinstance(wait, timedelta) else float(wait)
+            raise PlatformBusy(f"{action}: Telegram asks to wait for {seconds:g} seconds", seconds) from None
+        except ChatMigrated as error:
+            chat = str(error.new_chat_id)
+            raise PlatformMoved(f"{action}: the group is a supergroup now, with the id {chat}", chat) from None
+        except InvalidToken:
+            raise PlatformRefused(
+                f"{action}: Telegram does not know this token; get a valid one from @BotFather, then say: "
+                "everlong setup telegram"
+            ) from None
+        except Conflict as error:
+            raise _Taken(action, error.message) from None
+        except (BadRequest, Forbidden) as error:
+            said = self._without_token(error.message)
+            if not any(words in said.casefold() for words in no_error):
+                raise PlatformRefused(f"{action}: Telegram answered: {said}") from None
+        except TelegramError as error:
+            said = self._without_token(error.message)
+            if "(413)" in said or "too large" in said.casefold():
+                raise PlatformRefused(f"{action}: Telegram answered: {said}") from None
+            raise PlatformUnreachable(f"{action}: {said}") from None
+
+    def _without_token(self, text: str) -> str:
+        return text.replace(self._token, "<token>")
+
+
+class _Taken(PlatformUnreachable):
+    """Another program fetches the updates of this bot, or a webhook gets them."""
+
+    def __init__(self, action: str, said: str) -> None:
+        self.by_webhook = "webhook" in said.casefold()
+        who = "a webhook gets the bot's updates" if self.by_webhook else "another program fetches the bot's updates"
+        super().__init__(f"{action}: {who}; only one can. Stop the other one, or make a second bot with @BotFather")
+
+
+class _UpdatesRequest(HTTPXRequest):
+    """The connection for updates. It keeps the last answer, for updates that the library cannot read."""
+
+    last_payload = b""
+
+    async def do_request(self, *args: Any, **kwargs: Any) -> tuple[int, bytes]:
+        code, self.last_payload = await super().do_request(*args, **kwargs)
+        return code, self.last_payload
+
+
+class _Pauses:
+    """The pauses after failures: one second, then twice as long each time up to a minute."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._seconds = 0.0
+
+    @contextmanager
+    def between_failures(self) -> Iterator[None]:
+        """Log a failure and remember how long to pause. A refusal is no failure: nothing will help."""
+        self._seconds = 0.0
+        try:
+            yield
+        except PlatformBusy as error:
+            self._seconds = error.retry_after
+        except PlatformRefused:
+            raise
+        except Exception as error:  # noqa: BLE001 - an event that could not be stored comes again, whatever the reason
+            self._seconds = min(_FIRST_PAUSE * 2**self._failures, _LONGEST_PAUSE)
+            if self._failures == 0 or not isinstance(error, PlatformError):
+                _log.warning("telegram: %s; trying again", error)
+            self._failures = min(self._failures + 1, 10)
+        else:
+            if self._failures:
+                _log.info("telegram: works again")
+            self._failures = 0
+
+    async def wait(self) -> None:
+        """Wait as long as the last failure asks for."""
+        if self._seconds:
+            await asyncio.sleep(self._seconds)
+
+
+def _too_large(name: str, size: int, most: int) -> PlatformRefused:
+    return PlatformRefused(f"{name} is too large: {size:,} bytes, and {most:,} are allowed")
+
+
+def _topic(place: Place) -> int | None:
+    return int(place.topic) if place.topic else None
+
+
+def _reply_to(message: str) -> ReplyParameters | None:
+    return ReplyParameters(int(message), allow_sending_without_reply=True) if message else None
+
+
+def _entities(entities: list[Entity]) -> list[MessageEntity] | None:
+    return [
+        MessageEntity(
+            one.type,
+            one.offset,
+            one.length,
+            url=one.detail if one.type == "text_link" else None,
+            language=one.detail or None if one.type == "pre" else None,
+        )
+        for one in entities
+    ] or None
+
+
+def _keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
+    """Return buttons in rows that a phone shows without cutting the labels."""
+    rows: list[list[InlineKeyboardButton]] = []
+    letters = _ROW_LETTERS
+    for button in buttons:
+        letters += len(button.label)
+        if letters > _ROW_LETTERS:
+            rows.append([])
+            letters = len(button.label)
+        rows[-1].append(InlineKeyboardButton(button.label, callback_data=button.value))
+    return InlineKeyboardMarkup(rows) if rows else None

@@ -1,0 +1,148 @@
+"""Turns: messages of a place become one prompt, and the prompt becomes one stored reply.
+
+A turn that a restart cut short is taken up where the conversation stands: what was said is not said again, and a reply
+that is stored is not asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from typing import TYPE_CHECKING, Any
+
+from everlong.channels.conversations import Seat, conversation_of
+from everlong.channels.outbox import Answer, Outbox
+from everlong.channels.places import Places
+from everlong.channels.platform import Inbound
+from everlong.errors import EverlongError, ProviderError
+from everlong.model import calls_of, text_of
+
+if TYPE_CHECKING:
+    from everlong.agent import Agent, TurnFinished
+    from everlong.agent.loop import Prompt
+
+__all__ = ["PromptFile", "Turns", "failure_text", "make_prompt"]
+
+STOPPED = "(Stopped.)"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptFile:
+    """A file of a message as the model gets it: a part of the prompt, or a note in its place."""
+
+    note: str
+    part: dict[str, Any] | None = None
+
+    @property
+    def is_image(self) -> bool:
+        """True if the model has to see it."""
+        return self.part is not None and self.part.get("type") == "image_url"
+
+
+def make_prompt(
+    events: Sequence[Inbound], files: Sequence[PromptFile], notes: Sequence[str], zone: tzinfo, *, can_see: bool = True
+) -> Prompt:
+    """Return the prompt for messages that are answered together; what we add stands behind their words.
+
+    Args:
+        events: the messages, of one person.
+        files: their files.
+        notes: what happened since the last turn.
+        zone: the time zone that times are told in.
+        can_see: False to leave images out.
+    """
+    words = "\n\n".join(event.text.strip() for event in events if event.text.strip())
+    last = events[-1]
+    by = "" if last.is_private or not last.person.name else f"by {last.person.name}, "
+    beside = [f"[{by}{_when(last.sent_at, zone)}]"] if last.sent_at or by else []
+    beside += [f"[{note}]" for note in notes]
+    if any(event.is_forwarded for event in events):
+        beside.append("[forwarded: these are the words of somebody else]")
+    parts: list[dict[str, Any]] = [{"type": "text", "text": words}] if words else []
+    for file in files:
+        if file.part is not None and (can_see or not file.is_image):
+            parts.append(file.part)
+        beside.append(f"[{file.note}]" if can_see or not file.is_image else f"[{file.note}; you cannot see images]")
+    if beside:
+        parts.append({"type": "text", "text": "\n".join(beside)})
+    return parts or ""
+
+
+def _when(at: float, zone: tzinfo) -> str:
+    return f"{datetime.fromtimestamp(at, zone):%a %Y-%m-%d %H:%M}" if at else ""
+
+
+class Turns:
+    """The turns of one platform's places; called in worker threads."""
+
+    def __init__(
+        self, outbox: Outbox, places: Places, zone: tzinfo, clock: Callable[[], float], tidy_seconds: float
+    ) -> None:
+        self._outbox, self._places = outbox, places
+        self._zone, self._clock, self._tidy_seconds = zone, clock, tidy_seconds
+
+    def run(self, seat: Seat, answer: Answer, events: Sequence[Inbound], files: Sequence[PromptFile]) -> str:
+        """Return the agent's reply to messages; it stands in the conversation then.
+
+        Raises:
+            ProviderError: there is no reply; the messages stand in the conversation, and the next turn goes on there.
+            StoreError: the conversation could not be stored.
+        """
+        agent = seat.agent
+        if answer.conversation == conversation_of(agent) and _has_grown(agent, answer):
+            text = _stored_reply(agent)
+            return text if text is not None else self._told(seat, agent.run(None))
+        agent.tidy(self._tidy_seconds)
+        record = self._places.get(answer.place)
+        place = agent.conversation.branch
+        self._outbox.begin(
+            answer, conversation_of(agent), None if place is None else place.id, 0 if place is None else place.depth
+        )
+        finished = self._run(seat, events, files, record.notes)
+        if record.notes:
+            self._places.clear_notes(answer.place, len(record.notes))
+        return self._told(seat, finished)
+
+    def _run(
+        self, seat: Seat, events: Sequence[Inbound], files: Sequence[PromptFile], notes: Sequence[str]
+    ) -> TurnFinished:
+        prompt = make_prompt(events, files, notes, self._zone, can_see=seat.can_see)
+        try:
+            return seat.agent.run(prompt)
+        except ProviderError as error:
+            if error.may_retry or not seat.can_see or not any(file.is_image for file in files):
+                raise
+        seat.agent.conversation.rewind()
+        finished = seat.agent.run(make_prompt(events, files, notes, self._zone, can_see=False))
+        seat.can_see = False  # a model that takes no images refuses the whole request; other refusals come again
+        return finished
+
+    def _told(self, seat: Seat, finished: TurnFinished) -> str:
+        """Return what a person reads of a turn's end."""
+        self._places.bind(seat.place, conversation_of(seat.agent), self._clock())
+        self._places.touch(seat.place, self._clock())
+        if finished.stop == "interrupted":
+            return f"{seat.live.partial}\n\n{STOPPED}".strip()
+        if finished.stop == "limit":
+            return f"{finished.text}\n\n(I stopped at a limit: {finished.detail}. Say “go on” to continue.)".strip()
+        if finished.stop == "length":
+            return f"{finished.text}\n\n(The answer was cut at its greatest length. Say “go on” to continue.)".strip()
+        return finished.text.strip() or "(The model gave no answer in words.)"
+
+
+def _has_grown(agent: Agent, answer: Answer) -> bool:
+    """Return whether the messages of an answer are in the conversation already."""
+    at = agent.conversation.branch
+    return at is not None and at.depth > answer.depth
+
+
+def _stored_reply(agent: Agent) -> str | None:
+    """Return the reply with which a conversation ends; None if the model has yet to go on."""
+    last = agent.conversation.messages[-1]
+    return text_of(last).strip() or None if last.get("role") == "assistant" and not calls_of(last) else None
+
+
+def failure_text(error: EverlongError) -> str:
+    """Return what a person reads when there is no reply."""
+    return f"I could not answer: {error}\n\nYour message is kept; write again when it may work."

@@ -1,0 +1,152 @@
+"""Channels on a real store and a real client, against a model server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from everlong.agent import Agent, AgentOptions, open_agent
+from everlong.agent.engines import EngineMaker
+from everlong.channels.service import Channel, ChannelClock
+from everlong.config import Settings
+from everlong.providers import RetryPolicy, connect
+from everlong.store import Store
+from everlong.testing import ModelServer
+from tests.channels.recorder import RecordingPlatform
+from tests.testing_server.conftest import serve
+
+__all__ = ["serve"]
+
+MODEL = "custom-model"
+
+
+class Clock:
+    """A clock that tests set; sleeping takes no time."""
+
+    def __init__(self) -> None:
+        self.time = 1_800_000_000.0
+
+    def now(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(min(seconds, 0.005))
+
+
+class Opened(Protocol):
+    """Opens a channel on the store of the test; opened again, it is a restart."""
+
+    def __call__(
+        self, server: ModelServer, platform: RecordingPlatform, **settings: Any
+    ) -> AbstractAsyncContextManager[Channel]: ...
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the user who runs the tests is read or written."""
+    monkeypatch.setenv("EVERLONG_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "store.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def postgres_store(postgres_url: str) -> Iterator[Store]:
+    with Store.open(postgres_url, tenant=uuid.uuid4().hex) as opened:
+        yield opened
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def platform() -> RecordingPlatform:
+    return RecordingPlatform()
+
+
+def settings_for(window: int, **sections: Any) -> Settings:
+    """Settings with one known person and the server's window, without memory unless a test asks for it."""
+    channels = dict(sections.pop("channels", {}))
+    telegram = {"users": ["1", "2"], **channels.pop("telegram", {})}
+    values: dict[str, Any] = {
+        "models": {MODEL: {"context_length": window}},
+        "auxiliary": {"compression": {"provider": "main"}},
+        "compression": {"protect_last_n": 4},
+        "memory": {"enabled": False},
+        "channels": {"time_zone": "UTC", **channels, "telegram": telegram},
+    }
+    return Settings.model_validate(values | sections)
+
+
+def opener_for(server: ModelServer, engines: dict[str, EngineMaker] | None = None) -> Callable[..., Agent]:
+    """Return a function that opens agents with the official client, on the server."""
+
+    def open_one(settings: Settings, model: str | None, options: AgentOptions, **more: Any) -> Agent:
+        policy = RetryPolicy(attempts=3, first_delay=0.0, longest_delay=0.0)
+        named = model or MODEL
+        connection = connect(
+            named, settings, base_url=server.openai_url, api_key="made-up", policy=policy, timeout=20.0
+        )
+        return open_agent(settings, connection, replace(options, engines=engines), **more)
+
+    return open_one
+
+
+@pytest.fixture
+def opened(store: Store, clock: Clock) -> Opened:
+    return opener_on(store, clock)
+
+
+def opener_on(store: Store, clock: Clock) -> Opened:
+    """Return what opens channels on a store."""
+
+    @asynccontextmanager
+    async def open_channel(server: ModelServer, platform: RecordingPlatform, **sections: Any) -> Any:
+        engines = sections.pop("engines", None)
+        settings = settings_for(sections.pop("window", server.window), **sections)
+        channel = Channel(
+            platform,
+            store,
+            settings,
+            settings.channels.telegram,
+            asyncio.Semaphore(settings.channels.turns_at_once),
+            ChannelClock(clock.now, clock.sleep),
+            opener_for(server, engines),
+        )
+        await channel.start()
+        try:
+            yield channel
+        finally:
+            await channel.stop(20.0)
+
+    return open_channel
+
+
+async def until(found: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """Return what a function finds as soon as it finds something; the loop goes on meanwhile."""
+    end = asyncio.get_running_loop().time() + seconds
+    while not (value := found()):
+        assert asyncio.get_running_loop().time() < end, f"waited {seconds} seconds in vain"
+        await asyncio.sleep(0.01)
+    return value
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    """Run a test's coroutine."""
+
+    async def main() -> None:
+        await work()
+
+    asyncio.run(main())

@@ -1,0 +1,266 @@
+"""Payloads as Discord's documentation describes them, for the stand-in."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+__all__ = [
+    "DM",
+    "FORUM",
+    "TEXT",
+    "THREAD",
+    "Json",
+    "application",
+    "attachment",
+    "channel",
+    "guild",
+    "interaction",
+    "member",
+    "message",
+    "next_id",
+    "time_of",
+    "user",
+]
+
+Json = dict[str, Any]
+
+EPOCH = 1_420_070_400_000
+TEXT, DM, THREAD, FORUM = 0, 1, 11, 15
+_lock = threading.Lock()
+_newest = 0
+
+
+def next_id() -> str:
+    """Return a snowflake larger than all before it, also if the clock goes back."""
+    global _newest  # noqa: PLW0603 - ids are unique in the process
+    with _lock:
+        now = (int(time.time() * 1000) - EPOCH) << 22
+        _newest = max(_newest + 1, now)
+        return str(_newest)
+
+
+def time_of(snowflake: str) -> str:
+    seconds = ((int(snowflake) >> 22) + EPOCH) / 1000
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def user(number: str, name: str, *, is_bot: bool = False) -> Json:
+    return {
+        "id": number,
+        "username": name,
+        "discriminator": "0",
+        "global_name": None if is_bot else name.capitalize(),
+        "avatar": None,
+        "bot": is_bot,
+        "system": False,
+        "public_flags": 0,
+        "flags": 0,
+        "verified": True,
+        "mfa_enabled": False,
+        "locale": "en-US",
+        "email": None,
+    }
+
+
+def application(number: str, name: str, flags: int) -> Json:
+    return {
+        "id": number,
+        "name": name,
+        "icon": None,
+        "description": "",
+        "summary": "",
+        "bot_public": True,
+        "bot_require_code_grant": False,
+        "owner": user("100000000000000001", "owner"),
+        "verify_key": "0" * 64,
+        "team": None,
+        "flags": flags,
+        "approximate_guild_count": 1,
+        "redirect_uris": [],
+        "interactions_endpoint_url": None,
+    }
+
+
+def channel(number: str, kind: int, name: str = "", **more: Any) -> Json:
+    shape: Json = {"id": number, "type": kind, "last_message_id": None, "flags": 0}
+    if kind == DM:
+        return {**shape, **more}
+    shape |= {
+        "name": name,
+        "position": 0,
+        "permission_overwrites": [],
+        "parent_id": None,
+        "topic": None,
+        "nsfw": False,
+        "rate_limit_per_user": 0,
+    }
+    if kind == THREAD:
+        shape |= {
+            "owner_id": "100000000000000001",
+            "message_count": 1,
+            "member_count": 1,
+            "total_message_sent": 1,
+            "thread_metadata": {
+                "archived": False,
+                "auto_archive_duration": 1440,
+                "archive_timestamp": time_of(number),
+                "locked": False,
+                "create_timestamp": time_of(number),
+            },
+        }
+    if kind == FORUM:
+        shape |= {
+            "available_tags": [],
+            "default_reaction_emoji": None,
+            "default_sort_order": None,
+            "default_forum_layout": 0,
+        }
+    return {**shape, **more}
+
+
+def guild(number: str, name: str, channels: list[Json], threads: list[Json], roles: list[Json]) -> Json:
+    return {
+        "id": number,
+        "name": name,
+        "icon": None,
+        "splash": None,
+        "discovery_splash": None,
+        "owner_id": "100000000000000001",
+        "afk_channel_id": None,
+        "afk_timeout": 300,
+        "verification_level": 0,
+        "default_message_notifications": 0,
+        "explicit_content_filter": 0,
+        "roles": [_everyone(number), *roles],
+        "emojis": [],
+        "stickers": [],
+        "features": [],
+        "mfa_level": 0,
+        "application_id": None,
+        "system_channel_id": None,
+        "system_channel_flags": 0,
+        "rules_channel_id": None,
+        "vanity_url_code": None,
+        "description": None,
+        "banner": None,
+        "premium_tier": 0,
+        "preferred_locale": "en-US",
+        "public_updates_channel_id": None,
+        "nsfw_level": 0,
+        "joined_at": time_of(number),
+        "large": False,
+        "unavailable": False,
+        "member_count": 3,
+        "voice_states": [],
+        "members": [],
+        "channels": channels,
+        "threads": threads,
+        "presences": [],
+        "stage_instances": [],
+        "guild_scheduled_events": [],
+        "soundboard_sounds": [],
+    }
+
+
+def _everyone(number: str) -> Json:
+    return role(number, "@everyone")
+
+
+def role(number: str, name: str, bot: str = "") -> Json:
+    shape: Json = {
+        "id": number,
+        "name": name,
+        "color": 0,
+        "colors": {"primary_color": 0, "secondary_color": None, "tertiary_color": None},
+        "hoist": False,
+        "icon": None,
+        "unicode_emoji": None,
+        "position": 0,
+        "permissions": "1071698660929",
+        "managed": bool(bot),
+        "mentionable": False,
+        "flags": 0,
+    }
+    return {**shape, "tags": {"bot_id": bot}} if bot else shape
+
+
+def member(person: Json | None = None) -> Json:
+    shape: Json = {
+        "nick": None,
+        "avatar": None,
+        "banner": None,
+        "roles": [],
+        "joined_at": "2026-01-01T00:00:00+00:00",
+        "premium_since": None,
+        "deaf": False,
+        "mute": False,
+        "flags": 0,
+        "pending": False,
+        "communication_disabled_until": None,
+    }
+    return {**shape, "user": person, "permissions": "1071698660929"} if person is not None else shape
+
+
+def message(number: str, where: str, author: Json, content: str, **more: Any) -> Json:
+    return {
+        "id": number,
+        "type": 0,
+        "channel_id": where,
+        "author": author,
+        "content": content,
+        "timestamp": time_of(number),
+        "edited_timestamp": None,
+        "tts": False,
+        "mention_everyone": False,
+        "mentions": [],
+        "mention_roles": [],
+        "attachments": [],
+        "embeds": [],
+        "components": [],
+        "pinned": False,
+        "flags": 0,
+        **more,
+    }
+
+
+def attachment(number: str, name: str, media_type: str, size: int, url: str) -> Json:
+    return {
+        "id": number,
+        "filename": name,
+        "content_type": media_type,
+        "size": size,
+        "url": url,
+        "proxy_url": url,
+        "flags": 0,
+    }
+
+
+def interaction(number: str, token: str, application_id: str, kind: int, person: Json, where: Json, data: Json) -> Json:
+    shape: Json = {
+        "id": number,
+        "application_id": application_id,
+        "type": kind,
+        "token": token,
+        "version": 1,
+        "data": data,
+        "channel_id": where["id"],
+        "channel": where,
+        "locale": "en-US",
+        "app_permissions": "562949953601536",
+        "entitlements": [],
+        "authorizing_integration_owners": {"0": where.get("guild_id", "0")},
+        "context": 0 if "guild_id" in where else 1,
+        "attachment_size_limit": 10 * 1024**2,
+    }
+    if "guild_id" in where:
+        return {
+            **shape,
+            "guild_id": where["guild_id"],
+            "guild": {"id": where["guild_id"], "features": [], "locale": "en-US"},
+            "guild_locale": "en-US",
+            "member": member(person),
+        }
+    return {**shape, "user": person}

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select
+
+from everlong.channels.access import CODE_SECONDS, Access
+from everlong.channels.platform import Attachment, Person
+from everlong.config.channels import DiscordSettings, TelegramSettings
+from everlong.store import Store
+from everlong.store.schema import channel_update
+from everlong.testing import Fault, ScriptedModel
+from tests.channels.conftest import Clock, Opened, run
+from tests.channels.recorder import ADA, RecordingPlatform
+from tests.channels.test_queueing import words
+
+STRANGER = Person("666", "Mallory")
+
+
+def stored(store: Store) -> int:
+    with store.database.read() as connection:
+        return len(connection.execute(select(channel_update.c.id)).all())
+
+
+def test_a_stranger_gets_nothing_and_leaves_nothing(
+    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any
+) -> None:
+    model = ScriptedModel(words)
+    server = serve(model)
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            for text in ("hello", "/help", "/start", "/pair", "ABCDEFGH", ""):
+                await channel.receive(platform.message(text, "77", STRANGER))
+            await channel.receive(platform.message("hi all", "-9", STRANGER, is_private=False))
+            await channel.receive(platform.message("", "77", STRANGER, kind="button", button="ask:x:y"))
+            await channel.receive(platform.message("I am a bot", "10", Person("1", "Ada", is_bot=True)))
+            await channel.settle()
+
+    run(talk)
+    assert (platform.requests, platform.acknowledged, len(model.asked), stored(store)) == ([], [], 0, 0)
+
+
+def test_a_group_message_that_is_not_for_the_bot_is_not_stored(
+    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any
+) -> None:
+    server = serve(words)
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("lunch?", "-9", is_private=False, is_addressed=False))
+            await channel.settle()
+            assert (platform.requests, stored(store)) == ([], 0)
+        async with opened(server, platform, channels={"telegram": {"groups": "all"}}) as channel:
+            await channel.receive(platform.message("lunch?", "-9", is_private=False, is_addressed=False))
+            await channel.settle()
+            assert platform.texts("-9") == ["lunch?"]
+
+    run(talk)
+
+
+def test_chats_and_guilds_let_everybody_in(store: Store, platform: RecordingPlatform) -> None:
+    event = platform.message("hi", "-9", STRANGER, is_private=False, guild="g1")
+    assert not Access(store, "telegram", TelegramSettings()).allows(event)
+    assert Access(store, "telegram", TelegramSettings(chats=["-9"])).allows(event)
+    assert Access(store, "discord", DiscordSettings(guilds=["g1"])).allows(event)
+    assert not Access(store, "discord", DiscordSettings(guilds=["g2"])).allows(event)
+
+
+def test_a_code_from_the_terminal_lets_one_person_in(opened: Opened, platform: RecordingPlatform, serve: Any) -> None:
+    server = serve(words)
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            code = channel.access.make_code()
+            await channel.receive(platform.message(code, "-9", STRANGER, is_private=False))
+            await channel.receive(platform.message(code, "77", STRANGER, is_forwarded=True))
+            await channel.settle()
+            assert platform.requests == []
+            await channel.receive(platform.message(f"/pair {code.lower()}", "77", STRANGER))
+            await channel.receive(platform.message("hello", "77", STRANGER))
+            await channel.receive(platform.message(code, "88", Person("667")))
+            await channel.settle()
+            assert platform.texts("77")[0].startswith("You are in")
+            assert platform.texts("77")[1] == "hello"
+            assert platform.texts("88") == []
+            assert [guest.id for guest in channel.access.guests()] == ["666"]
+            assert channel.access.remove("666")
+            await channel.receive(platform.message("hello?", "77", STRANGER))
+            await channel.settle()
+            assert len(platform.texts("77")) == 2
+
+    run(talk)
+
+
+def test_a_code_runs_out_and_cannot_be_guessed(store: Store, platform: RecordingPlatform, clock: Clock) -> None:
+    access = Access(store, "telegram", TelegramSettings(), clock.now)
+    code = access.make_code()
+    for _ in range(10):
+        assert not access.admit(platform.message("AAAAAAAA", "77", STRANGER))
+    assert not access.admit(platform.message(code, "77", STRANGER))
+    code = access.make_code()
+    clock.time += CODE_SECONDS + 1
+    assert not access.admit(platform.message(code, "77", STRANGER))
+    assert access.guests() == []
+
+
+def test_a_forwarded_command_is_no_command(opened: Opened, platform: RecordingPlatform, serve: Any) -> None:
+    model = ScriptedModel(words)
+    server = serve(model)
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("remember me"))
+            await channel.settle()
+            bound = channel.places.all("telegram")[0].conversation
+            await channel.receive(platform.message("/reset", is_forwarded=True))
+            await channel.settle()
+            assert channel.places.all("telegram")[0].conversation == bound
+        assert platform.texts() == ["remember me", "/reset"]
+
+    run(talk)
+    assert "words of somebody else" in model.asked[-1].last_user
+
+
+def test_a_huge_file_is_refused_with_one_reply_and_never_fetched(
+    opened: Opened, platform: RecordingPlatform, serve: Any
+) -> None:
+    model = ScriptedModel(words)
+    server = serve(model)
+    huge = Attachment("document", "film.mkv", "video/x-matroska", 50_000_000, "f1")
+    unstated = Attachment("document", "film.mkv", "video/x-matroska", 0, "f2")
+    platform.files["f2"] = b"\0" * 21_000_000
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("", attachments=(huge,)))
+            await channel.settle()
+            await channel.receive(platform.message("", attachments=(unstated,)))
+            await channel.settle()
+        assert platform.texts() == ["The file film.mkv is too large: I take up to 20 MB."] * 2
+        assert [values.reference for method, values in platform.requests if method == "fetch"] == ["f2"]
+
+    run(talk)
+    assert len(model.asked) == 0
+
+
+def test_files_are_stored_and_shown_and_voice_is_left_out_politely(
+    opened: Opened, platform: RecordingPlatform, serve: Any, tmp_path: Any
+) -> None:
+    model = ScriptedModel("seen")
+    server = serve(model)
+    png = b"\x89PNG\r\n\x1a\n" + b"x" * 40
+    platform.files |= {"i": png, "t": "Grüße aus Wien".encode(), "b": b"\0\1\2"}
+    files = (
+        Attachment("image", "cat.png", "image/png", 48, "i"),
+        Attachment("document", "../../letter.txt", "text/plain", 16, "t"),
+        Attachment("document", "data.bin", "application/octet-stream", 3, "b"),
+    )
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("look", attachments=files))
+            await channel.settle()
+            await channel.receive(platform.message("", attachments=(Attachment("voice", "", "audio/ogg", 9, "v"),)))
+            await channel.settle()
+        assert platform.texts() == ["seen", "I cannot listen to voice messages; please write it."]
+
+    run(talk)
+    assert len(model.asked) == 1
+    (ask,) = model.asked
+    assert "data:image/png;base64," in str(ask.body)
+    assert "Grüße aus Wien" in ask.last_user
+    received = tmp_path / "home" / "channels" / "telegram" / "10" / "received"
+    assert sorted(path.name.partition("-")[2] for path in received.iterdir()) == ["cat.png", "data.bin", "letter.txt"]
+
+
+def test_long_and_right_to_left_messages_come_through(opened: Opened, platform: RecordingPlatform, serve: Any) -> None:
+    server = serve(words)
+    texts = ["x" * 4_096, "שלום עולם \u202e abc", "👩‍👩‍👧‍👦 " * 200]
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            for text in texts:
+                await channel.receive(platform.message(text, person=ADA))
+                await channel.settle()
+        assert [text.strip() for text in platform.texts()] == [text.strip() for text in texts]
+
+    run(talk)
+
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"x" * 40
+IMAGE = Attachment("image", "cat.png", "image/png", 48, "i")
+
+
+def test_a_model_that_refuses_an_image_is_asked_again_without_it(
+    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any
+) -> None:
+    model = ScriptedModel("I cannot see it")
+    server = serve(model)
+    server.fail_next(Fault("bad_request"))
+    platform.files["i"] = PNG
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            for text in ("what is this?", "and this?"):
+                await channel.receive(platform.message(text, attachments=(IMAGE,)))
+                await channel.settle()
+        assert platform.texts() == ["I cannot see it"] * 2
+
+    run(talk)
+    has_image = ["image_url" in str(record.body["messages"]) for record in server.requests]
+    assert has_image == [True, False, False]  # the second image is left out at once
+    assert "you cannot see images" in model.asked[0].last_user
+    (one,) = store.conversations.newest(5)
+    roles = [line.entry.message["role"] for line in store.conversations.lines(one.id)]
+    assert roles == ["user", "assistant"] * 2
+
+
+def test_a_refusal_for_another_reason_takes_no_sight_from_the_model(
+    opened: Opened, platform: RecordingPlatform, serve: Any
+) -> None:
+    server = serve("A cat")
+    for _ in range(2):
+        server.fail_next(Fault("unauthorized"))
+    platform.files["i"] = PNG
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            for text in ("what is this?", "and this?"):
+                await channel.receive(platform.message(text, attachments=(IMAGE,)))
+                await channel.settle()
+        assert platform.texts()[0].startswith("I could not answer")
+        assert platform.texts()[1:] == ["A cat"]
+
+    run(talk)
+    assert "image_url" in str(server.requests[-1].body["messages"][-1])

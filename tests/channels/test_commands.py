@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong.channels.commands import CHANNEL_COMMANDS, command_of
+from everlong.channels.platform import Place
+from everlong.store import Store
+from everlong.testing import Answer, Ask, Call, ScriptedModel
+from tests.channels.conftest import Clock, Opened, opener_on, run
+from tests.channels.recorder import RecordingPlatform
+from tests.channels.test_queueing import words
+
+HERE = Place("telegram", "10")
+
+
+def test_a_command_is_a_slash_and_a_name(platform: RecordingPlatform) -> None:
+    given = {
+        "/help": "help",
+        "/Compress the plan": "compress",
+        "/new@my_bot": "new",
+        "hello /new": "",
+        "/a/b": "",
+        "/": "",
+    }
+    assert {text: command_of(platform.message(text)) for text in given} == given
+
+
+@pytest.mark.spec("8", "11")
+def test_the_commands_of_the_chat_work_in_a_channel(
+    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any
+) -> None:
+    server = serve(words)
+
+    async def say(channel: Any, text: str) -> str:
+        await channel.receive(platform.message(text))
+        await channel.settle()
+        return platform.texts()[-1]
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            assert "/compress [focus]" in await say(channel, "/help")
+            await say(channel, "The harbour opens at nine")
+            assert "window" in await say(channel, "/context")
+            assert "calls" in await say(channel, "/usage")
+            assert await say(channel, "/usage all") == "say /usage"
+            assert "nothing was compacted" in await say(channel, "/history")
+            assert "harbour" in await say(channel, "/search harbour")
+            assert "Ships" in await say(channel, "/title Ships")
+            assert "tokens" in await say(channel, "/model")
+            assert "nothing to compact" in await say(channel, "/compress")
+            assert "remembered" in await say(channel, "/memory")
+            assert "taken back" in await say(channel, "/undo")
+            assert "there is no command /fly" in await say(channel, "/fly")
+            assert "A new conversation" in await say(channel, "/new")
+            assert "Ships" in await say(channel, "/resume")
+            assert "This goes on: Ships" in await say(channel, "/resume Ships")
+        assert {one.name for one in CHANNEL_COMMANDS} >= {"new", "reset", "stop", "help", "search", "resume", "model"}
+
+    run(talk)
+    assert store.verify().problems == []
+
+
+def test_nobody_finds_or_resumes_the_conversation_of_another_chat(
+    opened: Opened, platform: RecordingPlatform, serve: Any
+) -> None:
+    def say(ask: Ask) -> Answer | str:
+        if ask.results:
+            return ask.results[-1][1]
+        if "look up" in ask.last_user:
+            return Answer("", [Call("search_sessions", {"query": "treasure island"})])
+        return words(ask)
+
+    server = serve(ScriptedModel(say))
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("The treasure is on Mauritius", "20"))
+            await channel.settle()
+            secret = channel.places.get(Place("telegram", "20")).conversation
+            for text in (
+                "hello",
+                "/search treasure",
+                "/resume",
+                f"/resume {secret}",
+                "/resume The treasure",
+                "look up",
+            ):
+                await channel.receive(platform.message(text, "10"))
+                await channel.settle()
+            assert channel.places.get(HERE).conversation != secret
+        assert not any("Mauritius" in text for text in platform.texts("10"))
+        assert "nothing was found" in platform.texts("10")[1]
+
+    run(talk)
+
+
+def test_a_reminder_survives_restarts_and_comes_once(
+    opened: Opened, platform: RecordingPlatform, serve: Any, clock: Clock
+) -> None:
+    def say(ask: Ask) -> Answer | str:
+        if ask.results:
+            return ask.results[-1][1]
+        if ask.last_user.startswith("remind"):
+            return Answer("", [Call("remind_me", {"text": "Call Bob", "in_minutes": 90})])
+        return ("The reminder that was set here was delivered: Call Bob" in ask.last_user and "I know") or "What?"
+
+    server = serve(ScriptedModel(say))
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("remind me to call Bob"))
+            await channel.settle()
+            assert "set for 2027-01-15 09:30" in platform.texts()[-1]
+            await channel.tick()
+            await channel.settle()
+            assert len(platform.texts()) == 1
+        clock.time += 91 * 60
+        for _ in range(2):
+            async with opened(server, platform) as channel:
+                await channel.tick()
+                await channel.tick()
+                await channel.settle()
+        assert platform.texts()[1:] == ["⏰ Call Bob"]
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("well?"))
+            await channel.settle()
+        assert platform.texts()[-1] == "I know"
+
+    run(talk)
+
+
+@pytest.mark.spec("12.8")
+def test_a_forgotten_conversation_leaves_nothing_in_channels(
+    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, tmp_path: Path
+) -> None:
+    from everlong.channels.platform import Attachment  # noqa: PLC0415 - only here
+
+    server = serve(ScriptedModel("noted"))
+    platform.files["t"] = b"the cellar key"
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            document = Attachment("document", "key.txt", "text/plain", 14, "t")
+            await channel.receive(platform.message("The cellar is green", attachments=(document,)))
+            await channel.settle()
+            channel.reminders.add(HERE, "the cellar again", 9e9)
+            bound = channel.places.get(HERE).conversation
+            received = tmp_path / "home" / "channels" / "telegram" / "10" / "received"
+            assert len(list(received.iterdir())) == 1
+            store.forget_session(str(bound))
+            assert list(received.iterdir()) == []
+            record = channel.places.get(HERE)
+            assert (record.conversation, channel.places.conversations(HERE)) == (None, [])
+            assert channel.reminders.waiting(HERE) == []
+            await channel.receive(platform.message("hello again"))
+            await channel.settle()
+            assert platform.texts() == ["noted", "noted"]
+
+    run(talk)
+    store.database.close()
+    assert b"cellar" not in (tmp_path / "store.db").read_bytes()
+
+
+def test_all_of_it_works_on_postgresql(
+    postgres_store: Store, platform: RecordingPlatform, serve: Any, clock: Clock
+) -> None:
+    model = ScriptedModel(words)
+    server = serve(model)
+    opened = opener_on(postgres_store, clock)
+
+    async def talk() -> None:
+        async with opened(server, platform, channels={"telegram": {"reset": "idle:8"}}) as channel:
+            event = platform.message("one")
+            for _ in range(2):
+                await channel.receive(event)
+            await channel.receive(platform.message("two", "20", topic="5"))
+            await channel.settle()
+            clock.time += 9 * 3_600
+            channel.reminders.add(HERE, "Call Bob", clock.time - 1)
+            await channel.tick()
+            await channel.receive(platform.message("three"))
+            await channel.receive(platform.message("", "20", kind="move", moved_to="21"))
+            await channel.settle()
+            await channel.receive(platform.message("/search two", "21", topic="5"))
+            await channel.settle()
+        texts = platform.texts()
+        assert (texts[0], texts[1], texts[3]) == ("one", "⏰ Call Bob", "three")
+        assert platform.texts("20", "5") == ["two"]
+        assert "two" in platform.texts("21", "5")[0]
+
+    run(talk)
+    assert postgres_store.verify().problems == []
+    for one in postgres_store.conversations.newest(5):
+        postgres_store.forget_session(one.id)
+    assert postgres_store.verify().problems == []

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from everlong.channels.delivery import split_files
+from everlong.channels.platform import (
+    Place,
+    PlatformBusy,
+    PlatformMoved,
+    PlatformRefused,
+    PlatformUnreachable,
+)
+from everlong.store import Store
+from everlong.testing import ScriptedModel
+from tests.channels.conftest import Opened, run
+from tests.channels.recorder import RecordingPlatform
+from tests.channels.test_queueing import words
+
+
+def failing(share: float, seed: int = 7) -> Callable[[str, str], None]:
+    chance = random.Random(seed)
+
+    def fault(method: str, moment: str) -> None:
+        if method != "show_typing" and chance.random() < share:
+            raise (
+                PlatformBusy("slowly", 0.01)
+                if moment == "before" and chance.random() < 0.5
+                else PlatformUnreachable("?")
+            )
+
+    return fault
+
+
+def test_faults_of_the_platform_never_lead_to_a_second_answer(
+    opened: Opened, platform: RecordingPlatform, serve: Any
+) -> None:
+    model = ScriptedModel(words)
+    server = serve(model)
+    platform.fault = failing(0.3)
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            for number in range(10):
+                for chat in ("10", "20"):
+                    await channel.receive(platform.message(f"{chat}-{number}", chat))
+                await channel.settle()
+        for chat in ("10", "20"):
+            said = [text for text in platform.texts(chat) if not text.startswith("…")]
+            assert said == [f"{chat}-{number}" for number in range(10)]
+
+    run(talk)
+    assert len(model.asked) == 20
+
+
+def test_an_answer_streams_into_one_message(opened: Opened, platform: RecordingPlatform, serve: Any) -> None:
+    server = serve("word " * 400)
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("tell me"))
+            await channel.settle()
+        (text,) = platform.texts()
+        assert text == ("word " * 400).strip()
+        assert [method for method, _ in platform.requests if method == "send"] == ["send"]
+
+    run(talk)
+
+
+def test_a_long_answer_takes_several_messages_and_a_longer_one_a_file(opened: Opened, serve: Any) -> None:
+    platform = RecordingPlatform(text=1_000)
+    texts = iter(["a" * 2_500, "b" * 9_000])
+    server = serve(lambda _ask: next(texts))
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            for _ in range(2):
+                await channel.receive(platform.message("more"))
+                await channel.settle()
+        assert platform.texts()[:3] == ["a" * 1_000, "a" * 1_000, "a" * 500]
+        assert platform.texts()[3:] == ["b" * 1_000, "(The answer goes on in the file.)", "[answer.md]"]
+        assert list(platform.shown.values())[-1].data == b"b" * 9_000
+
+    run(talk)
+
+
+def test_long_code_becomes_a_file_and_short_code_stays() -> None:
+    long = "".join(f"print({number})\n" for number in range(80))
+    text, files = split_files(f"Here:\n```python\n{long}```\nand\n```\nls\n```\n")
+    assert [(file.name, file.data.decode()) for file in files] == [("code-1.py", long)]
+    assert "see the file code-1.py" in text
+    assert "```\nls\n```" in text
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_file_whose_fate_is_unknown_is_not_sent_twice(opened: Opened, serve: Any, moment: str) -> None:
+    platform = RecordingPlatform(text=1_000)
+    server = serve("b" * 9_000)
+
+    def fault(method: str, at: str) -> None:
+        if method == "send_file" and at == moment:
+            raise PlatformUnreachable("a time-out")
+
+    platform.fault = fault
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("more"))
+            await channel.settle()
+        assert platform.texts()[-1] == "(The file answer.md may be missing; ask me to send it again.)"
+        assert platform.texts().count("[answer.md]") == (1 if moment == "after" else 0)
+
+    run(talk)
+
+
+def test_with_a_nonce_a_file_is_sent_until_it_is_there(opened: Opened, serve: Any) -> None:
+    platform = RecordingPlatform(text=1_000, nonce_seconds=60)
+    server = serve("b" * 9_000)
+    left = [1, 2, 3]
+
+    def fault(method: str, at: str) -> None:
+        if method == "send_file" and at == "after" and left:
+            left.pop()
+            raise PlatformUnreachable("a time-out")
+
+    platform.fault = fault
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("more"))
+            await channel.settle()
+        assert platform.texts()[-1] == "[answer.md]"
+        assert platform.texts().count("[answer.md]") == 1
+
+    run(talk)
+
+
+def test_an_answer_to_a_chat_without_the_bot_is_given_up_and_others_go_on(
+    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any
+) -> None:
+    server = serve(words)
+    lost = Place("telegram", "20")
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            send = platform.send
+
+            async def refuse(place: Place, text: str, **more: Any) -> str:
+                if place == lost:
+                    raise PlatformRefused("the bot was removed")
+                return await send(place, text, **more)
+
+            platform.send = refuse  # type: ignore[method-assign]
+            await channel.receive(platform.message("one", "20"))
+            await channel.receive(platform.message("two", "10"))
+            await channel.settle()
+            assert channel.outbox.open(lost) == []
+        assert platform.texts("10") == ["two"]
+
+    run(talk)
+    assert store.verify().problems == []
+
+
+def test_a_message_that_was_deleted_by_hand_is_written_anew(
+    opened: Opened, platform: RecordingPlatform, serve: Any
+) -> None:
+    server = serve(words)
+
+    gone: list[str] = []
+
+    def fault(method: str, moment: str) -> None:
+        if method == "edit" and moment == "before" and not gone:
+            gone.extend(platform.shown)
+            platform.shown.clear()
+
+    platform.fault = fault
+
+    async def talk() -> None:
+        async with opened(server, platform, channels={"telegram": {"stream": False}}) as channel:
+            await channel.receive(platform.message("hello"))
+            await channel.settle()
+
+    run(talk)
+    assert len(gone) == 1
+    assert platform.texts() == ["hello"]
+
+
+def test_a_group_that_becomes_a_supergroup_keeps_its_conversation(
+    opened: Opened, platform: RecordingPlatform, serve: Any
+) -> None:
+    server = serve(lambda ask: str(len([turn for turn in ask.turns if turn.role == "user"])))
+    old, new = Place("telegram", "-5"), Place("telegram", "-1005")
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("one", "-5"))
+            await channel.settle()
+            bound = channel.places.get(old).conversation
+            for number in range(2):
+                await channel.receive(platform.message("", "-5", kind="move", update=f"m{number}", moved_to="-1005"))
+            assert channel.places.get(new).conversation == bound
+            assert channel.places.get(old).conversation is None
+            await channel.receive(platform.message("two", "-1005"))
+            await channel.settle()
+        assert platform.texts("-1005") == ["2"]
+
+    run(talk)
+
+
+def test_an_answer_under_way_follows_its_chat(opened: Opened, platform: RecordingPlatform, serve: Any) -> None:
+    server = serve(words)
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            send = platform.send
+
+            async def moved(place: Place, text: str, **more: Any) -> str:
+                if place.chat == "-5":
+                    raise PlatformMoved("it is a supergroup now", "-1005")
+                return await send(place, text, **more)
+
+            platform.send = moved  # type: ignore[method-assign]
+            await channel.receive(platform.message("hello", "-5"))
+            await channel.settle()
+        assert platform.texts("-1005") == ["hello"]
+
+    run(talk)

@@ -1,0 +1,328 @@
+"""What people do on Discord, as the channels hear of it: the real library, against a stand-in on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from everlong.channels.platform import Place, PlatformRefused
+from tests.channels.discord_bot import Bot, bot, listening
+from tests.channels.discord_shapes import next_id
+from tests.channels.discord_stand_in import DiscordStandIn, Fault, discord_stand_in
+from tests.waiting import until
+
+
+@pytest.fixture
+def discord() -> Iterator[DiscordStandIn]:
+    with discord_stand_in() as running:
+        yield running
+
+
+@pytest.fixture
+def ada(discord: DiscordStandIn) -> str:
+    return discord.add_person("ada")
+
+
+@pytest.fixture
+def room(discord: DiscordStandIn) -> str:
+    """A channel of a server."""
+    return discord.add_channel(discord.add_guild())
+
+
+@pytest.fixture
+def heard(discord: DiscordStandIn, room: str) -> Iterator[Bot]:  # noqa: ARG001 - the server is known before the bot comes
+    with listening(discord) as made:
+        yield made
+
+
+def test_a_private_message_is_addressed_to_the_bot(discord: DiscordStandIn, ada: str, heard: Bot) -> None:
+    chat = discord.add_private_chat(ada)
+    message = discord.say(ada, chat, "hello")
+    event = until(lambda: heard.events)[0]
+    assert (event.kind, event.text, event.message, event.update) == ("message", "hello", message, f"m:{message}")
+    assert event.place == Place("discord", chat)
+    assert event.is_private
+    assert event.is_addressed
+    assert (event.person.id, event.person.name, event.person.is_bot) == (ada, "Ada", False)
+
+
+def test_in_a_server_only_a_mention_or_a_reply_addresses_the_bot(
+    discord: DiscordStandIn, ada: str, room: str, heard: Bot
+) -> None:
+    own = heard.do(lambda platform: platform.send(Place("discord", room), "I am here"))
+    role = discord.roles[discord.channels[room]["guild_id"]][0]["id"]
+    discord.say(ada, room, "among ourselves")
+    discord.say(ada, room, "what is up?", mentions=True)
+    discord.say(ada, room, "to your words", message_reference={"message_id": own, "channel_id": room})
+    discord.say(ada, room, f"<@&{role}> by your role", mention_roles=[role])
+    discord.say(ada, room, "@everyone look", mention_everyone=True)
+    until(lambda: len(heard.events) == 5)
+    assert heard.texts == ["among ourselves", "what is up?", "to your words", "by your role", "@everyone look"]
+    assert [event.is_addressed for event in heard.events] == [False, True, True, True, False]
+    assert heard.events[2].replies_to == own
+    assert {event.guild for event in heard.events} == {discord.channels[room]["guild_id"]}
+
+
+def test_other_people_are_named_in_the_text(discord: DiscordStandIn, ada: str, room: str, heard: Bot) -> None:
+    bea = discord.add_person("bea")
+    discord.say(ada, room, f"remind <@{bea}> and <@123456789012345678>", mentions=True)
+    assert until(lambda: heard.texts) == ["remind @Bea and <@123456789012345678>"]
+
+
+def test_threads_are_topics_of_their_channel(discord: DiscordStandIn, ada: str, room: str, heard: Bot) -> None:
+    thread = discord.add_thread(room)
+    discord.say(ada, room, "in the channel")
+    discord.say(ada, thread, "in the thread")
+    until(lambda: len(heard.events) == 2)
+    places = {event.text: event.place for event in heard.events}
+    assert places == {
+        "in the channel": Place("discord", room),
+        "in the thread": Place("discord", room, thread),
+    }
+
+
+def test_a_thread_that_the_bot_was_never_told_of_is_the_same_topic_for_all_events(
+    discord: DiscordStandIn, ada: str, room: str, heard: Bot
+) -> None:
+    thread = discord.add_thread(room, is_told=False)
+    message = discord.say(ada, thread, "after a year")
+    discord.edit_message(message, "after two years")
+    discord.delete_message(message)
+    until(lambda: len(heard.events) == 3)
+    assert {event.place for event in heard.events} == {Place("discord", room, thread)}
+    asked = [request for request in discord.requests if request.path == f"/channels/{thread}"]
+    assert len(asked) == 1, "the channel is asked for once"
+
+
+def test_edits_and_deletions_arrive_in_order(discord: DiscordStandIn, ada: str, room: str, heard: Bot) -> None:
+    first, second, third = (discord.say(ada, room, text) for text in ("one", "two", "three"))
+    discord.edit_message(first, "ONE")
+    discord.delete_message(first)
+    discord.delete_message(second, third)
+    until(lambda: len(heard.events) == 7)
+    assert [(event.kind, event.message) for event in heard.events[3:]] == [
+        ("edit", first),
+        ("deletion", first),
+        ("deletion", second),
+        ("deletion", third),
+    ]
+    assert heard.events[3].text == "ONE"
+    assert len({event.update for event in heard.events}) == 7
+
+
+def test_the_preview_of_a_link_is_no_edit(discord: DiscordStandIn, ada: str, room: str, heard: Bot) -> None:
+    message = discord.say(ada, room, "see https://example.org")
+    discord.edit_message(message, "", is_preview=True)
+    discord.say(ada, room, "next")
+    until(lambda: len(heard.events) == 2)
+    assert [event.kind for event in heard.events] == ["message", "message"]
+
+
+def test_notices_and_own_messages_are_not_handed_on(discord: DiscordStandIn, ada: str, room: str, heard: Bot) -> None:
+    heard.do(lambda platform: platform.send(Place("discord", room), "my own words"))
+    discord.say(ada, room, "", type=7)  # somebody joined
+    discord.say(ada, room, "a pin", type=6)
+    discord.say(ada, room, "real words")
+    assert until(lambda: heard.texts) == ["real words"]
+
+
+def test_other_bots_and_webhooks_are_told_apart(discord: DiscordStandIn, ada: str, room: str, heard: Bot) -> None:
+    discord.say(ada, room, "as a webhook", webhook_id=next_id())
+    discord.people[ada]["bot"] = True
+    discord.say(ada, room, "as a bot")
+    until(lambda: len(heard.events) == 2)
+    assert [event.person.is_bot for event in heard.events] == [True, True]
+
+
+def test_a_forwarded_message_is_marked(discord: DiscordStandIn, ada: str, heard: Bot) -> None:
+    chat = discord.add_private_chat(ada)
+    shot = {"type": 0, "content": "/new", "embeds": [], "attachments": [], "timestamp": "2026-01-01T00:00:00+00:00"}
+    discord.say(
+        ada,
+        chat,
+        "",
+        message_snapshots=[{"message": {**shot, "edited_timestamp": None, "flags": 0}}],
+        message_reference={"type": 1, "message_id": next_id(), "channel_id": next_id()},
+    )
+    event = until(lambda: heard.events)[0]
+    assert event.is_forwarded
+    assert (event.text, event.replies_to) == ("/new", "")
+
+
+def test_files_are_named_by_kind(discord: DiscordStandIn, ada: str, heard: Bot) -> None:
+    chat = discord.add_private_chat(ada)
+    files = [
+        discord.add_file("bird.png", "image/png", b"png"),
+        discord.add_file("notes.txt", "text/plain; charset=utf-8", b"notes"),
+    ]
+    discord.say(ada, chat, "", attachments=files)
+    voice = discord.add_file("voice-message.ogg", "audio/ogg", b"ogg") | {"duration_secs": 3.0, "waveform": "AAAA"}
+    discord.say(ada, chat, "", attachments=[voice], flags=1 << 13)
+    until(lambda: len(heard.events) == 2)
+    found = [(file.kind, file.name, file.media_type, file.size) for event in heard.events for file in event.attachments]
+    assert found == [
+        ("image", "bird.png", "image/png", 3),
+        ("document", "notes.txt", "text/plain", 5),
+        ("voice", "voice-message.ogg", "audio/ogg", 3),
+    ]
+
+
+def test_a_sticker_alone_is_named(discord: DiscordStandIn, ada: str, heard: Bot) -> None:
+    chat = discord.add_private_chat(ada)
+    discord.say(ada, chat, "", sticker_items=[{"id": next_id(), "name": "wave", "format_type": 1}])
+    assert until(lambda: heard.texts) == ["[sticker: wave]"]
+
+
+def test_a_slash_command_arrives_as_its_text(discord: DiscordStandIn, ada: str, room: str, heard: Bot) -> None:
+    thread = discord.add_thread(room)
+    made = discord.run_command(ada, thread, "compress", focus="the birds")
+    event = until(lambda: heard.events)[0]
+    assert (event.kind, event.text, event.update) == ("message", "/compress the birds", f"i:{made.id}")
+    assert event.place == Place("discord", room, thread)
+    assert event.is_addressed
+    assert event.person.id == ada
+
+
+# -- connections ------------------------------------------------------------------------------------------------------
+def test_a_resumed_session_repeats_what_was_missed(discord: DiscordStandIn, ada: str, heard: Bot) -> None:
+    chat = discord.add_private_chat(ada)
+    discord.say(ada, chat, "before")
+    until(lambda: heard.events)
+    discord.call(discord.gateway.ask_to_reconnect)
+    discord.say(ada, chat, "meanwhile")
+    until(lambda: discord.gateway.resumed)
+    discord.say(ada, chat, "after")
+    until(lambda: len(heard.events) == 3)
+    assert heard.texts == ["before", "meanwhile", "after"]
+    assert discord.gateway.identified == 1
+
+
+def test_a_new_session_fetches_what_was_missed_before_what_follows(
+    discord: DiscordStandIn, ada: str, room: str, heard: Bot
+) -> None:
+    thread = discord.add_thread(room)
+    chats = (discord.add_private_chat(ada), room, thread)
+    for chat in chats:
+        discord.say(ada, chat, "before")
+    until(lambda: len(heard.events) == 3)
+    discord.gateway.is_silent = True
+    discord.call(lambda: discord.gateway.drop(4009, forgets=True))  # the resume gets INVALID_SESSION
+    for chat in chats:
+        for number in range(3):
+            discord.say(ada, chat, f"missed {number}")
+    discord.gateway.is_silent = False
+    until(lambda: discord.gateway.is_connected)
+    for chat in chats:
+        discord.say(ada, chat, "after")
+    until(lambda: len(heard.stored) == 15)
+    for place in {event.place for event in heard.events}:
+        seen = dict.fromkeys(event.text for event in heard.events if event.place == place)
+        assert list(seen) == ["before", "missed 0", "missed 1", "missed 2", "after"]
+
+
+def test_a_restarted_program_fetches_a_night_of_private_messages(discord: DiscordStandIn, ada: str) -> None:
+    chat = discord.add_private_chat(ada)
+    with listening(discord) as evening:
+        discord.say(ada, chat, "good night")
+        until(lambda: evening.events)
+    said = [f"thought {number}" for number in range(230)]
+    for text in said:
+        discord.say(ada, chat, text)
+    with listening(discord, evening.events) as morning:
+        until(lambda: len(morning.events) == 230)
+        assert morning.texts == said
+
+
+def test_a_channel_without_stored_messages_is_looked_into_as_well(discord: DiscordStandIn, ada: str, room: str) -> None:
+    chat = discord.add_private_chat(ada)
+    with listening(discord) as evening:
+        discord.say(ada, room, "too old, and nobody stored it")
+        discord.say(ada, chat, "good night")
+        until(lambda: len(evening.events) == 2)
+    thread = discord.add_thread(room)
+    discord.say(ada, thread, "new thread", mentions=True)
+    discord.say(ada, room, "first word here", mentions=True)
+    with listening(discord, evening.events[1:]) as morning:
+        until(lambda: len(morning.events) == 2)
+        assert sorted(morning.texts) == ["first word here", "new thread"]
+
+
+def test_a_channel_that_is_closed_to_the_bot_does_not_stop_the_others(
+    discord: DiscordStandIn, ada: str, room: str
+) -> None:
+    chat = discord.add_private_chat(ada)
+    with listening(discord) as evening:
+        discord.say(ada, chat, "one")
+        discord.say(ada, room, "one")
+        until(lambda: len(evening.events) == 2)
+    discord.closed_to_bot.add(room)
+    discord.say(ada, chat, "two")
+    discord.say(ada, room, "two")
+    with listening(discord, evening.events) as morning:
+        assert until(lambda: morning.texts) == ["two"]
+
+
+def test_an_event_that_cannot_be_stored_comes_again(discord: DiscordStandIn, ada: str, heard: Bot) -> None:
+    chat = discord.add_private_chat(ada)
+    heard.failures = 1
+    discord.say(ada, chat, "one")
+    discord.say(ada, chat, "two")
+    until(lambda: len(heard.events) == 2)
+    assert heard.texts == ["one", "two"]
+
+
+def test_a_gateway_that_is_down_at_the_start_is_tried_again(discord: DiscordStandIn, ada: str) -> None:
+    chat = discord.add_private_chat(ada)
+    discord.gateway.is_down = True
+    with bot(discord) as made:
+        made.listen()
+        until(lambda: any(request.path == "/gateway/bot" for request in discord.requests))
+        discord.gateway.is_down = False
+        until(lambda: discord.gateway.is_connected)
+        discord.say(ada, chat, "hello")
+        assert until(lambda: made.texts) == ["hello"]
+
+
+def test_a_wrong_token_is_refused_with_what_to_do(discord: DiscordStandIn) -> None:
+    with bot(discord) as made:
+        discord.token = "another"  # noqa: S105 - made up
+        with pytest.raises(PlatformRefused, match=r"refuses the bot's token.*everlong setup discord"):
+            made.do(lambda platform: platform.identify())
+
+
+def test_a_token_that_was_taken_back_ends_the_connection(discord: DiscordStandIn, heard: Bot) -> None:
+    discord.token = "another"  # noqa: S105 - made up
+    discord.call(discord.gateway.ask_to_reconnect)
+    stopped = until(lambda: heard.stopped)
+    assert isinstance(stopped, PlatformRefused)
+    assert "token" in str(stopped)
+
+
+def test_without_the_intent_the_person_is_told_which_switch_to_use(discord: DiscordStandIn) -> None:
+    discord.allows_content = False
+    with bot(discord) as made:
+        made.listen()
+        stopped = until(lambda: made.stopped)
+    assert isinstance(stopped, PlatformRefused)
+    assert "MESSAGE CONTENT INTENT" in str(stopped)
+
+
+def test_heartbeats_keep_the_connection(discord: DiscordStandIn, ada: str) -> None:
+    discord.gateway.heartbeat_ms = 50
+    with listening(discord) as made:
+        until(lambda: discord.gateway.heartbeats >= 4)
+        discord.say(ada, discord.add_private_chat(ada), "still there?")
+        assert until(lambda: made.texts) == ["still there?"]
+    assert discord.gateway.identified == 1
+
+
+def test_a_fault_while_fetching_is_tried_again(discord: DiscordStandIn, ada: str) -> None:
+    chat = discord.add_private_chat(ada)
+    with listening(discord) as evening:
+        discord.say(ada, chat, "one")
+        until(lambda: evening.events)
+    discord.say(ada, chat, "two")
+    discord.faults.append(Fault("GET", r"/channels/\d+/messages", status=503))
+    with listening(discord, evening.events) as morning:
+        assert until(lambda: morning.texts) == ["two"]

@@ -1,0 +1,89 @@
+"""Answers in Discord's dialect of Markdown."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings, strategies
+
+from everlong.channels.discord_markup import discord_length, discord_pieces
+
+
+def written(markdown: str) -> str:
+    (piece,) = discord_pieces(markdown, 2000)
+    return piece
+
+
+@pytest.mark.parametrize(
+    ("markdown", "shown"),
+    [
+        ("**bold** and *italic*", "**bold** and *italic*"),
+        ("**bold *both* bold**", "**bold _both_ bold**"),
+        ("***both***", "**_both_**"),
+        ("~~gone~~", "~~gone~~"),
+        ("`code`", "`code`"),
+        ("`` a`b ``", "`` a`b ``"),
+        ("# Title\n\ntext", "# Title\n\ntext"),
+        ("##### Deep", "**Deep**"),
+        ("> said\n> twice", "> said\n> twice"),
+        ("- one\n- two\n  - inner", "- one\n- two\n  - inner"),
+        ("3. three\n4. four", "3. three\n4. four"),
+        ("[words](https://example.org/a_b)", "[words](<https://example.org/a_b>)"),
+        ("<https://example.org/a_b>", "https://example.org/a_b"),
+        ("![a bird](https://example.org/b.png)", "[a bird](<https://example.org/b.png>)"),
+        ("[mail](mailto:ada@example.org)", "mail (mailto:ada@example.org)"),
+        ("see https://example.org/a_b_c now", "see https://example.org/a_b_c now"),
+        ("```py\nx = 1\n```", "```py\nx = 1\n```"),
+    ],
+)
+def test_markdown_keeps_its_look(markdown: str, shown: str) -> None:
+    assert written(markdown) == shown
+
+
+@pytest.mark.parametrize(
+    ("markdown", "shown"),
+    [
+        (r"2 \* 3 \* 4", r"2 \* 3 \* 4"),
+        ("snake_case_name", "snake_case_name"),
+        (r"\# no heading", r"\# no heading"),
+        (r"\- no item", r"\- no item"),
+        (r"1\. no item", r"1\. no item"),
+        ("||no spoiler||", r"\|\|no spoiler\|\|"),
+        ("<@123> is no mention", r"\<@123> is no mention"),
+        (r"\[no\](link)", r"\[no\](link)"),
+    ],
+)
+def test_plain_words_do_not_become_markup(markdown: str, shown: str) -> None:
+    assert written(markdown) == shown
+
+
+def test_a_table_is_a_block_of_code() -> None:
+    assert written("| a | b |\n|---|---|\n| 1 | 22 |") == "```\na  b\n─  ──\n1  22\n```"
+
+
+def test_code_that_contains_a_fence_stays_one_block() -> None:
+    shown = written("````md\n```py\nx\n```\n````")
+    assert shown.count("```") == 2
+    assert shown.startswith("```md\n")
+
+
+def test_long_code_is_code_again_in_the_next_message() -> None:
+    code = "\n".join(f"line {number}" for number in range(600))
+    pieces = discord_pieces(f"```py\n{code}\n```", 2000)
+    assert len(pieces) > 1
+    assert all(piece.startswith("```py\n") and piece.endswith("\n```") for piece in pieces)
+    inside = [piece.removeprefix("```py\n").removesuffix("\n```") for piece in pieces]
+    assert "\n".join(inside) == code
+
+
+def test_nothing_visible_is_no_message() -> None:
+    assert discord_pieces("", 2000) == []
+    assert discord_pieces(" \n\u200b\n", 2000) == []
+
+
+@settings(max_examples=150, deadline=None)
+@given(strategies.text(alphabet="ab _*~`|#>-[]()<@\n1.😀ש\\", max_size=300), strategies.integers(60, 200))
+def test_no_message_is_too_long_and_no_letter_is_lost(text: str, limit: int) -> None:
+    pieces = discord_pieces(text, limit)
+    assert all(0 < discord_length(piece) <= limit for piece in pieces)
+    for letter in "😀ש":
+        assert sum(piece.count(letter) for piece in pieces) >= text.count(letter) * (letter in "".join(pieces))

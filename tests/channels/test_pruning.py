@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import func, insert, select
+
+from everlong.channels.inbox import Inbox
+from everlong.channels.outbox import Outbox
+from everlong.channels.places import place_columns
+from everlong.channels.platform import Place
+from everlong.store import Store
+from everlong.store.schema import channel_answer, channel_update
+from everlong.testing import ScriptedModel
+from tests.channels.conftest import Clock, Opened, run
+from tests.channels.recorder import RecordingPlatform
+from tests.channels.test_queueing import words
+
+DAY = 86_400.0
+HERE = Place("telegram", "10")
+
+
+def count(store: Store) -> tuple[int, int]:
+    """Return how many messages and answers are kept."""
+    with store.database.read() as connection:
+        tables = (channel_update, channel_answer)
+        updates, answers = (
+            connection.execute(select(func.count()).select_from(table)).scalar_one() for table in tables
+        )
+    return updates, answers
+
+
+def test_what_was_dealt_with_is_removed_after_thirty_days_and_not_before(
+    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, clock: Clock
+) -> None:
+    model = ScriptedModel(words)
+    server = serve(model)
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            event = platform.message("one", sent_at=clock.time)
+            await channel.receive(event)
+            await channel.settle()
+            clock.time += 29 * DAY
+            await channel.tick()
+            assert count(store) == (1, 1)
+            await channel.receive(event)  # it comes again, and still counts once
+            await channel.receive(platform.message("two"))
+            await channel.settle()
+            assert platform.texts() == ["one", "two"]
+            clock.time += 2 * DAY
+            await channel.tick()
+            assert count(store) == (1, 1)
+            await channel.receive(replace(event, kind="edit", update="e1", text="one more"))
+            await channel.settle()
+            assert platform.texts() == ["one", "two", "one more"]
+
+    run(talk)
+    assert "edited an earlier message" in model.asked[-1].last_user
+    assert store.verify().problems == []
+
+
+def test_what_still_waits_is_never_removed(
+    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, clock: Clock
+) -> None:
+    inbox, outbox = Inbox(store, "telegram", "99", clock.now), Outbox(store, "telegram", clock.now)
+    outbox.add(HERE, "sent", "for later")
+    inbox.keep(platform.message("waiting"), 30)
+    clock.time += 90 * DAY
+    assert (inbox.prune(clock.time, 100), outbox.prune(clock.time, 100)) == (0, 0)
+    server = serve(ScriptedModel(words))
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.settle()
+        assert platform.texts() == ["for later", "waiting"]
+
+    run(talk)
+    assert (inbox.prune(clock.time, 100), outbox.prune(clock.time, 100)) == (1, 1)  # both came long ago
+
+
+def test_little_is_removed_at_a_time_and_the_next_tick_goes_on(
+    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, clock: Clock
+) -> None:
+    about = {"kind": "sent", "state": "delivered", "replies_to": "", "messages": "[]", "done": 1, "ts": clock.time}
+    row = {**place_columns(store.tenant, HERE), **about}
+    store.database.write(lambda connection: connection.execute(insert(channel_answer), [row] * 1_200))
+    server = serve(ScriptedModel(words))
+    clock.time += 31 * DAY
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            left = []
+            for _ in range(4):
+                await channel.tick()
+                left.append(count(store)[1])
+            assert left == [700, 200, 0, 0]
+
+    run(talk)

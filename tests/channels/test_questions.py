@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import insert
+
+from everlong.channels.platform import Place
+from everlong.channels.questions import CLOSED, NOT_YOURS
+from everlong.store import Store
+from everlong.store.schema import channel_question
+from everlong.testing import Answer, Ask, Call, ScriptedModel
+from tests.channels.conftest import Clock, Opened, run, until
+from tests.channels.recorder import ADA, BOB, RecordingPlatform, Shown
+
+
+def writing(ask: Ask) -> Answer:
+    """Ask for a file to be written; then tell what came of it."""
+    if ask.results:
+        return Answer(f"result: {ask.results[-1][1]}")
+    if "write_file" not in ask.tools:
+        return Answer("no such tool")
+    return Answer("", [Call("write_file", {"path": "note.txt", "content": "hello"})])
+
+
+def note(tmp_path: Path) -> Path:
+    return tmp_path / "home" / "channels" / "telegram" / "10" / "note.txt"
+
+
+def test_only_the_person_who_asked_can_allow_a_call(
+    opened: Opened, platform: RecordingPlatform, serve: Any, tmp_path: Path
+) -> None:
+    server = serve(ScriptedModel(writing))
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("write it", person=ADA))
+            await until(lambda: platform.button("Allow")[0])
+            await channel.receive(platform.press("Allow", BOB))
+            await channel.receive(platform.press("Allow", ADA, chat="20"))
+            assert [text for _, text in platform.acknowledged] == [NOT_YOURS, CLOSED]
+            assert not note(tmp_path).exists()
+            press = platform.press("Allow", ADA)
+            await channel.receive(press)
+            await channel.settle()
+            assert note(tmp_path).read_text() == "hello"
+            await channel.receive(press)
+            assert platform.acknowledged[-1][1] == CLOSED
+            await until(lambda: any("→ allowed" in text for text in platform.texts()))
+            assert not any(one.buttons for one in platform.shown.values())
+
+    run(talk)
+
+
+@pytest.mark.parametrize("answer", ["Refuse", "nothing", "stop"])
+def test_a_call_that_is_not_allowed_is_not_made(
+    opened: Opened, platform: RecordingPlatform, serve: Any, tmp_path: Path, clock: Clock, answer: str
+) -> None:
+    server = serve(ScriptedModel(writing))
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("write it"))
+            await until(lambda: platform.button("Refuse")[0])
+            if answer == "nothing":
+                clock.time += 601
+                await channel.tick()
+            else:
+                await channel.receive(platform.press(answer) if answer == "Refuse" else platform.message("/stop"))
+            await channel.settle()
+        assert not note(tmp_path).exists()
+        told = platform.texts()
+        expected = {"Refuse": "said no", "nothing": "pressed a button in time", "stop": "(Stopped.)"}[answer]
+        assert any(expected in text for text in told), told
+
+    run(talk)
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"), [("yes", "Made note.txt"), ("read", "may only read"), ("never", "no such tool")]
+)
+def test_a_policy_decides_without_asking(
+    opened: Opened, platform: RecordingPlatform, serve: Any, tmp_path: Path, policy: str, said: str
+) -> None:
+    server = serve(ScriptedModel(writing))
+
+    async def talk() -> None:
+        per_chat = {"10": {"tools": policy}}
+        async with opened(server, platform, channels={"telegram": {"per_chat": per_chat}}) as channel:
+            await channel.receive(platform.message("write it"))
+            await channel.settle()
+        (text,) = platform.texts()
+        assert said in text
+        assert note(tmp_path).exists() == (policy == "yes")
+
+    run(talk)
+
+
+def test_after_a_restart_an_old_question_is_closed_politely(
+    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any
+) -> None:
+    server = serve("fine")
+    place = Place("telegram", "10")
+    platform.shown["55"] = Shown(place, "May I do this?", [])
+    values = {"id": "abc", "tenant": store.tenant, "platform": "telegram", "chat": "10", "topic": "", "person": "1"}
+    row = insert(channel_question).values(**values, message="55", state="open", expires=9e9)
+    store.database.write(lambda connection: connection.execute(row))
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            assert CLOSED in platform.shown["55"].text
+            await channel.receive(platform.message("", kind="button", button="ask:abc:y", callback="c"))
+            assert platform.acknowledged[-1][1] == CLOSED
+
+    run(talk)

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from everlong.channels.platform import Place
+from everlong.testing import Ask, ScriptedModel
+from tests.channels.conftest import Opened, run, until
+from tests.channels.recorder import ADA, BOB, RecordingPlatform
+
+HERE = Place("telegram", "10")
+
+
+def words(ask: Ask) -> str:
+    """The newest message without the note behind it."""
+    return "\n".join(line for line in ask.last_user.splitlines() if line and not line.startswith("["))
+
+
+class Busy:
+    """A model whose first answer waits until it may end."""
+
+    def __init__(self, answer: Callable[[Ask], Any] = words) -> None:
+        self.may_end = threading.Event()
+        self.answer = answer
+        self.model = ScriptedModel(self._say)
+
+    def _say(self, ask: Ask) -> Any:
+        if len(self.model.asked) == 1:
+            assert self.may_end.wait(20)
+        return self.answer(ask)
+
+
+def test_messages_that_meet_a_busy_agent_are_answered_together(
+    opened: Opened, platform: RecordingPlatform, serve: Any
+) -> None:
+    busy = Busy()
+    server = serve(busy.model)
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("one"))
+            await until(lambda: busy.model.asked)
+            for text in ("two", "three", "four"):
+                await channel.receive(platform.message(text))
+            busy.may_end.set()
+            await channel.settle()
+        assert platform.texts() == ["one", "two\nthree\nfour"]
+
+    run(talk)
+    assert len(busy.model.asked) == 2
+
+
+def test_messages_of_several_people_are_answered_one_person_after_the_other(
+    opened: Opened, platform: RecordingPlatform, serve: Any
+) -> None:
+    busy = Busy()
+    server = serve(busy.model)
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            group = {"is_private": False}
+            first = platform.message("one", "-5", ADA, **group)
+            await channel.receive(first)
+            await until(lambda: busy.model.asked)
+            later = [platform.message(text, "-5", who, **group) for text, who in (("two", BOB), ("three", ADA))]
+            for event in later:
+                await channel.receive(event)
+            busy.may_end.set()
+            await channel.settle()
+        assert platform.texts("-5") == ["one", "two", "three"]
+        replies = [one.replies_to for one in platform.shown.values()]
+        assert replies == [first.message, *(event.message for event in later)]
+
+    run(talk)
+
+
+def test_an_edit_of_a_waiting_message_replaces_it_and_a_deletion_drops_it(
+    opened: Opened, platform: RecordingPlatform, serve: Any
+) -> None:
+    busy = Busy()
+    server = serve(busy.model)
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("one"))
+            await until(lambda: busy.model.asked)
+            wrong, gone = platform.message("wrogn"), platform.message("never mind")
+            await channel.receive(wrong)
+            await channel.receive(gone)
+            await channel.receive(replace(wrong, kind="edit", update="e1", text="right"))
+            await channel.receive(replace(gone, kind="deletion", update="d1", text=""))
+            busy.may_end.set()
+            await channel.settle()
+        assert platform.texts() == ["one", "right"]
+
+    run(talk)
+
+
+def test_an_edit_of_an_answered_message_is_told_to_the_agent(
+    opened: Opened, platform: RecordingPlatform, serve: Any
+) -> None:
+    model = ScriptedModel(words)
+    server = serve(model)
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            said = platform.message("Meet me at nine")
+            await channel.receive(said)
+            await channel.settle()
+            await channel.receive(replace(said, kind="edit", update="e1", text="Meet me at ten"))
+            await channel.settle()
+            await channel.receive(replace(said, kind="deletion", update="d1", text=""))
+            await channel.settle()
+        assert platform.texts() == ["Meet me at nine", "Meet me at ten"]
+
+    run(talk)
+    assert "edited an earlier message" in model.asked[-1].last_user
+
+
+def test_stop_ends_a_turn_and_the_next_message_is_answered(
+    opened: Opened, platform: RecordingPlatform, serve: Any
+) -> None:
+    busy = Busy()
+    server = serve(busy.model)
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("a long piece of work"))
+            await until(lambda: busy.model.asked)
+            await channel.receive(platform.message("/stop"))
+            await channel.settle()
+            assert platform.texts() == ["(Stopped.)"]
+            busy.may_end.set()
+            await channel.receive(platform.message("go on"))
+            await channel.settle()
+            assert platform.texts() == ["(Stopped.)", "go on"]
+            await channel.receive(platform.message("/stop"))
+            await channel.settle()
+            assert platform.texts()[-1] == "Nothing is running."
+
+    run(talk)
+
+
+def test_a_flood_gets_one_word_and_what_was_taken_is_answered(
+    opened: Opened, platform: RecordingPlatform, serve: Any
+) -> None:
+    busy = Busy()
+    server = serve(busy.model)
+
+    async def talk() -> None:
+        async with opened(server, platform, channels={"telegram": {"queue_messages": 5}}) as channel:
+            await channel.receive(platform.message("first"))
+            await until(lambda: busy.model.asked)
+            for number in range(200):
+                await channel.receive(platform.message(f"m{number}"))
+            busy.may_end.set()
+            await channel.settle()
+        texts = platform.texts()
+        assert len([text for text in texts if "more than I can take in" in text]) == 1
+        assert "m0\nm1\nm2\nm3\nm4" in texts
+        assert len(texts) == 3
+
+    run(talk)

@@ -1,0 +1,138 @@
+"""The service as it runs: one process on a store, texts from the command line, beside a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong.channels.outbox import Outbox
+from everlong.channels.platform import Place
+from everlong.channels.service import ChannelClock, ChannelService, deliver_now
+from everlong.errors import EverlongError
+from everlong.store import Store
+from everlong.testing import ModelServer
+from tests.channels.conftest import Clock, opener_for, run, settings_for, until
+from tests.channels.recorder import RecordingPlatform
+from tests.channels.telegram_stand_in import TOKEN, stand_in
+from tests.channels.test_queueing import words
+from tests.waiting import until as wait_until
+
+HERE = Place("telegram", "10")
+
+
+def service_on(store: Store, server: ModelServer, platform: RecordingPlatform, clock: Clock) -> ChannelService:
+    timing = ChannelClock(clock.now, clock.sleep)
+    return ChannelService(store, settings_for(32_000), {"telegram": platform}, timing, opener_for(server))
+
+
+@asynccontextmanager
+async def running(service: ChannelService) -> AsyncIterator[None]:
+    """Run a service until the end of the block."""
+    is_up = asyncio.Event()
+    task = asyncio.ensure_future(service.run(is_up.set))
+    waiting = asyncio.ensure_future(is_up.wait())
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    try:
+        if task.done():
+            task.result()
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError, EverlongError):
+            await task
+
+
+def test_a_second_process_is_told_that_another_one_runs_and_may_run_after_it(
+    store: Store, platform: RecordingPlatform, serve: Any, clock: Clock
+) -> None:
+    server = serve(words)
+
+    async def talk() -> None:
+        async with running(service_on(store, server, platform, clock)):
+            receive = await until(lambda: platform.receive)
+            second = RecordingPlatform()
+            with pytest.raises(EverlongError, match="another process runs telegram on this store already"):
+                async with running(service_on(store, server, second, clock)):
+                    pass
+            assert second.receive is None
+            await receive(platform.message("still here?"))
+            await until(lambda: platform.texts() == ["still here?"])
+            assert {one.name for one in platform.commands} >= {"new", "stop"}
+        assert platform.is_closed
+        third = RecordingPlatform()
+        async with running(service_on(store, server, third, clock)):
+            assert await until(lambda: third.receive)
+
+    run(talk)
+
+
+def test_a_text_of_the_command_line_is_delivered_by_the_service_that_runs(
+    store: Store, platform: RecordingPlatform, serve: Any, clock: Clock
+) -> None:
+    def never() -> RecordingPlatform:
+        raise AssertionError("the service that runs has the connection")
+
+    async def talk() -> None:
+        async with running(service_on(store, serve(words), platform, clock)):
+            number = Outbox(store, "telegram").add(HERE, "sent", "The backup is done.", note="sent by the owner")
+            assert await deliver_now(store, number, never) is False
+            await until(lambda: platform.texts() == ["The backup is done."])
+            await until(lambda: Outbox(store, "telegram").get(number).state == "delivered")
+        number = Outbox(store, "telegram").add(HERE, "sent", "Without a service.")
+        assert await deliver_now(store, number, lambda: platform) is True
+        assert platform.texts()[-1] == "Without a service."
+
+    run(talk)
+
+
+def test_serve_runs_the_channels_beside_it_and_ends_them_with_it(serve: Any, tmp_path: Path) -> None:
+    server = serve(words)
+    with stand_in() as api:
+        api.private_chat(11)
+        home = tmp_path / "home"
+        home.mkdir(exist_ok=True)
+        settings = {
+            "agent": {"model": "local:a-model"},
+            "providers": {"local": {"base_url": server.openai_url, "key_variable": "LOCAL_API_KEY"}},
+            "models": {"local:a-model": {"context_length": 32_000}},
+            "memory": {"enabled": False},
+            "gateway": {"port": 0},
+            "channels": {"telegram": {"enabled": True, "api_base": api.address, "users": ["11"]}},
+        }
+        (home / "config.yaml").write_text(json.dumps(settings))
+        keys = {"TELEGRAM_BOT_TOKEN": TOKEN, "LOCAL_API_KEY": "made-up", "OPENAI_API_KEY": "made-up"}
+        env = {**os.environ, **keys, "EVERLONG_HOME": str(home)}
+        command = [sys.executable, "-m", "everlong", "serve", "--until-eof"]
+        with (tmp_path / "log").open("wb") as log:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=env, cwd=tmp_path)
+        try:
+            api.say(11, 11, "Is anybody there?")
+            wait_until(lambda: process.poll() is not None or _said(api) == ["Is anybody there?"], 150)
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+        finally:
+            process.kill()
+            process.communicate()
+        before = sum(api.counts.values())
+        api.say(11, 11, "And now?")
+        with Store.open(home / "store.db") as store:  # its lease is free: the channels have ended too
+            second = RecordingPlatform()
+            number = Outbox(store, "telegram").add(Place("telegram", "11"), "sent", "hello")
+            assert asyncio.run(deliver_now(store, number, lambda: second)) is True
+        assert sum(api.counts.values()) == before
+
+
+def _said(api: Any) -> list[str]:
+    return [shown.text for shown in api.all_shown()]

@@ -1,0 +1,191 @@
+"""Resets end a session once, for engine and memory, also when a kill comes between; putting an agent away ends none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from everlong.channels.platform import Place
+from everlong.context import ContextCompressor
+from everlong.model import Message
+from everlong.store import Store
+from everlong.testing import Answer, Ask, Call, ScriptedModel
+from tests.channels.conftest import Clock, Opened, run
+from tests.channels.recorder import RecordingPlatform
+from tests.channels.test_queueing import words
+from tests.memory.providers import Diary
+
+HERE = Place("telegram", "10")
+DAILY = {"telegram": {"reset": "idle:8"}}
+
+
+class Killed(BaseException):
+    """Ends the work of a place as a kill does: nothing after it is stored."""
+
+
+class Ends:
+    """The session ends that engines were told of."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, list[str]]] = []
+
+    def engines(self) -> dict[str, Any]:
+        ends = self
+
+        class Listening(ContextCompressor):
+            def on_session_end(self, session_id: str, messages: list[Message]) -> None:
+                ends.told.append((session_id, [message["role"] for message in messages]))
+
+        return {"listening": Listening}
+
+
+@pytest.fixture
+def ends() -> Ends:
+    return Ends()
+
+
+@pytest.fixture
+def diary(monkeypatch: pytest.MonkeyPatch) -> Diary:
+    """An external memory provider, as an installed package offers one."""
+    made = Diary()
+    monkeypatch.setattr("everlong.memory.manager.external_provider", lambda *_: made)
+    return made
+
+
+def say(ask: Ask) -> Answer | str:
+    """Answer a flush with a note for the diary, anything else with the words of the person."""
+    if "worth keeping" in ask.last_user:
+        return Answer("", [Call("diary_write", {"text": "They live in Vienna"})])
+    return words(ask).splitlines()[0]
+
+
+@pytest.mark.spec("1.4", "7.3")
+@pytest.mark.parametrize("way", ["automatic", "/new", "/reset"])
+def test_a_reset_tells_engine_and_memory_once_and_flushes(
+    opened: Opened, platform: RecordingPlatform, serve: Any, clock: Clock, ends: Ends, diary: Diary, way: str
+) -> None:
+    about: dict[str, Any] = {
+        "memory": {"enabled": True, "provider": "diary", "flush_min_turns": 2},
+        "context": {"engine": "listening"},
+        "channels": DAILY,
+    }
+    server = serve(ScriptedModel(say))
+
+    async def talk() -> None:
+        async with opened(server, platform, engines=ends.engines(), **about) as channel:
+            for text in ("I live in Vienna", "two"):
+                await channel.receive(platform.message(text))
+                await channel.settle()
+            before = channel.places.get(HERE).conversation
+            assert ends.told == []
+            if way == "automatic":
+                clock.time += 9 * 3_600
+            else:
+                await channel.receive(platform.message(way))
+                await channel.settle()
+            await channel.receive(platform.message("three"))
+            await channel.settle()
+            assert channel.places.get(HERE).conversation != before
+            assert ends.told == [(before, ["system", "user", "assistant", "user", "assistant"])]
+        assert len(ends.told) == 1
+
+    run(talk)
+    kinds = [call[0] for call in diary.calls]
+    assert kinds.count("on_session_end") == 1
+    assert ("on_session_end", 5) in diary.calls
+    assert ("diary_write", {"text": "They live in Vienna"}) in diary.calls
+    assert kinds.index("diary_write") < kinds.index("on_session_end")
+
+
+@pytest.mark.spec("1.4")
+def test_an_agent_that_is_put_away_tells_neither_engine_nor_memory(
+    opened: Opened, platform: RecordingPlatform, serve: Any, ends: Ends, diary: Diary
+) -> None:
+    about: dict[str, Any] = {
+        "memory": {"enabled": True, "provider": "diary", "flush_min_turns": 1},
+        "context": {"engine": "listening"},
+        "channels": {"agents_kept": 1},
+    }
+    server = serve(ScriptedModel(say))
+
+    async def talk() -> None:
+        async with opened(server, platform, engines=ends.engines(), **about) as channel:
+            for chat in ("10", "20", "10"):
+                await channel.receive(platform.message("hello", chat))
+                await channel.settle()
+            assert channel.conversations.idle() == [HERE]
+
+    run(talk)
+    assert ends.told == []
+    kinds = {call[0] for call in diary.calls}
+    assert "shutdown" in kinds
+    assert kinds.isdisjoint({"on_session_end", "diary_write"})
+
+
+@pytest.mark.parametrize("way", ["automatic", "/new", "/reset"])
+def test_a_kill_when_the_session_has_just_ended_leads_to_one_new_conversation_and_one_word(
+    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, clock: Clock, ends: Ends, way: str
+) -> None:
+    about: dict[str, Any] = {"context": {"engine": "listening"}, "channels": DAILY}
+    server = serve(ScriptedModel(say))
+
+    def kill(*_: Any, **__: Any) -> Any:
+        raise Killed
+
+    async def talk() -> None:
+        async with opened(server, platform, engines=ends.engines(), **about) as channel:
+            await channel.receive(platform.message("one"))
+            await channel.settle()
+            before = str(channel.places.get(HERE).conversation)
+            channel.outbox.unbind = channel.outbox.finish = kill  # type: ignore[method-assign]
+            if way == "automatic":
+                clock.time += 9 * 3_600
+            await channel.receive(platform.message("two" if way == "automatic" else way))
+            await channel.settle()
+            assert platform.texts() == ["one"]
+            assert store.conversations.parts(before)[-1].end_reason == "reset"
+        async with opened(server, platform, engines=ends.engines(), **about) as channel:
+            await channel.settle()
+            if way != "automatic":
+                await channel.receive(platform.message("two"))
+                await channel.settle()
+            assert channel.places.get(HERE).conversation != before
+        texts = platform.texts()
+        assert [texts[0], texts[2]] == ["one", "two"]
+        assert len(texts) == 3
+        assert f"/resume {before}" in texts[1]
+        assert "ew conversation" in texts[1]
+        assert [session for session, _ in ends.told] == [before]
+
+    run(talk)
+    assert len(store.conversations.newest(5)) == 2
+    assert store.verify().problems == []
+
+
+def test_a_kill_between_the_word_and_the_answer_leads_to_no_second_word(
+    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, clock: Clock
+) -> None:
+    server = serve(ScriptedModel(say))
+
+    def kill(method: str, moment: str) -> None:
+        if method == "edit" and moment == "after":
+            raise Killed
+
+    async def talk() -> None:
+        async with opened(server, platform, channels=DAILY) as channel:
+            await channel.receive(platform.message("one"))
+            await channel.settle()
+            clock.time += 9 * 3_600
+            platform.fault = kill
+            await channel.receive(platform.message("two"))
+            await channel.settle()
+        platform.fault = lambda _method, _moment: None
+        async with opened(server, platform, channels=DAILY) as channel:
+            await channel.settle()
+        texts = platform.texts()
+        assert [texts[0], *texts[2:]] == ["one", "two"]
+        assert "New conversation after 9 hours of silence" in texts[1]
+
+    run(talk)
+    assert len(store.conversations.newest(5)) == 2

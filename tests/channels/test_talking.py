@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from typing import Any
+
+from everlong.channels.platform import Place
+from everlong.store import Store
+from everlong.testing import Ask, ScriptedModel
+from tests.channels.conftest import Opened, run
+from tests.channels.recorder import RecordingPlatform
+
+
+def echo(ask: Ask) -> str:
+    return f"You said: {ask.last_user.splitlines()[0]}"
+
+
+def test_a_message_is_stored_answered_and_delivered(
+    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any
+) -> None:
+    server = serve(echo)
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("Good morning"))
+            await channel.settle()
+        assert platform.texts() == ["You said: Good morning"]
+
+    run(talk)
+    (one,) = store.conversations.newest(5)
+    assert one.title == "Good morning"
+    assert [line.entry.message["role"] for line in store.conversations.lines(one.id)] == ["user", "assistant"]
+    assert store.verify().problems == []
+
+
+def test_the_same_update_counts_once(opened: Opened, platform: RecordingPlatform, serve: Any) -> None:
+    model = ScriptedModel(echo)
+    server = serve(model)
+
+    async def talk() -> None:
+        event = platform.message("Once")
+        async with opened(server, platform) as channel:
+            await channel.receive(event)
+            await channel.receive(event)
+            await channel.settle()
+            await channel.receive(event)
+            await channel.settle()
+        async with opened(server, platform) as channel:
+            await channel.receive(event)
+            await channel.settle()
+        assert platform.texts() == ["You said: Once"]
+
+    run(talk)
+    assert len(model.asked) == 1
+
+
+def test_chats_and_topics_have_conversations_of_their_own(
+    opened: Opened, platform: RecordingPlatform, serve: Any
+) -> None:
+    server = serve(lambda ask: " | ".join(turn.text.splitlines()[0] for turn in ask.turns if turn.role == "user"))
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            places = [("10", ""), ("20", ""), ("20", "a"), ("20", "b")]
+            for chat, topic in places:
+                for word in ("first", "second"):
+                    await channel.receive(platform.message(f"{word} {chat}{topic}", chat, topic=topic))
+                    await channel.settle()
+            for chat, topic in places:
+                name = f"{chat}{topic}"
+                assert platform.texts(chat, topic) == [f"first {name}", f"first {name} | second {name}"]
+            bound = {channel.places.get(Place("telegram", *place)).conversation for place in places}
+            assert len(bound) == 4
+
+    run(talk)

@@ -1,0 +1,34 @@
+"""``everlong setup telegram`` at a real terminal: a token is asked for, then a person writes to the bot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.channels.telegram_stand_in import BOT_NAME, TOKEN, stand_in
+from tests.chat.conftest import Open
+
+NO_KEYRING = "import keyring.core\nfrom keyring.backends import fail\nkeyring.core._keyring_backend = fail.Keyring()\n"
+
+
+def test_a_person_is_led_to_a_bot_that_knows_them(terminal: Open, home: Path) -> None:
+    with stand_in() as api:
+        found = terminal(110, 40)
+        found.start("setup", "telegram", "--api-base", api.address, first=NO_KEYRING)
+        found.wait("@BotFather", "Token of the Telegram bot")
+        found.enter("123:not-the-token")
+        found.wait("does not know this token")
+        found.enter(TOKEN)
+        found.wait(f"the bot is @{BOT_NAME}", "Ids, or Enter")
+        found.press("Enter")
+        found.wait("waiting for a message")
+        api.say(501, 501, "hello")
+        found.wait("Person 501 (id 501) wrote. Is that you?")
+        found.press("Enter")
+        assert found.wait_exit() == 0
+        assert api.waiting() == 1, "the first message is answered later"
+        seen = found.everything()
+    assert TOKEN not in seen
+    assert "set TELEGRAM_BOT_TOKEN" in seen
+    written = next(home.rglob("config.yaml")).read_text(encoding="utf-8")
+    assert "501" in written
+    assert "enabled: true" in written
