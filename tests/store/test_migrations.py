@@ -20,7 +20,16 @@ from everlong.model import Message
 from everlong.store import Store
 from everlong.store.database import Database
 from everlong.store.migrations.earlier import STEPS
-from everlong.store.schema import evidence, summary, summary_child, vector_block, vector_pending, vector_state
+from everlong.store.schema import (
+    evidence,
+    log_file,
+    metadata,
+    summary,
+    summary_child,
+    vector_block,
+    vector_pending,
+    vector_state,
+)
 from everlong.store.sqlite import SQLite
 from everlong.store.tree import Branch
 from everlong.store.upgrade import (
@@ -74,7 +83,8 @@ def test_a_file_of_each_older_version_becomes_like_a_new_one(tmp_path: Path, rev
         assert old.context(old.record(TALK)) == TALK
 
 
-LATER = (summary, summary_child, vector_state, vector_pending, vector_block, evidence)
+CHANNELS = tuple(table for name, table in metadata.tables.items() if name.startswith("channel_"))
+LATER = (summary, summary_child, vector_state, vector_pending, vector_block, evidence, log_file, *CHANNELS)
 """The tables that came after the baseline."""
 
 

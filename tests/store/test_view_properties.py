@@ -8,9 +8,8 @@ import uuid
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
-from everlong.model import Message
+from everlong.model import Message, without_thinking
 from everlong.store import Store
-from everlong.store.compaction import without_thinking
 from everlong.store.database import Database
 from everlong.store.views import ViewItem, ViewPiece, derive, problems_of, raw_pieces, tagged, untagged
 from everlong.testing.strategies import conversations

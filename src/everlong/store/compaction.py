@@ -21,7 +21,7 @@ from everlong.context.engine import ContextEngine
 from everlong.context.oversized import Spilling, SpillLimits
 from everlong.context.report import CompactionReport
 from everlong.errors import NotStored, StoreError
-from everlong.model import Message, calls_of, is_reasoning, parts_of, with_content
+from everlong.model import Message, is_reasoning, parts_of, without_thinking
 from everlong.store import leases
 from everlong.store.database import TryAgain
 from everlong.store.evidence import evidence_of, write_evidence
@@ -453,14 +453,6 @@ def without_stale_thinking(
         else piece
         for piece in pieces
     ]
-
-
-def without_thinking(message: Message) -> Message:
-    """Return the message without its thinking, unless the thinking leads to a call or is all there is."""
-    parts = parts_of(message)
-    kept = [part for part in parts if not is_reasoning(part)]
-    leads_to_call = bool(calls_of(message)) or any(part.get("type") == "tool_use" for part in parts)
-    return message if leads_to_call or not kept or len(kept) == len(parts) else with_content(message, kept)
 
 
 def _carries_thinking(piece: ViewPiece) -> bool:

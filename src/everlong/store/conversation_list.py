@@ -13,7 +13,15 @@ from sqlalchemy import Connection, Select, func, select
 
 from everlong.store.schema import compaction, receipt, session, turn
 
-__all__ = ["ConversationChoices", "ConversationFilters", "ListCursor", "choices_in", "live_among", "names_in"]
+__all__ = [
+    "ConversationChoices",
+    "ConversationFilters",
+    "ListCursor",
+    "choices_in",
+    "conversations_in",
+    "live_among",
+    "names_in",
+]
 
 _MOST_CHOICES = 50
 """The most clients, folders or models that are offered, the most recently active."""
@@ -32,6 +40,8 @@ class ConversationFilters:
 
     client: str | None = None
     folder: str | None = None
+    folders: tuple[str, ...] | None = None
+    """Only those that have worked in one of these folders."""
     model: str | None = None
     since: float | None = None
     """Only those in which something was said at or after this moment."""
@@ -69,6 +79,8 @@ def names_in(
     for column, wanted in ((session.c.client, filters.client), (session.c.folder, filters.folder)):
         if wanted is not None:
             query = query.where(session.c.conversation.in_(_named(tenant, column == wanted)))
+    if filters.folders is not None:
+        query = query.where(session.c.conversation.in_(_named(tenant, session.c.folder.in_(list(filters.folders)))))
     if filters.model is not None:
         query = query.where(session.c.conversation.in_(_named(tenant, session.c.model == filters.model)))
     if filters.since is not None:
@@ -117,6 +129,18 @@ def choices_in(connection: Connection, tenant: str) -> ConversationChoices:
         )
         found.append(tuple(connection.execute(query).scalars().all()))
     return ConversationChoices(*found)
+
+
+def conversations_in(connection: Connection, tenant: str, folders: Sequence[str]) -> list[str]:
+    """Return the ids of all conversations that work in one of some folders now, of every kind."""
+    inside = select(session.c.conversation).where(session.c.tenant == tenant, session.c.folder.in_(list(folders)))
+    query = (
+        select(session.c.conversation, session.c.folder)
+        .where(session.c.tenant == tenant, session.c.conversation.in_(inside))
+        .order_by(session.c.started, session.c.id)
+    )
+    newest = {str(name): folder for name, folder in connection.execute(query)}  # its last part says where it is now
+    return [name for name, folder in newest.items() if folder in folders]
 
 
 def live_among(connection: Connection, tenant: str, parts: Sequence[str]) -> set[str]:

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Row, delete, func, or_, select, update
 from everlong.errors import NotStored
 from everlong.model import text_of, title_from
 from everlong.store.alike import contents_among, contents_with
+from everlong.store.channel_data import drop_channel_data, remove_files
 from everlong.store.content import digest_of, value_of
 from everlong.store.database import in_batches
 from everlong.store.evidence import drop_evidence_of_views
@@ -119,6 +120,7 @@ def _forget_in_logs(core: StoreCore, done: _Forgetting) -> Forgotten:
     purge_search(core)
     forget_in_logs(core, done.parts, done.changed)
     sweep_objects(core.database)
+    remove_files(done.files)
     return done.figures
 
 
@@ -174,6 +176,8 @@ class _Forgetting:
         """Sessions that are forgotten themselves."""
         self.changed: set[str] = set()
         """Others that have lost a title, or the report of a compaction."""
+        self.files: list[str] = []
+        """Files that came along with messages of a channel."""
         self.figures = Forgotten(0, 0)
 
     def run(self, chosen: Sequence[Row[Any]], mine: Sequence[Row[Any]]) -> Self:
@@ -212,6 +216,8 @@ class _Forgetting:
         drop_teasers(self.connection, self.core.tenant, {bytes(row.id) for row in rows.values()})
         drop_additions(self.core, self.connection)
         self.parts = {row.id for row in mine}
+        for name in {row.conversation for row in mine}:
+            self.files += drop_channel_data(self.connection, self.core.tenant, name)
         self.figures = Forgotten(len(rows), len(views), asked - len(chosen))
         return self
 

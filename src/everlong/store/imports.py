@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import takewhile
@@ -75,7 +75,7 @@ class Importer:
         root = ""
         if is_own:
             before = self._find_session(str(conversation.id))
-            if before is not None and _key_of(before) != f"session:{conversation.id}":
+            if before is not None and key_of(before) != f"session:{conversation.id}":
                 return Imported("known", conversation.id)  # it is here itself, and not because it was imported
             is_named = body.get("own_root") is True if before is None else self._has_root(before)
             root = str(conversation.id) if is_named else ""
@@ -131,13 +131,22 @@ class Importer:
             return connection.execute(select(branch.c.root).where(branch.c.id == row.branch)).scalar() is not None
 
     def _give_session(
-        self, at: Branch, key: str, facts: dict[str, Any], prompt: Blob | None, wanted: str | None
+        self,
+        at: Branch,
+        key: str,
+        facts: dict[str, Any],
+        prompt: Blob | None,
+        wanted: str | None,
+        *,
+        find: Callable[[Connection], Imported | None] | None = None,
     ) -> Imported:
+        """Give a conversation a session, unless ``find`` or an earlier import has one for it."""
+
         def work(connection: Connection) -> Imported:
-            found = self._of_same_conversation(connection, at, key)
+            found = self._of_same_conversation(connection, at, key) if find is None else find(connection)
             if found is None:
                 return Imported("new", self._insert(connection, at, facts, prompt, wanted))
-            if found.outcome == "grown":
+            if found.outcome == "grown" and find is None:
                 grown = {"branch": at.id, "to_depth": at.depth, "ended": facts["ended"], "active": facts["active"]}
                 connection.execute(update(session).where(session.c.id == found.session).values(grown))
             return found
@@ -159,7 +168,7 @@ class Importer:
         first = select(branch.c.id).where(branch.c.id == here[0].branch)
         connection.execute(self._store.database.backend.locked(first))
         for one in sessions_along(connection, self._store.tenant, here):
-            there = [] if one.from_depth or _key_of(one) != key else stretch_of(connection, one)
+            there = [] if one.from_depth or key_of(one) != key else stretch_of(connection, one)
             if any(part.branch == at.id and part.low < at.depth <= part.high for part in there):
                 return Imported("known", one.id)
             if there and any(part.branch == one.branch and part.low < there[-1].high <= part.high for part in here):
@@ -175,13 +184,13 @@ class Importer:
         ident = wanted
         while ident is None or connection.execute(select(session.c.id).where(session.c.id == ident)).first():
             ident = new_session_id(values["started"])
-        row = {**values, **dict.fromkeys(TOTALS, 0), "cost": 0.0, "parent": None, "conversation": ident}
+        row = {**dict.fromkeys(TOTALS, 0), "cost": 0.0, "parent": None, **values, "conversation": ident}
         place = {"branch": at.id, "from_depth": 0, "to_depth": at.depth}
         connection.execute(session.insert().values(id=ident, tenant=tenant, **place, **row))
         return ident
 
 
-def _key_of(row: Row[Any]) -> str | None:
+def key_of(row: Row[Any]) -> str | None:
     """Return the key by which an imported session is known; None for any other."""
     key = json.loads(row.origin or "{}").get("import")
     return key if isinstance(key, str) else None
@@ -236,7 +245,7 @@ def _facts(
         "kind": kind,
         "client": _text(kept.get("client")),
         "client_session": _text(kept.get("client_session")),
-        "folder": _text(kept.get("folder")),
+        "folder": _text(body.get("folder")) if is_own or origin.kind == CLAUDE_CODE else None,
         "works_for": _text(kept.get("works_for")),
         "active": max(times) if active is None else active,
         "title": clean_title(title if isinstance(title, str) else None),

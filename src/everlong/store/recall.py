@@ -30,6 +30,7 @@ _LOOKUPS = frozenset(
     {
         *("recall", "search_sessions", "read_turn", "read_output", "everlong_recall", "everlong_read_turn"),
         *("lcm_grep", "lcm_describe", "lcm_expand", "lcm_expand_query", "lcm_status"),
+        *("search_history", "read_conversation", "list_conversations"),
     }
 )
 _ANSWERS = (FOUND, '{"hits": ', '{"opened": ', '{"passages": ', '{"answer": ')
@@ -87,7 +88,12 @@ def find_passages(
 def is_lookup(one: SearchDocument) -> bool:
     """Return whether a message is a call of one of the recall tools, or its result; both only repeat others."""
     is_answer = one.role == "tool" and one.text.startswith(_ANSWERS)
-    return is_answer or any(call.name in _LOOKUPS for call in calls_of(one.message))
+    return is_answer or any(_own_name(call.name) in _LOOKUPS for call in calls_of(one.message))
+
+
+def _own_name(tool: str) -> str:
+    """Return the name of a tool without the server's, which clients of MCP put before it: ``mcp__everlong__recall``."""
+    return tool.rpartition("__")[2].removeprefix("everlong_") if "everlong_" in tool else tool
 
 
 def read_page(core: StoreCore, node: bytes, page: int, chars: int) -> ReadPage:

@@ -79,8 +79,13 @@ class Recording:
         )
         return self._record(request) if conversation else self._record_recognised(request)
 
-    def after(self, to: Branch, said: list[Message], times: Times, tokens: Tokens) -> Branch:
-        """Record messages that follow a place."""
+    def after(
+        self, to: Branch, said: list[Message], times: Times, tokens: Tokens, *, may_be_known: bool = False
+    ) -> Branch:
+        """Record messages that follow a place.
+
+        With ``may_be_known`` some of them, or the beginning of one, may be stored already.
+        """
         request = RecordRequest(
             self._core.chain,
             to.node,
@@ -89,6 +94,7 @@ class Recording:
             tokens or [None] * len(said),
             to.id,
             clean=self._core.cleaned,
+            base=(0, Match(to.id, to.head, to.depth)) if may_be_known else None,
         )
         return self._record(request)
 

@@ -32,11 +32,21 @@ __all__ = [
     "alias",
     "annex",
     "branch",
+    "channel_answer",
+    "channel_code",
+    "channel_conversation",
+    "channel_file",
+    "channel_guest",
+    "channel_place",
+    "channel_question",
+    "channel_reminder",
+    "channel_update",
     "compaction",
     "content",
     "create_tables",
     "evidence",
     "lease",
+    "log_file",
     "metadata",
     "node",
     "output",
@@ -354,6 +364,21 @@ lease = Table(
     Column("expires", Float(53), nullable=False),
 )
 
+log_file = Table(  # how far the logs of other clients are imported; no word of what they say
+    "log_file",
+    metadata,
+    Column("tenant", String, primary_key=True),
+    Column("file", String, primary_key=True),
+    Column("client", String, nullable=False),
+    Column("size", BigInteger, nullable=False),  # of the file when it was last read to its end
+    Column("mtime", BigInteger, nullable=False),  # its time then, in nanoseconds
+    Column("inode", String, nullable=False),
+    Column("read_to", BigInteger, nullable=False),  # the place up to which nothing needs to be read again
+    Column("mark", LargeBinary),  # a hash of bytes before that place, which shows that it is still the same file
+    Column("state", Text, nullable=False),  # JSON: what is needed to go on there
+    Column("ts", Float(53), nullable=False),
+)
+
 pin = Table(
     "pin",
     metadata,
@@ -441,6 +466,143 @@ vector_block = Table(  # vectors of some messages; a block never changes, anothe
     Column("vectors", LargeBinary, nullable=False),  # one signed byte for each number of a vector
     Index("ix_vector_block_tenant", "tenant", "model"),
     sqlite_autoincrement=True,
+)
+
+channel_place = Table(  # a chat or a topic of a messaging service, and the conversation that it is about
+    "channel_place",
+    metadata,
+    Column("tenant", String, primary_key=True),
+    Column("platform", String, primary_key=True),
+    Column("chat", String, primary_key=True),
+    Column("topic", String, primary_key=True),  # empty where the chat has none
+    Column("conversation", String),  # null before the first message, and after a reset
+    Column("model", String),  # chosen there with /model
+    Column("notes", Text),  # JSON: what the agent is told with the next message
+    Column("seen", String, nullable=False),  # the newest message that was stored
+    Column("active", Float(53), nullable=False),
+    Index("ix_channel_place_conversation", "tenant", "conversation"),
+)
+
+channel_conversation = Table(  # every conversation that a place was ever about: what can be found and resumed there
+    "channel_conversation",
+    metadata,
+    Column("tenant", String, primary_key=True),
+    Column("platform", String, primary_key=True),
+    Column("chat", String, primary_key=True),
+    Column("topic", String, primary_key=True),
+    Column("conversation", String, primary_key=True),
+    Column("ts", Float(53), nullable=False),
+)
+
+channel_update = Table(  # what came in; a row stays when its words are gone, so that it never counts twice
+    "channel_update",
+    metadata,
+    Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("tenant", String, nullable=False),
+    Column("platform", String, nullable=False),
+    Column("ident", String, nullable=False),  # the bot, and the platform's id of the event
+    Column("kind", String, nullable=False),  # message, edit, deletion or move
+    Column("chat", String, nullable=False),
+    Column("topic", String, nullable=False),
+    Column("person", String, nullable=False),
+    Column("message", String, nullable=False),
+    Column("state", String, nullable=False),  # waiting, working, answered or dropped
+    Column("answer", _Serial),
+    Column("data", Text),  # JSON: the event; null once it is part of a conversation
+    Column("ts", Float(53), nullable=False),
+    UniqueConstraint("tenant", "platform", "ident"),
+    Index("ix_channel_update_place", "tenant", "platform", "chat", "topic", "state"),
+    Index("ix_channel_update_message", "tenant", "platform", "chat", "message"),
+    Index("ix_channel_update_answer", "answer"),
+    sqlite_autoincrement=True,
+)
+
+channel_answer = Table(  # what goes out: an answer of the agent, of a command, a reminder
+    "channel_answer",
+    metadata,
+    Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("tenant", String, nullable=False),
+    Column("platform", String, nullable=False),
+    Column("chat", String, nullable=False),
+    Column("topic", String, nullable=False),
+    Column("kind", String, nullable=False),  # turn, command, notice, reminder or sent
+    Column("state", String, nullable=False),  # working, ready, delivered or failed
+    Column("conversation", String),
+    Column("branch", _Serial),  # where the conversation stood before the turn; null where it had no message
+    Column("depth", BigInteger),
+    Column("replies_to", String, nullable=False),
+    Column("text", Text),  # null until it is ready, and again once it is delivered
+    Column("messages", Text, nullable=False),  # JSON: the ids of the platform's messages, in order
+    Column("done", Integer, nullable=False),  # how many of these have their final words
+    Column("ts", Float(53), nullable=False),
+    Index("ix_channel_answer_state", "tenant", "platform", "state"),
+    Index("ix_channel_answer_conversation", "tenant", "conversation"),
+    sqlite_autoincrement=True,
+)
+
+channel_file = Table(  # a file that came in and lies in the workspace
+    "channel_file",
+    metadata,
+    Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("tenant", String, nullable=False),
+    Column("conversation", String, nullable=False),
+    Column("path", String, nullable=False),
+    Column("ts", Float(53), nullable=False),
+    Index("ix_channel_file_conversation", "tenant", "conversation"),
+    sqlite_autoincrement=True,
+)
+
+channel_question = Table(  # a tool call that somebody is asked about with buttons
+    "channel_question",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("tenant", String, nullable=False),
+    Column("platform", String, nullable=False),
+    Column("chat", String, nullable=False),
+    Column("topic", String, nullable=False),
+    Column("person", String, nullable=False),  # the only one who may decide
+    Column("message", String, nullable=False),  # empty until it is sent
+    Column("state", String, nullable=False),  # open or closed
+    Column("expires", Float(53), nullable=False),
+    Index("ix_channel_question_state", "tenant", "platform", "state"),
+)
+
+channel_reminder = Table(
+    "channel_reminder",
+    metadata,
+    Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("tenant", String, nullable=False),
+    Column("platform", String, nullable=False),
+    Column("chat", String, nullable=False),
+    Column("topic", String, nullable=False),
+    Column("conversation", String),
+    Column("text", Text, nullable=False),
+    Column("due", Float(53), nullable=False),
+    Column("ts", Float(53), nullable=False),
+    Index("ix_channel_reminder_due", "tenant", "platform", "due"),
+    Index("ix_channel_reminder_conversation", "tenant", "conversation"),
+    sqlite_autoincrement=True,
+)
+
+channel_guest = Table(  # people and chats that were let in besides those of the settings
+    "channel_guest",
+    metadata,
+    Column("tenant", String, primary_key=True),
+    Column("platform", String, primary_key=True),
+    Column("kind", String, primary_key=True),  # user or chat
+    Column("id", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("ts", Float(53), nullable=False),
+)
+
+channel_code = Table(  # the code by which one person is let in
+    "channel_code",
+    metadata,
+    Column("tenant", String, primary_key=True),
+    Column("platform", String, primary_key=True),
+    Column("digest", _Digest, nullable=False),
+    Column("expires", Float(53), nullable=False),
+    Column("tries", Integer, nullable=False),  # wrong ones since it was made
 )
 
 

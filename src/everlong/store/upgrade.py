@@ -41,7 +41,7 @@ EARLIER_VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "000
 BASELINE = "0100"
 """The version of 0.1, and the first revision of Alembic's."""
 
-REVISIONS = (*EARLIER_VERSIONS, BASELINE, "0101", "0102", "0103")
+REVISIONS = (*EARLIER_VERSIONS, BASELINE, "0101", "0102", "0103", "0104", "0105")
 """All versions that this code can open, oldest first. They sort as strings."""
 
 HEAD = REVISIONS[-1]

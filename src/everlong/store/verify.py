@@ -17,6 +17,7 @@ from sqlalchemy.exc import DatabaseError, DBAPIError
 from everlong.errors import StoreDamaged
 from everlong.model import HashChain
 from everlong.store.branch_map import BranchPlace, KnownBranch, Tree
+from everlong.store.channel_data import check_channel_data
 from everlong.store.content import OBJECT, decoded, digest_of, unpacked
 from everlong.store.database import Database, in_batches
 from everlong.store.evidence import check_evidence
@@ -115,6 +116,7 @@ def verify(
         note(_check_references(connection, tenant))
         note(_check_conversations(connection, tenant))
         note(check_evidence(connection, tenant))
+        note(check_channel_data(connection, tenant))
         note(_check_vectors(connection, tenant))
         note(check_objects(connection, tenant))
         note(_find_joined(connection, tenant), remarks)

@@ -26,7 +26,8 @@ __all__ = ["ClaudeCodeLog", "LeftOut", "LoggedConversation", "is_log", "read_log
 class LoggedConversation(NamedTuple):
     """One conversation of a log; ``agent`` names the sub-agent that it belongs to, if any.
 
-    ``times`` has the time of each message, in seconds since 1970, or None if the log does not say.
+    ``times`` has the time of each message, in seconds since 1970, or None if the log does not say. ``folder`` is the
+    directory in which the client was started.
     """
 
     session: str | None
@@ -34,6 +35,7 @@ class LoggedConversation(NamedTuple):
     model: str | None
     messages: list[dict[str, Any]]
     times: list[float | None]
+    folder: str | None = None
 
 
 @dataclass(slots=True)
@@ -297,7 +299,8 @@ def _conversation(thread: _Thread, lines: Sequence[_LogLine], left_out: LeftOut)
     models = (_text_field(line.entry["message"], "model") for line in reversed(lines) if line.is_assistant)
     model = next((model for model in models if model and not model.startswith("<")), None)
     session = _text_field(lines[-1].entry, "sessionId", "session_id")
-    return LoggedConversation(session, thread.agent, model, messages, times)
+    folder = next((cwd for line in lines if (cwd := _text_field(line.entry, "cwd"))), None)
+    return LoggedConversation(session, thread.agent, model, messages, times, folder)
 
 
 def _time(line: _LogLine) -> float | None:

@@ -253,9 +253,9 @@ def _read_lines(text: str) -> Transcript:
 def _read_log(entries: Sequence[dict[str, Any]]) -> Transcript:
     log = read_log(entries)
     conversations = []
-    for session, agent, model, messages, written in log.conversations:
+    for session, agent, model, messages, written, folder in log.conversations:
         name = session if agent is None else f"{session or 'session'}/agent-{agent}"
-        body = {"id": name, "model": model, "messages": messages}
+        body = {"id": name, "model": model, "folder": folder, "messages": messages}
         known = {key: value for key, value in body.items() if value is not None}
         # One message with several results becomes several messages, all written at that time.
         times = [time for message, time in zip(messages, written, strict=True) for _ in to_openai([message])]

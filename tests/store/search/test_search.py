@@ -153,6 +153,20 @@ def test_a_session_that_is_not_there_is_an_error(said: Said) -> None:
         said.store.search("lamp", **within(session="a", path=(1, 2)))
 
 
+@pytest.mark.parametrize("others", [0, 4])
+def test_a_folder_has_what_its_conversations_show(said: Said, others: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everlong.store.search.index._MOST_STRETCHES", 3)
+    for text, folder in (("lamp here", "/here"), ("lamp there", "/there"), ("lamp nowhere", None)):
+        said.store.sessions.start(said.say(text), folder=folder, from_depth=0)
+    for number in range(others):
+        said.store.sessions.start(said.say(f"post {number}"), folder="/here", from_depth=0)
+    assert said.texts("lamp", limit=1, **within(folders=("/here",))) == ["lamp here"]
+    assert said.texts("amp", mode="substring", **within(folders=("/here", "/none"))) == ["lamp here"]
+    assert said.texts("lamp", **within(folders=("/none",))) == []
+    with pytest.raises(QueryError, match="not both"):
+        said.store.search("lamp", **within(session="a", folders=("/here",)))
+
+
 def test_by_time_the_newest_comes_first(said: Said) -> None:
     said.say("lamp a", "lamp b b lamp", "lamp c", times=[300.0, 100.0, 200.0])
     assert said.texts("lamp", order="time", limit=2) == ["lamp a", "lamp c", "lamp b b lamp"]

@@ -38,16 +38,18 @@ class ConfigurationFile:
 
     path: Path
     format: Format
+    mark: str = "everlong"
+    """Ends the names of its backups; settings that are undone apart have backups apart."""
 
     @property
     def backup(self) -> Path:
         """The backup beside the file."""
-        return self.path.with_name(f"{self.path.name}.before-everlong")
+        return self.path.with_name(f"{self.path.name}.before-{self.mark}")
 
     @property
     def absence(self) -> Path:
         """An empty file that stands for the backup if there was no file before."""
-        return self.path.with_name(f"{self.path.name}.absent-before-everlong")
+        return self.path.with_name(f"{self.path.name}.absent-before-{self.mark}")
 
     def text(self) -> str | None:
         """Return the file's text; None if there is no file.

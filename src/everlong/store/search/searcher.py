@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from sqlalchemy import Connection, or_, select
 
 from everlong.errors import NotStored, QueryError
-from everlong.store.database import Database
+from everlong.store.conversation_list import conversations_in
+from everlong.store.database import Database, in_batches
 from everlong.store.paths import segments_to
 from everlong.store.schema import branch, node, session
 from everlong.store.search.corpus import (
@@ -80,7 +81,8 @@ class Filters:
 
     ``session`` takes what a conversation shows, by the id of any of its parts. ``role`` is a message's role, or
     ``summary``. ``tool`` takes calls of a tool and its answers. Times are seconds since 1970.
-    ``path`` takes what leads to a depth of a branch, with what its client has left out of it since.
+    ``path`` takes what leads to a depth of a branch, with what its client has left out of it since. ``folders`` takes
+    what conversations show that work in one of these folders now.
     """
 
     session: str | None = None
@@ -89,6 +91,7 @@ class Filters:
     tool: str | None = None
     since: float | None = None
     before: float | None = None
+    folders: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,8 @@ EMBEDDING_SECONDS = 0.5
 """Seconds after which `Searcher.index_pending` leaves further vectors for the next time."""
 
 MAX_LIMIT = 1_000
+_MOST_BOUNDED = 100
+"""Stretches whose lowest and highest numbers are looked up; for more, that takes longer than it saves."""
 SECONDS = 2.0
 _NO_FILTERS = Filters()
 
@@ -409,7 +414,7 @@ def _take_page(walk: SearchWalk, state: Cursor, limit: int) -> tuple[list[ShownD
         for seq in part:
             taken += 1
             document = walk.loaded.get(seq)
-            if document is not None and not walk.leave_out(document) and walk.has_tool(document):
+            if document is not None and walk.may_show(document):
                 ranked = walk.ranked.get(seq)
                 is_match = walk.query.is_literal or (ranked is not None and ranked.is_match)
                 if not is_match and (ranked is None or walk.meaning is not None):  # not every passage was read
@@ -435,7 +440,7 @@ def _fill_from_tail(
         if len(shown) == limit:  # there is one more, so there is another page
             return shown, replace(state, tail=last)
         last = SearchPlace(document.ts, document.seq)
-        if document.seq not in known and not walk.leave_out(document) and walk.has_tool(document):
+        if document.seq not in known and walk.may_show(document):
             shown.append(ShownDocument(document, is_match=True))
     return shown, replace(state, tail=last, has_tail=walk.is_partial)
 
@@ -595,6 +600,11 @@ class SearchWalk:
             return self.index.containing(self.connection, wanted, self.scope, after, size, by_time=by_time)
         return self.index.matching(self.connection, self.asked, self.scope, after, size, by_time=by_time)
 
+    def may_show(self, document: SearchDocument) -> bool:
+        """Return whether a document that was found may stand on a page."""
+        is_there = self.scope.stretches is None or in_scope(document, self.scope)
+        return is_there and not self.leave_out(document) and self.has_tool(document)
+
     def has_tool(self, document: SearchDocument) -> bool:
         """Return whether a document is a call of the wanted tool, or its answer; True if no tool is wanted."""
         if self.tool is None or self.tool in tools_of(document.message):
@@ -696,20 +706,22 @@ def _snippet(document: SearchDocument, walk: SearchWalk) -> Snippet:
 
 def scope_for(connection: Connection, tenant: str, filters: Filters, upto: int) -> SearchScope:
     """Return the scope of a search; raise `NotStored` for a session that does not exist."""
-    if filters.session is not None and filters.path is not None:
-        raise QueryError("a search takes a session or a path, not both; leave one of them out")
+    if sum(one is not None for one in (filters.session, filters.path, filters.folders)) > 1:
+        raise QueryError("a search takes a session, a path or folders, not both; leave one of them out")
     stretches: tuple[Stretch, ...] | None = None
     if filters.session is not None:
         stretches = tuple(dict.fromkeys(_stretches_of_conversation(connection, tenant, filters.session)))
     elif filters.path is not None:
         stretches = tuple(dict.fromkeys(_stretches_to(connection, tenant, *filters.path)))
+    elif filters.folders is not None:
+        stretches = tuple(dict.fromkeys(_stretches_in(connection, tenant, filters.folders)))
     return SearchScope(tenant, stretches, filters.role, filters.since, filters.before, upto=upto, tool=filters.tool)
 
 
 def _numbers_of(connection: Connection, index: Index, scope: SearchScope) -> tuple[int, int] | None:
     """Return numbers between which the indexed messages of a scope are; None if they may have any."""
     low, high = 1, MAX_NUMBER
-    if scope.stretches is not None:
+    if scope.stretches is not None and len(scope.stretches) <= _MOST_BOUNDED:
         ends = [end for stretch in scope.stretches for end in _ends_of(connection, stretch)]
         low, high = min(ends, default=1), max(ends, default=0)
     if scope.since is not None or scope.before is not None:
@@ -737,6 +749,13 @@ def _stretches_of_conversation(connection: Connection, tenant: str, name: str) -
     parts = parts_of(connection, tenant, [conversation])
     for part in shown_paths(connection, tenant, parts)[conversation].stretches():
         yield Stretch(part.branch, part.low, part.high)
+
+
+def _stretches_in(connection: Connection, tenant: str, folders: Sequence[str]) -> Iterator[Stretch]:
+    """Yield what the conversations in some folders show."""
+    for some in in_batches(conversations_in(connection, tenant, folders)):
+        for shown in shown_paths(connection, tenant, parts_of(connection, tenant, some)).values():
+            yield from (Stretch(part.branch, part.low, part.high) for part in shown.stretches())
 
 
 def _stretches_to(connection: Connection, tenant: str, number: int, depth: int) -> Iterator[Stretch]:

@@ -1,0 +1,161 @@
+"""``everlong archive``: imports the logs of other clients, once or for as long as it runs."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from everlong.cli.chosen_store import index_pending, open_chosen_store, print_json, store_option, tenant_options
+from everlong.cli.output import counted, json_option, progress_bar, say
+
+if TYPE_CHECKING:
+    from everlong.cli.archive.scan import LogFolder, ScanResult
+    from everlong.store import Store
+
+__all__ = ["archive_command"]
+
+_CLIENTS = ("claude-code", "codex", "opencode", "gemini", "pi", "cline", "aider", "hermes")
+_MOST_LISTED = 20
+
+
+@click.command("archive")
+@click.option("--once", is_flag=True, help="Import what is there and exit.")
+@click.option(
+    "--client", "clients", multiple=True, type=click.Choice(_CLIENTS), help="Only this client's logs; may be repeated."
+)
+@click.option(
+    "--folder",
+    "folders",
+    multiple=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Also the logs in this folder, of whatever client; may be repeated.",
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1, 86_400),
+    default=5.0,
+    show_default=True,
+    help="Seconds between two looks at the folders.",
+)
+@click.option("--install", is_flag=True, help="Run it at every login, as a user service (systemd, launchd).")
+@click.option("--uninstall", is_flag=True, help="Remove that service.")
+@json_option
+@store_option(hidden=False)
+@tenant_options(hidden=False)
+def archive_command(
+    once: bool,
+    clients: tuple[str, ...],
+    folders: tuple[Path, ...],
+    interval: float,
+    install: bool,
+    uninstall: bool,
+    as_json: bool,
+) -> None:
+    """Import the logs of other clients before those delete them, and go on while the clients write.
+
+    Without --once it runs until it is stopped and looks at the folders again and again; only what has changed is read.
+    The clients' files are never changed. Importing twice adds nothing, and a conversation that went through the gateway
+    appears once.
+    """
+    if install or uninstall:
+        from everlong.cli.archive.service import install_service, uninstall_service  # noqa: PLC0415 - seldom needed
+
+        if install and uninstall:
+            raise click.UsageError("use --install or --uninstall, not both")
+        for line in install_service(interval) if install else uninstall_service():
+            say(line)
+        return
+    if as_json and not once:
+        raise click.UsageError("--json reports one import, so it needs --once")
+    chosen = _choose(clients, folders)
+    with open_chosen_store(new=True) as store:
+        if once:
+            _import_once(store, chosen, as_json=as_json)
+        else:
+            _watch(store, chosen, interval)
+
+
+def _choose(clients: tuple[str, ...], folders: tuple[Path, ...]) -> list[LogFolder]:
+    from everlong.cli.archive.scan import LogFolder, log_folders  # noqa: PLC0415 - loads the database
+
+    found = [one for one in log_folders() if not clients or one.client in clients]
+    if folders and not clients:
+        missing = [str(folder) for folder in folders if not folder.is_dir()]
+        if missing:
+            raise click.UsageError(f"{missing[0]} is no folder; name one that is there")
+    everything = ("**/*.jsonl", "**/*.json", "**/*.db", "**/.aider.chat.history.md")
+    return [*found, *(LogFolder("", folder, everything) for folder in folders)]
+
+
+def _import_once(store: Store, folders: list[LogFolder], *, as_json: bool) -> None:
+    from everlong.cli.archive.scan import Scan  # noqa: PLC0415 - loads the database
+
+    with progress_bar("archiving") as step:
+        result = Scan(store, folders).run(step)
+    _say_skipped(result)
+    index_pending(store)
+    if as_json:
+        outcomes = {name: result.outcomes[name] for name in ("new", "grown", "known", "empty")}
+        told = {"files": result.files, "changed": result.changed, **outcomes, "clients": dict(result.clients)}
+        print_json({**told, "broken_lines": result.broken, "skipped": result.skipped})
+    say(_describe(result))
+    if result.skipped:
+        raise click.exceptions.Exit(1)
+
+
+def _watch(store: Store, folders: list[LogFolder], interval: float) -> None:
+    from everlong.cli.archive.scan import Scan  # noqa: PLC0415 - loads the database
+    from everlong.errors import StoreBusy  # noqa: PLC0415 - as above
+
+    scan = Scan(store, folders, is_growing=True)
+    say(f"archiving the logs of {counted(sum(one.path.is_dir() for one in folders), 'folder')}; Ctrl-C ends it")
+    with _stopping() as stop:
+        while not stop.is_set():
+            began = time.monotonic()
+            try:
+                result = scan.run()
+                if result.sessions:
+                    index_pending(store, seconds=interval)
+                    say(_describe(result))
+                _say_skipped(result)
+            except StoreBusy as error:
+                say(f"{error}; trying again in {interval:g} s")
+            stop.wait(max(0.05, interval - (time.monotonic() - began)))
+
+
+@contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """Yield an event that is set when the process is asked to end."""
+    stop = threading.Event()
+
+    def ask(_number: int, _frame: object) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _describe(result: ScanResult) -> str:
+    words = {"new": "new", "grown": "grown", "known": "already there", "empty": "empty"}
+    said = [f"{result.outcomes[name]:,} {word}" for name, word in words.items() if result.outcomes[name]]
+    text = f"read {result.changed:,} of {counted(result.files, 'log')}"
+    text += f": {counted(sum(result.outcomes.values()), 'conversation')} ({', '.join(said)})" if said else ""
+    return text + (f"; {counted(result.broken, 'line')} could not be read" if result.broken else "")
+
+
+def _say_skipped(result: ScanResult) -> None:
+    for name, problem in list(result.skipped.items())[:_MOST_LISTED]:
+        say(f"skipped {name}: {' '.join(problem.split())}")
+    if len(result.skipped) > _MOST_LISTED:
+        say(f"… and {len(result.skipped) - _MOST_LISTED:,} more files were skipped; --once --json lists all")

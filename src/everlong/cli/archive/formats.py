@@ -1,0 +1,126 @@
+"""The formats of log files: which one a file has, told by its first bytes, and the names of the clients."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Literal
+
+from everlong.wire.logs.aider import AiderReader, is_aider_history
+from everlong.wire.logs.claude_code import ClaudeCodeReader, is_claude_code_line
+from everlong.wire.logs.cline import is_cline_session, is_cline_task
+from everlong.wire.logs.codex import CodexReader, is_rollout
+from everlong.wire.logs.gemini import is_gemini_record, is_gemini_session
+from everlong.wire.logs.log import LogReader, parse_line
+from everlong.wire.logs.pi import PiReader, is_pi_session
+
+__all__ = ["READERS", "TITLES", "LogFormat", "format_of_log", "open_database"]
+
+LogFormat = Literal["claude-code", "codex", "pi", "aider", "gemini", "gemini-lines", "cline", "opencode", "hermes"]
+
+READERS: Mapping[str, type[LogReader]] = {
+    "claude-code": ClaudeCodeReader,
+    "codex": CodexReader,
+    "pi": PiReader,
+    "aider": AiderReader,
+}
+"""The readers of logs that grow by lines."""
+
+TITLES = {
+    "claude-code": "Claude Code",
+    "codex": "Codex",
+    "opencode": "opencode",
+    "gemini": "Gemini CLI",
+    "pi": "pi",
+    "cline": "Cline",
+    "aider": "aider",
+    "hermes": "Hermes",
+}
+"""The clients whose logs are read, by name."""
+
+_HEAD = 1 << 16
+_LINES = 40
+"""The first lines that are looked at."""
+_SQLITE = b"SQLite format 3\x00"
+_TASK = "api_conversation_history.json"
+
+
+def format_of_log(path: Path) -> LogFormat | None:
+    """Return the format of a client's log; None for any other file.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+        if head.startswith(_SQLITE):
+            return _format_of_database(path)
+        if is_aider_history(head):
+            return "aider"
+        if not head.lstrip().startswith((b"{", b"[")):
+            return None
+        if len(head) == _HEAD and b"\n" not in head:  # one long first line: read it whole
+            head += file.readline()
+    found = _format_of_lines(head)
+    if found is not None or path.suffix == ".jsonl":
+        return found
+    if path.name == _TASK:
+        return "cline"
+    return _format_of_document(path, head)
+
+
+def _format_of_lines(head: bytes) -> LogFormat | None:
+    is_claude = False
+    for line in head.split(b"\n")[:_LINES]:
+        if not line.strip():
+            continue
+        try:
+            entry = parse_line(line)
+        except ValueError:
+            break  # the head ends in the middle of it, or it is one document on several lines
+        if not isinstance(entry, dict) or "role" in entry or "messages" in entry:
+            return None
+        if is_rollout(entry):
+            return "codex"
+        if is_pi_session(entry):
+            return "pi"
+        if is_gemini_record(entry):
+            return "gemini-lines"
+        is_claude = is_claude or is_claude_code_line(entry)
+    return "claude-code" if is_claude else None
+
+
+def _format_of_document(path: Path, head: bytes) -> LogFormat | None:
+    """Return the format of a file that is one JSON document, if its beginning looks like that of a log."""
+    if not any(sign in head for sign in (b'"projectHash"', b'"sessionId"', b'"ts"')):
+        return None
+    try:
+        value = parse_line(path.read_bytes())
+    except ValueError:
+        return None
+    if is_gemini_session(value):
+        return "gemini"
+    return "cline" if is_cline_session(value) or is_cline_task(value) else None
+
+
+def open_database(path: Path) -> sqlite3.Connection:
+    """Open another program's database for reading only.
+
+    Raises:
+        sqlite3.Error: It cannot be opened.
+    """
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0)
+
+
+def _format_of_database(path: Path) -> LogFormat | None:
+    try:
+        with closing(open_database(path)) as connection:
+            rows: Any = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    except sqlite3.Error:
+        return None
+    names = {row[0] for row in rows}
+    if {"sessions", "messages", "schema_version"} <= names:
+        return "hermes"
+    return "opencode" if {"session", "message", "part"} <= names else None

@@ -1,0 +1,186 @@
+"""The hooks of clients: the files that hold them, and what `everlong setup CLIENT --hooks` writes there.
+
+A hook calls ``everlong hook CLIENT``. It stores the session when the client ends a turn and before it compacts, and
+tells a new session where the folder's last conversation stands.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Protocol
+
+from everlong.cli.clients.client import ConfigurationFile, Setting, folder_of
+from everlong.cli.clients.formats import JSON, TOML, value_at
+from everlong.config.files import write_whole
+from everlong.errors import ConfigError
+
+__all__ = ["HOOKED", "HookFile", "hook_files", "hook_notes"]
+
+HOOKED = ("claude-code", "codex", "opencode")
+"""The clients with hooks."""
+
+_MARK = "everlong-hooks"
+_START_SECONDS = 30
+_STORE_SECONDS = 300
+
+
+class HookFile(Protocol):
+    """A file that holds hooks of a client."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+
+    def preview(self) -> str:
+        """Return what is written there; empty if it is there already."""
+
+    def write(self) -> bool:
+        """Write it; return False if it was there already."""
+
+    def undo(self) -> str:
+        """Remove it, and return what was done, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsFile:
+    """A configuration file of which some settings are hooks."""
+
+    file: ConfigurationFile
+    settings: Sequence[Setting]
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self.file.path
+
+    def preview(self) -> str:
+        """Return the settings as they would stand in an empty file; empty if the file has them."""
+        if self.file.changed(self.settings) == self.file.text():
+            return ""
+        text = ""
+        for setting in self.settings:
+            text = self.file.format.put(text, setting.path, setting.value)
+        return text.rstrip()
+
+    def write(self) -> bool:
+        """Write the settings after a backup; return False if they are there already."""
+        return self.file.write(self.settings)
+
+    def undo(self) -> str:
+        """Remove the settings, and return what was done, for people."""
+        return self.file.undo(self.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginFile:
+    """A file of Everlong's own that a client loads."""
+
+    path: Path
+    text: str
+
+    def preview(self) -> str:
+        """Return the file's text; empty if it is there already."""
+        return "" if self._read() == self.text else self.text.rstrip()
+
+    def write(self) -> bool:
+        """Write the file; return False if it is there already."""
+        if self._read() == self.text:
+            return False
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self.path, self.text)
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be written: {error.strerror or error}") from error
+        return True
+
+    def undo(self) -> str:
+        """Delete the file, and return what was done, for people."""
+        if self._read() is None:
+            return f"nothing to undo: there is no {self.path}"
+        self.path.unlink()
+        return f"removed {self.path}"
+
+    def _read(self) -> str | None:
+        try:
+            return self.path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be read: {error.strerror or error}") from error
+
+
+def hook_files(client: str, env: Mapping[str, str], home: Path) -> list[HookFile]:
+    """Return the files that hold a client's hooks, as they ought to be."""
+    command = [*_program(), "hook", client]
+    if client == "claude-code":
+        path = folder_of("CLAUDE_CONFIG_DIR", home / ".claude", env) / "settings.json"
+        return [_events_file(path, command, ("SessionStart", "PreCompact", "Stop"))]
+    if client == "codex":
+        folder = folder_of("CODEX_HOME", home / ".codex", env)
+        config = ConfigurationFile(folder / "config.toml", TOML, _MARK)
+        events = ["SessionStart", "PreCompact"]
+        found: list[HookFile] = []
+        if _is_taken(config, command):
+            events.append("Stop")
+        else:
+            found.append(SettingsFile(config, [Setting(("notify",), command, is_ours=lambda _: True)]))
+        return [*found, _events_file(folder / "hooks.json", command, events)]
+    path = folder_of("XDG_CONFIG_HOME", home / ".config", env) / "opencode" / "plugins" / "everlong.js"
+    source = files("everlong.cli.clients").joinpath("opencode_plugin.js").read_text(encoding="utf-8")
+    return [PluginFile(path, source.replace('["everlong", "hook", "opencode"]', json.dumps(command)))]
+
+
+def hook_notes(client: str, env: Mapping[str, str], home: Path) -> list[str]:
+    """Return what is left to do for a person who has set up hooks."""
+    if client != "codex":
+        return []
+    notes = ["Codex runs new hooks only after you have trusted them once: type /hooks in Codex"]
+    config = ConfigurationFile(folder_of("CODEX_HOME", home / ".codex", env) / "config.toml", TOML, _MARK)
+    if _is_taken(config, [*_program(), "hook", client]):
+        notes.append("notify in config.toml is taken by another program and stays; a Stop hook stores sessions instead")
+    return notes
+
+
+def _is_taken(config: ConfigurationFile, command: Sequence[str]) -> bool:
+    """Return whether Codex tells another program about its turns; it can tell only one."""
+    told = value_at(config.values(), ("notify",))
+    return bool(told) and list(told)[-2:] != list(command)[-2:]
+
+
+def _events_file(path: Path, command: Sequence[str], events: Sequence[str]) -> SettingsFile:
+    """Return the file whose hooks have the shape that Claude Code gave them."""
+    file = ConfigurationFile(path, JSON, _MARK)
+    values = file.values()
+    line = shlex.join(command)
+
+    def is_ours(item: Any) -> bool:
+        inside = item.get("hooks") if isinstance(item, dict) else None
+        words = f" hook {command[-1]}"
+        return isinstance(inside, list) and any(
+            isinstance(one, dict) and "everlong" in str(one.get("command")) and str(one.get("command")).endswith(words)
+            for one in inside
+        )
+
+    settings = []
+    for event in events:
+        before = value_at(values, ("hooks", event))
+        kept = [item for item in before if not is_ours(item)] if isinstance(before, list) else []
+        call: dict[str, Any] = {"type": "command", "command": line, "timeout": _STORE_SECONDS}
+        entry: dict[str, Any] = {"hooks": [call]}
+        if event == "SessionStart":
+            call["timeout"] = _START_SECONDS
+            entry = {"matcher": "startup|clear|compact", **entry}
+        settings.append(Setting(("hooks", event), [*kept, entry], is_ours=is_ours))
+    return SettingsFile(file, settings)
+
+
+def _program() -> list[str]:
+    """Return the words that start this program from anywhere."""
+    return ["everlong"] if shutil.which("everlong") else [sys.executable, "-m", "everlong"]

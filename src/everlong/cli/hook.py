@@ -1,0 +1,207 @@
+"""``everlong hook CLIENT``: what the hooks of a client call.
+
+The client says on standard input, or in its last argument, what happens: a session begins, is about to be compacted, or
+rests. Then the session is stored, or its folder's last conversation is told in few words. Nothing here may stop the
+client: what goes wrong is said on stderr, with a code that clients do not take for a veto.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everlong import config
+from everlong.cli.chosen_store import index_pending, open_chosen_store, store_option
+from everlong.errors import TranscriptError
+
+if TYPE_CHECKING:
+    from everlong.store import Conversation, Store
+
+__all__ = ["HookEvent", "hook_command", "read_event"]
+
+_MOST_BYTES = 200_000_000
+_INDEX_SECONDS = 2.0
+_MOST_LOOKED_AT = 50
+"""Conversations of a folder that are looked through for one that is not the session's own."""
+
+_KINDS = {
+    "SessionStart": "start",
+    "session.start": "start",
+    "PreCompact": "compacting",
+    "session.compacting": "compacting",
+    "Stop": "rest",
+    "SessionEnd": "rest",
+    "session.idle": "rest",
+    "agent-turn-complete": "rest",
+}
+"""The events of all clients, by what they mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookEvent:
+    """What a client says: an event of one of its sessions."""
+
+    client: str
+    kind: str
+    """start, compacting or rest."""
+    session: str
+    folder: Path
+    log: Path | None = None
+    """The file with the session."""
+    source: str = ""
+    """How a session starts: startup, clear, compact or resume."""
+    told: Mapping[str, Any] | None = None
+    """The session itself, from a client that hands it over."""
+
+
+@click.command("hook")
+@click.argument("client", type=click.Choice(["claude-code", "codex", "opencode"]))
+@click.argument("payload", required=False)
+@store_option(hidden=False)
+def hook_command(client: str, payload: str | None) -> None:
+    """Do what a hook of CLIENT is for: `everlong setup CLIENT --hooks` has the client call this.
+
+    The event is JSON, from the last argument or from standard input. At the start of a session it prints where the
+    folder's last conversation stands; before a compaction and after a turn it stores the session.
+    """
+    data = payload.encode("utf-8", "surrogateescape") if payload is not None else sys.stdin.buffer.read(_MOST_BYTES + 1)
+    event = read_event(client, data, os.environ, Path.home())
+    if event is None:
+        return
+    with open_chosen_store(new=True) as store:
+        if event.kind == "start":
+            _tell(event, _handover(store, event))
+            return
+        _store_session(store, event)
+        if event.kind == "compacting" and client == "opencode":
+            _tell(event, _handover(store, event))
+
+
+def read_event(client: str, data: bytes, env: Mapping[str, str], home: Path) -> HookEvent | None:
+    """Return the event that a client tells; None for one that needs nothing.
+
+    Raises:
+        TranscriptError: it is not what this client says.
+    """
+    if len(data) > _MOST_BYTES:
+        raise TranscriptError(f"the event of {client} has more than {_MOST_BYTES:,} bytes and is left out")
+    try:
+        told = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise TranscriptError(
+            f"{client} must say as JSON what happens; got {len(data):,} bytes that are none"
+        ) from error
+    if not isinstance(told, dict):
+        raise TranscriptError(f"{client} must say what happens as an object of JSON; got {type(told).__name__}")
+    name = _text(told, "hook_event_name", "event", "type")
+    kind = _KINDS.get(name)
+    if kind is None:
+        return None
+    about = told.get("session") if isinstance(told.get("session"), dict) else told
+    session = _text(about, "session_id", "thread-id", "id")
+    folder = _text(about, "cwd", "directory")
+    if not session or not folder:
+        raise TranscriptError(f"{client} says {name} without its session and folder; is it another version?")
+    log = _text(told, "transcript_path")
+    path = Path(log).expanduser() if log else None
+    if client == "codex" and path is None:
+        path = _find_rollout(session, env, home)
+    return HookEvent(client, kind, session, Path(folder), path, _text(told, "source"), told)
+
+
+def _text(told: Any, *names: str) -> str:
+    found = (told.get(name) for name in names)
+    return next((value for value in found if isinstance(value, str) and value), "")
+
+
+def _find_rollout(session: str, env: Mapping[str, str], home: Path) -> Path | None:
+    """Return the file in which Codex keeps a session; its name ends with the session's id."""
+    if not session.replace("-", "").isalnum():
+        return None
+    named = env.get("CODEX_HOME", "").strip()
+    folder = (Path(named).expanduser() if named else home / ".codex") / "sessions"
+    found = sorted(folder.glob(f"*/*/*/rollout-*-{session}.jsonl"))
+    return found[-1] if found else None
+
+
+# -- storing ----------------------------------------------------------------------------------------------------------
+
+
+def _store_session(store: Store, event: HookEvent) -> None:
+    """Store a session; one that is stored already gets what is new."""
+    if event.client == "opencode":
+        _store_told(store, event)
+    elif event.log is None or not event.log.is_file():
+        raise TranscriptError(f"the log of session {event.session} is not there: {event.log or 'no path was told'}")
+    else:
+        from everlong.cli.sessions_transfer import import_files  # noqa: PLC0415 - loads the database
+
+        skipped: list[dict[str, str]] = []
+        for _ in import_files(store, [str(event.log)], None, skipped, []):
+            pass
+        if skipped:
+            raise TranscriptError(f"{event.log} was not stored: {skipped[0]['problem']}")
+    index_pending(store, seconds=_INDEX_SECONDS)
+
+
+def _store_told(store: Store, event: HookEvent) -> None:
+    """Store the session that a client hands over with its messages."""
+    import time  # noqa: PLC0415 - as above
+
+    from everlong.store.log_imports import LogImporter, LogOrigin  # noqa: PLC0415 - as above
+    from everlong.wire.logs.opencode import read_opencode_session  # noqa: PLC0415 - as above
+
+    told = event.told or {}
+    run = read_opencode_session(told.get("session") or {}, list(_messages(told.get("messages"))))
+    if run.messages:
+        LogImporter(store).add_run(run, LogOrigin("opencode", time.time()))
+
+
+def _messages(told: Any) -> Iterator[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]:
+    for one in told if isinstance(told, list) else ():
+        info, parts = (one.get("info"), one.get("parts")) if isinstance(one, dict) else (None, None)
+        if isinstance(info, dict) and isinstance(parts, list):
+            yield info, [part for part in parts if isinstance(part, dict)]
+
+
+# -- telling ----------------------------------------------------------------------------------------------------------
+
+
+def _handover(store: Store, event: HookEvent) -> str:
+    """Return where the folder's last conversation stands; after a compaction, where this one stands."""
+    from everlong.agent.handover import conversations_of, folder_spellings, write_handover  # noqa: PLC0415 - as above
+    from everlong.tokens import EstimatingCounter  # noqa: PLC0415 - as above
+
+    room = config.load_settings(cwd=event.folder if event.folder.is_dir() else None).settings.hooks.restore_tokens
+    if not room or event.source == "resume":
+        return ""
+    is_same = event.source == "compact" or event.kind == "compacting"
+    found = conversations_of(store, folder_spellings(event.folder))
+    for _, one in zip(range(_MOST_LOOKED_AT), found, strict=False):
+        if _is_of(one, event.session) == is_same:
+            return write_handover(store, one, room, EstimatingCounter().count_text)
+    return ""
+
+
+def _is_of(one: Conversation, session: str) -> bool:
+    """Return whether a conversation is that of a client's session, stored by the gateway or from its log."""
+    names = (one.client_session or "", str((one.origin or {}).get("id") or ""))
+    return any(name.partition("/")[0] == session for name in names)
+
+
+def _tell(event: HookEvent, text: str) -> None:
+    """Print what the client gives to the model."""
+    if not text:
+        return
+    if event.client == "opencode":
+        click.echo(text)
+        return
+    told = {"hookSpecificOutput": {"hookEventName": "SessionStart", "additionalContext": text}}
+    click.echo(json.dumps(told))

@@ -1,0 +1,407 @@
+"""Imports from the logs of other clients: runs of conversations become sessions, once, however often they are read.
+
+A conversation that went through the gateway is in the store already. It is known by the name that its client gives it
+both in its requests and in its log, else by its words; then its log adds to it what the gateway did not see, and no
+second conversation appears.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, Row, select, update
+
+from everlong.errors import NotStored
+from everlong.model import Message, Trace, checked_messages, leading_system_count, text_of
+from everlong.store.imports import REASON, Imported, Importer, key_of
+from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
+from everlong.store.schema import session
+from everlong.store.sessions import TOTALS, clean_title, new_session_id, next_title, prompt_blob
+from everlong.store.tree import Branch
+
+if TYPE_CHECKING:
+    from everlong.store.store import Store
+    from everlong.wire.logs.log import LogFacts, LogRun, LogUsage
+
+__all__ = ["LogImporter", "LogOrigin", "LogPlace"]
+
+COMPRESSION = "compression"
+_LATER = 120.0
+"""Seconds by which a log may end after the gateway's last turn of the same conversation and tell nothing new."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogOrigin:
+    """The file that runs are from, the time it was written, and the name that a person gave to the source."""
+
+    file: str
+    written: float
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """Where a conversation of a log is: its session, the place in the tree, and what it has used so far."""
+
+    session: str
+    at: Branch
+    usage: LogUsage
+    time: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        place = {"branch": self.at.id, "node": self.at.head.hex(), "depth": self.at.depth}
+        return {"session": self.session, **place, "usage": self.usage.to_dict(), "time": self.time}
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> LogPlace:
+        """Return the place that `to_dict` gave."""
+        from everlong.wire.logs.log import LogUsage  # noqa: PLC0415 - only where logs are read
+
+        at = Branch(int(told["branch"]), bytes.fromhex(told["node"]), int(told["depth"]))
+        return cls(str(told["session"]), at, LogUsage.of(told["usage"]), float(told["time"]))
+
+
+def client_session_of(facts: LogFacts) -> str | None:
+    """Return the name of a conversation as its client's requests have it."""
+    if facts.client == "claude-code":
+        return None if facts.session is None else f"{facts.session}/{facts.agent or ''}"
+    return facts.session
+
+
+class LogImporter(Importer):
+    """The importer of runs into one store."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._parents: dict[str, str | None] = {}
+
+    def add_run(
+        self, run: LogRun, origin: LogOrigin, place: LogPlace | None = None
+    ) -> tuple[Imported, LogPlace | None]:
+        """Store a run of a conversation, and give the conversation a session if it has none.
+
+        Args:
+            run: The run.
+            origin: Where it is from.
+            place: The end of the conversation's earlier runs, for a run that goes on.
+
+        Returns:
+            The outcome, and the end of the conversation; None if there is nothing to store.
+
+        Raises:
+            NotStored: The place is no longer there; the log has to be read from its beginning.
+        """
+        said = checked_messages(run.messages)
+        if run.goes_on and place is None:
+            raise NotStored("the beginning of the conversation is not stored")
+        last = place.time if place is not None and run.goes_on else run.facts.started
+        times = _times(run.times, last if last is not None else origin.written)
+        usage = run.usage if place is None or run.is_total or not run.goes_on else place.usage.plus(run.usage)
+        if run.goes_on and place is not None:
+            at = place.at if not said else self._append(place, said, times)
+            known = self._found_session(at, run.facts)
+            found = self._update(at, known, run.facts, usage, times, place.time)
+            end = times[-1] if times else place.time
+            return found, LogPlace(found.session or place.session, at, usage, end)
+        return self._begin(run, said, times, usage, origin)
+
+    def _append(self, place: LogPlace, said: list[Message], times: Sequence[float]) -> Branch:
+        with self._store.database.read() as connection:
+            if not segments_to(connection, place.at.id, place.at.depth):
+                raise NotStored("the conversation was deleted")
+        return self._store.recording.after(place.at, said, times, None, may_be_known=True)
+
+    def _begin(
+        self, run: LogRun, said: list[Message], times: Sequence[float], usage: LogUsage, origin: LogOrigin
+    ) -> tuple[Imported, LogPlace | None]:
+        store, facts = self._store, run.facts
+        lead = leading_system_count(said)
+        trace = store.chain.trace(map(store.cleaned, said[lead:]))
+        if not trace.ids:
+            return Imported("empty", None), None
+        named = self._gateway_session(facts)
+        if named is not None and times[-1] <= named.active + _LATER and not self._is_known(trace):
+            # The gateway has it in the words of the requests, which differ a little from those of the log.
+            at = store.branch(named.branch)
+            return Imported("known", named.conversation), LogPlace(named.id, at, usage, times[-1])
+        at = store.record(said, times=times, ext_id=client_session_of(facts), known=trace)
+        key = log_key(facts, trace)
+        columns = self._columns(facts, origin, key, times, usage)
+        first = next((n for n, one in enumerate(said[lead:]) if one.get("role") == "assistant"), len(trace.ends))
+        columns["opened"] = trace.ends[first - 1] if first else 0
+        if named is not None:
+            columns["works_for"] = columns["works_for"] or named.conversation
+        prompt = "\n\n".join(filter(None, map(text_of, said[:lead])))
+        has_reply = first < len(trace.ends)
+
+        def find(connection: Connection) -> Imported | None:
+            return self._of_same_conversation(connection, at, key) or (
+                self._of_gateway(connection, at) if has_reply else None
+            )
+
+        done = self._give_session(at, key, columns, prompt_blob(store, prompt or None), None, find=find)
+        if done.outcome in {"known", "grown"} and done.session is not None:
+            self._update(at, done, facts, usage, times, 0.0)
+        assert done.session is not None  # noqa: S101 - there is something to store
+        return done, LogPlace(done.session, at, usage, times[-1])
+
+    def _columns(
+        self, facts: LogFacts, origin: LogOrigin, key: str, times: Sequence[float], usage: LogUsage
+    ) -> dict[str, Any]:
+        """Return the columns of a new session."""
+        about: dict[str, Any] = {"import": key, "file": origin.file}
+        told = {"id": facts.key, "git_branch": facts.git_branch, "version": facts.version, "agent": facts.agent}
+        about |= {name: value for name, value in told.items() if value is not None}
+        if facts.title is not None:
+            about["titled"] = True
+        return {
+            "kind": "agent" if facts.agent is not None else "main",
+            "client": facts.client,
+            "client_session": clean_title(client_session_of(facts)),
+            "folder": clean_title(facts.folder),
+            "works_for": self._parent(facts),
+            "active": max(times),
+            "title": clean_title(facts.title),
+            "platform": origin.source or facts.client,
+            "source": origin.source or facts.client,
+            "user": clean_title(facts.user),
+            "model": clean_title(facts.model),
+            "origin": json.dumps(about),
+            "started": min(times) if facts.started is None else min(facts.started, *times),
+            "ended": max(times),
+            "end_reason": clean_title(facts.end_reason) or REASON,
+            **{name: getattr(usage, name) for name in (*TOTALS, "cost")},
+        }
+
+    def _parent(self, facts: LogFacts) -> str | None:
+        """Return the conversation that had this one begun."""
+        if facts.works_for is None:
+            return None
+        name = client_session_of(replace(facts, session=facts.works_for, agent=None, works_for=None))
+        if name is None:
+            return None
+        if self._parents.get(name) is None:
+            query = select(session.c.conversation).where(
+                session.c.tenant == self._store.tenant, session.c.client_session == name, session.c.kind == "main"
+            )
+            with self._store.database.read() as connection:
+                self._parents[name] = connection.execute(query.order_by(session.c.started).limit(1)).scalar()
+        return self._parents[name]
+
+    def add_lineage(self, parts: Sequence[LogRun], origin: LogOrigin, starts: Sequence[int]) -> list[Imported]:
+        """Store a conversation that its client has kept as several sessions, each the child of the one before.
+
+        Args:
+            parts: The sessions in order.
+            origin: Where they are from.
+            starts: For each part the place of its first message that those before do not have.
+        """
+        whole, first = _joined(parts, starts)
+        done, place = self.add_run(whole, origin)
+        if place is None or done.session is None:
+            return [done]
+        ends = _depths(self._store.chain.trace(map(self._store.cleaned, whole.messages[first:])), parts, starts, first)
+        outcomes = [done]
+
+        def work(connection: Connection) -> None:
+            base = connection.execute(select(session).where(session.c.id == done.session)).one()
+            if key_of(base) is None:
+                return  # the conversation went through the gateway, which has parts of its own
+            below = place.at.depth - ends[-1]  # where its words were stored after others
+            before, low = base, 0
+            for number, (part, end) in enumerate(zip(parts, ends, strict=True)):
+                depth = end + below
+                if number == 0:
+                    values = {"to_depth": depth, "branch": place.at.id, **_ended(part, number, parts)}
+                    connection.execute(update(session).where(session.c.id == base.id).values(values))
+                    low = depth
+                    continue
+                before = self._put_part(
+                    connection, base, before, part, place.at.id, (low, depth), origin, outcomes=outcomes
+                )
+                low = depth
+                ended = _ended(part, number, parts)
+                connection.execute(update(session).where(session.c.id == before.id).values(ended))
+
+        self._store.database.write(work)
+        return outcomes
+
+    def _put_part(  # noqa: PLR0913 - one row has many sides
+        self,
+        connection: Connection,
+        base: Row[Any],
+        before: Row[Any],
+        part: LogRun,
+        branch: int,
+        stretch: tuple[int, int],
+        origin: LogOrigin,
+        *,
+        outcomes: list[Imported],
+    ) -> Row[Any]:
+        """Insert or update the session of one part of a lineage; return its row."""
+        key = log_key(part.facts, None)
+        same = select(session).where(session.c.conversation == base.conversation, session.c.tenant == base.tenant)
+        found = next((row for row in connection.execute(same) if key_of(row) == key), None)
+        place = {"branch": branch, "from_depth": stretch[0], "to_depth": stretch[1], "parent": before.id}
+        times = [time for time in part.times if time is not None] or [base.started]
+        if found is None:
+            columns = self._columns(part.facts, origin, key, times, part.usage)
+            columns |= {"kind": base.kind, "works_for": base.works_for, "opened": None}
+            if columns["title"] is None and base.title is not None:
+                columns["title"] = next_title(connection, base.conversation, base.title)
+            ident = new_session_id(columns["started"])
+            while connection.execute(select(session.c.id).where(session.c.id == ident)).first():
+                ident = new_session_id(columns["started"])
+            row = {**columns, **place, "id": ident, "tenant": base.tenant, "conversation": base.conversation}
+            connection.execute(session.insert().values(**row))
+            outcomes.append(Imported("new", ident))
+        else:
+            ident = found.id
+            usage = {name: getattr(part.usage, name) for name in (*TOTALS, "cost")}
+            connection.execute(update(session).where(session.c.id == ident).values(**place, **usage))
+            is_grown = found.to_depth != stretch[1]
+            outcomes.append(Imported("grown" if is_grown else "known", ident))
+        return connection.execute(select(session).where(session.c.id == ident)).one()
+
+    # -- sessions that are there ---------------------------------------------------------------------------------------
+
+    def _gateway_session(self, facts: LogFacts) -> Row[Any] | None:
+        """Return the newest session that the gateway keeps under the client's name for the conversation."""
+        name = client_session_of(facts)
+        if name is None:
+            return None
+        query = select(session).where(
+            session.c.tenant == self._store.tenant,
+            session.c.client_session == name,
+            session.c.kind != "side",
+            session.c.branch.is_not(None),
+        )
+        with self._store.database.read() as connection:
+            rows = connection.execute(query.order_by(session.c.active.desc())).all()
+        return next((row for row in rows if key_of(row) is None), None)
+
+    def _is_known(self, trace: Trace) -> bool:
+        with self._store.database.read() as connection:
+            return self._store.recognizer.count_known(connection, trace.ids) == len(trace.ids)
+
+    def _of_gateway(self, connection: Connection, at: Branch) -> Imported | None:
+        """Return the session of a conversation that was stored by another way than an import and leads to a place."""
+        here = segments_to(connection, at.id, at.depth)
+        for one in sessions_along(connection, self._store.tenant, here):
+            if key_of(one) is not None or one.kind == "side" or one.branch is None:
+                continue
+            there = stretch_of(connection, one)
+            if _covers(there, at):
+                return Imported("known", one.id)
+            if there and any(part.branch == one.branch and part.low < there[-1].high <= part.high for part in here):
+                return Imported("grown", one.id)
+        return None
+
+    def _found_session(self, at: Branch, facts: LogFacts) -> Imported:
+        """Return the session of a conversation that goes on to a place."""
+        key = log_key(facts, None)
+
+        def work(connection: Connection) -> Imported | None:
+            return self._of_same_conversation(connection, at, key) or self._of_gateway(connection, at)
+
+        with self._store.database.read() as connection:
+            found = work(connection)
+        if found is None:
+            raise NotStored("the conversation that the log goes on with was deleted")
+        return found
+
+    def _update(
+        self,
+        at: Branch,
+        found: Imported,
+        facts: LogFacts,
+        usage: LogUsage,
+        times: Sequence[float],
+        before: float,
+    ) -> Imported:
+        """Bring an imported session up to date; one of the gateway only learns where it ends."""
+
+        def work(connection: Connection) -> None:
+            row = connection.execute(select(session).where(session.c.id == found.session)).one()
+            values: dict[str, Any] = {}
+            if found.outcome == "grown" and (row.to_depth is not None or row.branch != at.id):
+                values |= {"branch": at.id, "to_depth": None if row.ended is None else at.depth}
+            end = max([before, *times])
+            if end > row.active:
+                values["active"] = end
+            if key_of(row) is not None:
+                values |= self._told(row, facts, usage, end)
+            changed = {name: value for name, value in values.items() if getattr(row, name) != value}
+            if changed:
+                connection.execute(update(session).where(session.c.id == row.id).values(changed))
+
+        self._store.database.write(work)
+        return found
+
+    def _told(self, row: Row[Any], facts: LogFacts, usage: LogUsage, end: float) -> dict[str, Any]:
+        values: dict[str, Any] = {"model": clean_title(facts.model) or row.model, "ended": max(end, row.ended or 0.0)}
+        values["folder"] = clean_title(facts.folder) or row.folder
+        if usage.is_told:
+            values |= {name: getattr(usage, name) for name in (*TOTALS, "cost")}
+        about = json.loads(row.origin or "{}")
+        if facts.title is not None and (row.title is None or about.get("titled")):
+            values["title"] = clean_title(facts.title)
+            about["titled"] = True
+        if facts.git_branch is not None:
+            about["git_branch"] = facts.git_branch
+        if about != json.loads(row.origin or "{}"):
+            values["origin"] = json.dumps(about)
+        return values
+
+
+def _joined(parts: Sequence[LogRun], starts: Sequence[int]) -> tuple[LogRun, int]:
+    """Return a lineage as one run, and the number of system messages that it begins with."""
+    whole = replace(parts[0], messages=[], times=[], is_total=True)
+    for number, (part, start) in enumerate(zip(parts, starts, strict=True)):
+        for message, time in zip(part.messages[start:], part.times[start:], strict=True):
+            if number and message.get("role") == "system":
+                continue
+            whole.messages.append(message)
+            whole.times.append(time)
+    return whole, leading_system_count(whole.messages)
+
+
+def _depths(trace: Trace, parts: Sequence[LogRun], starts: Sequence[int], lead: int) -> list[int]:
+    """Return the depth at which each part of a joined lineage ends."""
+    ends, count = [], -lead
+    for number, (part, start) in enumerate(zip(parts, starts, strict=True)):
+        count += sum(not number or one.get("role") != "system" for one in part.messages[start:])
+        ends.append(trace.ends[count - 1] if count > 0 else 0)
+    return ends
+
+
+def _ended(part: LogRun, number: int, parts: Sequence[LogRun]) -> dict[str, Any]:
+    """Return how a part ended: with a compaction, if another follows it."""
+    times = [time for time in part.times if time is not None]
+    reason = clean_title(part.facts.end_reason) or (REASON if number == len(parts) - 1 else COMPRESSION)
+    when = part.facts.ended or (max(times) if times else None)
+    return {"end_reason": reason} if when is None else {"end_reason": reason, "ended": when}
+
+
+def log_key(facts: LogFacts, trace: Trace | None) -> str:
+    """Return the key by which an imported conversation is known."""
+    if facts.key:
+        return f"{facts.client}:{facts.key}"
+    return f"words:{trace.ids[0].hex()}" if trace is not None else ""
+
+
+def _covers(stretch: Sequence[Segment], at: Branch) -> bool:
+    return any(part.branch == at.id and part.low < at.depth <= part.high for part in stretch)
+
+
+def _times(told: Sequence[float | None], first: float) -> list[float]:
+    times: list[float] = []
+    last = next((time for time in told if time is not None), first)
+    for time in told:
+        last = last if time is None else time
+        times.append(last)
+    return times

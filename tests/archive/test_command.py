@@ -1,0 +1,203 @@
+"""``everlong archive``, the doctor's warning, and the move from Hermes, as a person runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import plistlib
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from everlong.cli.archive.log_import import LogImport
+from everlong.cli.archive.scan import days_until_deletion
+from everlong.cli.archive.service import service_file, service_text
+from everlong.config import load_settings
+from everlong.store import Store
+from everlong.store.stateless import Sender, StatelessRequest
+from everlong.store.turns import FinishedTurn
+from tests.archive import samples
+from tests.cli.conftest import Run, run
+from tests.waiting import until
+
+__all__ = ["run"]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A person's home with logs of Claude Code and Codex, and nothing archived."""
+    house = tmp_path / "home"
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "HERMES_HOME", "XDG_DATA_HOME", "PI_CODING_AGENT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(house))
+    monkeypatch.setenv("EVERLONG_HOME", str(house / "everlong"))
+    monkeypatch.chdir(tmp_path)
+    log = house / ".claude" / "projects" / "-srv-harbour" / "5a991f5d.jsonl"
+    log.parent.mkdir(parents=True)
+    log.write_text(samples.claude_log().text())
+    rollout = house / ".codex" / "sessions" / "2026" / "09" / "02" / "rollout-1.jsonl"
+    rollout.parent.mkdir(parents=True)
+    rollout.write_text(samples.codex_rollout())
+    return house
+
+
+def test_one_run_archives_every_client_and_the_next_reads_nothing(run: Run, home: Path) -> None:
+    first = run("archive", "--once", "--json")
+    assert (first.code, first.json["new"], first.json["clients"]) == (0, 2, {"claude-code": 1, "codex": 1})
+    again = run("archive", "--once", "--json").json
+    assert (again["files"], again["changed"], again["new"]) == (2, 0, 0)
+    found = run("sessions", "search", "crane", "--json").json["hits"]
+    assert found[0]["title"] == "Berths and cranes"
+    assert (home / "everlong" / "store.db").exists()
+
+
+def test_only_the_named_client_is_archived(run: Run, home: Path) -> None:  # noqa: ARG001 - the logs
+    assert run("archive", "--once", "--client", "codex", "--json").json["clients"] == {"codex": 1}
+
+
+def test_a_folder_may_be_named(run: Run, home: Path, tmp_path: Path) -> None:  # noqa: ARG001 - the logs
+    other = tmp_path / "backup" / "deep"
+    other.mkdir(parents=True)
+    (other / "chat.json").write_text(json.dumps(samples.gemini_session()))
+    (other / "note.json").write_text('{"sessionId": 1}')
+    told = run("archive", "--once", "--folder", str(tmp_path / "backup"), "--json").json
+    assert told["clients"] == {"claude-code": 1, "codex": 1, "gemini": 1}
+    missing = run("archive", "--once", "--folder", str(tmp_path / "nothing"))
+    assert (missing.code, "is no folder" in missing.err) == (2, True)
+
+
+def test_it_goes_on_until_it_is_stopped(home: Path) -> None:
+    log = next((home / ".claude").rglob("*.jsonl"))
+    command = [sys.executable, "-m", "everlong", "archive", "--interval", "0.1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        path = home / "everlong" / "store.db"
+        until(path.exists)
+
+        def titles() -> list[str | None]:
+            with Store.open(path) as store:
+                return [one.title for one in store.conversations.newest()]
+
+        until(lambda: "Berths and cranes" in titles())
+        log.with_name("new.jsonl").write_text(samples.ClaudeLog("new").ask("Still there?").say("Yes.").text())
+        until(lambda: len(titles()) == 3)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+def test_the_doctor_warns_of_logs_that_will_be_deleted(run: Run, home: Path) -> None:
+    old = time.time() - 27 * 86_400
+    log = next((home / ".claude").rglob("*.jsonl"))
+    os.utime(log, (old, old))
+
+    def finding() -> dict[str, str]:
+        return next(one for one in run("doctor", "--json").json["checks"] if one["name"] == "archive")
+
+    warning = finding()
+    assert (warning["state"], "1 log of Claude Code" in warning["text"], "in 3" in warning["text"]) == (
+        "warn",
+        True,
+        True,
+    )
+    run("archive", "--once")
+    assert finding()["state"] == "ok"
+
+
+def test_the_days_are_those_of_the_clients_settings(home: Path) -> None:
+    assert days_until_deletion("claude-code", {}, home) == 30
+    (home / ".claude" / "settings.json").write_text('{"cleanupPeriodDays": 365}')
+    assert days_until_deletion("claude-code", {}, home) == 365
+    assert days_until_deletion("gemini", {}, home) == 30
+    assert days_until_deletion("codex", {}, home) is None
+
+
+def test_the_service_runs_this_program(home: Path) -> None:
+    unit = service_text(5.0, "linux")
+    assert f'ExecStart="{sys.executable}" "-m" "everlong" "archive" "--interval" "5"' in unit
+    assert f'Environment="EVERLONG_HOME={home / "everlong"}"' in unit
+    told = plistlib.loads(service_text(5.0, "darwin").encode())
+    assert told["ProgramArguments"][1:4] == ["-m", "everlong", "archive"]
+    assert told["EnvironmentVariables"]["EVERLONG_HOME"] == str(home / "everlong")
+    assert service_file("darwin", home) == home / "Library" / "LaunchAgents" / "everlong.archive.plist"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="writes the unit of systemd")
+def test_the_service_is_installed_and_removed(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    installed = run("archive", "--install")
+    unit = home / ".config" / "systemd" / "user" / "everlong-archive.service"
+    assert (installed.code, unit.is_file(), "systemctl is not installed" in installed.err) == (0, True, True)
+    assert run("archive", "--uninstall").code == 0
+    assert not unit.exists()
+    assert "there is no service" in run("archive", "--uninstall").err
+
+
+def through_the_gateway(store: Store, messages: list[dict[str, object]], name: str | None) -> str:
+    """Store a conversation as the gateway does, request by request."""
+    session = ""
+    for count in range(1, len(messages), 2):
+        sender = Sender(client="claude-code", session=name, folder="/srv/harbour", model="m", platform="gateway")
+        asked = StatelessRequest(messages[:count], store.chain.trace(messages[:count]), sender)
+        placed = store.stateless.place(asked)
+        session = placed.session
+        store.turns.add_finished(placed.at, FinishedTurn(messages[count], session=session))
+    return session
+
+
+def test_a_conversation_of_the_gateway_appears_once(tmp_path: Path) -> None:
+    talk: list[dict[str, object]] = [
+        {"role": "user", "content": "Which berth is free?"},
+        {"role": "assistant", "content": "The south berth."},
+        {"role": "user", "content": "Thanks."},
+        {"role": "assistant", "content": "Gladly."},
+    ]
+    log = samples.ClaudeLog("named").ask("Which berth is free?").say("The south berth.").ask("Thanks.").say("Gladly.")
+    path = tmp_path / "named.jsonl"
+    for number, name in enumerate(["named/", None]):
+        with Store.open(tmp_path / f"{number}.db") as store:
+            session = through_the_gateway(store, talk, name)
+            path.write_text(log.text())
+            found = LogImport(store).add(path)
+            assert found is not None
+            assert (dict(found.outcomes), [one.id for one in store.conversations.newest()]) == ({"known": 1}, [session])
+            log_on = samples.ClaudeLog("named")
+            log_on.entries, log_on.parent, log_on.replies = list(log.entries), log.parent, log.replies
+            for entry in log_on.ask("And at noon?").say("The north berth.").entries:
+                entry["timestamp"] = "2099-01-01T00:00:00Z"
+            path.write_text(log_on.text())
+            LogImport(store).add(path)
+            assert [one.messages for one in store.conversations.newest()] == [6]
+            assert store.verify().problems == []
+
+
+def test_hermes_moves_in_with_one_command(run: Run, home: Path) -> None:
+    samples.write_hermes(home / ".hermes")
+    (home / ".hermes" / "memories").mkdir()
+    (home / ".hermes" / "memories" / "MEMORY.md").write_text("Tests run with make.\n§\nThe port is 4711.")
+    (home / ".hermes" / "config.yaml").write_text(
+        "context: {engine: compressor}\ncompression: {threshold: 0.6, protect_last_n: 12}\n"
+        "auxiliary: {compression: {model: tiny-scribe, provider: openrouter, api_key: key-of-nobody}}\n"
+    )
+    dry = run("import", "hermes", "--dry-run", "--json").json
+    assert (dry["sessions"], dry["conversations"], len(dry["notes"]), dry["done"]) == (4, 3, 2, {})
+    assert not (home / "everlong").exists()
+    done = run("import", "hermes", "--json").json["done"]
+    assert (done["new"], done["notes"], done["settings"]) == (4, 2, 5)
+    listed = run("sessions", "list", "--json").json
+    assert {one["title"] for one in listed} == {"Berths", None}
+    assert load_settings().settings.compression.threshold == 0.6
+    assert "key-of-nobody" not in (home / "everlong" / "config.yaml").read_text()
+    again = run("import", "hermes", "--json").json["done"]
+    assert (again.get("new", 0), again["notes"], again["settings"]) == (0, 0, 0)
+
+
+def test_a_folder_that_is_no_hermes_is_an_error(run: Run, home: Path, tmp_path: Path) -> None:  # noqa: ARG001 - a home
+    ran = run("import", "hermes", "--home", str(tmp_path / "nothing"))
+    assert (ran.code, "there is no Hermes at" in ran.err) == (1, True)
+    (tmp_path / "state.db").write_bytes(b"no database")
+    ran = run("import", "hermes", "--home", str(tmp_path))
+    assert (ran.code, "is no database of Hermes" in ran.err) == (1, True)

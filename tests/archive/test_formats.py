@@ -1,0 +1,218 @@
+"""Each client's log arrives with its messages, figures and facts, and arrives once."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong.cli.archive.formats import format_of_log
+from everlong.cli.archive.log_import import LogImport
+from everlong.store import Conversation, Store
+from everlong.store.conversations import Kind
+from everlong.store.imports import Importer, ImportOrigin
+from everlong.store.maintenance import stats
+from everlong.store.transcripts import write_transcript
+from everlong.wire import read_transcript
+from tests.archive import samples
+
+KINDS: tuple[Kind, ...] = ("main", "agent")
+
+
+def write_log(folder: Path, form: str) -> Path:
+    names = {"opencode": "opencode.db", "gemini": "session-1.json", "cline": "1788_shed.messages.json"}
+    path = folder / names.get(form, {"aider": ".aider.chat.history.md"}.get(form, "log.jsonl"))
+    made: dict[str, Callable[[], str]] = {
+        "claude-code": lambda: samples.claude_log().text(),
+        "codex": samples.codex_rollout,
+        "pi": samples.pi_session,
+        "gemini": lambda: json.dumps(samples.gemini_session()),
+        "gemini-lines": samples.gemini_records,
+        "cline": lambda: json.dumps(samples.cline_session()),
+        "aider": lambda: samples.AIDER,
+    }
+    if form == "opencode":
+        samples.write_opencode(path)
+    elif form == "hermes":
+        return samples.write_hermes(folder)
+    else:
+        path.write_text(made[form](), encoding="utf-8")
+    return path
+
+
+FORMATS = ("claude-code", "codex", "pi", "gemini", "gemini-lines", "cline", "aider", "opencode", "hermes")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with Store.open(tmp_path / "store.db") as opened:
+        yield opened
+
+
+def imported(store: Store, path: Path) -> list[Conversation]:
+    found = LogImport(store).add(path)
+    assert found is not None
+    return sorted(store.conversations.newest(kinds=KINDS), key=lambda one: one.started)
+
+
+def said(store: Store, one: Conversation) -> list[tuple[str, Any]]:
+    return [
+        (line.entry.message["role"], line.entry.message.get("content")) for line in store.conversations.lines(one.id)
+    ]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_log_is_told_by_its_first_bytes(tmp_path: Path, form: str) -> None:
+    assert format_of_log(write_log(tmp_path, form)) == form
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_importing_exporting_and_importing_again_adds_nothing(store: Store, tmp_path: Path, form: str) -> None:
+    path = write_log(tmp_path, form)
+    before = imported(store, path)
+    count = stats(store)["messages"]
+    again = LogImport(store).add(path)
+    assert again is not None
+    assert (again.outcomes["new"], stats(store)["messages"]) == (0, count)
+    text = io.StringIO()
+    write_transcript(store, before, "jsonl", text.write)
+    with Store.open(tmp_path / "other.db") as other:
+        for _ in range(2):
+            for target in (store, other):
+                transcript = read_transcript(text.getvalue().encode())
+                for one in transcript.conversations:
+                    Importer(target).add(one, ImportOrigin(transcript.kind, "export", 1.0))
+        assert stats(other)["messages"] == count
+        assert stats(store)["messages"] == count
+        assert [
+            said(other, one) for one in sorted(other.conversations.newest(kinds=KINDS), key=lambda o: o.started)
+        ] == [said(store, one) for one in before]
+    assert store.verify().problems == []
+
+
+def figures(one: Conversation) -> tuple[int, int, int, int, int, float]:
+    return (
+        *(one.input_tokens, one.output_tokens, one.cache_read_tokens, one.cache_write_tokens, one.api_calls),
+        round(one.cost, 6),
+    )
+
+
+def test_claude_code(store: Store, tmp_path: Path) -> None:
+    (one,) = imported(store, write_log(tmp_path, "claude-code"))
+    assert (one.title, one.folder, one.model, one.client) == (
+        "Berths and cranes",
+        "/srv/harbour",
+        "claude-sonnet-4-5",
+        "claude-code",
+    )
+    assert one.origin is not None
+    assert (one.origin["git_branch"], one.origin["version"]) == ("tide", "2.1.325")
+    assert figures(one) == (30, 15, 300, 60, 3, 0.025)
+    roles = [role for role, _ in said(store, one)]
+    assert roles == ["user", "assistant", "tool", "tool", "assistant", "user", "assistant"]
+
+
+def test_a_sub_agent_of_claude_code_belongs_to_its_session(store: Store, tmp_path: Path) -> None:
+    imported(store, write_log(tmp_path, "claude-code"))
+    inner = tmp_path / "agent-a1.jsonl"
+    inner.write_text(samples.ClaudeLog(agent="a1").ask("Count the cranes.").say("Three.").text())
+    LogImport(store).add(inner)
+    (agent,) = store.conversations.newest(kinds=("agent",))
+    (main,) = store.conversations.newest()
+    assert (agent.works_for, agent.messages, main.agents) == (main.id, 2, 1)
+
+
+def test_codex(store: Store, tmp_path: Path) -> None:
+    (one,) = imported(store, write_log(tmp_path, "codex"))
+    assert (one.folder, one.model, one.client_session) == ("/srv/harbour", "gpt-5", "01a1-codex")
+    assert one.origin is not None
+    assert one.origin["git_branch"] == "tide"
+    assert figures(one)[:5] == (160, 20, 240, 0, 3)
+    words = [text for role, text in said(store, one) if role == "assistant"]
+    assert words[1:] == ["Crates.", "Ropes."]
+    assert store.conversations.system_prompt(one.id) == "You are a coding agent."
+
+
+def test_pi(store: Store, tmp_path: Path) -> None:
+    (one,) = imported(store, write_log(tmp_path, "pi"))
+    assert (one.title, figures(one)) == ("Tides", (30, 12, 90, 15, 3, 1.0))
+    told = said(store, one)
+    assert told[-1][1] == [{"type": "text", "text": "At six."}]
+    assert told[0][1][1]["image_url"]["url"].startswith("data:image/png;base64,")
+
+
+@pytest.mark.parametrize("form", ["gemini", "gemini-lines"])
+def test_gemini(store: Store, tmp_path: Path, form: str) -> None:
+    (one,) = imported(store, write_log(tmp_path, form))
+    assert (one.title, one.folder, one.model) == ("Low tide", "/srv/harbour", "gemini-3-pro")
+    assert figures(one) == (40, 10, 60, 0, 1, 0.0)
+    told = said(store, one)
+    assert [role for role, _ in told] == ["user", "assistant", "tool", "assistant"]
+    assert told[1][1] == [{"type": "thinking", "thinking": "Tide\nlook it up"}]
+    assert (told[2][1], told[3][1]) == ("low", "Yes.")
+
+
+def test_cline(store: Store, tmp_path: Path) -> None:
+    path = write_log(tmp_path, "cline")
+    beside = {"session_id": "1788_shed", "cwd": "/srv/harbour", "metadata": {"title": "The shed", "totalCost": 0.003}}
+    (tmp_path / "1788_shed.json").write_text(json.dumps(beside))
+    (one,) = imported(store, path)
+    assert (one.title, one.folder, figures(one)) == ("The shed", "/srv/harbour", (80, 12, 100, 0, 2, 0.003))
+    told = said(store, one)
+    assert told[0][1] == [{"type": "text", "text": "What is in the shed?"}]
+    assert told[2][1] == '[{"query":"ls","result":"nets","success":true}]'
+
+
+def test_a_task_of_clines_extension(store: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "tasks" / "1788600000000"
+    folder.mkdir(parents=True)
+    talk = [
+        {"role": "user", "content": "Paint the quay.", "ts": 1},
+        {"role": "assistant", "content": "Painted.", "ts": 2},
+    ]
+    (folder / "api_conversation_history.json").write_text(json.dumps(talk))
+    request = {"tokensIn": 7, "tokensOut": 2, "cacheWrites": 0, "cacheReads": 3, "cost": 0.5}
+    shown = [{"type": "say", "say": "api_req_started", "text": json.dumps(request)}]
+    (folder / "ui_messages.json").write_text(json.dumps(shown))
+    (one,) = imported(store, folder / "api_conversation_history.json")
+    assert (one.messages, figures(one)) == (2, (7, 2, 3, 0, 1, 0.5))
+
+
+def test_aider(store: Store, tmp_path: Path) -> None:
+    first, second = imported(store, write_log(tmp_path, "aider"))
+    assert (first.folder, first.model, figures(first)) == (
+        str(tmp_path),
+        "openai/gpt-4o",
+        (3_900, 42, 0, 0, 2, 0.0103),
+    )
+    told = said(store, first)
+    assert told[0] == ("user", "Write the list of ships.\nSort it.")
+    assert told[1][1].startswith("Here it is.\n\n```\nships.txt")
+    assert [role for role, _ in said(store, second)] == ["user", "assistant"]
+
+
+def test_opencode(store: Store, tmp_path: Path) -> None:
+    main, agent = imported(store, write_log(tmp_path, "opencode"))
+    assert (main.title, main.kind, agent.kind, agent.works_for) == ("Ropes", "main", "agent", main.id)
+    assert figures(main) == (5, 4, 40, 2, 1, 0.004)
+    told = said(store, main)
+    assert [role for role, _ in told] == ["user", "assistant", "tool", "assistant"]
+    assert (told[2][1], told[3][1]) == ("hemp", "Hemp does.")
+
+
+def test_hermes_has_its_lineage(store: Store, tmp_path: Path) -> None:
+    found = imported(store, write_log(tmp_path, "hermes"))
+    talk = next(one for one in found if one.title == "Berths")
+    agent = next(one for one in found if one.kind == "agent")
+    parts = store.conversations.parts(talk.id)
+    assert [(part.title, part.end_reason) for part in parts] == [("Berths", "compression"), ("Berths #2", "imported")]
+    assert (len(found), talk.messages, agent.works_for) == (3, 8, talk.id)
+    assert figures(talk) == (1_500, 130, 4_000, 0, 4, 0.0145)
+    words = [text for _, text in said(store, talk) if isinstance(text, str)]
+    assert words[-2:] == ["Book the south berth.", "Booked under number 4711."]
+    assert not any("COMPACTION" in text for text in words)
+    assert words.count("And who works the crane?") == 1

@@ -1,0 +1,298 @@
+"""A log that its client writes, rotates, cuts off or deletes while it is archived: every complete line arrives once."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong.cli.archive import log_import
+from everlong.cli.archive.log_import import LogImport
+from everlong.cli.archive.scan import LogFolder, Scan
+from everlong.store import Store
+from everlong.store.log_files import LogFiles
+from everlong.store.maintenance import stats
+from tests.archive import samples
+from tests.archive.samples import ClaudeLog
+from tests.waiting import until
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with Store.open(tmp_path / "store.db") as opened:
+        yield opened
+
+
+def spoken(store: Store) -> list[str]:
+    found = []
+    for one in sorted(store.conversations.newest(), key=lambda one: one.started):
+        for line in store.conversations.lines(one.id):
+            content = line.entry.message.get("content")
+            texts = (
+                [part.get("text") for part in content if part.get("text")] if isinstance(content, list) else [content]
+            )
+            found += [text for text in texts if text]
+    return found
+
+
+def long_log(prompts: int = 40) -> ClaudeLog:
+    log = ClaudeLog()
+    for number in range(prompts):
+        log.ask(f"Question {number}?").work(f"Look {number}.", **{f"toolu_{number}": f"result {number}"})
+        log.say(f"Answer {number}.")
+    return log
+
+
+def every_word(prompts: int = 40) -> list[str]:
+    steps = ("Question {}?", "Look {}.", "result {}", "Answer {}.")
+    return [step.format(number) for number in range(prompts) for step in steps]
+
+
+def test_a_log_read_after_every_line_ends_as_one_that_is_read_at_once(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    now = 0.0  # before the file was written, so that its end is never taken for complete
+    archive = LogImport(store, clock=lambda: now)
+    read = 0
+    with path.open("a") as file:
+        for line in long_log(12).text().splitlines(keepends=True):
+            file.write(line)
+            file.flush()
+            found = archive.add(path, is_growing=True)
+            assert found is not None
+            read += found.read
+    LogImport(store).add(path)
+    assert spoken(store) == every_word(12)
+    assert store.conversations.newest()[0].messages == len(every_word(12))
+    assert read < 12 * path.stat().st_size
+    assert store.verify().problems == []
+
+
+def test_a_log_that_is_taken_for_complete_after_every_line_has_every_word_once(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    with path.open("a") as file:
+        for line in long_log(6).text().splitlines(keepends=True):
+            file.write(line)
+            file.flush()
+            LogImport(store).add(path)
+    assert (spoken(store), len(store.conversations.newest())) == (every_word(6), 1)
+    assert store.verify().problems == []
+
+
+def test_the_last_message_waits_until_the_client_has_written_it(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    log = long_log(2)
+    path.write_text(log.text())
+    now = path.stat().st_mtime
+    archive = LogImport(store, clock=lambda: now)
+    archive.add(path, is_growing=True)
+    assert spoken(store) == every_word(2)[:-1]
+    now += 60
+    archive.add(path, is_growing=True)
+    assert spoken(store) == every_word(2)
+
+
+def test_half_a_line_is_left_until_it_is_whole(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    text = long_log(3).text()
+    for cut in range(0, len(text), 1_997):
+        path.write_text(text[:cut])
+        LogImport(store).add(path)
+    path.write_text(text)
+    LogImport(store).add(path)
+    assert spoken(store) == every_word(3)
+    assert len(store.conversations.newest()) == 1
+
+
+def test_a_line_that_is_no_json_costs_only_itself(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    lines = long_log(3).text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:4], '{"type": "user", "mess\n', "\x00\x00\n", *lines[4:]]))
+    found = LogImport(store).add(path)
+    assert found is not None
+    assert (found.broken, spoken(store)) == (2, every_word(3))
+
+
+def test_a_large_log_is_stored_in_parts(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_import, "PART", 5_000)
+    path = tmp_path / "log.jsonl"
+    path.write_text(long_log(60).text())
+    found = LogImport(store).add(path)
+    assert found is not None
+    assert (dict(found.outcomes), spoken(store)) == ({"new": 1}, every_word(60))
+    known = LogFiles(store).get(str(path))
+    assert known is not None
+    assert known.read_to > 0.9 * path.stat().st_size
+
+
+def test_a_rotated_log_is_read_from_its_beginning(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(long_log(5).text())
+    LogImport(store).add(path)
+    path.rename(tmp_path / "log.1.jsonl")
+    path.write_text(ClaudeLog("other").ask("A new day?").say("A new day.").text() + " " * 20_000 + "\n")
+    LogImport(store).add(path)
+    assert sorted(spoken(store)) == sorted([*every_word(5), "A new day?", "A new day."])
+
+
+def test_a_truncated_log_keeps_what_was_archived(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    text = long_log(5).text()
+    path.write_text(text)
+    LogImport(store).add(path)
+    lines = text.splitlines(keepends=True)
+    path.write_text("".join(lines[:6]))
+    LogImport(store).add(path)
+    path.write_text(text)
+    LogImport(store).add(path)
+    assert spoken(store) == every_word(5)
+
+
+def test_a_deleted_log_stays_archived(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "log.jsonl"
+    path.parent.mkdir()
+    path.write_text(long_log(2).text())
+    scan = Scan(store, [LogFolder("claude-code", path.parent, ("*.jsonl",))])
+    assert scan.run().changed == 1
+    path.unlink()
+    assert (scan.run().files, spoken(store)) == (0, every_word(2))
+
+
+def test_unchanged_logs_are_not_read_again(store: Store, tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.jsonl").write_text(ClaudeLog(f"s{number}").ask(f"{number}?").say("Yes.").text())
+    (tmp_path / "note.jsonl").write_text("no log\n")
+    scan = Scan(store, [LogFolder("claude-code", tmp_path, ("*.jsonl",))])
+    first, second = scan.run(), scan.run()
+    assert (first.changed, second.changed, second.files) == (5, 0, 6)
+    assert (second.outcomes, second.sessions) == ({}, [])
+
+
+def test_a_rewind_keeps_both_ways(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    log = ClaudeLog().ask("Left or right?").say("Left.")
+    back = log.parent
+    log.ask("Why?").say("Because.")
+    path.write_text(log.text())
+    LogImport(store).add(path)
+    log.parent = back
+    log.ask("Are you sure?").say("Quite.")
+    path.write_text(log.text())
+    LogImport(store).add(path)
+    log.ask("Good.").say("Thanks.")
+    path.write_text(log.text())
+    grown = LogImport(store).add(path)
+    assert grown is not None
+    assert dict(grown.outcomes)["grown"] == 1
+    talks = [[line.entry.message for line in store.conversations.lines(one.id)] for one in store.conversations.newest()]
+    assert sorted(len(talk) for talk in talks) == [4, 6]
+    assert store.verify().problems == []
+
+
+def test_two_archivers_at_once_store_everything_once(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for number in range(6):
+        log = ClaudeLog(f"s{number}")
+        for turn in range(10):
+            log.ask(f"{number} asks {turn}?").say(f"{number} says {turn}.")
+        (logs / f"{number}.jsonl").write_text(log.text())
+    problems: list[BaseException] = []
+
+    def archive() -> None:
+        try:
+            with Store.open(tmp_path / "store.db", wait=60) as mine:
+                Scan(mine, [LogFolder("claude-code", logs, ("*.jsonl",))]).run()
+        except BaseException as error:  # noqa: BLE001 - told below
+            problems.append(error)
+
+    Store.open(tmp_path / "store.db").close()
+    threads = [threading.Thread(target=archive) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with Store.open(tmp_path / "store.db") as store:
+        assert problems == []
+        assert sorted(one.messages for one in store.conversations.newest()) == [20] * 6
+        assert stats(store)["messages"] == 120
+        assert store.verify().problems == []
+
+
+def _is_far_enough(messages: Callable[[], int], least: int, process: subprocess.Popen[bytes]) -> bool:
+    return messages() >= least or process.poll() is not None
+
+
+def test_an_archiver_that_is_killed_goes_on(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for number in range(4):
+        log = ClaudeLog(f"s{number}")
+        for turn in range(20):
+            log.ask(f"{number} asks {turn}?").say(f"{number} says {turn}. " + "word " * 50)
+        (logs / f"{number}.jsonl").write_text(log.text())
+    path = tmp_path / "store.db"
+    Store.open(path).close()
+    program = (
+        "import sys; from pathlib import Path; from everlong.cli.archive import log_import; log_import.PART = 6_000\n"
+        "from everlong.store import Store; from everlong.cli.archive.scan import LogFolder, Scan\n"
+        "with Store.open(sys.argv[1]) as store:\n"
+        "    Scan(store, [LogFolder('claude-code', Path(sys.argv[2]), ('*.jsonl',))]).run()\n"
+    )
+    command = [sys.executable, "-c", program, str(path), str(logs)]
+
+    def messages() -> int:
+        with closing(sqlite3.connect(path)) as raw:
+            return int(raw.execute("SELECT COUNT(*) FROM node").fetchone()[0])
+
+    for least in (1, 60):
+        with subprocess.Popen(command) as process:
+            until(partial(_is_far_enough, messages, least, process))
+            process.send_signal(signal.SIGKILL)
+    subprocess.run(command, check=True)
+    with Store.open(path) as store:
+        assert sorted(one.messages for one in store.conversations.newest()) == [40] * 4
+        assert stats(store)["messages"] == 160
+        assert store.verify().problems == []
+
+
+def test_a_database_is_read_where_it_has_changed(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "opencode.db"
+    samples.write_opencode(path)
+    LogImport(store).add(path)
+    with closing(sqlite3.connect(path)) as raw, raw:
+        samples.add_opencode(raw, "s1", "m5", "user", [{"type": "text", "text": "And wire?"}], at=50)
+        raw.execute("UPDATE session SET time_updated = 50 WHERE id = 's1'")
+    found = LogImport(store).add(path)
+    assert found is not None
+    assert (found.outcomes["grown"], found.outcomes["new"]) == (1, 0)
+    assert "And wire?" in spoken(store)
+
+
+def test_a_log_in_which_nothing_was_said_is_empty(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps({"type": "queue-operation", "sessionId": "s"}) + "\n")
+    found = LogImport(store).add(path)
+    assert found is not None
+    assert (dict(found.outcomes), store.conversations.count()) == ({"empty": 1}, 0)
+
+
+def test_a_log_that_may_not_be_read_is_named(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(long_log(1).text())
+
+    def refuse(self: Path, *_: object, **__: object) -> None:  # file modes do not stop root
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    result = Scan(store, [LogFolder("claude-code", tmp_path, ("*.jsonl",))]).run()
+    assert list(result.skipped) == [str(path)]

@@ -1,0 +1,128 @@
+"""``everlong setup CLIENT --hooks``: hooks go into the client's own files, beside those of others, and out again."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.client_files import EXISTING, scratch_home
+from tests.cli.conftest import Run
+
+PLUGIN = Path(__file__).parents[2] / "deploy" / "claude-code-plugin"
+OTHERS = {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "say done"}]}]}, "model": "opus"}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of nobody."""
+    return scratch_home(tmp_path, monkeypatch)
+
+
+def put(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def commands(values: Any, event: str) -> list[str]:
+    return [hook["command"] for entry in values["hooks"].get(event, []) for hook in entry["hooks"]]
+
+
+def test_hooks_of_claude_code_stand_beside_those_of_others_and_are_taken_back(home: Path, run: Run) -> None:
+    file = put(home / ".claude/settings.json", json.dumps(OTHERS, indent=2))
+    shown = run("setup", "claude-code", "--hooks")
+    assert "SessionStart" in shown.out
+    assert json.loads(file.read_text()) == OTHERS
+    for _ in range(2):
+        assert run("setup", "claude-code", "--hooks", "--write").code == 0
+    values = json.loads(file.read_text())
+    for event in ("SessionStart", "PreCompact"):
+        (command,) = commands(values, event)
+        assert command.endswith("hook claude-code")
+    assert commands(values, "Stop")[0] == "say done"
+    assert len(commands(values, "Stop")) == 2
+    assert run("setup", "claude-code", "--hooks", "--undo").code == 0
+    assert json.loads(file.read_text()) == OTHERS
+
+
+def test_hooks_and_the_address_of_the_gateway_are_undone_apart(home: Path, run: Run) -> None:
+    file = put(home / ".claude/settings.json", EXISTING["claude-code"])
+    assert run("setup", "claude-code", "--write", "--url", "http://127.0.0.1:9").code == 0
+    assert run("setup", "claude-code", "--hooks", "--write").code == 0
+    assert run("setup", "claude-code", "--undo", "--url", "http://127.0.0.1:9").code == 0
+    assert "SessionStart" in file.read_text()
+    assert "ANTHROPIC_BASE_URL" not in file.read_text()
+    assert run("setup", "claude-code", "--hooks", "--undo").code == 0
+    assert json.loads(file.read_text()) == json.loads(EXISTING["claude-code"])
+
+
+def test_codex_gets_notify_and_hooks_and_loses_both(home: Path, run: Run) -> None:
+    config = put(home / ".codex/config.toml", EXISTING["codex"])
+    written = run("setup", "codex", "--hooks", "--write")
+    assert "/hooks" in written.err
+    assert tomllib.loads(config.read_text())["notify"][-2:] == ["hook", "codex"]
+    values = json.loads((home / ".codex/hooks.json").read_text())
+    assert set(values["hooks"]) == {"SessionStart", "PreCompact"}
+    assert run("setup", "codex", "--hooks", "--undo").code == 0
+    assert config.read_text() == EXISTING["codex"]
+    assert not (home / ".codex/hooks.json").exists()
+
+
+def test_a_notify_of_another_program_stays(home: Path, run: Run) -> None:
+    config = put(home / ".codex/config.toml", 'notify = ["bell"]\n')
+    written = run("setup", "codex", "--hooks", "--write")
+    assert "taken by another program" in written.err
+    assert config.read_text() == 'notify = ["bell"]\n'
+    assert "Stop" in json.loads((home / ".codex/hooks.json").read_text())["hooks"]
+
+
+def test_opencode_gets_a_plugin_and_loses_it(home: Path, run: Run) -> None:
+    file = home / ".config/opencode/plugins/everlong.js"
+    assert "session.idle" in run("setup", "opencode", "--hooks").out
+    assert not file.exists()
+    assert run("setup", "opencode", "--hooks", "--write").code == 0
+    assert '"hook", "opencode"]' in file.read_text()
+    assert "already" in run("setup", "opencode", "--hooks", "--write").err
+    assert run("setup", "opencode", "--hooks", "--undo").code == 0
+    assert not file.exists()
+    assert "nothing to undo" in run("setup", "opencode", "--hooks", "--undo").err
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("setup", "aider", "--hooks"), "has no hooks"),
+        (("setup", "codex", "--hooks", "--url", "http://x"), "sets up hooks alone"),
+        (("setup", "codex", "--hooks", "--write", "--undo"), "not both"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(home: Path, run: Run, words: tuple[str, ...], problem: str) -> None:
+    done = run(*words)
+    assert done.code == 2
+    assert problem in done.err
+    assert list(home.iterdir()) == []
+
+
+def test_a_broken_file_stays_as_it_is(home: Path, run: Run) -> None:
+    file = put(home / ".claude/settings.json", "{broken")
+    done = run("setup", "claude-code", "--hooks", "--write")
+    assert done.code == 1
+    assert "nothing was changed" in done.err
+    assert file.read_text() == "{broken"
+
+
+def test_the_plugin_has_the_same_hooks(home: Path, run: Run) -> None:
+    run("setup", "claude-code", "--hooks", "--write")
+    written = json.loads((home / ".claude/settings.json").read_text())["hooks"]
+    shipped = json.loads((PLUGIN / "hooks/hooks.json").read_text())["hooks"]
+    for entries in [*written.values(), *shipped.values()]:
+        for entry in entries:
+            for hook in entry["hooks"]:
+                hook["command"] = hook["command"].rpartition(" hook ")[2]
+    assert shipped == written
+    server = json.loads((PLUGIN / ".mcp.json").read_text())["mcpServers"]["everlong"]
+    assert [server["command"], *server["args"]] == ["everlong", "mcp"]

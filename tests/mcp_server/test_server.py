@@ -1,0 +1,342 @@
+"""The server, asked by the SDK's own client: in its process, on standard input and output, and on a port with keys."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CallToolResult, ElicitResult, TextContent
+
+from everlong.mcp.history import History
+from everlong.mcp.server import HistoryServer
+from everlong.memory.notes import NotesMemory
+from everlong.store import Store
+from tests.mcp_server.conftest import HERE, Said
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+TOOLS = {"search_history", "read_conversation", "list_conversations", "recall", "remember"}
+KEYS = {"ANN_KEY": "ann-has-a-long-random-key", "BOB_KEY": "bob-has-a-long-random-key"}
+MODES = ["legacy", "auto"]
+"""The protocol with a handshake, which most clients speak, and the one without."""
+
+
+def words(result: CallToolResult) -> str:
+    return "".join(one.text for one in result.content if isinstance(one, TextContent))
+
+
+def talk(server: Any, work: Callable[[Client], Awaitable[None]], **options: Any) -> None:
+    """Connect the SDK's client to a server and have it work."""
+
+    async def run() -> None:
+        async with Client(server, **options) as client:
+            await work(client)
+
+    asyncio.run(asyncio.wait_for(run(), 120))
+
+
+def answering(action: str, content: dict[str, bool] | None, asked: list[str]) -> Any:
+    async def answer(_context: Any, params: Any) -> ElicitResult:
+        asked.append(params.message)
+        return ElicitResult(action=action, content=content)  # type: ignore[arg-type]
+
+    return answer
+
+
+# -- in one process ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_tools_resources_and_prompts_are_offered(said: Said, mode: str) -> None:
+    name = said.talk("The port is 7431.", "Noted.", title="Port")
+    server = HistoryServer(lambda _: said.history())
+
+    async def work(client: Client) -> None:
+        tools = (await client.list_tools()).tools
+        assert {tool.name for tool in tools} == TOOLS
+        assert {tool.name for tool in tools if not (tool.annotations and tool.annotations.read_only_hint)} == {
+            "remember"
+        }
+        assert "7431" in words(await client.call_tool("recall", {"question": "which port?"}))
+        assert "7431" in words(await client.call_tool("read_conversation", {"id": name}))
+        assert name in words(await client.call_tool("list_conversations", {}))
+        (resource,) = (await client.list_resources()).resources
+        assert "7431" in str((await client.read_resource(resource.uri)).contents)
+        (prompt,) = (await client.list_prompts()).prompts
+        assert "The port is 7431." in str((await client.get_prompt(prompt.name)).messages)
+
+    talk(server, work, mode=mode)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"question": 7}, {"question": "x", "max_tokens": 10**9}, {"question": ""}])
+def test_wrong_arguments_are_an_error_that_the_model_reads(said: Said, arguments: dict[str, Any]) -> None:
+    async def work(client: Client) -> None:
+        assert (await client.call_tool("recall", arguments)).is_error
+
+    talk(HistoryServer(lambda _: said.history()), work)
+
+
+def test_a_resource_of_another_folder_is_not_found(said: Said) -> None:
+    hidden = said.talk("The password is kelp.", "I keep it.", folder="/work/secret")
+
+    async def work(client: Client) -> None:
+        assert (await client.list_resources()).resources == []
+        with pytest.raises(MCPError, match="there is no conversation"):
+            await client.read_resource(f"everlong://conversations/{hidden}")
+
+    talk(HistoryServer(lambda _: said.history()), work)
+
+
+# -- remember ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def noting(store: Store, tmp_path: Path) -> History:
+    """A history with notes."""
+    return History(store, [HERE], notes=NotesMemory(tmp_path / "memories", project=tmp_path))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("action", "content", "is_kept"),
+    [
+        ("accept", {"keep": True}, True),
+        ("accept", {"keep": False}, False),
+        ("decline", None, False),
+        ("cancel", None, False),
+    ],
+)
+@pytest.mark.spec("12.3")
+def test_a_note_is_kept_only_if_the_user_says_yes(
+    noting: History, mode: str, action: str, content: dict[str, bool] | None, is_kept: bool
+) -> None:
+    asked: list[str] = []
+
+    async def work(client: Client) -> None:
+        result = await client.call_tool("remember", {"note": "The pump\u202e is blue."})
+        assert result.is_error is not is_kept
+        recalled = words(await client.call_tool("recall", {"question": "pump blue"}))
+        assert ("pump" in recalled.partition(":")[2]) is is_kept
+
+    talk(HistoryServer(lambda _: noting), work, mode=mode, elicitation_callback=answering(action, content, asked))
+    assert len(asked) == 1
+    assert "The pump\\u202e is blue." in asked[0]
+
+
+@pytest.mark.spec("12.3")
+def test_a_client_that_cannot_ask_keeps_nothing_unless_the_setting_says_so(noting: History) -> None:
+    async def refused(client: Client) -> None:
+        result = await client.call_tool("remember", {"note": "The pump is blue."})
+        assert result.is_error
+        assert "everlong config set mcp.remember always" in words(result)
+
+    async def kept(client: Client) -> None:
+        assert not (await client.call_tool("remember", {"note": "The pump is blue."})).is_error
+
+    async def missing(client: Client) -> None:
+        assert "remember" not in {tool.name for tool in (await client.list_tools()).tools}
+
+    talk(HistoryServer(lambda _: noting), refused)
+    talk(HistoryServer(lambda _: noting, remembering="always"), kept)
+    assert noting.notes is not None
+    assert noting.notes.notes("memory") == ["The pump is blue."]
+    talk(HistoryServer(lambda _: noting, remembering="never"), missing)
+
+
+# -- standard input and output ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder that a server is started in."""
+    made = tmp_path / "work"
+    made.mkdir()
+    return made
+
+
+def environment(tmp_path: Path, **more: str) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    own = {"EVERLONG_HOME": str(tmp_path / "home"), "EVERLONG_STORE__PATH": str(tmp_path / "store.db")}
+    return {**kept, **own, "PYTHONPATH": SOURCE, **more}
+
+
+def test_over_standard_input_and_output_only_the_folder_is_seen(said: Said, folder: Path, tmp_path: Path) -> None:
+    said.talk("The port is 7431.", "Noted.", folder=str(folder))
+    said.talk("The port is 9, the password kelp.", "I keep it.", folder="/work/secret")
+
+    async def here(client: Client) -> None:
+        text = words(await client.call_tool("search_history", {"query": "port"}))
+        assert "7431" in text
+        assert "kelp" not in text
+
+    async def everywhere(client: Client) -> None:
+        assert "kelp" in words(await client.call_tool("search_history", {"query": "port"}))
+
+    for more, work in (((), here), (("--all",), everywhere)):
+        command = ["-m", "everlong", "mcp", *more]
+        server = StdioServerParameters(command=sys.executable, args=command, env=environment(tmp_path), cwd=folder)
+        talk(server, work)
+
+
+def test_standard_output_carries_nothing_but_the_protocol(folder: Path, tmp_path: Path) -> None:
+    (folder / ".everlong").mkdir()
+    (folder / ".everlong" / "config.yaml").write_text("gateway: {port: 1}\n")  # a notice is printed about it
+    asked = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        "this is no JSON",
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
+            "name": "recall", "arguments": {"question": "which port?"}}},
+    ]  # fmt: skip
+    with subprocess.Popen(
+        [sys.executable, "-m", "everlong", "mcp"],
+        cwd=folder,
+        env=environment(tmp_path, EVERLONG_SEARCH__EMBEDDINGS=str(tmp_path / "nothing")),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for one in asked:
+            process.stdin.write((one if isinstance(one, str) else json.dumps(one)) + "\n")
+        process.stdin.flush()
+        lines: list[dict[str, Any]] = []
+        while not any(line.get("id") == 2 for line in lines):
+            lines.append(json.loads(process.stdout.readline()))
+        process.stdin.close()
+        rest = process.stdout.read()
+        assert process.stderr is not None
+        chatter = process.stderr.read()
+    assert all(line["jsonrpc"] == "2.0" for line in [*lines, *map(json.loads, rest.splitlines())])
+    assert "are not trusted" in chatter
+    assert process.returncode == 0
+
+
+def test_help_loads_neither_the_sdk_nor_the_store() -> None:
+    code = (
+        "import sys\nfrom everlong.cli.main import main\n"
+        "try:\n    main(['mcp', '--help'])\nexcept SystemExit:\n    pass\n"
+        "print([name for name in sys.modules if name in ('mcp', 'sqlalchemy', 'anyio', 'uvicorn')], file=sys.stderr)"
+    )
+    env = {**os.environ, "PYTHONPATH": SOURCE}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr.splitlines()[-1] == "[]"
+    assert "--all" in done.stdout
+
+
+# -- a port -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def serving(folder: Path, env: dict[str, str], *more: str) -> Iterator[str]:
+    """Run a server on a free port; yield its address."""
+    command = [sys.executable, "-m", "everlong", "mcp", "--http", "--port", "0", *more]
+    with subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            found = next((match for line in process.stderr if (match := re.search(r"http://\S+/mcp", line))), None)
+            assert found is not None, "the server did not start"
+            yield found[0]
+        finally:
+            process.terminate()
+            process.stderr.read()
+    assert process.returncode in {0, -15}
+
+
+@contextmanager
+def keyed(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Configure two keys; yield the environment."""
+    home = tmp_path / "home"
+    home.mkdir()
+    names = {name.split("_")[0].lower(): {"key_variable": name} for name in KEYS}
+    (home / "config.yaml").write_text(json.dumps({"gateway": {"keys": names}}))
+    yield environment(tmp_path, **KEYS)
+
+
+def over_http(url: str, key: str | None, work: Callable[[Client], Awaitable[None]], mode: str = "auto") -> None:
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+
+    async def run() -> None:
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=60) as http,
+            Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+        ):
+            await work(client)
+
+    asyncio.run(asyncio.wait_for(run(), 120))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.spec("12.4")
+def test_over_http_each_key_sees_its_own_conversations(said: Said, folder: Path, tmp_path: Path, mode: str) -> None:
+    for name in ("ann", "bob"):
+        Said(Store(said.store.database, name)).talk(f"The port of {name} is 7431.", "Noted.", folder=str(folder))
+    said.talk("The port of the house is 1.", "Noted.", folder=str(folder))
+
+    async def work(client: Client) -> None:
+        text = words(await client.call_tool("search_history", {"query": "port"}))
+        assert "The port of ann" in text
+        assert "bob" not in text
+        assert "house" not in text
+        assert len((await client.list_resources()).resources) == 1
+        result = await client.call_tool("remember", {"note": "The pump is blue."})
+        assert "not for callers with a key" in words(result)
+
+    with keyed(tmp_path) as env, serving(folder, env) as url:
+        over_http(url, KEYS["ANN_KEY"], work, mode)
+
+
+def test_over_http_nobody_comes_in_without_a_key_and_no_session_is_another_ones(folder: Path, tmp_path: Path) -> None:
+    begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}}  # fmt: skip
+    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    plain = {"Accept": "application/json, text/event-stream"}
+    with keyed(tmp_path) as env, serving(folder, env) as url, httpx2.Client(timeout=60) as http:
+        for headers in ({}, {"Authorization": "Bearer wrong-wrong-wrong-wrong"}, {"x-everlong-key": ""}):
+            assert http.post(url, json=begin, headers={**plain, **headers}).status_code == 401
+            assert http.get(url, headers={**plain, **headers}).status_code == 401
+        ann = {**plain, "Authorization": f"Bearer {KEYS['ANN_KEY']}"}
+        begun = http.post(url, json=begin, headers=ann)
+        session = {"mcp-session-id": begun.headers["mcp-session-id"], "mcp-protocol-version": "2025-06-18"}
+        assert http.post(url, json=listing, headers={**ann, **session}).status_code == 200
+        bob = {**plain, "Authorization": f"Bearer {KEYS['BOB_KEY']}", **session}
+        assert http.post(url, json=listing, headers=bob).status_code in {401, 403, 404}
+        assert (
+            http.post(url, content=b"x" * 2_000_000, headers={**ann, "Content-Type": "application/json"}).status_code
+            == 413
+        )
+
+
+def test_over_http_without_keys_web_pages_are_not_let_in(said: Said, folder: Path, tmp_path: Path) -> None:
+    said.talk("The port is 7431.", "Noted.", folder=str(folder))
+
+    async def work(client: Client) -> None:
+        assert "7431" in words(await client.call_tool("recall", {"question": "which port?"}))
+
+    with serving(folder, environment(tmp_path)) as url, httpx2.Client(timeout=60) as http:
+        over_http(url, None, work)
+        for headers in ({"Origin": "https://example.org"}, {"Host": "harbour.example"}):
+            assert http.post(url, json={}, headers=headers).status_code == 403
+
+
+def test_other_machines_need_a_key(folder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "everlong", "mcp", "--http", "--host", "0.0.0.0", "--port", "0"]  # noqa: S104 - refused
+    done = subprocess.run(
+        command, cwd=folder, env=environment(tmp_path), capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert "without a key" in done.stderr
