@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         TargetUnreachable as TargetUnreachable,
         TranscriptError as TranscriptError,
     )
+    from everlong.integrations import wrap_client as wrap_client
     from everlong.lossless import LosslessEngine as LosslessEngine
     from everlong.model import HashChain as HashChain, Message as Message
     from everlong.store import (
@@ -103,6 +104,7 @@ __all__, __getattr__, __dir__ = export_lazily(
             "RequestRefused RequestTooLarge SchemaMismatch StoreBusy StoreDamaged StoreError StoreFull "
             "StoreUnavailable SummarizerError TargetUnreachable TranscriptError"
         ),
+        "integrations": "wrap_client",
         "lossless": "LosslessEngine",
         "model": "HashChain Message",
         "store": "Branch Compacted Compaction Occasion Session Store Turn open_store",

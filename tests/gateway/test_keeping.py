@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from everlong.agent.tools.recall import NAMES
 from everlong.errors import StoreUnavailable
 from everlong.gateway.journal import Journal, JournalEntry
-from everlong.gateway.recall import NAMES
 from everlong.gateway.recorder import ConversationRecorder
 from everlong.gateway.writer import Writer
 from everlong.store import Store

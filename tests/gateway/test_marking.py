@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from everlong.agent.tools.recall import NAMES
 from everlong.caching import PromptCache
 from everlong.gateway.body import read_body, splice
 from everlong.gateway.cache_markers import CacheMarkers, NotAdded, find_additions
 from everlong.gateway.conversations import AppliedView, with_view
 from everlong.gateway.formats import ANTHROPIC, OPENAI
-from everlong.gateway.recall import NAMES, answer_lookups, can_offer, offer_tools
+from everlong.gateway.recall import answer_lookups, can_offer, offer_tools
 from tests.gateway.bodies import REQUESTS, draft, line, odd, settings, unmarked
 from tests.gateway.running import Raw
 from tests.gateway.upstream import Upstream

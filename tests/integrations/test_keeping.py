@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from everlong import ContextEngine, Message, Store
+from everlong import ContextEngine, Message, MessageCounter, Store
 from everlong.context.invariants import check_all
 from everlong.context.oversized import is_stub
-from everlong.integrations.history import HistoryKeeper, refused_window
+from everlong.integrations.history import HistoryKeeper, OverflowRescue, refused_window
 from tests.context.builders import assistant, long_session, summaries, system, user
 from tests.integrations.desk import Engines
 
@@ -182,15 +182,36 @@ def test_an_engine_that_does_not_help_is_not_asked_at_every_call() -> None:
     assert made.compression_count == 2
 
 
+def refused(*words: str) -> OverflowRescue:
+    rescue = OverflowRescue()
+    assert all(rescue.takes(RuntimeError(one)) for one in words)
+    return rescue
+
+
 def test_a_refused_request_is_compacted_for_the_window_that_the_refusal_named() -> None:
     engines = Engines(200_000)
     keeper, messages = HistoryKeeper(engines), long_session(40)
     assert keeper.fit(messages).messages == messages
-    sent = keeper.fit(messages, refused_window=8_000).messages
+    sent = keeper.fit(
+        messages, rescue=refused("maximum context length is 8000 tokens, resulted in 9000 tokens")
+    ).messages
     assert len(summaries(sent)) == 1
     assert engines.made[0].context_length == 8_000
-    unnamed = HistoryKeeper(Engines(200_000)).fit(messages, refused_window=0).messages
+    unnamed = HistoryKeeper(Engines(200_000)).fit(messages, rescue=refused("the context window is exceeded")).messages
     assert len(unnamed) < len(messages)
+
+
+def test_a_request_that_is_refused_again_is_cut_further_each_time_but_not_for_ever() -> None:
+    keeper, messages, rescue = HistoryKeeper(Engines(200_000)), long_session(60), OverflowRescue()
+    counter, sizes = MessageCounter(), []
+    while rescue.takes(RuntimeError("prompt is too long")):
+        sent = keeper.fit(messages, rescue=rescue).messages
+        assert check_all(sent, messages) == []
+        sizes.append(counter.total(sent))
+    assert len(sizes) == 3
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] < sizes[0]
+    assert not rescue.takes(RuntimeError("the key is wrong"))
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,12 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from everlong.agent.tools.recall import HiddenTool
 from everlong.context import ContextCompressor
 from everlong.context.oversized import SpillLimits
 from everlong.context.policy import CACHE_SECONDS, HYGIENE_MESSAGES, Habits, Waiting, overflow_target
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, TargetUnreachable
-from everlong.gateway.recall import HiddenTool, can_hide, reader_of, recall_tools
+from everlong.gateway.recall import can_hide, reader_of, recall_tools
 from everlong.gateway.requests import AWAY_SECONDS, RelayedRequest, header_text
 from everlong.gateway.summaries import Earlier, Summaries, spent_by
 from everlong.gateway.window import RequestSize, Windows, read_request, tokens_in, tokens_of

@@ -11,10 +11,9 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.agent.engines import guarded_engine
-from everlong.agent.tools.tool import Tool
+from everlong.agent.tools.recall import engine_tools
 from everlong.context import ContextCompressor, ContextEngine
-from everlong.errors import ConfigError, EverlongError, NotStored, PluginError, StoreError
-from everlong.gateway.recall import HiddenTool
+from everlong.errors import EverlongError, NotStored, PluginError, StoreError
 from everlong.memory import MemoryManager
 from everlong.plugins.adapters.host_state import Host, home as plugin_home
 from everlong.plugins.engines import is_engine, make_engine
@@ -185,7 +184,7 @@ class HostedEngine:
         self.is_young = True
         """True if it has heard of at most one answer."""
         self._answers = 0
-        self.tools = _tools_of(engine, warn)
+        self.tools = engine_tools(engine, warn)
         """The tools that it offers to the model; always the same, because a changed prompt is not cached."""
         self._store = store
         self._model = ("", 0)
@@ -415,16 +414,3 @@ def _ended(gone: Sequence[HostedEngine | None]) -> int:
         except EverlongError as error:
             _log.warning("a context engine could not be ended: %s", type(error).__name__)
     return len(ended)
-
-
-def _tools_of(engine: ContextEngine, warn: Callable[[str], None]) -> tuple[HiddenTool, ...]:
-    """Return the tools that an engine offers; one that cannot be offered is left out, with a warning."""
-    found: dict[str, HiddenTool] = {}
-    for schema in engine.get_tool_schemas():
-        try:
-            tool = Tool.from_schema(schema, engine.handle_tool_call)
-        except ConfigError as error:
-            warn(f"a tool of the engine {engine.name!r} is left out: {error}")
-            continue
-        found.setdefault(tool.name, HiddenTool(tool.name, tool.description, tool.parameters))
-    return tuple(found.values())

@@ -17,11 +17,12 @@ from everlong.errors import EverlongError, TranscriptError
 from everlong.gateway.body import BrokenBody, Change, Read, Stretch, dump_json, fields_at, items_at, parse_json
 from everlong.model import Message, is_system, text_of, typed_words, with_part_appended
 from everlong.providers.anthropic_api import AnthropicAssembler, anthropic_reply
-from everlong.providers.base import Event, Reply, StopReason, Usage, tokens_in
+from everlong.providers.base import Reply
 from everlong.providers.client import StreamAssembler
-from everlong.providers.openai_api import OpenAIAssembler, openai_reply
+from everlong.providers.openai_api import FirstChoiceAssembler, openai_reply
+from everlong.providers.responses_api import ResponsesAssembler, responses_reply
 from everlong.store.stateless import Sender
-from everlong.wire import from_items, message_of_answer, sendable, to_anthropic, to_items, to_openai
+from everlong.wire import from_items, sendable, to_anthropic, to_items, to_openai
 
 __all__ = [
     "ANTHROPIC",
@@ -160,19 +161,11 @@ class _OpenAIDialect(Dialect):
         return openai_reply(answer, self.name)
 
     def gathering(self) -> StreamAssembler:
-        return _FirstChoice()
+        return FirstChoiceAssembler()
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         kind = _KINDS.get(status, "api_error" if status >= 500 else "invalid_request_error")
         return {"error": {"message": message, "type": kind, "param": None, "code": None}}
-
-
-class _FirstChoice(OpenAIAssembler):
-    """A gathering of the first of several answers to one request: the conversation goes on with it."""
-
-    def take(self, chunk: Mapping[str, Any]) -> Iterator[Event]:
-        choices = [choice for choice in chunk.get("choices") or [] if not choice.get("index")]
-        yield from super().take({**chunk, "choices": choices})
 
 
 class _AnthropicDialect(Dialect):
@@ -693,61 +686,13 @@ class _ResponsesDialect(Dialect):
         return whole_number(read.field("max_output_tokens"))
 
     def gathering(self) -> StreamAssembler:
-        return _Items()
+        return ResponsesAssembler()
 
     def reply(self, answer: Mapping[str, Any]) -> Reply | None:
-        output = answer.get("output")
-        if not isinstance(output, list) or answer.get("status") not in {None, "completed", "incomplete"}:
-            return None
-        message = message_of_answer(output)
-        stop: StopReason = "tool_calls" if message.get("tool_calls") else "end"
-        if answer.get("status") == "incomplete":
-            stop = "length"
-        usage, model = _usage(answer.get("usage")), str(answer.get("model") or "")
-        return Reply(message, usage, stop, model, self.api, answer.get("id"), answer)
+        return responses_reply(answer, self.api)
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         return OPENAI.error(status, message)
-
-
-class _Items(StreamAssembler):
-    """A gathering of a stream's answer: its last event has it whole, or the events before it have its items."""
-
-    def __init__(self) -> None:
-        self._answer: dict[str, Any] | None = None
-        self._done: list[Any] = []
-        self._words: list[str] = []
-
-    def take(self, piece: Mapping[str, Any]) -> Iterator[Event]:
-        kind = piece.get("type")
-        if kind in {"response.completed", "response.incomplete"}:
-            self._answer = piece["response"]
-        elif kind == "response.output_item.done":
-            self._done.append(piece["item"])
-            self._words = []
-        elif kind == "response.output_text.delta":
-            self._words.append(str(piece.get("delta") or ""))
-        return iter(())
-
-    def whole(self) -> dict[str, Any] | None:
-        answer = self._answer
-        return {**answer, "output": self._done} if answer is not None and not answer.get("output") else answer
-
-    def so_far(self) -> dict[str, Any] | None:
-        text = "".join(self._words)
-        said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
-        output = [*self._done, said] if text else self._done
-        return {"status": "incomplete", "output": output} if output else None
-
-
-def _usage(usage: Any) -> Usage:
-    cached = tokens_in(usage, "input_tokens_details", "cached_tokens")
-    return Usage(
-        input_tokens=max(0, tokens_in(usage, "input_tokens") - cached),
-        output_tokens=tokens_in(usage, "output_tokens"),
-        cache_read_tokens=cached,
-        reasoning_tokens=tokens_in(usage, "output_tokens_details", "reasoning_tokens"),
-    )
 
 
 RESPONSES: Dialect = _ResponsesDialect()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import ClientError, web
 
+from everlong.agent.tools.recall import HiddenTool, RecallLookup, look_up_all
 from everlong.context.policy import OVERFLOW_TRIES
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge, StoreError, SummarizerError
 from everlong.gateway.auth import Refused
@@ -43,16 +44,7 @@ from everlong.gateway.conversations import ConversationMemory
 from everlong.gateway.engines import Engines, GatewayPlugins
 from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless, sender_of
 from everlong.gateway.journal import Journal, JournalEntry
-from everlong.gateway.recall import (
-    HiddenTool,
-    RecallLookup,
-    can_hide,
-    can_offer,
-    has_tools,
-    look_up_all,
-    offer_tools,
-    reader_of,
-)
+from everlong.gateway.recall import can_hide, can_offer, has_tools, offer_tools, reader_of
 from everlong.gateway.recorder import ConversationRecorder
 from everlong.gateway.requests import (
     AGAIN_SECONDS,

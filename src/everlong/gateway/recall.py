@@ -1,97 +1,33 @@
 """Recall: the tools by which a model reads back what a compaction has moved out of its window.
 
 The client never sees them: the gateway offers them, answers their calls from the store, and removes both from the
-client's answer. Each API has a `Hiding` for its streams.
+client's answer (`everlong.agent.tools.hidden_calls`). Here are the bytes of its requests.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Set
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from everlong.agent.tools.context import ToolContext
-from everlong.agent.tools.history import read_turn, recall
-from everlong.agent.tools.workspace import Workspace
-from everlong.errors import EverlongError
+from everlong.agent.tools.hidden_calls import RESPONSES, lookup_entries, tool_schema
+from everlong.agent.tools.recall import READ, TOOLS, HiddenTool
 from everlong.gateway.body import dump_json, read_body, splice
 from everlong.lossless.tools import EXPAND, SCHEMAS
 
 if TYPE_CHECKING:
     from everlong.gateway.body import Draft
     from everlong.gateway.formats import Dialect
-    from everlong.store import Branch, Store
-    from everlong.tokens import TokenCounter
 
 __all__ = [
-    "NAMES",
-    "NO_ROOM",
-    "READ",
-    "ROUNDS",
-    "TOOLS",
-    "HiddenTool",
-    "Hiding",
-    "RecallLookup",
+    "LOSSLESS_TOOLS",
     "answer_lookups",
     "can_hide",
     "can_offer",
-    "find_lookups",
     "has_tools",
-    "hide_lookups",
-    "hiding_for",
-    "look_up_all",
     "offer_tools",
+    "reader_of",
+    "recall_tools",
 ]
-
-RECALL, READ = "everlong_recall", "everlong_read_turn"
-NAMES = frozenset({RECALL, READ})
-NO_ROOM = "[there is no room to look something up now; go on with what you have]"
-_LEAST = 30
-"""Tokens that are reserved for saying that something was cut."""
-ROUNDS = 8
-"""Times that a model may look something up in one turn."""
-
-
-class HiddenTool(NamedTuple):
-    """A tool that the gateway offers to the model, and whose calls it answers itself."""
-
-    name: str
-    about: str
-    takes: Mapping[str, Any]
-    """A JSON schema of the arguments."""
-
-
-TOOLS = (
-    HiddenTool(
-        RECALL,
-        "Find what was said earlier in this conversation, also what is no longer in sight because it was summarized. "
-        "Gives passages in their own words, best first. Use it before asking for something that was told already.",
-        {
-            "type": "object",
-            "properties": {
-                "query": {"type": "string", "description": "Words of what you look for; a question works too."},
-                "page": {"type": "integer", "minimum": 1, "description": "Which page of the hits."},
-            },
-            "required": ["query"],
-        },
-    ),
-    HiddenTool(
-        READ,
-        f"Read a whole message of an earlier part of this conversation by the id that {RECALL} gave.",
-        {
-            "type": "object",
-            "properties": {
-                "id": {"type": "string", "description": "The id of the message."},
-                "page": {"type": "integer", "minimum": 1, "description": "Which page of a long message."},
-            },
-            "required": ["id"],
-        },
-    ),
-)
-
 
 LOSSLESS_TOOLS = tuple(HiddenTool(one["name"], one["description"], one["parameters"]) for one in SCHEMAS)
 """The tools of the lossless engine, which take the place of the other two."""
@@ -107,14 +43,6 @@ def reader_of(tools: Sequence[HiddenTool]) -> str:
     return EXPAND if tools is LOSSLESS_TOOLS else READ if tools else ""
 
 
-class RecallLookup(NamedTuple):
-    """One call of a hidden tool."""
-
-    id: str
-    name: str
-    arguments: Mapping[str, Any]
-
-
 def can_offer(dialect: Dialect, draft: Draft, *, is_compacted: bool = False) -> bool:
     """Return whether a request may get the tools to look things up: it has tools or was compacted."""
     return (is_compacted or has_tools(draft)) and can_hide(dialect, draft)
@@ -128,7 +56,7 @@ def can_hide(dialect: Dialect, draft: Draft) -> bool:
     """
     if "functions" in draft.fields:  # what tools were called before, which cannot be had beside them
         return False
-    return dialect.name != _RESPONSES or draft.body[slice(*draft.fields.get("store", (0, 0)))] == b"false"
+    return dialect.name != RESPONSES or draft.body[slice(*draft.fields.get("store", (0, 0)))] == b"false"
 
 
 def has_tools(draft: Draft) -> bool:
@@ -139,7 +67,7 @@ def has_tools(draft: Draft) -> bool:
 
 def offer_tools(dialect: Dialect, draft: Draft, tools: Sequence[HiddenTool] = TOOLS) -> Draft:
     """Return a body with hidden tools behind those that it offers."""
-    own = b",".join(dump_json(_schema(dialect.name, tool)) for tool in tools)
+    own = b",".join(dump_json(tool_schema(dialect.name, tool)) for tool in tools)
     if "tools" not in draft.fields:
         return draft.with_field("tools", b"[" + own + b"]")
     start, end = draft.fields["tools"]
@@ -148,440 +76,8 @@ def offer_tools(dialect: Dialect, draft: Draft, tools: Sequence[HiddenTool] = TO
     return draft.changed([(end - 1, end - 1, b"," + own if has_tools(draft) else own)])
 
 
-_RESPONSES = "openai-responses"
-
-
-def _schema(api: str, tool: HiddenTool) -> dict[str, Any]:
-    if api == "anthropic":
-        return {"name": tool.name, "description": tool.about, "input_schema": tool.takes}
-    function = {"name": tool.name, "description": tool.about, "parameters": tool.takes}
-    if api == _RESPONSES:
-        return {"type": "function", **function, "strict": False}
-    return {"type": "function", "function": function}
-
-
-def find_lookups(
-    dialect: Dialect, answer: Mapping[str, Any], names: Set[str] = NAMES
-) -> tuple[list[RecallLookup], bool]:
-    """Return the calls of hidden tools in a whole answer, and whether their results alone are not enough to go on.
-
-    They are not enough if the client has calls to answer too, or if the answer was cut short.
-    """
-    found: list[RecallLookup] = []
-    others = answer.get("status") == "incomplete"
-    for ident, name, arguments in _calls(dialect, answer):
-        if name in names:
-            found.append(RecallLookup(ident, name, arguments))
-        else:
-            others = True
-    return found, others
-
-
-def _calls(dialect: Dialect, answer: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
-    if dialect.name == "anthropic":
-        blocks = [block for block in answer.get("content") or () if isinstance(block, dict)]
-        return [
-            (str(block.get("id")), str(block.get("name")), block.get("input") or {})
-            for block in blocks
-            if block.get("type") == "tool_use"
-        ]
-    if dialect.name == _RESPONSES:
-        return [
-            (str(item.get("call_id")), str(item.get("name")), _arguments(item))
-            for item in _items(answer)
-            if isinstance(item.get("call_id"), str) or item.get("type") == "mcp_approval_request"
-        ]
-    found: list[tuple[str, str, Mapping[str, Any]]] = []
-    for call in _message(answer).get("tool_calls") or ():
-        function = call.get("function") or {}
-        found.append((str(call.get("id")), str(function.get("name")), _arguments(function)))
-    return found
-
-
-def look_up_all(
-    store: Store,
-    at: Branch,
-    lookups: list[RecallLookup],
-    room: int,
-    counter: TokenCounter,
-    call: Callable[[str, Mapping[str, Any]], str] | None = None,
-    window: int = 0,
-) -> dict[str, str]:
-    """Return the answers of hidden tools by call, from the conversation up to a place, in so many tokens; blocks.
-
-    The best results come first, so the end is cut off if there is no room. ``call`` answers for tools that are not the
-    gateway's own. Pages of a message are smaller in a small ``window``, so that they are not cut.
-    """
-    found: dict[str, str] = {}
-    for number, lookup in enumerate(lookups):
-        share = room // (len(lookups) - number)
-        if call is None or lookup.name in NAMES:
-            text = _looked_up(store, at, lookup, window)
-        else:
-            text = call(lookup.name, lookup.arguments)
-        found[lookup.id] = _fitting(text, share, counter)
-        room -= counter.count_text(found[lookup.id])
-    return found
-
-
-def _fitting(text: str, room: int, counter: TokenCounter) -> str:
-    count = counter.count_text(text)
-    if count <= room:
-        return text
-    cut = text[: max(0, room - _LEAST) * len(text) // count]
-    while cut and counter.count_text(cut) > room - _LEAST:
-        cut = cut[: len(cut) * 9 // 10]
-    return f"{cut.rstrip()}\n[cut: there is no room for the rest]" if cut else NO_ROOM
-
-
-def _looked_up(store: Store, at: Branch, lookup: RecallLookup, window: int) -> str:
-    asked = "query" if lookup.name == RECALL else "id"
-    words, page = lookup.arguments.get(asked), lookup.arguments.get("page")
-    if not isinstance(words, str) or not words.strip():
-        return f"[say what to look for: {asked}]"
-    context = ToolContext(Workspace(Path.cwd(), ()), store, "", window=window, upto=at)
-    number = page if isinstance(page, int) and page > 0 else 1
-    try:
-        text = recall(words, context, number) if lookup.name == RECALL else read_turn(words, context, number)
-    except EverlongError as error:
-        return f"[{error}]"
-    return text.replace("; read_turn gives the rest]", f"; {READ} gives the rest]")
-
-
 def answer_lookups(dialect: Dialect, body: bytes, answer: Mapping[str, Any], results: Mapping[str, str]) -> bytes:
     """Return the body with the model's calls and their answers behind it."""
-    entries: list[dict[str, Any]] = []
-    if dialect.name == "anthropic":
-        entries.append({"role": "assistant", "content": answer.get("content")})
-        blocks = [{"type": "tool_result", "tool_use_id": ident, "content": text} for ident, text in results.items()]
-        entries.append({"role": "user", "content": blocks})
-    elif dialect.name == _RESPONSES:
-        entries += [item for item in _items(answer) if item.get("type") != "reasoning" or item.get("encrypted_content")]
-        entries += [
-            {"type": "function_call_output", "call_id": ident, "output": text} for ident, text in results.items()
-        ]
-    else:
-        entries.append({name: value for name, value in _message(answer).items() if value is not None})
-        entries += [{"role": "tool", "tool_call_id": ident, "content": text} for ident, text in results.items()]
     read = read_body(body, dialect.list_name)
-    data = b",".join(map(dump_json, entries))
+    data = b",".join(map(dump_json, lookup_entries(dialect.name, answer, results)))
     return splice(body, [(read.end, read.end, b"," + data if read.entries else data)])
-
-
-def hide_lookups(dialect: Dialect, answer: dict[str, Any], names: Set[str] = NAMES) -> dict[str, Any]:
-    """Return a whole answer without the calls of hidden tools, of which the client knows nothing."""
-    if dialect.name == "anthropic":
-        kept = [block for block in answer["content"] if block.get("name") not in names]
-        is_over = answer.get("stop_reason") == "tool_use" and not any(one.get("type") == "tool_use" for one in kept)
-        return {**answer, "content": kept, **({"stop_reason": "end_turn"} if is_over else {})}
-    if dialect.name == _RESPONSES:
-        return {**answer, "output": _shown_items(_items(answer), names)}
-    message = _message(answer)
-    calls = [call for call in message["tool_calls"] if (call.get("function") or {}).get("name") not in names]
-    choice = {**answer["choices"][0], "message": {**message, "tool_calls": calls}}
-    if not calls:
-        del choice["message"]["tool_calls"]
-        choice["finish_reason"] = "stop"
-    return {**answer, "choices": [choice, *answer["choices"][1:]]}
-
-
-def _shown_items(items: list[dict[str, Any]], names: Set[str]) -> list[dict[str, Any]]:
-    """Return items without calls of hidden tools, and without reasoning that led to nothing else."""
-    shown: list[dict[str, Any]] = []
-    held: list[dict[str, Any]] = []
-    for item in items:
-        if item.get("type") == "reasoning":
-            held.append(item)
-        elif item.get("name") not in names:
-            shown += [*held, item]
-            held = []
-    return shown if items and items[-1].get("name") in names else [*shown, *held]
-
-
-def _items(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    output = answer.get("output")
-    return [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
-
-
-def _arguments(call: Mapping[str, Any]) -> dict[str, Any]:
-    return _read(str(call.get("arguments") or "{}").encode()) or {}
-
-
-def _message(answer: Mapping[str, Any]) -> dict[str, Any]:
-    choices = answer.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else {}
-    message = first.get("message") if isinstance(first, dict) else None
-    return message if isinstance(message, dict) else {}
-
-
-def _read(data: bytes) -> dict[str, Any] | None:
-    try:
-        value = orjson.loads(data)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
-class Hiding(ABC):
-    """The hiding of calls of hidden tools in the streams of one turn."""
-
-    def __init__(self, dialect: Dialect, names: Set[str] = NAMES) -> None:
-        self._dialect = dialect
-        self._names = names
-        self._rest = b""
-        self._end: list[bytes] = []
-        self._is_first = True
-        self._gathering = dialect.gathering()
-
-    def take(self, chunk: bytes) -> bytes:
-        """Return the part of a chunk that goes on to the client now."""
-        *events, self._rest = (self._rest + chunk).replace(b"\r\n", b"\n").split(b"\n\n")
-        return b"".join(self._event(event + b"\n\n") for event in events)
-
-    def end(self, *, has_calls: bool = True) -> bytes:
-        """Return the end of the answer, which was held back; without ``has_calls`` it must not wait for calls."""
-        return b"".join(raw if has_calls else self._settled(raw) for raw in self._end) + self._rest
-
-    def whole(self) -> dict[str, Any] | None:
-        """Return the answer with all its calls; None if it broke off."""
-        return self._gathering.whole()
-
-    def again(self) -> None:
-        """Prepare for another answer, which the client takes for a part of this one."""
-        self._rest, self._end, self._is_first = b"", [], False
-        self._gathering = self._dialect.gathering()
-        self._renew()
-
-    def _event(self, raw: bytes) -> bytes:
-        data = _data_of(raw)
-        if data == b"[DONE]":
-            self._end.append(raw)
-            return b""
-        try:
-            event = orjson.loads(data)
-        except ValueError:
-            return raw
-        if not isinstance(event, dict):
-            return raw
-        for _ in self._gathering.take(event):
-            pass
-        return self._shown(raw, event)
-
-    @abstractmethod
-    def _shown(self, raw: bytes, event: dict[str, Any]) -> bytes:
-        """Return the part of an event that the client sees."""
-
-    def _settled(self, raw: bytes) -> bytes:
-        """Return one of the last events of an answer whose only calls are hidden."""
-        return raw
-
-    @abstractmethod
-    def _renew(self) -> None:
-        """Forget what belongs to one answer only."""
-
-
-class _AnthropicRecall(Hiding):
-    def __init__(self, dialect: Dialect, names: Set[str] = NAMES) -> None:
-        super().__init__(dialect, names)
-        self._places: dict[int, int] = {}
-        self._count = 0
-
-    def _renew(self) -> None:
-        self._places = {}
-
-    def _shown(self, raw: bytes, event: dict[str, Any]) -> bytes:
-        kind = event.get("type")
-        if kind == "message_start":
-            return raw if self._is_first else b""
-        if kind in {"message_delta", "message_stop"}:
-            self._end.append(raw)
-            return b""
-        if kind == "content_block_start":
-            block = event.get("content_block") or {}
-            if block.get("name") in self._names:
-                return b""
-            self._places[event["index"]] = self._count
-            self._count += 1
-        if "index" not in event:
-            return raw
-        place = self._places.get(event["index"])
-        if place is None:
-            return b""
-        return raw if place == event["index"] else _told({**event, "index": place})
-
-    def _settled(self, raw: bytes) -> bytes:
-        return raw.replace(b'"tool_use"', b'"end_turn"') if b"message_delta" in raw else raw
-
-
-class _OpenAIRecall(Hiding):
-    def __init__(self, dialect: Dialect, names: Set[str] = NAMES) -> None:
-        super().__init__(dialect, names)
-        self._hidden: set[int] = set()
-        self._places: dict[int, int] = {}
-
-    def _renew(self) -> None:
-        self._hidden, self._places = set(), {}
-
-    def _shown(self, raw: bytes, event: dict[str, Any]) -> bytes:
-        choices = event.get("choices")
-        if not isinstance(choices, list):
-            return raw
-        if not choices or choices[0].get("finish_reason") is not None:
-            self._end.append(raw)
-            return b""
-        delta = choices[0].get("delta") or {}
-        fragments = delta.get("tool_calls")
-        if not fragments:
-            is_only_role = not any(value for name, value in delta.items() if name != "role")
-            return b"" if is_only_role and not self._is_first else raw
-        kept = [placed for fragment in fragments if (placed := self._placed(fragment)) is not None]
-        if kept == fragments:
-            return raw
-        if not kept:
-            return b""
-        changed = {**choices[0], "delta": {**delta, "tool_calls": kept}}
-        return b"data: " + dump_json({**event, "choices": [changed, *choices[1:]]}) + b"\n\n"
-
-    def _placed(self, fragment: dict[str, Any]) -> dict[str, Any] | None:
-        index = int(fragment.get("index", 0))
-        if (fragment.get("function") or {}).get("name") in self._names:
-            self._hidden.add(index)
-        if index in self._hidden:
-            return None
-        place = self._places.setdefault(index, len(self._places))
-        return fragment if place == index else {**fragment, "index": place}
-
-    def _settled(self, raw: bytes) -> bytes:
-        return raw.replace(b'"tool_calls"', b'"stop"')
-
-
-class _ResponsesRecall(Hiding):
-    """Output indexes and sequence numbers run through all answers, and the last event has the items of all of them.
-
-    Reasoning waits for what it leads to: without a following item an API refuses it when it is sent again. Where that
-    is a call of the tool, the client sees neither.
-    """
-
-    def __init__(self, dialect: Dialect, names: Set[str] = NAMES) -> None:
-        super().__init__(dialect, names)
-        self._ident: Any = None
-        self._number: int | None = None
-        self._items: list[Any] = []
-        self._count = 0
-        self._is_changed = False
-        self._places: dict[int, int] = {}
-        self._hidden: set[int] = set()
-        self._held: list[tuple[bytes, dict[str, Any]]] = []
-        self._is_held_for_lookup = False
-
-    def _renew(self) -> None:
-        self._places, self._hidden, self._held = {}, set(), []
-        self._is_held_for_lookup, self._is_changed = False, True
-
-    def end(self, *, has_calls: bool = True) -> bytes:
-        del has_calls  # nothing at the end of these answers tells
-        held = b"" if self._is_held_for_lookup else self._released()
-        last = b"".join(self._closed(raw) for raw in self._end)
-        return held + last + self._rest
-
-    def _shown(self, raw: bytes, event: dict[str, Any]) -> bytes:
-        kind = event.get("type")
-        if kind in _OPENING:
-            if not self._is_first:
-                return b""
-            self._ident = self._ident or (event.get("response") or {}).get("id")
-            return self._passed(raw, event)
-        if kind in _CLOSING:
-            self._end.append(raw)
-            return b""
-        index = event.get("output_index")
-        if not isinstance(index, int):
-            return self._passed(raw, event)
-        item = event.get("item")
-        before = self._begun(index, item) if isinstance(item, dict) else b""
-        if index in self._hidden:
-            return before
-        if index in self._places:
-            return before + self._placed(raw, event, index)
-        self._held.append((raw, event))
-        return before
-
-    def _begun(self, index: int, item: dict[str, Any]) -> bytes:
-        """Note an item that begins; return the reasoning that waited for it."""
-        if index in self._hidden or index in self._places:
-            return b""
-        if item.get("name") in self._names:
-            self._hidden.add(index)
-            self._is_changed, self._is_held_for_lookup = True, bool(self._held)
-            return b""
-        if item.get("type") == "reasoning":
-            return b""
-        released = self._released()
-        self._place(index)
-        return released
-
-    def _place(self, index: int) -> None:
-        self._places[index] = self._count
-        self._count += 1
-
-    def _released(self) -> bytes:
-        told: list[bytes] = []
-        for raw, event in self._held:
-            index = event["output_index"]
-            if index not in self._places:
-                self._place(index)
-            told.append(self._placed(raw, event, index))
-        self._held, self._is_held_for_lookup = [], False
-        return b"".join(told)
-
-    def _placed(self, raw: bytes, event: dict[str, Any], index: int) -> bytes:
-        if event.get("type") == "response.output_item.done":
-            self._items.append(event.get("item"))
-        place = self._places[index]
-        return self._passed(raw, event) if place == index else self._passed(None, {**event, "output_index": place})
-
-    def _passed(self, raw: bytes | None, event: dict[str, Any]) -> bytes:
-        """Return an event with the number that it has for the client; None stands for bytes that do not hold."""
-        number = event.get("sequence_number")
-        if not isinstance(number, int):
-            return _told(event) if raw is None else raw
-        if self._number is None:
-            self._number = number
-        own, self._number = self._number, self._number + 1
-        return raw if raw is not None and own == number else _told({**event, "sequence_number": own})
-
-    def _closed(self, raw: bytes) -> bytes:
-        """Return the last event, as the end of all that the client has seen."""
-        data = _data_of(raw)
-        if data == b"[DONE]":
-            return raw
-        event = orjson.loads(data)
-        response = event.get("response")
-        if not self._is_changed or not isinstance(response, dict):
-            return self._passed(raw, event)
-        whole = {**response, "id": self._ident or response.get("id")}
-        if response.get("output"):
-            whole["output"] = self._items
-        return self._passed(None, {**event, "response": whole})
-
-
-_OPENING = frozenset({"response.created", "response.queued", "response.in_progress"})
-_CLOSING = frozenset({"response.completed", "response.incomplete", "response.failed"})
-_HIDINGS: Mapping[str, Callable[[Dialect, Set[str]], Hiding]] = {
-    "anthropic": _AnthropicRecall,
-    "openai": _OpenAIRecall,
-    "openai-responses": _ResponsesRecall,
-}
-
-
-def _data_of(raw: bytes) -> bytes:
-    return b"\n".join(line[5:].lstrip() for line in raw.split(b"\n") if line.startswith(b"data:"))
-
-
-def _told(event: dict[str, Any]) -> bytes:
-    return b"event: " + str(event["type"]).encode() + b"\ndata: " + dump_json(event) + b"\n\n"
-
-
-def hiding_for(dialect: Dialect, names: Set[str] = NAMES) -> Hiding:
-    """Return the hiding of tools of these names in the streams of an API."""
-    return _HIDINGS[dialect.name](dialect, names)

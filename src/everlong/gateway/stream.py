@@ -13,17 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
+from everlong.agent.tools.hidden_calls import find_lookups, hide_lookups, hiding_for
+from everlong.agent.tools.recall import NAMES, NO_ROOM, ROUNDS, RecallLookup
 from everlong.gateway.body import BrokenBody, Unreadable, decoder, dump_json, parse_json, plain
-from everlong.gateway.recall import (
-    NAMES,
-    NO_ROOM,
-    ROUNDS,
-    RecallLookup,
-    answer_lookups,
-    find_lookups,
-    hide_lookups,
-    hiding_for,
-)
+from everlong.gateway.recall import answer_lookups
 from everlong.gateway.turn_queue import EndedRequest
 from everlong.gateway.upstream import Stream, comes_whole, is_whole, next_chunk, stream_response, whole_response
 from everlong.providers.failures import classify_answer
@@ -230,11 +223,11 @@ class Answering:
             if self.look_up is None or upstream.status != 200:
                 break
             answer = _object(data, encoding)
-            lookups, others = find_lookups(self.dialect, answer, self.hidden)
+            lookups, others = find_lookups(self.dialect.name, answer, self.hidden)
             if not lookups:
                 break
             if others or not left:
-                data, encoding = dump_json(hide_lookups(self.dialect, answer, self.hidden)), ""
+                data, encoding = dump_json(hide_lookups(self.dialect.name, answer, self.hidden)), ""
                 break
             upstream = await self._again(answer, lookups)
         tap = WholeTap(self.dialect, encoding) if is_whole(upstream) else tap_for(self.dialect, upstream)
@@ -258,7 +251,7 @@ class Answering:
         return await stream_response(self.request, upstream, tap, before_end, self.extra(), ahead)
 
     async def _stream_with_lookups(self, upstream: ClientResponse, ahead: bytes) -> web.StreamResponse:
-        tap, hiding = StreamTap(self.dialect), hiding_for(self.dialect, self.hidden)
+        tap, hiding = StreamTap(self.dialect), hiding_for(self.dialect.name, self.hidden)
         try:
             decode = decoder(upstream.headers.get("Content-Encoding", ""))
         except Unreadable:
@@ -276,7 +269,7 @@ class Answering:
             finally:
                 upstream.release()
             whole = hiding.whole()
-            lookups, others = find_lookups(self.dialect, whole, self.hidden) if whole is not None else ([], False)
+            lookups, others = find_lookups(self.dialect.name, whole, self.hidden) if whole is not None else ([], False)
             if not lookups or others or not left or whole is None:
                 break
             upstream = await self._again(whole, lookups)

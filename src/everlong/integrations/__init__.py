@@ -1,7 +1,6 @@
 """Adapters that keep the agents of other frameworks inside their window.
 
-`EverlongMiddleware` is for LangChain, `EverlongFilter` for the OpenAI Agents SDK; both use
-`everlong.integrations.history`. Each is loaded only if it is used.
+Each has its module and is loaded only if it is used; all stand on `everlong.integrations.history`.
 """
 
 from __future__ import annotations
@@ -12,12 +11,35 @@ from typing import TYPE_CHECKING, Any
 from everlong.extras import install_command
 
 if TYPE_CHECKING:
+    from everlong.integrations.clients import wrap_client
+    from everlong.integrations.google_adk import EverlongPlugin
     from everlong.integrations.langchain import EverlongMiddleware
+    from everlong.integrations.langgraph import KeptModel, trim_checkpoints
+    from everlong.integrations.llama_index import EverlongMemory
     from everlong.integrations.openai_agents import EverlongFilter
+    from everlong.integrations.pydantic_ai import EverlongHistory
 
-__all__ = ["EverlongFilter", "EverlongMiddleware"]
+__all__ = [
+    "EverlongFilter",
+    "EverlongHistory",
+    "EverlongMemory",
+    "EverlongMiddleware",
+    "EverlongPlugin",
+    "KeptModel",
+    "trim_checkpoints",
+    "wrap_client",
+]
 
-_HOMES = {"EverlongFilter": ("openai_agents", "openai-agents"), "EverlongMiddleware": ("langchain", "langchain")}
+_HOMES = {
+    "EverlongFilter": ("openai_agents", "openai-agents"),
+    "EverlongHistory": ("pydantic_ai", "pydantic-ai"),
+    "EverlongMemory": ("llama_index", "llama-index"),
+    "EverlongMiddleware": ("langchain", "langchain"),
+    "EverlongPlugin": ("google_adk", "google-adk"),
+    "KeptModel": ("langgraph", "langgraph"),
+    "trim_checkpoints": ("langgraph", "langgraph"),
+    "wrap_client": ("clients", "openai"),
+}
 """The module of each name, and the extra that it needs."""
 
 

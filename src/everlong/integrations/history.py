@@ -13,19 +13,20 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from everlong.context import ContextCompressor, ContextEngine, repair_messages
 from everlong.context.oversized import SpillLimits
-from everlong.context.policy import OVERFLOW_MARGIN, room_in
-from everlong.model import HashChain, Message, leading_system_count, text_of, with_part_appended
+from everlong.context.policy import OVERFLOW_MARGIN, OVERFLOW_TRIES, overflow_target, room_in
+from everlong.errors import EverlongError, TargetUnreachable
+from everlong.model import HashChain, Message, leading_system_count, text_of, with_part_appended, without_thinking
 from everlong.providers.failures import overflow_numbers
 from everlong.tokens import MessageCounter
 
 if TYPE_CHECKING:
-    from everlong.store import Store
+    from everlong.store import Branch, Store
 
-__all__ = ["Fitted", "HistoryKeeper", "MakeEngine", "Originals", "refused_window"]
+__all__ = ["Fitted", "HistoryKeeper", "MakeEngine", "Originals", "OverflowRescue", "refused_window"]
 
 MakeEngine = Callable[[], ContextEngine]
 """A function that makes an engine; every conversation has its own."""
@@ -45,6 +46,30 @@ class Fitted(NamedTuple):
 
     messages: list[Message]
     engine: ContextEngine
+    at: Branch | None = None
+    """The place of the conversation in the store, if there is one."""
+    room: int = 0
+    """The tokens that the window still holds beside this request."""
+
+
+class OverflowRescue:
+    """The refusals of one request as too long: each says how to fit it into the window once more.
+
+    Send ``keeper.fit(…, rescue=rescue)`` again for as long as `takes` accepts the errors.
+    """
+
+    def __init__(self) -> None:
+        self.window: int | None = None
+        """The window that the last refusal named, 0 if it named none; None before the first refusal."""
+        self.refusals = 0
+
+    def takes(self, error: Exception) -> bool:
+        """Take in an error; return whether to fit and send the request once more."""
+        window = refused_window(error)
+        if window is None or self.refusals >= OVERFLOW_TRIES:
+            return False
+        self.window, self.refusals = window, self.refusals + 1
+        return True
 
 
 class _Turns:
@@ -54,6 +79,8 @@ class _Turns:
         self.engine = engine
         self.lock = Lock()
         self.at: Hashable = None
+        self.place: Branch | None = None
+        """The place in the store, for an engine that reads there."""
 
 
 class _HistoryLine(NamedTuple):
@@ -65,6 +92,16 @@ class _HistoryLine(NamedTuple):
     note: str = ""
     floor: float = 0.0
     """The size up to which compacting is known not to help."""
+
+
+class _Request(NamedTuple):
+    """A whole history on its way to the model."""
+
+    history: list[Message]
+    start: int
+    """The number of its leading system messages."""
+    overhead: int
+    at: Branch | None
 
 
 class HistoryKeeper:
@@ -92,7 +129,8 @@ class HistoryKeeper:
         conversation: str = "",
         model: str = "",
         overhead: int = 0,
-        refused_window: int | None = None,
+        answer_tokens: int = 0,
+        rescue: OverflowRescue | None = None,
     ) -> Fitted:
         """Return the messages to send in place of a whole conversation.
 
@@ -101,7 +139,8 @@ class HistoryKeeper:
             conversation: its name, if the framework has one; a conversation without a name is recognized by its words.
             model: the name of the model, if known.
             overhead: further tokens of the request, such as the schemas of tools.
-            refused_window: set if the provider refused the request as too long: its window, 0 if it named none.
+            answer_tokens: the longest answer that the request asks for, if it says so.
+            rescue: the refusals of this request as too long, if the adapter can send it again.
         """
         history = repair_messages(list(messages))
         start = leading_system_count(history)
@@ -110,84 +149,106 @@ class HistoryKeeper:
         line = self._line(places, conversation)
         engine = line.turns.engine
         with line.turns.lock:  # engines take one turn at a time; other conversations go on
-            if hasattr(engine, "overhead_tokens"):
-                engine.overhead_tokens = overhead
-            current = self._current(line, history, start, conversation)
+            for name, value in (("overhead_tokens", overhead), ("answer_tokens", answer_tokens)):
+                if hasattr(engine, name):
+                    setattr(engine, name, value)
+            request = _Request(history, start, overhead, self._record(line, history, conversation))
+            current = self._current(line, request)
             size = self._size(engine, current, overhead)
-            if refused_window is not None:
-                window = refused_window or int(size * OVERFLOW_MARGIN)
+            refusals = 0 if rescue is None else rescue.refusals
+            if rescue is not None and rescue.window is not None:
+                window = rescue.window or int(size * OVERFLOW_MARGIN)
                 if window < engine.context_length:
                     engine.update_model(model, window)  # the window is smaller than known
-            if self._spill(engine, history, current, overhead, conversation, newest_only=True):
-                current = self._current(line, history, start, conversation)
+            if self._spill(engine, request, current, newest_only=True):
+                current = self._current(line, request)
                 size = self._size(engine, current, overhead)
-            if refused_window is not None or (size > line.floor and _is_due(engine, current, size)):
-                reason = "preflight" if refused_window is None else "overflow"
-                line = self._compact(line, history, start, current, reason, conversation)
-                current = self._current(line, history, start, conversation)
+            if refusals or (size > line.floor and _is_due(engine, current, size)):
+                line = self._shorten(line, request, refusals)
+                current = self._current(line, request)
                 after = self._size(engine, current, overhead)
-                if self._spill(engine, history, current, overhead, conversation):
-                    current = self._current(line, history, start, conversation)
+                if self._spill(engine, request, current):
+                    current = self._current(line, request)
                     after = self._size(engine, current, overhead)
                 floor = after * _GROWTH if after >= size or engine.should_compress(after) else 0.0
-                line = line._replace(floor=floor)
+                line, size = line._replace(floor=floor), after
         if places:
             self._remember(places[-1], line)
-        return Fitted(current, engine)
+        return Fitted(current, engine, request.at, max(0, room_in(engine.context_length, answer_tokens) - size))
 
-    def _current(self, line: _HistoryLine, history: list[Message], start: int, conversation: str) -> list[Message]:
+    def take_reply(self, messages: Sequence[Message], reply: Message, *, conversation: str = "") -> None:
+        """Store the answer to a conversation, if there is a store; else the next request brings it."""
+        if self._store is None:
+            return
+        try:
+            self._store.record([*repair_messages(list(messages)), reply], conversation=conversation)
+        except EverlongError as error:  # the answer is there, and must reach its reader
+            _log.warning("an answer could not be stored: %s", error)
+
+    def _record(self, line: _HistoryLine, history: list[Message], conversation: str) -> Branch | None:
+        if self._store is None:
+            return None
+        line.turns.place = self._store.record(history, conversation=conversation)
+        return line.turns.place
+
+    def _current(self, line: _HistoryLine, request: _Request) -> list[Message]:
         """Return the present form of a history: the view, and all messages after it."""
-        if self._store is not None:
-            return self._store.context(self._store.record(history, conversation=conversation))
+        if self._store is not None and request.at is not None:
+            return self._store.context(request.at)
+        history, start = request.history, request.start
         return [*_with_note(history[:start], line.note), *line.view, *history[start + line.covered :]]
 
-    def _compact(
-        self,
-        line: _HistoryLine,
-        history: list[Message],
-        start: int,
-        current: list[Message],
-        reason: str,
-        conversation: str,
-    ) -> _HistoryLine:
-        if self._store is not None:
+    def _shorten(self, line: _HistoryLine, request: _Request, refusals: int) -> _HistoryLine:
+        """Compact a conversation; one that was refused as too long is cut further each time."""
+        if not refusals:
+            return self._compact(line, request, "preflight")
+        engine = line.turns.engine
+        size = self._size(engine, self._current(line, request), request.overhead)
+        if refusals == 1:
+            line = self._compact(line, request, "overflow", force=True)
+            if self._size(engine, self._current(line, request), request.overhead) < OVERFLOW_MARGIN * size:
+                return line
+        fixed = self._size(engine, [], request.overhead)
+        target = overflow_target(size, refusals - 1, fixed=fixed)
+        try:
+            return self._compact(line, request, "overflow", force=True, target_tokens=target)
+        except TargetUnreachable as unreachable:
+            if unreachable.least >= size - fixed:
+                return line
+            return self._compact(line, request, "overflow", force=True, target_tokens=unreachable.least)
+
+    def _compact(self, line: _HistoryLine, request: _Request, reason: str, **options: Any) -> _HistoryLine:
+        engine = line.turns.engine
+        if self._store is not None and request.at is not None:
             from everlong.store import Occasion  # noqa: PLC0415 - only those with a store load it
 
-            at = self._store.record(history, conversation=conversation)
-            self._store.compact(at, line.turns.engine, Occasion(reason=reason))
+            self._store.compact(request.at, engine, Occasion(reason=reason), **options)
             return line
-        shorter = repair_messages(line.turns.engine.compress(list(current)))
+        history, start, current = request.history, request.start, self._current(line, request)
+        shorter = repair_messages(engine.compress(list(current), **options))
         if self._counter.total(shorter) >= self._counter.total(current):
             return line
         end = leading_system_count(shorter)
         note = line.note + _note_between(_with_note(history[:start], line.note), shorter[:end])
-        return line._replace(covered=len(history) - start, view=tuple(shorter[end:]), note=note)
+        return line._replace(covered=len(history) - start, view=tuple(map(without_thinking, shorter[end:])), note=note)
 
     def _spill(
-        self,
-        engine: ContextEngine,
-        history: list[Message],
-        current: list[Message],
-        overhead: int,
-        conversation: str,
-        *,
-        newest_only: bool = False,
+        self, engine: ContextEngine, request: _Request, current: list[Message], *, newest_only: bool = False
     ) -> bool:
         """Put stubs in the place of messages that no window holds; only a store keeps the whole of them.
 
         With ``newest_only`` the new messages, if they alone are more than a window holds.
         """
-        if self._store is None or engine.context_length <= 0:
+        if self._store is None or request.at is None or engine.context_length <= 0:
             return False
         room = room_in(engine.context_length)
-        if self._size(engine, current, overhead) < room:
+        if self._size(engine, current, request.overhead) < room:
             return False
         from everlong.store.compaction import OVERSIZED  # noqa: PLC0415 - only those with a store load it
 
-        fixed = self._size(engine, current[: leading_system_count(current)], overhead)
+        fixed = self._size(engine, current[: leading_system_count(current)], request.overhead)
         limits = SpillLimits(max(1, room - fixed), self._counter, newest_only=newest_only)
-        at = self._store.record(history, conversation=conversation)
-        return self._store.spill(at, limits, OVERSIZED).outcome == "compacted"
+        return self._store.spill(request.at, limits, OVERSIZED).outcome == "compacted"
 
     def _size(self, engine: ContextEngine, messages: list[Message], overhead: int) -> int:
         """Return the size by the engine's own count, if it has one, because reports of the provider calibrate it."""
@@ -204,6 +265,8 @@ class HistoryKeeper:
             if line is not None and line.turns.at == place:
                 return line
         turns = _Turns(self._engine(conversation))
+        if self._store is not None and callable(attach := getattr(turns.engine, "attach", None)):
+            attach(self._store.graph(lambda: turns.place))
         return _HistoryLine(turns) if line is None else line._replace(turns=turns)
 
     def _remember(self, place: Hashable, line: _HistoryLine) -> None:

@@ -303,3 +303,11 @@ class OpenAIAssembler(StreamAssembler):
     def _whole_message(self) -> Message:
         calls = [self._calls[index] for index in sorted(self._calls)]
         return {**self._message, "tool_calls": calls} if calls else {**self._message}
+
+
+class FirstChoiceAssembler(OpenAIAssembler):
+    """A gathering of the first of several answers to one request: the conversation goes on with it."""
+
+    def take(self, chunk: Mapping[str, Any]) -> Iterator[Event]:
+        choices = [choice for choice in chunk.get("choices") or [] if not choice.get("index")]
+        yield from super().take({**chunk, "choices": choices})

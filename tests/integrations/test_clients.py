@@ -1,0 +1,391 @@
+"""The official clients of OpenAI and Anthropic, wrapped: the same interface, and a conversation that never ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from everlong import ContextCompressor, LosslessEngine, Message, Store, wrap_client
+from everlong.errors import ConfigError
+from everlong.testing import Answer, Ask, Call, ModelServer
+from tests.examples import length
+from tests.integrations.desk import FACT, FIRST, QUESTION, clerk, errand, page
+
+TURNS = length(200, 24)
+WINDOW = 8_000
+PROMPT = "You are a clerk."
+TOOL = {
+    "name": "look_up",
+    "description": "Read a page of the ledger.",
+    "parameters": {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]},
+}
+
+
+def server_of(script: Any = clerk, **options: Any) -> ModelServer:
+    given: dict[str, Any] = {"window": WINDOW, "dialect": "openai", **options}
+    return ModelServer(script, **given)
+
+
+class Chat:
+    """A small loop over chat completions, as people write it."""
+
+    def __init__(self, client: Any, *, stream: bool = False) -> None:
+        self.client, self.stream = client, stream
+        self.messages: list[Any] = [{"role": "system", "content": PROMPT}]
+        self.tools: Any = [{"type": "function", "function": TOOL}]
+
+    def say(self, text: str) -> str:
+        self.messages.append({"role": "user", "content": text})
+        while True:
+            said = self._streamed() if self.stream else self._whole()
+            self.messages.append(said)
+            calls = said.tool_calls if hasattr(said, "tool_calls") else said.get("tool_calls")
+            if not calls:
+                return str(said.content if hasattr(said, "content") else said["content"])
+            for call in calls:
+                body = call if isinstance(call, dict) else call.model_dump()
+                number = json.loads(body["function"]["arguments"])["number"]
+                self.messages.append({"role": "tool", "tool_call_id": body["id"], "content": page(number)})
+
+    def _whole(self) -> Any:
+        made = self.client.chat.completions.create(model="gpt-4o", messages=self.messages, tools=self.tools)
+        return made.choices[0].message
+
+    def _streamed(self) -> Message:
+        text = ""
+        calls: dict[int, dict[str, str]] = {}
+        options = {"include_usage": True}
+        for chunk in self.client.chat.completions.create(
+            model="gpt-4o", messages=self.messages, tools=self.tools, stream=True, stream_options=options
+        ):
+            for choice in chunk.choices:
+                text += choice.delta.content or ""
+                for part in choice.delta.tool_calls or ():
+                    call = calls.setdefault(part.index, {"id": "", "name": "", "arguments": ""})
+                    call["id"] += part.id or ""
+                    call["name"] += part.function.name or ""
+                    call["arguments"] += part.function.arguments or ""
+        message: Message = {"role": "assistant", "content": text}
+        if calls:
+            message["tool_calls"] = [
+                {"id": c["id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}}
+                for c in calls.values()
+            ]
+        return message
+
+
+class Claude:
+    """A small loop over messages."""
+
+    def __init__(self, client: Any, *, stream: bool = False) -> None:
+        self.client, self.stream = client, stream
+        self.messages: list[Any] = []
+        self.request: Any = {
+            "model": "claude-sonnet-4-6",
+            "max_tokens": 1_000,
+            "system": PROMPT,
+            "tools": [{"name": "look_up", "description": TOOL["description"], "input_schema": TOOL["parameters"]}],
+        }
+
+    def say(self, text: str) -> str:
+        self.messages.append({"role": "user", "content": text})
+        while True:
+            said = self._answer()
+            self.messages.append({"role": "assistant", "content": said.content})
+            calls = [block for block in said.content if block.type == "tool_use"]
+            if not calls:
+                return "".join(block.text for block in said.content if block.type == "text")
+            results = [{"type": "tool_result", "tool_use_id": c.id, "content": page(c.input["number"])} for c in calls]
+            self.messages.append({"role": "user", "content": results})
+
+    def _answer(self) -> Any:
+        if not self.stream:
+            return self.client.messages.create(**self.request, messages=self.messages)
+        with self.client.messages.stream(**self.request, messages=self.messages) as stream:
+            return stream.get_final_message()
+
+
+class Items:
+    """A small loop over responses, which keeps the items itself."""
+
+    def __init__(self, client: Any, *, stream: bool = False) -> None:
+        self.client, self.stream = client, stream
+        self.items: list[Any] = []
+        self.tools: Any = [{"type": "function", "strict": False, **TOOL}]
+
+    def say(self, text: str) -> str:
+        self.items.append({"role": "user", "content": text})
+        while True:
+            said = self._answer()
+            self.items += [item.model_dump(exclude_none=True) for item in said.output]
+            calls = [item for item in said.output if item.type == "function_call"]
+            if not calls:
+                return str(said.output_text)
+            for call in calls:
+                output = page(json.loads(call.arguments)["number"])
+                self.items.append({"type": "function_call_output", "call_id": call.call_id, "output": output})
+
+    def _answer(self) -> Any:
+        request: Any = {"model": "gpt-4o", "instructions": PROMPT, "input": self.items, "tools": self.tools}
+        if not self.stream:
+            return self.client.responses.create(**request, store=False)
+        with self.client.responses.stream(**request, store=False) as stream:
+            return stream.get_final_response()
+
+
+def openai_client(server: ModelServer) -> openai.OpenAI:
+    return openai.OpenAI(base_url=server.openai_url, api_key="any", max_retries=0)
+
+
+def anthropic_client(server: ModelServer) -> anthropic.Anthropic:
+    return anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0)
+
+
+LOOPS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "chat": (Chat, openai_client),
+    "messages": (Claude, anthropic_client),
+    "responses": (Items, openai_client),
+}
+
+
+@pytest.fixture(params=[(name, stream) for name in LOOPS for stream in (False, True)], ids=str)
+def loop(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    name, stream = request.param
+    make, connect = LOOPS[name]
+
+    def made(server: ModelServer, **options: Any) -> Any:
+        client = wrap_client(connect(server), **{"window": WINDOW} | options)
+        return make(client, stream=stream)
+
+    return made
+
+
+def cache_share(server: ModelServer) -> float:
+    """Return the share of all prompt tokens that was read from the cache."""
+    read = 0
+    for record in server.requests:
+        details = record.usage.get("prompt_tokens_details") or record.usage.get("input_tokens_details") or {}
+        read += details.get("cached_tokens", 0) + record.usage.get("cache_read_input_tokens", 0)
+    return read / sum(record.prompt_tokens for record in server.requests)
+
+
+def test_many_turns_go_through_a_window_that_holds_a_few_of_them(loop: Callable[..., Any]) -> None:
+    with server_of() as server:
+        talk = loop(server)
+        talk.say(FIRST)
+        for number in range(TURNS):
+            assert talk.say(errand(number)) == f"The total: {number * 1000 + 17}."
+        assert talk.say(QUESTION) == f"The code is {FACT}."
+        assert server.rejections == []
+        assert {record.status for record in server.requests} == {200}
+        assert max(record.prompt_tokens for record in server.requests) < WINDOW
+
+
+def test_a_window_that_is_smaller_than_said_is_survived(loop: Callable[..., Any]) -> None:
+    with server_of() as server:
+        talk = loop(server, window=4 * WINDOW)
+        talk.say(FIRST)
+        for number in range(24):
+            assert talk.say(errand(number)) == f"The total: {number * 1000 + 17}."
+        assert sum(record.status != 200 for record in server.requests) == 1
+
+
+def test_an_overflow_that_is_told_inside_a_stream_is_rescued_too() -> None:
+    with server_of(overflows_in_stream=True) as server:
+        talk = Items(wrap_client(openai_client(server), window=4 * WINDOW), stream=True)
+        for number in range(24):
+            assert talk.say(errand(number)) == f"The total: {number * 1000 + 17}."
+
+
+def recalling(ask: Ask) -> Answer:
+    """A model that looks things up before it says that it does not know."""
+    if QUESTION in ask.last_user and "everlong_recall" in ask.tools and not ask.results:
+        return Answer("", [Call("everlong_recall", {"query": "harbour's code"})])
+    if QUESTION in ask.last_user and ask.results:
+        return Answer(f"Looked up: {FACT}." if FACT in ask.results[-1][1] else "Not found.")
+    return clerk(ask)
+
+
+def test_the_model_looks_things_up_and_the_caller_never_sees_it(loop: Callable[..., Any], tmp_path: Path) -> None:
+    with server_of(recalling) as server, Store.open(tmp_path / "talk.db") as store:
+        talk = loop(server, store=store, recall=True)
+        talk.say(FIRST)
+        for number in range(12):
+            assert talk.say(errand(number)) == f"The total: {number * 1000 + 17}."
+        assert talk.say(QUESTION) == f"Looked up: {FACT}."
+        seen = str(getattr(talk, "messages", None) or talk.items)
+        assert "everlong_recall" not in seen
+        assert server.rejections == []
+        assert store.search("Looked up").hits, "the last answer is stored at once"
+
+
+def test_the_tools_of_an_engine_are_offered_and_answered(loop: Callable[..., Any], tmp_path: Path) -> None:
+    def asks(ask: Ask) -> Answer:
+        if QUESTION in ask.last_user and not ask.results:
+            return Answer("", [Call("lcm_grep", {"query": "harbour's code"})])
+        if QUESTION in ask.last_user:
+            return Answer("Found." if FACT in ask.results[-1][1] else f"Not found: {ask.results[-1][1]}")
+        return clerk(ask)
+
+    with server_of(asks) as server, Store.open(tmp_path / "talk.db") as store:
+        talk = loop(server, make_engine=lambda: LosslessEngine(WINDOW), store=store)
+        talk.say(FIRST)
+        for number in range(24):
+            talk.say(errand(number))
+        assert talk.say(QUESTION) == "Found."
+        assert server.rejections == []
+        assert len(store.compactions()) >= 1
+
+
+def test_an_asynchronous_client_is_kept_inside_too() -> None:
+    async def talk(server: ModelServer) -> list[Any]:
+        client: Any = wrap_client(openai.AsyncOpenAI(base_url=server.openai_url, api_key="any"), window=WINDOW)
+        claude: Any = wrap_client(anthropic.AsyncAnthropic(base_url=server.url, api_key="any"), window=WINDOW)
+        messages: list[Any] = []
+        for number in range(60):
+            messages.append({"role": "user", "content": f"{number}: {page(number)}"})
+            if number % 3 == 0:
+                made = await client.chat.completions.create(model="gpt-4o", messages=messages)
+                text = made.choices[0].message.content
+            elif number % 3 == 1:
+                async with claude.messages.stream(model="claude-x", max_tokens=99, messages=messages) as stream:
+                    text = (await stream.get_final_message()).content[0].text
+            else:
+                stream = await client.chat.completions.create(model="gpt-4o", messages=messages, stream=True)
+                text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices])
+            messages.append({"role": "assistant", "content": text})
+        await client.close()
+        await claude.close()
+        return messages
+
+    with server_of("It is noted.") as server:
+        messages = asyncio.run(talk(server))
+        assert {message["content"] for message in messages[1::2]} == {"It is noted."}
+        assert server.rejections == []
+        assert {record.status for record in server.requests} == {200}
+
+
+def test_a_mixed_answer_keeps_the_callers_call_and_drops_ours(tmp_path: Path) -> None:
+    def mixed(_: Ask) -> Answer:
+        return Answer("Both.", [Call("everlong_recall", {"query": "x"}), Call("look_up", {"number": 1})])
+
+    with server_of(mixed) as server, Store.open(tmp_path / "talk.db") as store:
+        client = wrap_client(openai_client(server), window=WINDOW, store=store, recall=True)
+        tools: Any = [{"type": "function", "function": TOOL}]
+        made = client.chat.completions.create(
+            model="gpt-4o", messages=[{"role": "user", "content": "Look."}], tools=tools
+        )
+        assert [call.function.name for call in made.choices[0].message.tool_calls or ()] == ["look_up"]  # type: ignore[union-attr]
+        claude = wrap_client(anthropic_client(server), window=WINDOW, store=store, recall=True)
+        own: Any = [{"name": "look_up", "input_schema": TOOL["parameters"]}]
+        message = claude.messages.create(
+            model="claude-sonnet-4-6", max_tokens=99, messages=[{"role": "user", "content": "Look."}], tools=own
+        )
+        assert [block.name for block in message.content if block.type == "tool_use"] == ["look_up"]
+        assert message.stop_reason == "tool_use"
+
+
+def test_what_fits_goes_out_as_it_came_and_other_requests_are_left_alone() -> None:
+    with server_of("Good.") as server:
+        client = wrap_client(openai_client(server), window=WINDOW)
+        messages: Any = [{"role": "user", "content": "Hello."}]
+        client.chat.completions.create(model="gpt-4o", messages=messages, temperature=0.5, user="somebody")
+        body = server.requests[-1].body
+        assert body == {"model": "gpt-4o", "messages": messages, "temperature": 0.5, "user": "somebody"}
+        assert [model.id for model in client.models.list()]
+        raw = client.chat.completions.with_raw_response.create(model="gpt-4o", messages=messages)
+        assert raw.parse().choices[0].message.content == "Good."
+        copy = client.with_options(timeout=9)
+        assert copy.chat.completions.create(model="gpt-4o", messages=messages).choices
+        with pytest.raises(openai.BadRequestError):
+            client.chat.completions.create(model="gpt-4o", messages=[{"role": "nobody"}])  # type: ignore[typeddict-item]
+
+
+def test_copies_share_the_conversation_and_a_header_names_it(tmp_path: Path) -> None:
+    with server_of("Good.") as server, Store.open(tmp_path / "talk.db") as store:
+        client = wrap_client(openai_client(server), window=WINDOW, store=store)
+        hello: Any = [{"role": "user", "content": "Hello."}]
+        for name in ("one", "two"):
+            client.chat.completions.create(model="gpt-4o", messages=hello, extra_headers={"X-Everlong-Session": name})
+        named = client.with_options(default_headers={"x-everlong-session": "three"})
+        named.chat.completions.create(model="gpt-4o", messages=hello)
+        assert not any("x-everlong" in name.lower() for record in server.requests for name in record.headers)
+        branches = {store.record(hello, conversation=name).id for name in ("one", "two", "three")}
+        assert len(branches) == 3, "equal words under other names are other conversations"
+        client.chat.completions.create(model="gpt-4o", messages=hello, extra_headers={"x-everlong": "off"})
+        assert "x-everlong" not in server.requests[-1].headers
+
+
+def test_what_the_client_would_prepare_itself_is_read_too(tmp_path: Path) -> None:
+    (tmp_path / "dot.png").write_bytes(b"dot")
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": tmp_path / "dot.png"}}
+    with server_of("Good.") as server, Store.open(tmp_path / "talk.db") as store:
+        claude: Any = wrap_client(anthropic_client(server), window=WINDOW, store=store, cache=False)
+        lasting = ({"role": "user", "content": [image]} for _ in range(1))
+        claude.messages.create(model="claude-sonnet-4-6", max_tokens=99, messages=lasting, extra_body={"top_k": 3})
+        body = server.requests[-1].body
+        assert body["messages"][0]["content"][0]["source"]["data"] == "ZG90"
+        assert set(body) == {"model", "max_tokens", "messages", "top_k"}, "fields that are not given are not sent"
+
+
+def test_markers_of_the_caller_never_become_too_many() -> None:
+    with server_of() as server:
+        claude = Claude(wrap_client(anthropic_client(server), window=WINDOW))
+        claude.request["system"] = [{"type": "text", "text": PROMPT, "cache_control": {"type": "ephemeral"}}]
+        for number in range(24):
+            for message in claude.messages:
+                for block in message["content"] if isinstance(message["content"], list) else ():
+                    if isinstance(block, dict):
+                        block.pop("cache_control", None)
+            if claude.messages and isinstance(claude.messages[-2]["content"], list):
+                claude.messages[-2]["content"][-1]["cache_control"] = {"type": "ephemeral"}
+            claude.say(errand(number))
+        assert server.rejections == []
+
+
+def test_without_markers_of_the_caller_claude_reads_most_of_the_prompt_from_the_cache() -> None:
+    with server_of(window=64_000) as server:
+        claude = Claude(wrap_client(anthropic_client(server), window=64_000))
+        for number in range(30):
+            claude.say(errand(number))
+        assert cache_share(server) > 0.7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((object(),), "a client of the openai or anthropic package, not object"),
+        ((openai.OpenAI(api_key="any"), "engine"), "make_engine"),
+    ],
+)
+def test_what_cannot_be_wrapped_is_named(arguments: tuple[Any, ...], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        wrap_client(*arguments)
+
+
+def test_recall_needs_a_store_and_a_wrapped_client_is_not_wrapped_again() -> None:
+    with pytest.raises(ConfigError, match="recall reads from a store"):
+        wrap_client(openai.OpenAI(api_key="any"), recall=True)
+    with pytest.raises(ConfigError, match="wrapped already"):
+        wrap_client(wrap_client(openai.OpenAI(api_key="any")))
+
+
+def test_an_engine_of_ones_own_is_made_for_each_conversation() -> None:
+    made: list[ContextCompressor] = []
+
+    def make() -> ContextCompressor:
+        made.append(ContextCompressor(WINDOW))
+        return made[-1]
+
+    with server_of("Good.") as server:
+        client = wrap_client(openai_client(server), make)
+        for text in ("Hello.", "Good morning."):
+            client.chat.completions.create(model="gpt-4o", messages=[{"role": "user", "content": text}])
+    assert len(made) == 2
