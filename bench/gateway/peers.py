@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,6 +25,7 @@ from pathlib import Path
 from aiohttp import ClientError
 
 from bench.gateway.driving import LARGE, SMALL, added, compared
+from bench.gateway.serving import Served
 
 __all__ = ["PEERS", "Beside", "Peer", "Unusable", "beside", "installed", "running"]
 
@@ -44,10 +46,11 @@ class Peer:
 
     Args:
         name: what it is called, with its version.
-        package: what pip installs.
+        package: what pip installs; several requirements stand apart by spaces.
         health: the path that answers when it is ready.
         command: its program and arguments, by the folder of programs, one for its files, the upstream and its port.
         environment: what keeps it from the network.
+        python: the oldest Python that it runs on.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Peer:
     health: str
     command: Callable[[Path, Path, str, int], list[str]]
     environment: Mapping[str, str]
+    python: tuple[int, int] = (3, 11)
 
 
 @dataclass(frozen=True)
@@ -118,16 +122,17 @@ def installed(peer: Peer, folder: Path = FOLDER) -> Path:
     """Return the folder of a peer's programs, which are installed the first time.
 
     Raises:
-        Unusable: pip could not install it.
+        Unusable: pip could not install it, or there is no Python for it.
     """
     home = folder / peer.name.replace(" ", "-")
     programs, done = home / "bin", home / ".installed"
     if done.exists() and done.read_text() == peer.package:
         return programs
     print(f"  installing {peer.package} into {home.name} (once, some minutes)", file=sys.stderr, flush=True)
+    pip = (str(programs / "python"), "-m", "pip")
     steps = (
-        [sys.executable, "-m", "venv", "--clear", str(home)],
-        [str(programs / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", peer.package],
+        [_interpreter(peer.python), "-m", "venv", "--clear", str(home)],
+        [*pip, "install", "--quiet", "--disable-pip-version-check", *peer.package.split()],
     )
     for step in steps:
         try:
@@ -141,9 +146,20 @@ def installed(peer: Peer, folder: Path = FOLDER) -> Path:
     return programs
 
 
+def _interpreter(oldest: tuple[int, int]) -> str:
+    """Return a Python that is new enough: the one that runs this, else the first on the path that works."""
+    if sys.version_info[:2] >= oldest:
+        return sys.executable
+    for minor in range(oldest[1], oldest[1] + 5):
+        found = shutil.which(f"python{oldest[0]}.{minor}")
+        if found and subprocess.run([found, "--version"], capture_output=True, check=False).returncode == 0:
+            return found
+    raise Unusable(f"it needs Python {oldest[0]}.{oldest[1]} or newer on the path")
+
+
 @contextmanager
-def running(peer: Peer, programs: Path, upstream: str) -> Iterator[str]:
-    """Yield the address of a peer in front of an upstream, until the block ends.
+def running(peer: Peer, programs: Path, upstream: str) -> Iterator[Served]:
+    """Yield the address of a peer in front of an upstream, and its process, until the block ends.
 
     Raises:
         Unusable: it did not start.
@@ -165,7 +181,7 @@ def running(peer: Peer, programs: Path, upstream: str) -> Iterator[str]:
         try:
             url = f"http://127.0.0.1:{port}"
             _wait_for(process, url + peer.health, said)
-            yield url
+            yield url, process.pid
         finally:
             _stop(process)
 
@@ -176,7 +192,7 @@ def beside(peer: Peer, upstream: str, relay: str, share: float, clients: int) ->
     Raises:
         Unusable: there are no figures, and why.
     """
-    with running(peer, installed(peer), upstream) as url:
+    with running(peer, installed(peer), upstream) as (url, _):
         urls = {"direct": upstream, "relay": relay, peer.name: url}
         slow = {peer.name}
         costs, rates = {}, {}

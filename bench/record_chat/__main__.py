@@ -1,4 +1,4 @@
-"""Makes docs/recording/chat.cast and chat.svg from the real program, a scripted model and a scripted person."""
+"""Makes docs/recording/chat.cast and its screens from the real program, a scripted model and a scripted person."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from bench.record_chat.cast import Cast
-from bench.record_chat.still import still
+from bench.record_chat.still import stills
 from bench.record_chat.story import STEPS, WINDOW, answer, write_files
 from bench.record_chat.terminal import Terminal
 from everlong.testing import ModelServer
@@ -32,7 +32,8 @@ def main() -> None:
         shutil.rmtree(folder)
     OUT.mkdir(exist_ok=True)
     (OUT / "chat.cast").write_text(cast.dump(), encoding="utf-8")
-    (OUT / "chat.svg").write_text(still(cast), encoding="utf-8")
+    for name, drawn in stills(cast).items():
+        (OUT / name).write_text(drawn, encoding="utf-8")
     size = (OUT / "chat.cast").stat().st_size
     print(f"{OUT / 'chat.cast'}: {len(cast.events)} pieces, {cast.events[-1][0]:.0f} s, {size:,} bytes")
 

@@ -1,4 +1,4 @@
-"""The one screen of a recording that stands in the documentation: the last one with the chat's own status line."""
+"""The screens of a recording that stand in the documentation, each found by what it shows."""
 
 from __future__ import annotations
 
@@ -7,17 +7,31 @@ import re
 from bench.record_chat.cast import Cast
 from bench.record_chat.svg import picture
 
-__all__ = ["still"]
+__all__ = ["STILLS", "still", "stills"]
 
-_WANTED = re.compile(r"so far in this chat\n(?:.*\n){0,12}❯\n.*│ context ")
-"""The end of ``/context``, an empty prompt, and the status line."""
+_STATUS = r".*\n(?:.*\n)*?.*│ context "
+STILLS = {
+    "chat.svg": re.compile(r"so far in this chat\n(?:.*\n){0,12}❯\n.*│ context "),
+    "chat-1.svg": re.compile(rf"That was monday\.\n\n❯{_STATUS}"),
+    "chat-2.svg": re.compile(rf"⟲ compacted \(preflight\)(?:.*\n)+That was wednesday\.\n\n❯{_STATUS}"),
+    "chat-3.svg": re.compile(rf"Pilot boat 4471 brings .*\n\n❯{_STATUS}"),
+}
+"""Files of docs/recording and what their screens show: ``/context`` at the end, the first answer, a compaction, and a
+question about what was said before it."""
+_LAST = frozenset({"chat.svg"})
+"""Those of which the last screen is meant, not the first."""
 
 
-def still(cast: Cast) -> str:
-    """Return the screen as SVG, after the last ``/context``."""
-    for count in range(len(cast.events), 0, -1):
+def still(cast: Cast, name: str = "chat.svg") -> str:
+    """Return a screen of the recording as SVG."""
+    counts = range(1, len(cast.events) + 1)
+    for count in reversed(counts) if name in _LAST else counts:
         screen = cast.screen(count)
-        text = "\n".join(line.rstrip() for line in screen.display)
-        if _WANTED.search(text):
+        if STILLS[name].search("\n".join(line.rstrip() for line in screen.display)):
             return picture(screen, cast.title)
-    raise ValueError("no screen of the recording shows /context; did the story change?")
+    raise ValueError(f"no screen of the recording is that of {name}; did the story change?")
+
+
+def stills(cast: Cast) -> dict[str, str]:
+    """Return all screens by their file names."""
+    return {name: still(cast, name) for name in STILLS}

@@ -112,7 +112,7 @@ def measure(chats: Sequence[dict[str, Any]]) -> Measured:
             found.block_shares.append(report.rules_tokens / budget if budget else 0.0)
             plain = baseline(chat["messages"][:seen], context, report.summary_tokens)
             for method, told in (("everlong", context), (PLAIN, plain)):
-                found.points += _points(chat, seen, method, told)
+                found.points += points_of(chat, seen, method, told)
     return found
 
 
@@ -154,7 +154,8 @@ def baseline(said: Sequence[Message], context: Sequence[Message], room: int) -> 
     return [{"role": "user", "content": "\n".join(kept)} if is_summary(message) else message for message in context]
 
 
-def _points(chat: dict[str, Any], seen: int, method: str, context: Sequence[Message]) -> Iterator[Point]:
+def points_of(chat: dict[str, Any], seen: int, method: str, context: Sequence[Message]) -> Iterator[Point]:
+    """Yield what a context keeps of everything that the questions of a chat ask for and that was said by then."""
     lines = [line for message in context for line in _lines(text_of(message))]
     whole = " ".join(" ".join(lines).split()).lower()
     for question in chat["questions"]:

@@ -18,10 +18,11 @@ def problems(context: Sequence[Message], source: Sequence[Message]) -> list[str]
     found = [
         f"{violation.invariant} at {violation.at}: {violation.problem}" for violation in check_all(context, source)
     ]
-    return [*found, *_pairing(context), *_prompt(context, source), *_latest(context, source)]
+    return [*found, *pairing(context), *_prompt(context, source), *latest_request(context, source)]
 
 
-def _pairing(context: Sequence[Message]) -> list[str]:
+def pairing(context: Sequence[Message]) -> list[str]:
+    """Return calls without a result and results without a call, which providers refuse."""
     found: list[str] = []
     waiting: list[str] = []
     for index, message in enumerate(context):
@@ -48,7 +49,8 @@ def _prompt(context: Sequence[Message], source: Sequence[Message]) -> list[str]:
     return [] if kept else ["the system prompt was changed"]
 
 
-def _latest(context: Sequence[Message], source: Sequence[Message]) -> list[str]:
+def latest_request(context: Sequence[Message], source: Sequence[Message]) -> list[str]:
+    """Return a fault if the newest request of the source is not in the context word for word."""
     asked = [text_of(m) for m in source if m.get("role") == "user" and not is_summary(m) and text_of(m).strip()]
     if not asked:
         return []

@@ -37,7 +37,7 @@ def _said(url: str) -> bytes:
 
 
 def test_a_peer_runs_until_the_block_ends(tmp_path: Path) -> None:
-    with running(peer(_SERVER), tmp_path, "http://127.0.0.1:1") as url:
+    with running(peer(_SERVER), tmp_path, "http://127.0.0.1:1") as (url, _):
         assert _said(url) == b"hello"
     with pytest.raises(ConnectionRefusedError):
         _said(url)

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 from bench.record_chat.cast import Cast, plain_text
-from bench.record_chat.still import still
+from bench.record_chat.still import stills
 from bench.record_chat.story import STEPS, answer, write_files
 from bench.record_chat.walks import DOCS, SCREENS, put_screens
 
@@ -74,9 +74,9 @@ def test_it_tells_nothing_of_the_machine_that_it_was_made_on() -> None:
     assert {*re.findall(r"20\d\d-\d\d-\d\d", SHOWN)} == {"2026-01-05"}
 
 
-def test_the_picture_is_a_screen_of_the_recording() -> None:
+def test_the_pictures_are_screens_of_the_recording() -> None:
     drawn = (FOLDER / "chat.svg").read_text(encoding="utf-8")
-    assert drawn == still(CAST)
+    assert {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.svg")} == stills(CAST)
     words = " ".join("".join(ElementTree.fromstring(drawn).itertext()).split())  # noqa: S314 - our own file
     assert "/history" in words
     assert "3 so far in this chat" in words

@@ -1,0 +1,1 @@
+"""One adapter for each package of the public benchmark; see `bench.public.protocol`."""

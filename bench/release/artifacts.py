@@ -1,0 +1,91 @@
+"""The files of a release: a wheel and a source archive, built from the checkout and looked into."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+__all__ = ["MOST_BYTES", "ReleaseError", "build", "check_archive", "check_wheel", "run_twine"]
+
+MOST_BYTES = 1_500_000
+"""The most that a wheel may weigh: it is fetched by every build machine of every user."""
+_NOT_IN_A_WHEEL = re.compile(r"(^|/)(tests?|bench|docs|__pycache__|\.[^/]+)/|\.(pyc|db|sqlite|cast|png|orig|rej)$")
+_TEMPLATES = "everlong/plugins/template_files/"
+"""What `everlong plugins new` writes, with a test for the new plugin's author."""
+_IN_AN_ARCHIVE = ("CHANGELOG.md", "LICENSE", "README.md", "docs/README.md", "pyproject.toml", "tests/conftest.py")
+
+
+class ReleaseError(Exception):
+    """Something that must not go out."""
+
+
+def build(root: Path, out: Path, *, isolated: bool = False) -> tuple[Path, Path]:
+    """Build the wheel and the source archive into a folder, and return both."""
+    out.mkdir(parents=True, exist_ok=True)
+    for old in (*out.glob("everlong-*.whl"), *out.glob("everlong-*.tar.gz")):
+        old.unlink()
+    options = [] if isolated else ["--no-isolation"]
+    _run([sys.executable, "-m", "build", *options, "--outdir", str(out), str(root)], "the build failed")
+    (wheel,), (archive,) = out.glob("everlong-*.whl"), out.glob("everlong-*.tar.gz")
+    return wheel, archive
+
+
+def check_wheel(wheel: Path) -> list[str]:
+    """Return lines about a wheel.
+
+    Raises:
+        ReleaseError: it is too heavy, or has files in it that users do not need.
+    """
+    with zipfile.ZipFile(wheel) as opened:
+        names = opened.namelist()
+        heaviest = sorted(opened.infolist(), key=lambda one: -one.compress_size)[:5]
+    strange = strange_files(names)
+    if strange:
+        raise ReleaseError(f"{wheel.name} has files that users do not need: {', '.join(strange[:10])}")
+    size = wheel.stat().st_size
+    if size > MOST_BYTES:
+        listed = ", ".join(f"{one.filename} ({one.compress_size:,})" for one in heaviest)
+        raise ReleaseError(f"{wheel.name} has {size:,} bytes, at most {MOST_BYTES:,} may go out; heaviest: {listed}")
+    return [f"{wheel.name}: {size:,} bytes of at most {MOST_BYTES:,}, {len(names)} files, no test data"]
+
+
+def strange_files(names: Iterable[str]) -> list[str]:
+    """Return the names of a wheel that should not be in it."""
+    return [
+        name
+        for name in names
+        if not name.startswith(("everlong/", "everlong-"))
+        or (_NOT_IN_A_WHEEL.search(name) and not name.startswith(_TEMPLATES))
+    ]
+
+
+def check_archive(archive: Path) -> list[str]:
+    """Return lines about a source archive.
+
+    Raises:
+        ReleaseError: something is missing without which it cannot be built or tested.
+    """
+    with tarfile.open(archive) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    missing = [name for name in _IN_AN_ARCHIVE if name not in names]
+    if missing:
+        raise ReleaseError(f"{archive.name} lacks {', '.join(missing)}")
+    return [f"{archive.name}: {archive.stat().st_size:,} bytes, {len(names)} files"]
+
+
+def run_twine(files: Sequence[Path]) -> list[str]:
+    """Let twine check the metadata, and whether the index can show the description."""
+    told = _run([sys.executable, "-m", "twine", "check", "--strict", *map(str, files)], "twine found something wrong")
+    return [re.sub(r"Checking .*/", "twine check ", line) for line in told.splitlines() if line.strip()]
+
+
+def _run(command: list[str], problem: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ReleaseError(f"{problem}:\n{done.stdout}{done.stderr}")
+    return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)

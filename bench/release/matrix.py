@@ -1,0 +1,134 @@
+"""The wheel on every Python with every extra: an environment for each, in which the program is used for real."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from everlong.cli.doctor_checks import EXTRAS
+
+__all__ = ["EXTRAS", "Result", "check_matrix", "find_pythons", "table"]
+
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+_BIN = "Scripts" if os.name == "nt" else "bin"
+_PROBE = Path(__file__).parent / "probe.py"
+_NOT_IN_ALL = ("langchain", "openai-agents", "testing")
+
+
+@dataclass(frozen=True)
+class Result:
+    """An installation: what was tried, how long it took, and what was told if it went wrong."""
+
+    python: str
+    extra: str
+    seconds: float
+    packages: int
+    told: str
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether everything worked."""
+        return not self.told
+
+
+def find_pythons(named: Sequence[str] = ()) -> dict[str, str]:
+    """Return the interpreters of this machine by their version: those that are named, else all that can be found."""
+    places = named or [path for path in map(_find, VERSIONS) if path]
+    found = {_version(place): place for place in places}
+    return {version: found[version] for version in sorted(found, key=lambda one: [*map(int, one.split("."))])}
+
+
+def _find(version: str) -> str | None:
+    uv = shutil.which("uv")
+    if uv:  # it knows the places of pyenv, Homebrew and its own
+        command = [uv, "python", "find", "--no-python-downloads", "--system", version]
+        asked = subprocess.run(command, capture_output=True, text=True, check=False)
+        if asked.returncode == 0:
+            return asked.stdout.strip()
+    return shutil.which(f"python{version}")
+
+
+def _version(python: str) -> str:
+    code = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def check_matrix(wheel: Path, pythons: dict[str, str], extras: Iterable[str], jobs: int = 2) -> list[Result]:
+    """Install and use the wheel on each Python with each extra."""
+    wanted = list(product(pythons, extras))
+    with tempfile.TemporaryDirectory(prefix="everlong-release-") as folder, ThreadPoolExecutor(jobs) as pool:
+
+        def check(pair: tuple[str, str]) -> Result:
+            version, extra = pair
+            made = _check(wheel.resolve(), pythons[version], version, extra, Path(folder) / f"{version}-{extra}")
+            print(f"{version} {extra}: {'ok' if made.is_ok else 'FAILED'}, {made.seconds:.0f} s", file=sys.stderr)
+            return made
+
+        return list(pool.map(check, wanted))
+
+
+def _check(wheel: Path, python: str, version: str, extra: str, folder: Path) -> Result:
+    begun = time.monotonic()
+    packages = 0
+    try:
+        installed = _install(wheel, python, extra, folder)
+        packages = len(list(folder.glob("**/site-packages/*.dist-info")))
+        probes = [one for one in EXTRAS if one not in _NOT_IN_ALL] if extra == "all" else [extra]
+        env = {key: value for key, value in os.environ.items() if not key.startswith(("EVERLONG_", "PYTHON"))}
+        env |= {"EVERLONG_HOME": str(folder / "home"), "NO_PROXY": "127.0.0.1", "PYTHONWARNINGS": "default"}
+        _run([str(installed), str(_PROBE), "none", *(one for one in probes if one != "none")], env, folder)
+        told = ""
+    except _StepError as error:
+        told = str(error)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return Result(version, extra, time.monotonic() - begun, packages, told)
+
+
+def _install(wheel: Path, python: str, extra: str, folder: Path) -> Path:
+    asked = str(wheel) if extra == "none" else f"{wheel}[{extra}]"
+    installed = folder / _BIN / "python"
+    uv = shutil.which("uv")
+    if uv:
+        _run([uv, "venv", "--quiet", "--python", python, str(folder)])
+        _run([uv, "pip", "install", "--quiet", "--only-binary", ":all:", "--python", str(installed), asked])
+    else:
+        _run([python, "-m", "venv", str(folder)])
+        _run([str(installed), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", asked])
+    return installed
+
+
+class _StepError(Exception):
+    """A step that went wrong, with all that it printed."""
+
+
+def _run(command: list[str], env: dict[str, str] | None = None, folder: Path | None = None) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=folder, timeout=900)
+    if done.returncode:
+        shown = (done.stdout + done.stderr).strip()
+        raise _StepError(re.sub(r"^", "    ", shown[-3_000:], flags=re.MULTILINE))
+
+
+def table(results: Sequence[Result]) -> str:
+    """Return the results as a table in Markdown: a row for each extra, a column for each Python."""
+    versions = list(dict.fromkeys(one.python for one in results))
+    rows = [f"| extra | {' | '.join(versions)} |", f"|---|{'---|' * len(versions)}"]
+    cells = {(one.extra, one.python): one for one in results}
+    for extra in dict.fromkeys(one.extra for one in results):
+        found = [cells[extra, version] for version in versions]
+        rows.append(
+            f"| {extra} | "
+            + " | ".join(f"ok, {one.packages} packages" if one.is_ok else "**fails**" for one in found)
+            + " |"
+        )
+    return "\n".join(rows)

@@ -1,0 +1,105 @@
+"""A release: its notes, its version, and the files that must not go out."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+from bench.release.artifacts import MOST_BYTES, ReleaseError, check_wheel, strange_files
+from bench.release.matrix import EXTRAS, VERSIONS, Result, table
+from bench.release.notes import project_version, release_notes
+from bench.release.probe import PROBES
+from ruamel.yaml import YAML
+
+import everlong
+
+ROOT = Path(__file__).parent.parent.parent
+CHANGELOG = """\
+# Changelog
+
+## 0.2.0 (2026-03-01)
+
+- Telegram.
+
+## 0.1.0 (unreleased)
+
+### Compaction
+
+- The first version.
+"""
+
+
+def test_the_notes_of_a_version_are_its_section() -> None:
+    assert release_notes(CHANGELOG, "0.2.0") == "# Everlong 0.2.0, 2026-03-01\n\n- Telegram."
+    assert release_notes(CHANGELOG, "0.1.0") == "# Everlong 0.1.0\n\n### Compaction\n\n- The first version."
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (CHANGELOG, "no section for 0.3.0; it has: 0.2.0, 0.1.0"),
+        ("# Changelog\n\n## 0.3.0\n\n## 0.2.0\n\n- a", "says nothing of 0.3.0"),
+        ("", "it has: none"),
+    ],
+)
+def test_a_version_without_notes_is_refused(text: str, told: str) -> None:
+    with pytest.raises(ReleaseError, match=re.escape(told)):
+        release_notes(text, "0.3.0")
+
+
+def test_the_changelog_has_notes_for_the_version_of_the_code() -> None:
+    assert project_version(ROOT) == everlong.__version__
+    assert len(release_notes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), everlong.__version__)) > 1_000
+
+
+def test_the_version_stands_in_one_place() -> None:
+    written = re.compile(rf"""version["']?\s*[:=]\s*["']?{re.escape(everlong.__version__)}\b""")
+    for name in ("pyproject.toml", "mkdocs.yml", "deploy/Containerfile", ".github/workflows/release.yml"):
+        assert not written.search((ROOT / name).read_text(encoding="utf-8")), name
+
+
+@pytest.mark.parametrize(
+    ("name", "is_strange"),
+    [
+        ("everlong/cli/main.py", False),
+        ("everlong/testing/server/http.py", False),
+        ("everlong/plugins/template_files/tests/test_engine.py.txt", False),
+        ("everlong-0.1.0.dist-info/RECORD", False),
+        ("everlong/tests/test_cli.py", True),
+        ("tests/conftest.py", True),
+        ("everlong/store/__pycache__/a.cpython-312.pyc", True),
+        ("everlong/old.db", True),
+    ],
+)
+def test_what_users_do_not_need_is_no_part_of_a_wheel(name: str, is_strange: bool) -> None:
+    assert bool(strange_files([name])) is is_strange
+
+
+def test_a_wheel_that_is_too_heavy_is_refused_with_its_heaviest_files(tmp_path: Path) -> None:
+    path = tmp_path / "everlong-9.whl"
+    with zipfile.ZipFile(path, "w") as made:
+        made.writestr("everlong/large.bin", b"x" * MOST_BYTES)
+    with pytest.raises(ReleaseError, match=r"everlong/large\.bin"):
+        check_wheel(path)
+
+
+def test_every_extra_has_a_probe() -> None:
+    assert {*PROBES} == {"none", *EXTRAS}
+
+
+def test_the_table_has_a_row_for_each_extra_and_a_column_for_each_python() -> None:
+    shown = table([Result("3.11.7", "none", 1, 24, ""), Result("3.14.1", "none", 1, 24, "broken")])
+    assert shown.splitlines()[0] == "| extra | 3.11.7 | 3.14.1 |"
+    assert shown.splitlines()[-1] == "| none | ok, 24 packages | **fails** |"
+
+
+def test_the_workflow_publishes_only_after_the_check_on_every_python() -> None:
+    jobs = YAML(typ="safe").load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))["jobs"]
+    assert (jobs["check"]["needs"], jobs["publish"]["needs"]) == ("files", "check")
+    assert tuple(jobs["check"]["strategy"]["matrix"]["python"]) == VERSIONS
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    steps = [step.get("run", "") for job in jobs.values() for step in job["steps"]]
+    called = re.findall(r"make ([\w-]+)", "\n".join(steps))
+    assert {"release", "release-check"} <= set(called) <= targets

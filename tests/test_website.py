@@ -1,0 +1,123 @@
+"""What the site is made from: the reference out of the code, its navigation, and the messages that it explains."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from bench.record_chat.still import STILLS
+from ruamel.yaml import YAML
+from website.hooks import OUTSIDE, inside_links
+from website.reference import api_page, commands_page, settings_page
+from website.table_of_contents import first_sentence, llms_text, nav_pages
+
+import everlong
+from everlong.cli.main import cli
+from everlong.config import load_settings
+
+ROOT = Path(__file__).parent.parent
+CONFIG: dict[str, Any] = YAML(typ="safe").load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+MADE = {"reference-commands.md", "reference-library.md", "reference-settings.md", "changelog.md"}
+"""Pages that have no file in docs/."""
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    listed = [file for _, _, file in nav_pages(CONFIG["nav"])]
+    assert sorted(listed) == sorted({path.name for path in (ROOT / "docs").glob("*.md")} | MADE)
+
+
+def test_nothing_of_the_theme_is_fetched_from_elsewhere() -> None:
+    assert CONFIG["theme"]["font"] is False
+    assert "offline" in CONFIG["plugins"]
+    named = [*CONFIG["extra_css"], *CONFIG["extra"]["polyfills"], CONFIG["theme"]["favicon"]]
+    assert [name for name in named if not (ROOT / CONFIG["theme"]["custom_dir"] / name).is_file()] == []
+
+
+def test_the_reference_has_every_setting_with_its_default() -> None:
+    text = settings_page()
+    named = {"gateway.keys", "gateway.routes", "models", "providers"}  # sections of names that the user chooses
+    named |= {"channels.telegram.per_chat", "channels.discord.per_chat"}
+    keys = [key for key in load_settings().origins if not key.startswith("plugins.") and key not in named]
+    assert len(keys) > 60
+    assert [key for key in keys if f"| `{key}` |" not in text] == []
+    assert "| `compression.protect_last_n` | `20` | a whole number from 1 to 1,000,000,000 |" in text
+    assert "| `gateway.keys.NAME.dollars_per_day` |" in text
+
+
+def test_the_reference_has_every_command_and_option() -> None:
+    text = commands_page()
+
+    def check(command: click.Command, path: str) -> None:
+        assert f"## {path}\n" in text
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for name in command.list_commands(context):
+                below = command.get_command(context, name)
+                if below is not None and not below.hidden:
+                    check(below, f"{path} {name}")
+
+    check(cli, "everlong")
+    assert "| `--why TEXT` |" in text
+
+
+def test_the_reference_has_every_exported_name_with_its_example() -> None:
+    text = api_page()
+    for name in everlong.__all__:
+        entry = re.search(rf"^### {name}\n(.*?)(?=^#{{2,3}} |\Z)", text, re.DOTALL | re.MULTILINE)
+        assert entry is not None, name
+        assert "```pycon\n>>> " in entry[1], name
+
+
+def test_blocks_of_the_reference_are_closed() -> None:
+    for text in (api_page(), commands_page(), settings_page()):
+        marks = re.findall(r"^```(\w*)$", text, re.MULTILINE)
+        assert [bool(mark) for mark in marks] == [True, False] * (len(marks) // 2)
+
+
+def test_links_out_of_the_pages_lead_to_pages() -> None:
+    assert inside_links("[a](../CHANGELOG.md), [b](store.md)") == "[a](changelog.md), [b](store.md)"
+    for page in (ROOT / "docs").glob("*.md"):
+        outside = re.findall(r"\]\((\.\./[^)\s]+)\)", page.read_text(encoding="utf-8"))
+        assert [link for link in outside if link not in OUTSIDE] == [], page.name
+
+
+def test_the_table_of_contents_has_a_sentence_for_each_page() -> None:
+    pages = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
+    text = llms_text(CONFIG["nav"], pages | dict.fromkeys(MADE, "# Made\n\nFrom the code."), "Keeps going.")
+    assert text.startswith("# Everlong\n\n> Keeps going.\n")
+    assert "- [Comparison](comparison.html): What else keeps an agent going" in text
+
+
+@pytest.mark.parametrize(
+    ("page", "sentence"),
+    [
+        ("# A\n\n```sh\nrun. it\n```\n\nSee [the b](b.md) first. Then more.", "See the b first."),
+        ("# A\n\n| a | b |\n|---|---|\n\nText without an end", "Text without an end."),
+        ("# A\n", "."),
+    ],
+)
+def test_the_first_sentence_of_a_page(page: str, sentence: str) -> None:
+    assert first_sentence(page) == sentence
+
+
+def test_every_explained_message_is_one_of_the_program() -> None:
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    spoken = re.sub(r'"\s*\n\s*f?"', "", code)  # a message may stand on several lines
+    page = (ROOT / "docs" / "error-messages.md").read_text(encoding="utf-8")
+    explained = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+    assert len(explained) > 15
+    assert [words for words in explained if words not in spoken] == []
+
+
+def test_every_picture_comes_from_a_script() -> None:
+    makers = [ROOT / "bench" / name for name in ("inspector_pictures.py", "house.py", "public/page.py")]
+    scripts = "".join(maker.read_text(encoding="utf-8") for maker in makers)
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for picture in re.findall(r"!\[[^\]]+\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            file = (page.parent / picture).resolve()
+            assert file.is_file(), f"{page.name}: {picture}"
+            drawn = {file.name, file.stem, file.stem.removeprefix("inspector-")}
+            assert file.name in STILLS or any(name in scripts for name in drawn), picture

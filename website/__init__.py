@@ -1,0 +1,1 @@
+"""The documentation's site: what mkdocs is given besides the pages in docs/."""
