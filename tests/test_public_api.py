@@ -93,6 +93,7 @@ EXPORTED = [
     "estimate_messages_tokens_rough",
     "open_store",
     "repair_messages",
+    "wrap_client",
 ]
 
 

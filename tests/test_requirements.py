@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
-FILES = ("app", "browser", "build", "dev", "local-model")
+FILES = ("app", "browser", "build", "dev", "docs", "local-model", "release")
 EXTRAS = ("gateway", "inspector", "postgres", "anthropic", "openai")
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -48,11 +48,11 @@ def test_each_requirement_has_one_version_and_hashes_and_no_address(name: str) -
 def asked_for() -> dict[str, list[str]]:
     project = PROJECT["project"]
     app = [*project["dependencies"], *(one for extra in EXTRAS for one in project["optional-dependencies"][extra])]
-    groups = {name: grouped(name) for name in ("browser", "build")}
+    groups = {name: grouped(name) for name in ("browser", "build", "docs", "release")}
     return {"app": app, "dev": [*app, *grouped("dev")], **groups}
 
 
-@pytest.mark.parametrize("name", ["app", "browser", "build", "dev"])
+@pytest.mark.parametrize("name", ["app", "browser", "build", "dev", "docs", "release"])
 def test_what_the_project_asks_for_is_there_in_a_version_that_it_allows(name: str) -> None:
     found = pinned(name)
     for one in asked_for()[name]:

@@ -11,7 +11,7 @@ __all__ = ["until"]
 T = TypeVar("T")
 
 
-def until(found: Callable[[], T], seconds: float = 20.0) -> T:
+def until(found: Callable[[], T], seconds: float = 60.0) -> T:
     """Return what a function finds as soon as it finds something; fail after some seconds."""
     end = time.monotonic() + seconds
     while not (value := found()):

@@ -62,6 +62,25 @@ def test_everlong_knows_most_and_recalls_what_is_out_of_sight(played: tuple[Play
     assert {one.source for one in [*cut, *listed]} == {"context", "lost"}
 
 
+def test_the_readme_tells_the_figures_of_this_run(played: tuple[Played, Store]) -> None:
+    done, store = played
+    _, facts = load_session()
+    store.searcher.index_pending()
+    cut, listed, ours = (
+        [one.source for one in answers_of(track, facts, store if track.contender is done.everlong else None)]
+        for track in done.tracks
+    )
+    readme = " ".join((Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").split())
+    assert f"of {len(facts)} facts, a sliding window knew {cut.count('context')} at the end" in readme
+    assert f"a plain summary {listed.count('context')}" in readme
+    found = len(facts) - ours.count("lost")
+    assert f"Everlong {ours.count('context')} and with a search {found}" in readme
+    dollars = [f"${track.dollars:,.2f}" for track in done.tracks]
+    assert f"{dollars[0]}, {dollars[1]} and {dollars[2]}" in readme
+    times = int(done.tracks[0].dollars / done.tracks[2].dollars)
+    assert f"it cost {['', '', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight'][times]} times as much" in readme
+
+
 def test_a_compaction_is_taken_back_word_for_word(played: tuple[Played, Store]) -> None:
     done, store = played
     undone = undo_one(done, store)

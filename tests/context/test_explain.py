@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from importlib.resources import files
 
 import pytest
 from hypothesis import given, strategies as st
 
 from everlong import CompletionSummarizer, ContextCompressor, ExplainedLine, Explanation, Message, Verdict
+from everlong.cli.demo.session import load_session
 from everlong.context.explanation import source_lines
 from everlong.context.literals import is_summary
 from everlong.context.summary.digest import without_control_words
@@ -119,8 +119,7 @@ def test_explaining_changes_nothing(messages: list[Message], setup: Setup) -> No
 
 @pytest.fixture(scope="module")
 def demo() -> list[Message]:
-    text = (files("everlong.cli") / "demo_session" / "session.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
+    return load_session()[0]
 
 
 @pytest.fixture(scope="module")

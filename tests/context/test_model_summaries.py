@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from importlib.resources import files
-
 import pytest
 
 from everlong import ContextCompressor, Message, SummaryRequest
+from everlong.cli.demo.session import load_session
 from everlong.context.summary.document import SummaryDocument
 from everlong.tokens import EstimatingCounter
 from tests.context.builders import summary_text
@@ -92,8 +90,7 @@ class Written:
 
 @pytest.fixture(scope="module")
 def session() -> list[Message]:
-    text = (files("everlong.cli") / "demo_session" / "session.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
+    return load_session()[0]
 
 
 @pytest.mark.spec("5.3")

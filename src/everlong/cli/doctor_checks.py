@@ -49,6 +49,7 @@ EXTRAS = {
     "openai": ("openai", "genai-prices", "keyring"),
     "gateway": ("aiohttp", "brotli", "tomlkit"),
     "inspector": ("aiohttp", "jinja2", "markdown-it-py", "nh3"),
+    "mcp": ("mcp",),
     "otel": ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
     "local": ("openai", "xllamacpp"),
     "postgres": ("psycopg",),
@@ -56,8 +57,14 @@ EXTRAS = {
     "testing": ("hypothesis",),
     "langchain": ("langchain",),
     "openai-agents": ("openai-agents",),
+    "pydantic-ai": ("pydantic-ai-slim",),
+    "google-adk": ("google-adk",),
+    "langgraph": ("langgraph",),
+    "llama-index": ("llama-index-core",),
     "semantic": ("numpy", "onnxruntime", "tokenizers"),
     "objects": ("obstore",),
+    "telegram": ("python-telegram-bot", "aiohttp", "markdown-it-py"),
+    "discord": ("discord.py", "aiohttp", "markdown-it-py"),
 }
 """The packages of each extra."""
 _LEAST_PYTHON = (3, 11)
@@ -607,6 +614,48 @@ def check_logs(_: DoctorSituation) -> Iterator[Finding]:
         yield fail("logs", f"logs cannot be written: {problem}", "mend it, or set EVERLONG_HOME to another folder")
 
 
+def check_archive(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check whether a client will delete logs that are not archived."""
+    from everlong.cli.archive.formats import TITLES  # noqa: PLC0415 - may be broken
+    from everlong.cli.archive.scan import days_until_deletion, log_folders, unarchived_files  # noqa: PLC0415
+    from everlong.store.opening import default_path  # noqa: PLC0415 - as above
+
+    chosen = situation.settings.store
+    there = [one for one in log_folders() if one.path.is_dir() and days_until_deletion(one.client) is not None]
+    if not there:
+        yield ok("archive", "no client that deletes its logs has any here")
+        return
+    if chosen.url is not None and "sqlite" not in chosen.url:
+        yield ok("archive", f"{chosen.url.partition('://')[0]} was not contacted; everlong archive --once tells more")
+        return
+    stamps = _archived(Path(chosen.path or default_path()).expanduser())
+    for folder in there:
+        title, days = TITLES[folder.client], days_until_deletion(folder.client) or 0
+        waiting = unarchived_files(stamps, folder)
+        if not waiting:
+            yield ok("archive", f"{title}: all logs are archived")
+            continue
+        left = max(0.0, days - (time.time() - min(changed for _, changed in waiting)) / 86_400)
+        logs = counted(len(waiting), "log")
+        text = f"{logs} of {title} not archived; it deletes logs after {days} days, the oldest of these in {left:.0f}"
+        advice = "everlong archive --once imports them; everlong archive --install does it from now on"
+        yield warn("archive", text, advice)
+
+
+def _archived(path: Path) -> dict[str, Any]:
+    """Return the stamps of the archived logs of a store, which is not changed."""
+    from everlong.store.log_files import FileStamp  # noqa: PLC0415 - may be broken
+
+    if not path.exists():
+        return {}
+    query = "SELECT file, size, mtime, inode FROM log_file WHERE tenant = 'local'"
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)) as raw:
+            return {file: FileStamp(size, mtime, inode) for file, size, mtime, inode in raw.execute(query)}
+    except sqlite3.Error:  # of an older version, or none of ours: another check says so
+        return {}
+
+
 def check_memory(situation: DoctorSituation) -> Iterator[Finding]:
     """Check that notes can be read, and that the external provider can be loaded."""
     from everlong.memory.external import offered_provider  # noqa: PLC0415 - may be broken
@@ -653,6 +702,80 @@ def _folder_problem(folder: Path) -> str | None:
             return None
     except OSError as error:
         return f"{there} cannot be written to ({error.strerror or error})"
+
+
+# -- channels ----------------------------------------------------------------------------------------------------------
+
+
+def check_channels(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check the token and the list of each channel that is switched on, and ask the platform if calls are allowed."""
+    from everlong.channels.platforms import PLATFORMS, channel_settings  # noqa: PLC0415 - may be broken
+
+    channels = situation.settings.channels
+    enabled = [name for name in PLATFORMS if channel_settings(name, channels).enabled]
+    if not enabled:
+        yield ok("channels", "none is switched on; everlong setup telegram or discord sets one up")
+    for name in enabled:
+        yield _check_channel(name, situation)
+
+
+def _check_channel(name: str, situation: DoctorSituation) -> Finding:
+    from everlong.channels.platforms import channel_settings  # noqa: PLC0415 - may be broken
+    from everlong.channels.tokens import token_source, token_variable  # noqa: PLC0415 - as above
+
+    own = channel_settings(name, situation.settings.channels)
+    missing = [package for package in EXTRAS[name] if not _installed_version(package)]
+    if missing:
+        return fail("channels", f"{name} is switched on, but lacks {', '.join(missing)}", install_command(name))
+    source = token_source(name, own)
+    if source is None:
+        advice = f"set {token_variable(name, own)}, or say: everlong setup {name}"
+        return fail("channels", f"{name} is switched on, but has no token", advice)
+    listed = len(own.users) + len(own.chats) + len(getattr(own, "guilds", ()))
+    text = f"{name}: a token from {source}, {counted(listed, 'id')} on the list"
+    if situation.call:
+        answer = _ask_channel(name, situation.settings)
+        if answer.problem:
+            return fail("channels", f"{text}; {answer.problem}", f"everlong setup {name} checks token and network")
+        text = f"{text}; the bot is {answer.name}"
+    if not listed:
+        advice = f"everlong setup {name} --user ID; or let people in with a code: everlong channels pair {name}"
+        return warn("channels", f"{text}: only people who were paired may talk", advice)
+    webhook = getattr(own, "webhook_url", None)
+    if webhook is not None and own.api_base is None and not webhook.startswith("https://"):
+        advice = (
+            "put a server with a certificate before it, or poll: everlong config set channels.telegram.webhook_url null"
+        )
+        return fail("channels", f"{text}; Telegram delivers to https:// addresses only, not to {webhook}", advice)
+    return ok("channels", text)
+
+
+class _ChannelAnswer(NamedTuple):
+    name: str = ""
+    problem: str = ""
+
+
+def _ask_channel(name: str, settings: Settings) -> _ChannelAnswer:
+    """Ask a platform who the bot is."""
+    import asyncio  # noqa: PLC0415 - only calls need it
+
+    from everlong.channels.platforms import channel_settings, make_platform  # noqa: PLC0415 - may be broken
+    from everlong.channels.tokens import find_token  # noqa: PLC0415 - as above
+
+    async def ask() -> str:
+        token = find_token(name, channel_settings(name, settings.channels))
+        platform = make_platform(name, token, settings.channels)
+        try:
+            return (await asyncio.wait_for(platform.identify(), _CALL_SECONDS)).name
+        finally:
+            await platform.close()
+
+    try:
+        return _ChannelAnswer(name=asyncio.run(ask()))
+    except TimeoutError:
+        return _ChannelAnswer(problem=f"no answer within {_CALL_SECONDS:g} seconds")
+    except EverlongError as error:
+        return _ChannelAnswer(problem=str(error))
 
 
 # -- engine and plugins ------------------------------------------------------------------------------------------------
@@ -719,7 +842,9 @@ CHECKS: tuple[Check, ...] = (
     check_embeddings,
     check_disk,
     check_logs,
+    check_archive,
     check_memory,
+    check_channels,
     check_engine,
     check_plugins,
 )

@@ -17,18 +17,27 @@ from everlong.cli.screen import spelling_out
 from everlong.errors import EverlongError
 
 _COMMANDS = {
+    "archive": ("everlong.cli.archive.command:archive_command", "Import the logs of other clients as they grow."),
     "auth": ("everlong.cli.auth:auth_group", "Keep the keys of model providers in the system's keyring."),
     "cache-sim": (
         "everlong.cli.cache_sim:cache_sim_command",
         "Show what a conversation costs under each caching strategy.",
     ),
+    "channels": ("everlong.cli.channels:channels_group", "Talk to the agent in Telegram and Discord."),
     "chat": ("everlong.cli.chat.command:chat_command", "Talk to a model with tools, past the end of its window."),
+    "completion": ("everlong.cli.completion:completion_command", "Print the completion script of a shell."),
     "compress": ("everlong.cli.compress:compress_command", "Compact the conversations of a file."),
     "config": ("everlong.cli.config:config_group", "Show or change settings."),
     "demo": ("everlong.cli.demo.command:demo_command", "Play a long agent session in a small window."),
     "doctor": ("everlong.cli.doctor:doctor_command", "Check the installation, settings, model and store."),
+    "hook": (
+        "everlong.cli.hook:hook_command",
+        "Called by the hooks of clients: store a session, or tell where work stands.",
+    ),
+    "import": ("everlong.cli.import_hermes:import_group", "Move in from another program."),
     "inspect": ("everlong.cli.inspect:inspect_command", "Show where the tokens of a conversation go."),
     "lcm": ("everlong.cli.lcm:lcm_group", "Look into the summaries of the lossless engine."),
+    "mcp": ("everlong.cli.mcp:mcp_command", "Serve stored conversations to other agents (MCP)."),
     "plugins": ("everlong.cli.plugins:plugins_group", "List plugins and choose the context engine."),
     "run": ("everlong.cli.run:run_command", "Work on one prompt with tools until it is done."),
     "serve": ("everlong.cli.serve:serve_command", "Serve the gateway that clients talk to."),

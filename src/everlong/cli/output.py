@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import click
 
+from everlong.agent.text import counted
 from everlong.cli.screen import console
 
 __all__ = [
@@ -69,11 +70,6 @@ def confirm(question: str, yes: bool) -> None:
     if not is_wanted:
         say("nothing was changed")
         raise click.exceptions.Exit(1)
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as ``2 messages``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def format_bytes(number: int) -> str:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from everlong.cli.archive.formats import format_of_log
+from everlong.cli.archive.log_import import LogImport
 from everlong.cli.chosen_store import (
     command,
     find_conversation,
@@ -139,7 +141,7 @@ def _open_whole(path: Path) -> Iterator[Callable[[str], Any]]:
 
 @command("import")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, allow_dash=True), metavar="PATH...")
-@click.option("--source", help="A name for the source of these sessions.  [default: claude-code, or import]")
+@click.option("--source", help="A name for the source of these sessions.  [default: the client, or import]")
 @click.option(
     "--graph/--no-graph",
     default=None,
@@ -154,10 +156,11 @@ def _open_whole(path: Path) -> Iterator[Callable[[str], Any]]:
 def import_(
     paths: tuple[str, ...], source: str | None, graph: bool | None, summarizer: str | None, as_json: bool
 ) -> None:
-    """Import conversations from files, from all .jsonl files of a folder, or from standard input ("-").
+    """Import conversations from files, from all .jsonl files and logs of a folder, or from standard input ("-").
 
-    Files are what `everlong compress` reads: message lists, request bodies, JSONL in the OpenAI or Anthropic format,
-    session logs of Claude Code (also the whole folder ~/.claude/projects), and what `everlong sessions export` wrote.
+    Files are what `everlong compress` reads: message lists, request bodies, JSONL in the OpenAI or Anthropic format;
+    logs of Claude Code, Codex, opencode, Gemini CLI, pi, Cline, aider and Hermes; and what `everlong sessions export`
+    wrote.
     Importing again adds only what is new; an import that was interrupted goes on when it is run again.
     """
     files = list(dict.fromkeys(_list_files(paths)))
@@ -168,7 +171,7 @@ def import_(
         before = _count_messages(store)
         try:
             with progress_bar("importing") as step:
-                for done, result in _import_files(store, files, source, skipped, added_to):
+                for done, result in import_files(store, files, source, skipped, added_to):
                     outcomes.update(result)
                     step(done, len(files))
         except KeyboardInterrupt:
@@ -195,10 +198,17 @@ def _list_files(paths: Sequence[str]) -> Iterator[str]:
         if name == "-" or not path.is_dir():
             yield name
             continue
-        inside = sorted(str(file) for file in path.rglob("*.jsonl") if file.is_file())
+        inside = sorted(file for file in path.rglob("*") if file.is_file() and _may_be_log(file))
         if not inside:
-            raise TranscriptError(f"{name} has no .jsonl files in it; name the files themselves")
-        yield from inside
+            raise TranscriptError(f"{name} has no .jsonl files in it, and no logs; name the files themselves")
+        yield from map(str, inside)
+
+
+def _may_be_log(file: Path) -> bool:
+    """Return whether a file of a folder is imported: JSONL, or a client's log of another kind."""
+    if file.suffix == ".jsonl":
+        return True
+    return file.suffix in {".json", ".db", ".md"} and format_of_log(file) is not None
 
 
 def _build_graphs(
@@ -216,7 +226,7 @@ def _build_graphs(
     return build_graphs(store, [store.conversations.get(ident) for ident in dict.fromkeys(sessions)], summarizer)
 
 
-def _import_files(
+def import_files(
     store: Store, files: Sequence[str], source: str | None, skipped: list[dict[str, str]], added_to: list[str]
 ) -> Iterator[tuple[int, Counter[str]]]:
     """Import the files one by one; yield the number of files so far and the outcomes of the last one.
@@ -224,9 +234,20 @@ def _import_files(
     Sessions that got new messages are noted in ``added_to``.
     """
     importer = Importer(store)
+    logs = LogImport(store, source=source)
     for done, name in enumerate(files, start=1):
         result: Counter[str] = Counter()
         try:
+            log = None if name == "-" else logs.add(Path(name))
+            if log is not None:
+                result.update(log.outcomes)
+                added_to.extend(log.sessions)
+                if log.cut_off:
+                    say(f"{name}: the last line is cut off ({log.cut_off:,} bytes) and was left out")
+                if log.broken:
+                    say(f"{name}: {counted(log.broken, 'line')} that cannot be read were left out")
+                yield done, result
+                continue
             transcript = _read_transcript(name)
             written = time.time() if name == "-" else Path(name).stat().st_mtime
             origin = ImportOrigin(

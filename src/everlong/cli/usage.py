@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from everlong import config
+from everlong.agent.commands.books import add_row, money, new_table, print_books, print_lines
 from everlong.cli.chosen_store import (
     find_conversation,
     for_each_tenant,
@@ -28,24 +29,16 @@ from everlong.cli.output import counted, json_option, say
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
-    from everlong.agent.accounting import Account, Books, By
+    from everlong.agent.accounting import By
     from everlong.config import Settings
     from everlong.gateway.audit import Audit, Audited
     from everlong.store import Store
 
-__all__ = ["money", "print_books", "usage_command"]
+__all__ = ["usage_command"]
 
-_BOOK_HEADS = ("calls", "plain", "read", "written", "out", "paid", "uncached")
 _AUDIT_HEADS = ("requests", "compactions", "sent", "would be", "paid", "would be")
 _REQUEST_HEADS = ("sent", "read", "paid", "would be", "read", "paid")
-_SIDE_CALLS = {
-    "summary": ("call for a summary", "calls for summaries"),
-    "memory": ("memory flush", "memory flushes"),
-    "ping": ("ping", "pings"),
-    "plugin": ("call of a plugin", "calls of plugins"),
-}
 
 
 @click.command("usage")
@@ -98,125 +91,6 @@ def usage_command(
     print_books(books, console())
 
 
-def money(value: Decimal) -> str:
-    """Return US dollars, rounded to the cent, or to a hundredth of a cent below one dollar."""
-    return f"${value:,.2f}" if value >= 1 else f"${value:,.4f}"
-
-
-def _new_table(first: str, heads: Sequence[str]) -> Table:
-    """Return a table whose first column is text and whose other columns are figures."""
-    from rich.table import Table  # noqa: PLC0415 - --json and --plot need no rich
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column(first)
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
-    return table
-
-
-def _add_row(table: Table, name: str, title: str | None, cells: Sequence[str]) -> None:
-    from rich.text import Text  # noqa: PLC0415 - --json and --plot need no rich
-
-    from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `--help` quick
-
-    table.add_row(Text(one_line(name if title is None else f"{name}  {title}")), *cells)
-
-
-def _print_lines(lines: Sequence[str], out: Console) -> None:
-    from rich.text import Text  # noqa: PLC0415 - --json and --plot need no rich
-
-    for line in lines:
-        out.print(Text(line))
-
-
-# -- what was paid -----------------------------------------------------------------------------------------------------
-
-
-def print_books(books: Books, out: Console) -> None:
-    """Print what was paid as a table, with remarks below it."""
-    table = _new_table(books.by, _BOOK_HEADS)
-    for name, one in books.groups.items():
-        _add_row(table, name, books.titles.get(name), _account_cells(one))
-    if len(books.groups) > 1:
-        table.add_row("[bold]in total[/]", *_account_cells(books.total))
-    out.print(table)
-    _print_lines(_book_remarks(books), out)
-
-
-def _account_cells(one: Account) -> list[str]:
-    tokens = one.tokens
-    numbers = (one.calls, tokens.plain, tokens.cache_read, tokens.written, tokens.output)
-    amounts = [money(one.cost), money(one.uncached_cost)] if one.has_prices else ["?", "?"]
-    return [*(f"{number:,}" for number in numbers), *amounts]
-
-
-def _book_remarks(books: Books) -> list[str]:
-    total = books.total
-    side = [
-        f"{_side_calls(kind.calls, *_SIDE_CALLS[name])} {_amount(total, kind.cost)}"
-        for name, kind in total.kinds.items()
-        if name in _SIDE_CALLS and kind.calls
-    ]
-    lines = [f"on the side, in these figures: {', '.join(side)}"] if side else []
-    if total.uncached_cost:
-        saved = total.uncached_cost - total.cost
-        word = "saved" if saved >= 0 else "cost"
-        lines.append(
-            f"caching {word} {money(abs(saved))}, {abs(saved) / total.uncached_cost:.0%} of the price without it"
-        )
-    lines += _miss_remarks(total)
-    lines += _compaction_remarks(total)
-    if books.unpriced:
-        names = ", ".join(books.unpriced)
-        lines.append(
-            f"no price is known for {counted(total.unpriced_calls, 'call')} to {names}, so no amount includes them; "
-            "set models.NAME.input_price and output_price"
-        )
-    if total.unanswered:
-        lines.append(f"{counted(total.unanswered, 'request')} failed; their cost is unknown")
-    return lines
-
-
-def _compaction_remarks(total: Account) -> list[str]:
-    if not total.compactions and not total.unsent.tokens:
-        return []
-    anew, unsent = total.rewritten, total.unsent
-    return [
-        f"{counted(total.compactions, 'compaction')}:",
-        f"  cost   {_amount(total, total.kinds['summary'].cost)} for summaries",
-        f"  cost   {_amount(total, anew.cost)} more for {anew.tokens:,} tokens that had to be sent anew (estimated)",
-        f"  saved  {_amount(total, unsent.cost)} for {unsent.tokens:,} tokens that were not sent again (estimated)",
-    ]
-
-
-def _miss_remarks(total: Account) -> list[str]:
-    """Return remarks on cache misses: how many, what they cost, and why they happened."""
-    from everlong.caching.misses import REASONS  # noqa: PLC0415 - keeps `--help` quick
-
-    if not total.misses:
-        return []
-    by_size = sorted(total.misses.items(), key=lambda one: -one[1].missed.tokens)
-    tokens = sum(one.missed.tokens for _, one in by_size)
-    cost = sum((one.missed.cost for _, one in by_size), Decimal(0))
-    calls = counted(sum(one.calls for _, one in by_size), "call")
-    return [
-        f"{calls} missed the cache: {tokens:,} tokens paid for again, {_amount(total, cost)} more than to read them",
-        *(
-            f"  {reason:10}  {one.calls:>5,} x {one.missed.tokens:>11,}  {_amount(total, one.missed.cost):>9}  {why}"
-            for reason, one in by_size
-            for why in [REASONS[reason]]  # type: ignore[index]  # only known ones are counted
-        ),
-    ]
-
-
-def _side_calls(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
-
-
-def _amount(one: Account, value: Decimal) -> str:
-    return money(value) if one.has_prices else "$?"
-
-
 # -- what the gateway would have done (--audit) ------------------------------------------------------------------------
 
 
@@ -237,14 +111,14 @@ def _print_audit(store: Store, settings: Settings, *, since: float | None, sessi
         _print_audited_conversations(found, out)
     else:
         _print_audited_requests(found.requests, out)
-    _print_lines(_audit_remarks(found), out)
+    print_lines(_audit_remarks(found), out)
 
 
 def _print_audited_conversations(found: Audit, out: Console) -> None:
-    table = _new_table("session", _AUDIT_HEADS)
+    table = new_table("session", _AUDIT_HEADS)
     groups = found.conversations
     for session, requests in groups.items():
-        _add_row(table, session or "(no session)", found.titles.get(session or ""), _audit_cells(requests))
+        add_row(table, session or "(no session)", found.titles.get(session or ""), _audit_cells(requests))
     if len(groups) > 1:
         table.add_row("[bold]in total[/]", *_audit_cells(found.requests))
     out.print(table)
@@ -261,7 +135,7 @@ def _audit_cells(requests: Sequence[Audited]) -> list[str]:
 
 
 def _print_audited_requests(requests: Sequence[Audited], out: Console) -> None:
-    table = _new_table("time", _REQUEST_HEADS)
+    table = new_table("time", _REQUEST_HEADS)
     table.columns[0].no_wrap = True
     table.add_column("what the gateway would have done")
     for one in requests:

@@ -25,11 +25,11 @@ from urllib.parse import urlsplit
 
 import click
 
+from everlong.agent.commands.books import money
 from everlong.cli.chosen_store import store_option, store_settings
 from everlong.cli.output import counted, say
 from everlong.cli.serve import check_installed, gateway_settings
 from everlong.cli.setup import client_gateway, own_address
-from everlong.cli.usage import money
 from everlong.errors import ConfigError, EverlongError
 from everlong.gateway.proof import is_gateway
 from everlong.gateway.telemetry import GatewayLog, open_log

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+import zstandard
+
 from everlong.model import calls_of, is_system, text_of
 
 if TYPE_CHECKING:
@@ -30,7 +32,9 @@ class Fact:
 def load_session() -> tuple[list[Message], list[Fact]]:
     """Return the shipped session and the facts that it states."""
     folder = files("everlong.cli") / "demo_session"
-    lines = (folder / "session.jsonl").read_text(encoding="utf-8").splitlines()
+    # Compressed by more than a wheel compresses: it is by far the largest file of the program.
+    packed = (folder / "session.jsonl.zst").read_bytes()
+    lines = zstandard.decompress(packed).decode().splitlines()
     facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
     made = [Fact(one["id"], one["question"], tuple(one["needle"]), one["message"], one["kind"]) for one in facts]
     return [json.loads(line) for line in lines], made

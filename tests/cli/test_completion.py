@@ -1,0 +1,110 @@
+"""``everlong completion``: what real shells complete with the script that it prints."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bench.record_chat.terminal import Terminal
+
+from tests.cli.conftest import Run
+from tests.program import everlong_program
+
+SHELLS = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], 'eval "$(everlong completion bash)"'),
+    "zsh": (["zsh", "-f", "-i"], 'autoload -U compinit && compinit -u -D && eval "$(everlong completion zsh)"'),
+    "fish": (["fish", "--private", "--no-config", "-i"], "everlong completion fish | source"),
+}
+"""How each shell starts without its user's files, and the line of the documentation."""
+
+
+def in_shell(shell: str, folder: Path) -> Terminal:
+    command, line = SHELLS[shell]
+    path = shutil.which(command[0])
+    if path is None:
+        pytest.skip(f"{shell} is not installed")
+    program = folder / "bin" / "everlong"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(everlong_program())} "$@"\n')
+    program.chmod(0o755)
+    env = {
+        **{name: os.environ[name] for name in ("LANG", "PYTHONPATH") if name in os.environ},
+        "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(folder),
+        "EVERLONG_HOME": str(folder / "everlong"),
+        "XDG_CONFIG_HOME": str(folder),
+        "TERM": "xterm",
+        "PS1": "$ ",
+    }
+    terminal = Terminal([path, *command[1:]], 100, 40, env, folder)
+    terminal.wait(r"^[^\n]*[$%#>] ?$")
+    terminal.press(f"{line} && echo READY\r")
+    terminal.wait(r"^READY")
+    return terminal
+
+
+@pytest.fixture(scope="module", params=sorted(SHELLS))
+def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
+    terminal = in_shell(request.param, tmp_path_factory.mktemp(request.param))
+    yield terminal
+    terminal.close()
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("everlong complet", "everlong completion"),
+        ("everlong sessions compa", "everlong sessions compactions"),
+        ("everlong chat --contin", "everlong chat --continue"),
+        ("everlong completion fi", "everlong completion fish"),
+    ],
+)
+def test_the_tab_key_completes_commands_options_and_values(shell: Terminal, typed: str, completed: str) -> None:
+    shell.press("\x15" + typed)  # Ctrl-U empties the line of the test before
+    shell.press("\t")
+    shell.wait(rf"{completed}\b")
+
+
+def test_without_a_name_it_is_the_shell_of_the_user(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHELL", "/usr/bin/fish")
+    assert run("completion").out == run("completion", "fish").out
+
+
+@pytest.mark.parametrize(("own", "told"), [("/bin/tcsh", "$SHELL is tcsh"), ("", "$SHELL is not set")])
+def test_a_shell_that_is_not_known_is_named_with_those_that_are(
+    run: Run, monkeypatch: pytest.MonkeyPatch, own: str, told: str
+) -> None:
+    monkeypatch.setenv("SHELL", own)
+    ran = run("completion")
+    assert (ran.code, ran.out) == (2, "")
+    assert f"{told}; name one of bash, zsh, fish" in ran.err
+
+
+def test_another_name_is_refused(run: Run) -> None:
+    ran = run("completion", "powershell")
+    assert (ran.code, ran.out) == (2, "")
+    assert "'bash', 'zsh', 'fish'" in ran.err
+
+
+def test_completing_a_command_imports_none_of_them(tmp_path: Path) -> None:
+    code = (
+        "import sys, atexit; from everlong.cli.main import main\n"
+        "atexit.register(lambda: print([name for name in sys.modules if name.startswith('everlong.cli.chat')]))\n"
+        "main()"
+    )
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "EVERLONG_HOME": str(tmp_path),
+        "_EVERLONG_COMPLETE": "bash_complete",
+        "COMP_WORDS": "everlong ch",
+        "COMP_CWORD": "1",
+    }
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["plain,channels", "plain,chat", "[]"]
