@@ -223,6 +223,7 @@ def test_a_request_that_is_refused_again_is_cut_further_each_time_but_not_for_ev
         ),
         ("prompt is too long: 210000 tokens > 200000 maximum", 200_000),
         ("the context window is exceeded", 0),
+        ("Error code: 400 - {'error': {'message': 'Your input exceeds the context window of this model.'}}", 0),
         ("the key is wrong", None),
     ],
 )

@@ -56,7 +56,10 @@ _WORDS = re.compile(
     re.IGNORECASE,
 )
 _OUTPUT_LIMIT = re.compile(r"maximum allowed number of output tokens|max(imum)?_?\w* ?output tokens", re.IGNORECASE)
-_ANY_NUMBER = re.compile(r"\d[\d,_]{2,}")
+_LONE_NUMBER = re.compile(r"(?<![\w.-])\d[\d,_]*(?![\w-]|\.\d)")
+"""A number that is no part of an id, a version or a date."""
+_SMALLEST_WINDOW = 1_000
+"""A smaller number in words that no pattern knows is something else, such as the status in "Error code: 400"."""
 
 
 def overflow_numbers(message: str, body: Mapping[str, Any], kinds: Set[str]) -> tuple[int | None, int | None] | None:
@@ -72,7 +75,8 @@ def overflow_numbers(message: str, body: Mapping[str, Any], kinds: Set[str]) -> 
         return None
     if not (kinds & _KINDS or _WORDS.search(message)):
         return None
-    numbers = sorted(int(re.sub(r"[,_]", "", text)) for text in _ANY_NUMBER.findall(message))
+    found = (int(re.sub(r"[,_]", "", text)) for text in _LONE_NUMBER.findall(message))
+    numbers = sorted(number for number in found if number >= _SMALLEST_WINDOW)
     if len(numbers) >= 2:
         return numbers[-1], numbers[-2]
     return None, numbers[0] if numbers else None
