@@ -245,3 +245,28 @@ def test_a_description_is_one_line_in_which_nothing_can_hide(desk: Desk) -> None
     assert run.describe({"command": "echo a\n  rm -rf x"}) == "run_command echo a rm -rf x"
     assert run.describe({"command": "ls \x1b[8m; rm x\u202e"}) == "run_command ls \\x1b[8m; rm x\\u202e"
     assert len(run.describe({"command": "x" * 9_999})) == 200
+
+
+def test_a_function_that_is_defined_again_is_read_once_and_keeps_its_own_work(desk: Desk) -> None:
+    def for_place(place: str) -> Tool:
+        def whisper(text: str) -> str:
+            """Say something quietly."""
+            return f"{place}: {text}"
+
+        return tool(whisper)
+
+    here, there = for_place("here"), for_place("there")
+    assert here.checker is there.checker
+    assert [one.handler({"text": "psst"}, desk.context) for one in (here, there)] == ["here: psst", "there: psst"]
+
+
+def test_functions_that_only_look_alike_are_read_apart() -> None:
+    def with_default(value: Any) -> Tool:
+        def wait(seconds: float = value) -> str:
+            """Wait."""
+            return str(seconds)
+
+        return tool(wait)
+
+    defaults = [with_default(value).parameters["properties"]["seconds"]["default"] for value in (1, True, 2.5)]
+    assert list(map(repr, defaults)) == ["1", "True", "2.5"]

@@ -3,7 +3,7 @@
 Knows HTTP/1.1 just well enough to take a request apart; what goes back is the test's own.
 """
 
-from __future__ import annotations
+from __future__ import contextlib
 
 import socket
 import threading
@@ -189,6 +189,8 @@ class Upstream:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        with contextlib.suppress(OSError):  # wakes the thread that accepts
+            self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         for sock in self._open:
             sock.close()

@@ -74,7 +74,7 @@ class AnthropicProvider(ClientProvider):
 
             return anthropic.Anthropic(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout)
 
-        super().__init__(model, name, client)
+        super().__init__(model, name, ("anthropic", api_key, base_url, timeout), client)
 
     def served_context_length(self) -> int | None:
         """Return the model's window as the API, or another server that speaks its format, lists it."""

@@ -6,8 +6,9 @@ The subclasses know the wire formats. `retry` tries again.
 from __future__ import annotations
 
 import threading
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, ClassVar, Unpack
@@ -17,10 +18,12 @@ from everlong.extras import install_command
 from everlong.model import EPHEMERAL, Message
 from everlong.providers.base import CallOptions, Done, Event, Reply, UsageReported
 from everlong.providers.failures import classify
+from everlong.providers.shared_clients import SharedClients
 
 __all__ = ["ClientProvider", "StreamAssembler", "listed_window", "need"]
 
 _SPOKEN = ("system", "messages")
+_CLIENTS = SharedClients()
 
 
 class StreamAssembler(ABC):
@@ -51,19 +54,30 @@ class ClientProvider(ABC):
     _streaming: ClassVar[dict[str, Any]] = {}
     """Extra fields of the body of a streamed request."""
 
-    def __init__(self, model: str, name: str, make_client: Callable[[], Any]) -> None:
+    def __init__(self, model: str, name: str, endpoint: Hashable, make_client: Callable[[], Any]) -> None:
+        """Prepare a provider.
+
+        Args:
+            model: the model's name.
+            name: the provider's name.
+            endpoint: everything that tells its client from others; providers with an equal one share a client.
+            make_client: makes that client.
+        """
         self.name = name
         self.model = model
+        self._endpoint = endpoint
         self._make_client = make_client
-        self._made: Any = None
-        self._making = threading.Lock()  # parts of a summary are asked for several at a time
+        self._taken: Any = None
+        self._give_back: Callable[[], object] = bool
+        self._taking = threading.Lock()  # parts of a summary are asked for several at a time
 
     @property
     def _client(self) -> Any:
-        with self._making:
-            if self._made is None:
-                self._made = self._make_client()
-            return self._made
+        with self._taking:
+            if self._taken is None:
+                self._taken = _CLIENTS.take(self._endpoint, self._make_client)
+                self._give_back = weakref.finalize(self, _CLIENTS.give_back, self._endpoint)
+            return self._taken
 
     def load(self) -> None:
         """Load the client's package, which takes a while, so that the first call does not wait for it."""
@@ -98,10 +112,10 @@ class ClientProvider(ABC):
         yield Done(reply)
 
     def close(self) -> None:
-        """Close connections."""
-        with self._making:
-            if self._made is not None:
-                self._made.close()
+        """Close connections that no other provider uses; the next call opens new ones."""
+        with self._taking:
+            self._taken = None
+            self._give_back()
 
     def _prepare_body(self, messages: Sequence[Message], call: CallOptions) -> dict[str, Any]:
         """Return the body to send. Runs ``prepare`` outside of the call: its exceptions are no failures of the API."""

@@ -75,8 +75,8 @@ def overflow_numbers(message: str, body: Mapping[str, Any], kinds: Set[str]) -> 
         return None
     if not (kinds & _KINDS or _WORDS.search(message)):
         return None
-    found = (int(re.sub(r"[,_]", "", text)) for text in _LONE_NUMBER.findall(message))
-    numbers = sorted(number for number in found if number >= _SMALLEST_WINDOW)
+    named = (int(re.sub(r"[,_]", "", text)) for text in _LONE_NUMBER.findall(message))
+    numbers = sorted(number for number in named if number >= _SMALLEST_WINDOW)
     if len(numbers) >= 2:
         return numbers[-1], numbers[-2]
     return None, numbers[0] if numbers else None

@@ -78,7 +78,7 @@ class OpenAIProvider(ClientProvider):
 
             return openai.OpenAI(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout)
 
-        super().__init__(model, name, client)
+        super().__init__(model, name, ("openai", api_key, base_url, timeout), client)
         self.takes_markers = takes_markers
         self._strict = name == "openai" if strict is None else strict
 

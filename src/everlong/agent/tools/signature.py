@@ -9,8 +9,9 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, overload
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import FunctionType
+from typing import Any, NamedTuple, overload
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
@@ -118,21 +119,67 @@ def tool(
 
     def make(function: Callable[..., Any]) -> Tool:
         called = str(name or getattr(function, "__name__", ""))
-        about, words = read_docstring(function)
-        model, context_name = _model(function, called, words)
+        read = _read_function(function, called)
         return Tool(
             name=called,
-            description=about,
-            parameters=_schema_of(model),
+            description=read.about,
+            parameters=read.schema,
             effect=effect,
-            handler=_handler(function, context_name),
-            checker=_checker(model, called),
+            handler=_handler(function, read.context_name),
+            checker=read.checker,
             describer=describe,
             keyer=approval_key,
             previewer=preview,
         )
 
     return make if function is None else make(function)
+
+
+class _FunctionRead(NamedTuple):
+    """All that a tool takes from a function's signature and docstring."""
+
+    about: str
+    schema: dict[str, Any]
+    context_name: str | None
+    """The name of the parameter that takes the context."""
+    checker: Callable[[Arguments], Arguments]
+
+
+_MOST_READ = 500
+_functions_read: dict[Hashable, _FunctionRead] = {}
+"""Functions that were read before; a model of pydantic takes milliseconds and some 100 KB, and agents come and go."""
+
+
+def _read_function(function: Callable[..., Any], name: str) -> _FunctionRead:
+    identity = _identity(function, name)
+    found = None if identity is None else _functions_read.get(identity)
+    if found is not None:
+        return found
+    about, words = read_docstring(function)
+    model, context_name = _model(function, name, words)
+    found = _FunctionRead(about, _schema_of(model), context_name, _checker(model, name))
+    if identity is not None:
+        if len(_functions_read) >= _MOST_READ:
+            _functions_read.clear()
+        _functions_read[identity] = found
+    return found
+
+
+def _identity(function: Callable[..., Any], name: str) -> Hashable:
+    """Return what functions with the same signature and docstring have in common; None if that is not known.
+
+    A function that is defined again in each call of another one, such as once per chat, is the same each time.
+    """
+    if not isinstance(function, FunctionType) or hasattr(function, "__wrapped__"):
+        return None
+    defaults = (function.__defaults__, tuple((function.__kwdefaults__ or {}).items()))
+    annotations = tuple(function.__annotations__.items())
+    identity = (name, function.__code__, id(function.__globals__), function.__doc__, repr(defaults), annotations)
+    try:
+        hash(identity)
+    except TypeError:
+        return None
+    return identity
 
 
 def _model(function: Callable[..., Any], name: str, words: Mapping[str, str]) -> tuple[type[BaseModel], str | None]:
