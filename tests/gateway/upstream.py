@@ -3,8 +3,9 @@
 Knows HTTP/1.1 just well enough to take a request apart; what goes back is the test's own.
 """
 
-from __future__ import contextlib
+from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterable
