@@ -156,6 +156,7 @@ class Life:
                 await self._pass(self._pause(len(awake)))
             await self._sleep_through(texts[len(awake) :])
             self._clock.time = max(self._clock.time, start + _DAY)
+            print(f"  day {day + 1} of {self._days.days}: {self._days.text_tokens:,} tokens said", file=sys.stderr)
         for fact in TOLD:
             await self._say([fact.question])
 
