@@ -196,6 +196,27 @@ def test_a_session_is_stored_by_the_hooks_of_its_client_and_told_to_the_next_one
         assert any("Where the work in this folder stands" in text and CHOSEN in text for text in told)
 
 
+@pytest.mark.matrix
+@pytest.mark.parametrize("program", ["claude-code"], indirect=True)
+def test_a_session_is_stored_before_its_client_compacts_it(
+    program: Program, database: Path, place_of: Callable[[Program, str], Place]
+) -> None:
+    with ModelServer(recalling, window=WINDOW, models=(program.model,), counts_max_tokens=False) as server:
+        place = place_of(program, server.url)
+        set_up_hooks(program, place)
+        own = place.home / ".claude/settings.json"
+        values = json.loads(own.read_text())
+        values["hooks"] = {"PreCompact": values["hooks"]["PreCompact"]}
+        own.write_text(json.dumps(values))
+        ask(program, place, CHOSEN)
+        assert conversations(database) == []
+        ask(program, place, "/compact", resumes=True)
+        (stored,) = until(lambda: conversations(database), seconds=60)
+        with Store.open(database) as store:
+            said = [str(line.entry.message["content"]) for line in store.conversations.lines(stored.id)]
+        assert any(CHOSEN in text for text in said)
+
+
 def set_up_hooks(program: Program, place: Place) -> None:
     """Have Everlong write the hooks into the client's own files."""
     subprocess.run(
