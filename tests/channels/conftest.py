@@ -54,15 +54,17 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVERLONG_HOME", str(tmp_path / "home"))
 
 
+ON_BOTH_DATABASES = pytest.mark.parametrize("store", ["sqlite", "postgresql"], indirect=True)
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """A store in a file, or on a server where a test asks for it."""
+    if getattr(request, "param", "sqlite") == "postgresql":
+        with Store.open(request.getfixturevalue("postgres_url"), tenant=uuid.uuid4().hex) as opened:
+            yield opened
+        return
     with Store.open(tmp_path / "store.db") as opened:
-        yield opened
-
-
-@pytest.fixture
-def postgres_store(postgres_url: str) -> Iterator[Store]:
-    with Store.open(postgres_url, tenant=uuid.uuid4().hex) as opened:
         yield opened
 
 

@@ -9,7 +9,7 @@ from everlong.channels.commands import CHANNEL_COMMANDS, command_of
 from everlong.channels.platform import Place
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ScriptedModel
-from tests.channels.conftest import Clock, Opened, opener_on, run
+from tests.channels.conftest import ON_BOTH_DATABASES, Clock, Opened, opener_on, run
 from tests.channels.recorder import RecordingPlatform
 from tests.channels.test_queueing import words
 
@@ -164,12 +164,13 @@ def test_a_forgotten_conversation_leaves_nothing_in_channels(
     assert b"cellar" not in (tmp_path / "store.db").read_bytes()
 
 
-def test_all_of_it_works_on_postgresql(
-    postgres_store: Store, platform: RecordingPlatform, serve: Any, clock: Clock
+@ON_BOTH_DATABASES
+def test_a_chat_goes_through_all_of_it_and_is_forgotten(
+    store: Store, platform: RecordingPlatform, serve: Any, clock: Clock
 ) -> None:
     model = ScriptedModel(words)
     server = serve(model)
-    opened = opener_on(postgres_store, clock)
+    opened = opener_on(store, clock)
 
     async def talk() -> None:
         async with opened(server, platform, channels={"telegram": {"reset": "idle:8"}}) as channel:
@@ -192,7 +193,7 @@ def test_all_of_it_works_on_postgresql(
         assert "two" in platform.texts("21", "5")[0]
 
     run(talk)
-    assert postgres_store.verify().problems == []
-    for one in postgres_store.conversations.newest(5):
-        postgres_store.forget_session(one.id)
-    assert postgres_store.verify().problems == []
+    assert store.verify().problems == []
+    for one in store.conversations.newest(5):
+        store.forget_session(one.id)
+    assert store.verify().problems == []

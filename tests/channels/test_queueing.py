@@ -7,9 +7,10 @@ from typing import Any
 
 from everlong.channels.platform import Place
 from everlong.testing import Ask, ScriptedModel
-from tests.channels.conftest import Opened, run, until
+from tests.channels.conftest import ON_BOTH_DATABASES, Opened, run, until
 from tests.channels.recorder import ADA, BOB, RecordingPlatform
 
+pytestmark = ON_BOTH_DATABASES
 HERE = Place("telegram", "10")
 
 
@@ -28,7 +29,7 @@ class Busy:
 
     def _say(self, ask: Ask) -> Any:
         if len(self.model.asked) == 1:
-            assert self.may_end.wait(20)
+            assert self.may_end.wait(120)
         return self.answer(ask)
 
 
