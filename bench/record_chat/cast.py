@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyte
@@ -75,6 +75,14 @@ class Cast:
         for _, text in self.events[:events]:
             stream.feed(text)
         return screen
+
+    def displays(self) -> Iterator[str]:
+        """Yield the text of the screen after each event."""
+        screen = pyte.Screen(self.columns, self.lines)
+        stream = pyte.Stream(screen)
+        for _, text in self.events:
+            stream.feed(text)
+            yield "\n".join(line.rstrip() for line in screen.display)
 
 
 def plain_text(output: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from bench.record_chat.cast import Cast
 from bench.record_chat.svg import picture
@@ -24,14 +25,18 @@ _LAST = frozenset({"chat.svg"})
 
 def still(cast: Cast, name: str = "chat.svg") -> str:
     """Return a screen of the recording as SVG."""
-    counts = range(1, len(cast.events) + 1)
-    for count in reversed(counts) if name in _LAST else counts:
-        screen = cast.screen(count)
-        if STILLS[name].search("\n".join(line.rstrip() for line in screen.display)):
-            return picture(screen, cast.title)
-    raise ValueError(f"no screen of the recording is that of {name}; did the story change?")
+    return _drawn(cast, name, list(cast.displays()))
 
 
 def stills(cast: Cast) -> dict[str, str]:
     """Return all screens by their file names."""
-    return {name: still(cast, name) for name in STILLS}
+    displays = list(cast.displays())
+    return {name: _drawn(cast, name, displays) for name in STILLS}
+
+
+def _drawn(cast: Cast, name: str, displays: Sequence[str]) -> str:
+    counts = range(1, len(displays) + 1)
+    for count in reversed(counts) if name in _LAST else counts:
+        if STILLS[name].search(displays[count - 1]):
+            return picture(cast.screen(count), cast.title)
+    raise ValueError(f"no screen of the recording is that of {name}; did the story change?")
