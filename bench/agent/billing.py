@@ -144,14 +144,16 @@ def measured(body: Mapping[str, Any]) -> list[int]:
 class Session:
     """One conversation with the clerk, on a clock of its own."""
 
-    def __init__(self, server: ModelServer, clock: ManualClock, settings: Mapping[str, Any], seed: int) -> None:
+    def __init__(
+        self, server: ModelServer, clock: ManualClock, settings: Mapping[str, Any], seed: int, window: int
+    ) -> None:
         self.billing = Billing()
         self._clock = clock
         self._dice = random.Random(seed)
         self._cache = PromptCache(MODEL, "anthropic", settings=settings, clock=clock)
         client = AnthropicProvider(MODEL, api_key="key-of-nobody", base_url=server.url)
         self._provider = Retrying(client, RetryPolicy(attempts=8), sleep=clock.sleep, dice=lambda: 0.5)
-        self._engine = ContextCompressor(WINDOW, model=MODEL, overhead_tokens=400, clock=clock)
+        self._engine = ContextCompressor(window, model=MODEL, overhead_tokens=400, clock=clock)
         self._auditor = Auditor(server, self.billing)
         self._messages: list[Message] = [SYSTEM]
         self._earlier: list[list[Message]] = []
@@ -210,12 +212,12 @@ class Session:
         self._provider.close()
 
 
-def play(turns: int, strategy: str = "ledger", seed: int = 1) -> Billing:
+def play(turns: int, strategy: str = "ledger", seed: int = 1, window: int = WINDOW) -> Billing:
     """Play a session of so many turns under a strategy."""
     clock = ManualClock()
     faults = random_faults(seed, 0.03, ("rate_limit", "server_error", "overloaded"))
-    with ModelServer(clerk, window=WINDOW, clock=clock, faults=faults, alternate_roles=True, remember=16) as server:
-        session = Session(server, clock, STRATEGIES[strategy], seed)
+    with ModelServer(clerk, window=window, clock=clock, faults=faults, alternate_roles=True, remember=16) as server:
+        session = Session(server, clock, STRATEGIES[strategy], seed, window)
         try:
             for number in range(turns):
                 session.turn(number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,30 @@ from langgraph.checkpoint.memory import InMemorySaver
 from everlong.integrations import EverlongMiddleware
 from everlong.store import Store
 from everlong.testing import ModelServer
+from tests.examples import length
 from tests.integrations import desk
-from tests.integrations.desk import FACT, FIRST, QUESTION, TURNS, WINDOW, Engines, errand, moved_prefixes
+from tests.integrations.desk import FACT, FIRST, QUESTION, errand, moved_prefixes
+
+WINDOW = length(16_000, 8_000)
+"""Half a window is passed as often by half as many turns."""
+TURNS = length(100, 25)
+
+
+def turns(whole: int) -> int:
+    return length(whole, whole // 2)
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with ModelServer(desk.clerk, window=WINDOW, dialect="openai") as started:
+        yield started
+
+
+class Engines(desk.Engines):
+    """Engines for that window."""
+
+    def __init__(self, window: int = WINDOW) -> None:
+        super().__init__(window)
 
 
 @tool
@@ -62,7 +85,7 @@ def test_an_asynchronous_agent_is_kept_inside_too(server: ModelServer) -> None:
     clerk = agent(server, EverlongMiddleware(engines))
 
     async def talk() -> str:
-        for text in (FIRST, *map(errand, range(30)), QUESTION):
+        for text in (FIRST, *map(errand, range(turns(30))), QUESTION):
             said = {"messages": [HumanMessage(text)]}
             done = await clerk.ainvoke(said, {"configurable": {"thread_id": "one"}})
         return str(done["messages"][-1].content)
@@ -76,19 +99,20 @@ def test_two_threads_have_an_engine_each_and_know_nothing_of_each_other(server: 
     engines = Engines()
     clerk = agent(server, EverlongMiddleware(engines))
     say(clerk, FIRST, "one")
-    for number in range(25):
+    for number in range(turns(30)):
         say(clerk, errand(number), "one")
         say(clerk, errand(number), "two")
     assert say(clerk, QUESTION, "one") == f"The code is {FACT}."
     assert say(clerk, QUESTION, "two") == "I do not know."
     assert len(engines.made) == 2
+    assert all(engine.compression_count for engine in engines.made)
 
 
 def test_a_window_that_is_smaller_than_said_is_survived(server: ModelServer) -> None:
     engines = Engines(window=4 * WINDOW)
     clerk = agent(server, EverlongMiddleware(engines))
     say(clerk, FIRST)
-    for number in range(40):
+    for number in range(turns(40)):
         assert say(clerk, errand(number)) == f"The total: {number * 1000 + 17}."
     refused = [record for record in server.requests if record.status != 200]
     assert refused, "the server's window was never reached"
@@ -104,7 +128,7 @@ def test_with_a_store_every_message_is_kept_and_a_new_process_goes_on_from_the_v
         engines = Engines()
         clerk = agent(server, EverlongMiddleware(engines, store=store), saver)
         say(clerk, FIRST)
-        for number in range(30):
+        for number in range(turns(30)):
             say(clerk, errand(number))
     assert engines.compactions >= 1
     before = len(server.requests)
@@ -130,7 +154,7 @@ def test_messages_that_are_kept_are_the_very_objects_that_they_were(server: Mode
             return super().wrap_model_call(request, watched)
 
     clerk = agent(server, Watch(Engines()))
-    for number in range(40):
+    for number in range(turns(40)):
         say(clerk, errand(number))
     state = clerk.get_state({"configurable": {"thread_id": "one"}}).values["messages"]
     known = {message.id for message in state}
@@ -144,19 +168,20 @@ def test_messages_that_are_kept_are_the_very_objects_that_they_were(server: Mode
 def test_a_history_that_was_rewound_is_compacted_by_what_is_left_of_it(server: ModelServer) -> None:
     engines = Engines()
     clerk = agent(server, EverlongMiddleware(engines))
-    for number in range(25):
+    for number in range(turns(30)):
         say(clerk, errand(number))
     whole = clerk.get_state({"configurable": {"thread_id": "one"}}).values["messages"]
     other = agent(server, EverlongMiddleware(engines))
-    done = other.invoke({"messages": [*whole[:60], HumanMessage(errand(7))]}, {"configurable": {"thread_id": "two"}})
+    left = [*whole[: 4 * turns(15)], HumanMessage(errand(7))]
+    done = other.invoke({"messages": left}, {"configurable": {"thread_id": "two"}})
     assert done["messages"][-1].content == "The total: 7017."
     assert server.rejections == []
 
 
-@pytest.mark.parametrize("window", [8_000, 12_000])
+@pytest.mark.parametrize("window", [WINDOW // 2, WINDOW * 3 // 4])
 def test_no_request_is_refused_in_smaller_windows_either(window: int) -> None:
     with ModelServer(desk.clerk, window=window, dialect="openai") as small:
         clerk = agent(small, EverlongMiddleware(Engines(window)))
-        for number in range(30):
+        for number in range(turns(30)):
             say(clerk, errand(number))
         assert small.rejections == []

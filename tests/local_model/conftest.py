@@ -92,11 +92,11 @@ def opened(served: str, store: Store, heard: list[AgentEvent], tmp_path: Path) -
 
 
 def settings_for(served: str, window: int | None) -> Settings:
-    """Settings for a slow model: short answers, and a compaction after some fifteen turns rather than fifty."""
+    """Settings for a slow model: short answers, and a compaction after some seven turns rather than fifty."""
     values: dict[str, Any] = {
         "agent": {"max_output_tokens": 12},
         "auxiliary": {"compression": {"provider": "main"}},
-        "compression": {"threshold": 0.2, "protect_last_n": 6, "summary_max_tokens": 120},
+        "compression": {"threshold": 0.1, "protect_last_n": 4, "summary_max_tokens": 120},
         "memory": {"enabled": False},
         "providers": {"workshop": {"api": "anthropic", "base_url": served}},
     }

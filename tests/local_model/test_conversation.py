@@ -11,9 +11,10 @@ from everlong.agent import AgentEvent, Answered, CompactionFinished, Notice
 from everlong.agent.events import CompactionReason
 from everlong.model import text_of
 from everlong.store import Store
+from tests.examples import length
 from tests.local_model.conftest import WINDOW, Opened, entry
 
-TURNS = int(os.environ.get("EVERLONG_LOCAL_TURNS", "16"))
+TURNS = int(os.environ.get("EVERLONG_LOCAL_TURNS", str(length(60, 9))))
 IS_LONG = TURNS >= 60
 """True in the long run: there both APIs go through everything, and the model itself, which is slow, summarizes."""
 

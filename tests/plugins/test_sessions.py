@@ -22,7 +22,7 @@ from tests.plugins.making import SAMPLES, copied
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).parent / "long_session.py"
-HALF = str(length(150, 60))
+HALF = str(length(150, 30))
 """Turns before the restart, and after it."""
 BIN = "Scripts" if os.name == "nt" else "bin"
 

@@ -20,6 +20,7 @@ from sqlalchemy import event
 from everlong.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreUnavailable
 from everlong.model import Message
 from everlong.store import Store
+from tests.examples import length
 from tests.store.engines import ScriptedEngine, summarizing
 from tests.waiting import until
 
@@ -33,19 +34,21 @@ def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_processes_killed_at_random_moments_lose_nothing_and_leave_the_store_sound() -> None:
-    command = [sys.executable, "-m", "bench.store.faults", "--rounds", "10", "--quick"]
+    rounds = length(10, 4)
+    command = [sys.executable, "-m", "bench.store.faults", "--rounds", str(rounds), "--quick"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "10 rounds" in ran.stdout
+    assert f"{rounds} rounds" in ran.stdout
 
 
 def test_eight_writers_on_one_server_lose_and_double_nothing() -> None:
     if binaries() is None:
         pytest.skip("no PostgreSQL: install its server binaries (initdb, postgres)")
-    command = [sys.executable, "-m", "bench.store.faults", "--postgres", "--writes", "60", "--quick"]
+    writes = length(60, 25)
+    command = [sys.executable, "-m", "bench.store.faults", "--postgres", "--writes", str(writes), "--quick"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "480 acknowledged" in ran.stdout
+    assert f"{8 * writes} acknowledged" in ran.stdout
 
 
 def test_a_full_disk_is_told_and_nothing_is_damaged(tmp_path: Path) -> None:
