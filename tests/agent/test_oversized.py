@@ -15,13 +15,15 @@ from everlong.context.oversized import is_stub
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call
 from tests.agent.conftest import Opened
+from tests.examples import length
 from tests.testing_server.conftest import Serve
 
 WINDOW = 8_000
-LOG = "".join(f"12:{n % 60:02d} worker {n} took {n * 7 % 991} milliseconds\n" for n in range(50_000))
-LINE = "Wind from the west; swell of two metres. " * 50_000
-CHINESE = "码头上的风从西边吹来，浪高两米。" * 60_000
-BINARY = "\x00\x01\x02ELF\x7f" * 300_000
+MANY = length(50_000, 10_000)
+LOG = "".join(f"12:{n % 60:02d} worker {n} took {n * 7 % 991} milliseconds\n" for n in range(MANY))
+LINE = "Wind from the west; swell of two metres. " * MANY
+CHINESE = "码头上的风从西边吹来，浪高两米。" * MANY
+BINARY = "\x00\x01\x02ELF\x7f" * 4 * MANY
 HISTORY = [one for one in builtin_tools() if one.name in {"read_turn", "read_output", "recall"}]
 
 
@@ -67,7 +69,7 @@ def reads(ask: Ask) -> Answer:
 
 def whole_by_pages(agent: Any, ident: str, reader: str = "read_turn") -> str:
     """All pages of a message, as the model gets them, without their headings; pages are large to save time."""
-    context = replace(agent.tools.context, window=0, output_chars=300_000)
+    context = replace(agent.tools.context, window=0, output_chars=6 * MANY)
     pages: list[str] = []
     for number in range(1, 100):
         result = agent.tools.toolbox.get(reader).handler({"id": ident, "page": number}, context)

@@ -13,9 +13,10 @@ import pytest
 
 from everlong.store import Store
 from everlong.testing import Answer, Ask, ModelServer
+from tests.examples import length
 from tests.gateway.running import run_gateway
 
-COUNT = 64
+COUNT = length(64, 16)
 PROMPT = "You are one of many. " * 1_000
 KEYS = [("x-api-key", "made-up"), ("authorization", "Bearer made-up"), ("anthropic-version", "2023-06-01")]
 MODELS = {"/v1/messages": "claude-sonnet-5", "/v1/chat/completions": "gpt-test"}
@@ -50,7 +51,7 @@ def words_of(store: Store, ident: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", list(MODELS))
-def test_64_clients_that_begin_alike_are_64_conversations(path: str, tmp_path: Path) -> None:
+def test_clients_that_begin_alike_are_as_many_conversations(path: str, tmp_path: Path) -> None:
     histories: list[list[dict[str, Any]]] = [[] for _ in range(COUNT)]
     with ModelServer(Replies()) as model, run_gateway(model.url, str(tmp_path / "store.db")) as running:
 

@@ -52,7 +52,7 @@ def test_a_name_that_is_too_long_is_no_instruction(clone: Path) -> None:
     assert _looked_at(clone) == ""
 
 
-@pytest.mark.parametrize("text", ["[" * 5_000, "a: &a [1]\nb: [*a, *c]", "compression: !!python/name:os.system x"])
+@pytest.mark.parametrize("text", ["[" * 1_000, "a: &a [1]\nb: [*a, *c]", "compression: !!python/name:os.system x"])
 def test_broken_settings_are_left_out_also_of_a_trusted_folder(text: str, clone: Path) -> None:
     (clone / ".everlong" / "config.yaml").write_text(text)
     assert _looked_at(clone)
