@@ -22,6 +22,9 @@ settings.load_profile("ci" if os.environ.get("CI") else "everywhere")
 
 _APART = [Path(__file__).resolve().parent / name for name in ("browser", "built_site", "container", "frameworks")]
 """Folders whose tests need packages that `make test` does not install, or install them."""
+_NOBODY = Path(__file__).with_name("nobody.pem")
+"""A certificate whose key was thrown away. Nothing here speaks TLS to others, but every client of a model API and every
+program reads the certificates of the system: a hundred and more, which takes 50 milliseconds each time."""
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 
 PARTS: dict[str, dict[str, object]] = tomllib.loads(
@@ -43,12 +46,16 @@ def postgres_url() -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def _nobodys_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def _nobodys_configuration(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     for name in list(os.environ):
         if name.startswith("EVERLONG_"):  # also those that only tests know, which the program would refuse
             monkeypatch.delenv(name)
     for name in _CERTIFICATES:  # which every gateway and every client would read, and nothing here needs
         monkeypatch.delenv(name, raising=False)
+    if not any(folder in request.path.parents for folder in _APART):  # some of those ask a package index
+        monkeypatch.setenv("SSL_CERT_FILE", str(_NOBODY))
     monkeypatch.setenv("EVERLONG_HOME", str(tmp_path_factory.mktemp("home")))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")  # clients of model APIs ask the environment for a proxy
 
