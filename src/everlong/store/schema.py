@@ -8,6 +8,7 @@ is open below and closed above: ``(from_depth, to_depth]``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from sqlalchemy import (
     BigInteger,
@@ -610,5 +611,23 @@ def create_tables(connection: Connection, leave_out: Sequence[Table] = ()) -> No
     """Create all tables in an empty database, but for those that are made in another way."""
     # Here and not at the index: where a table names a dialect, SQLAlchemy loads it, also if another one is used.
     _marks.dialect_options[connection.dialect.name]["where"] = text("mark IS NOT NULL")
+    if connection.dialect.name == "sqlite" and not leave_out:
+        for statement in _sqlite_statements():
+            connection.exec_driver_sql(statement)
+        return
     made = [table for table in metadata.sorted_tables if table not in leave_out]
     metadata.create_all(connection, made, checkfirst=False)
+
+
+@cache
+def _sqlite_statements() -> tuple[str, ...]:
+    """Return what creates all tables in a SQLite file; to compile it takes longer than to run it."""
+    from sqlalchemy.dialects import sqlite  # noqa: PLC0415 - is loaded where it is used
+    from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement  # noqa: PLC0415 - seldom needed
+
+    made: list[ExecutableDDLElement] = []
+    for table in metadata.sorted_tables:
+        made.append(CreateTable(table))
+        made += [CreateIndex(index) for index in sorted(table.indexes, key=lambda one: str(one.name))]
+    dialect = sqlite.dialect()
+    return tuple(str(statement.compile(dialect=dialect)) for statement in made)
