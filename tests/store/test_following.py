@@ -11,6 +11,7 @@ from everlong.model import Message
 from everlong.store import Branch, Store
 from everlong.store.database import Database
 from everlong.store.turns import FinishedTurn, NewMessages
+from tests.examples import length
 from tests.store.engines import ScriptedEngine, summarizing
 
 Step = Callable[[Store, Branch, list[Message], FinishedTurn], Branch]
@@ -84,7 +85,7 @@ def play(store: Store, seed: int, step: Step) -> tuple[list[Any], list[Any], Any
 
 
 def test_it_is_stored_as_it_would_be_in_several_steps(database: Database) -> None:
-    for seed in range(1, 16):
+    for seed in range(1, length(16, 7)):
         stepwise, followed = (Store(database, uuid.uuid4().hex) for _ in range(2))
         assert play(followed, seed, at_once) == play(stepwise, seed, in_steps)
         assert followed.verify().problems == []

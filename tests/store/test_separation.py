@@ -25,9 +25,12 @@ from everlong.store.stateless import Sender, StatelessRequest
 from everlong.store.transcripts.writer import PART_KIND
 from everlong.store.upgrade import HEAD, VERSION_TABLE
 from everlong.wire import TranscriptConversation
+from tests.examples import length
 from tests.store.old_stores import LAST, OldStore, assistant, user
 from tests.waiting import until
 
+AT_ONCE = length(4, 2)
+"""Processes that open one store."""
 FILE = ImportOrigin("openai", "/tmp/export.jsonl", 1_000.0)  # noqa: S108 - a name, no file
 
 
@@ -400,7 +403,7 @@ except StoreUnavailable as error:
 @pytest.mark.skipif(sys.platform == "win32", reason="files cannot be limited there")
 def test_where_there_is_no_room_for_the_copy_the_store_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    joined(path, 60)
+    joined(path, 150)
     with sqlite3.connect(path) as raw:
         raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     before = path.read_bytes()
@@ -437,9 +440,9 @@ def test_several_processes_that_open_it_at_once_do_it_once(tmp_path: Path) -> No
     path = tmp_path / "store.db"
     joined(path, 20)
     running = [
-        subprocess.Popen([sys.executable, "-c", OPENING, str(path)], stderr=subprocess.DEVNULL) for _ in range(4)
+        subprocess.Popen([sys.executable, "-c", OPENING, str(path)], stderr=subprocess.DEVNULL) for _ in range(AT_ONCE)
     ]
-    assert [process.wait(60) for process in running] == [0] * 4
+    assert [process.wait(60) for process in running] == [0] * AT_ONCE
     with Store.open(path) as store:
         assert len(store.conversations.newest()) == 21
         assert sound(store) == []
@@ -451,9 +454,9 @@ def test_several_processes_that_open_a_server_at_once_do_it_once(schema_url: str
         for number in range(5):
             old.agent(f"a{number}").say("hi", f"answer {number}")
     running = [
-        subprocess.Popen([sys.executable, "-c", OPENING, schema_url], stderr=subprocess.DEVNULL) for _ in range(4)
+        subprocess.Popen([sys.executable, "-c", OPENING, schema_url], stderr=subprocess.DEVNULL) for _ in range(AT_ONCE)
     ]
-    assert [process.wait(60) for process in running] == [0] * 4
+    assert [process.wait(60) for process in running] == [0] * AT_ONCE
     with Store.open(schema_url) as store:
         assert len(store.conversations.newest()) == 5
         assert sound(store) == []

@@ -27,6 +27,7 @@ from everlong.store.retention import retain
 from everlong.store.schema import addition, alias, annex, content
 from everlong.store.sessions import Sessions
 from everlong.store.tree import Branch, Match, RecordRequest
+from tests.examples import length
 from tests.store.engines import ScriptedEngine, summarizing
 from tests.store.test_forget import talk_with_additions
 
@@ -235,9 +236,9 @@ def ended(store: Store, name: str, at: Branch, started: float) -> str:
     return made.id
 
 
-def talk_about(name: str, length: int = 50) -> list[Message]:
+def talk_about(name: str, count: int = 50) -> list[Message]:
     chance = random.Random(name)
-    return [{"role": "user", "content": f"{name} {n} {chance.randbytes(200).hex()}"} for n in range(length)]
+    return [{"role": "user", "content": f"{name} {n} {chance.randbytes(200).hex()}"} for n in range(count)]
 
 
 def test_retention_by_size_frees_conversations_of_today(file_store: Store) -> None:
@@ -250,7 +251,9 @@ def test_retention_by_size_frees_rows_of_a_server(schema_url: str) -> None:
 
 
 def check_retention_by_size(store: Store) -> None:
-    names = [ended(store, str(n), store.record(talk_about(f"topic{n}", 150)), 1_000.0 + n) for n in range(6)]
+    names = [
+        ended(store, str(n), store.record(talk_about(f"topic{n}", length(150, 110))), 1_000.0 + n) for n in range(6)
+    ]
     store.searcher.index_pending(100_000)
     before = used_bytes(store)
     gone = retain(store, max_bytes=before * 2 // 3)
@@ -274,7 +277,7 @@ def test_retention_never_deletes_what_it_cannot_free(store: Store) -> None:
 
 def test_free_pages_are_given_back_before_a_conversation_is_deleted(tmp_path: Path) -> None:
     with Store.open(tmp_path / "store.db") as store:
-        at = store.record(talk_about("garbage", 1_500))
+        at = store.record(talk_about("garbage", length(1_500, 900)))
         kept = ended(store, "kept", store.record(talk_about("kept")), 1_000.0)
         whole = size_of(store)
         collect_garbage(store, min_age=-1.0)
@@ -287,7 +290,7 @@ def test_free_pages_are_given_back_before_a_conversation_is_deleted(tmp_path: Pa
 
 
 def test_free_pages_are_given_back_many_at_a_time(file_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    file_store.record(talk_about("garbage", 3_000))
+    file_store.record(talk_about("garbage", length(3_000, 1_200)))
     whole = size_of(file_store)
     collect_garbage(file_store, min_age=-1.0)
     steps: list[None] = []
@@ -310,7 +313,7 @@ def test_old_conversations_go_together_and_leave_their_garbage_once(
 ) -> None:
     names = [
         ended(file_store, str(n), file_store.record(talk_about(f"topic{n}", 4), conversation=str(n)), 1_000.0 + n)
-        for n in range(70)
+        for n in range(length(70, 30))
     ]
     collections: list[None] = []
 
@@ -383,7 +386,7 @@ def test_a_content_that_is_used_again_meanwhile_stays(store: Store, monkeypatch:
 
 def test_a_backup_is_made_while_another_process_writes(tmp_path: Path) -> None:
     with Store.open(tmp_path / "store.db") as store, Store.open(tmp_path / "store.db") as writer:
-        store.record(talk_about("much", 3_000))
+        store.record(talk_about("much", length(3_000, 1_000)))
         done = threading.Event()
         written: list[Branch] = []
 
