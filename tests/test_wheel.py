@@ -8,10 +8,12 @@ import subprocess
 import sys
 import venv
 import zipfile
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
 from bench.release.artifacts import strange_files
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 BIN = "Scripts" if os.name == "nt" else "bin"
@@ -35,10 +37,36 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel and what it requires, and nothing else; `make release-check` asks an index."""
     folder = tmp_path_factory.mktemp("fresh")
-    venv.create(folder, with_pip=True)
-    call(folder / BIN / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel)
+    venv.create(folder, with_pip=False)
+    python = folder / BIN / "python"
+    options = ("--quiet", "--disable-pip-version-check", "--no-index", "--no-deps")
+    call(sys.executable, "-m", "pip", "--python", python, "install", *options, wheel)
+    (site,) = (folder / ("Lib" if os.name == "nt" else "lib")).rglob("site-packages")
+    (about,) = site.glob("everlong-*.dist-info")
+    for name in required(Distribution.at(about)):
+        for file in distribution(name).files or ():
+            # Nothing is copied: a package is linked as a whole, and so is a module.
+            top = site / file.parts[0]
+            if file.parts[0] not in {"..", "__pycache__"} and not top.exists():
+                top.symlink_to(str(distribution(name).locate_file(file.parts[0])))
     return folder / BIN
+
+
+def required(of: Distribution) -> set[str]:
+    """The names of all packages that one requires without its extras, and of those that they require."""
+    found: set[str] = set()
+    waiting = [(of, "")]
+    while waiting:
+        package, extra = waiting.pop()
+        for text in package.requires or ():
+            needed = Requirement(text)
+            if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+                new = {needed.name, *(f"{needed.name}[{one}]" for one in needed.extras)} - found
+                found |= new
+                waiting += [(distribution(needed.name), one) for one in ("", *needed.extras) if new]
+    return {name for name in found if "[" not in name}
 
 
 def test_the_wheel_carries_code_types_licence_and_the_demo_and_nothing_else(wheel: Path) -> None:

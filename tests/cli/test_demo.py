@@ -166,9 +166,10 @@ def test_a_key_ends_the_pause_between_two_screens(keys: bytes) -> None:
         os.close(ours)
 
 
+@pytest.mark.usefixtures("shorter_sessions")
 def test_the_demos_figures_are_json_on_request(run: Run) -> None:
-    figures = run("demo", "--json", "--window", "65536").json
-    assert [way["largest_request"] <= 65_536 for way in figures["ways"]] == [True] * 3
-    assert figures["threshold"] == ContextCompressor(65_536).threshold_tokens
+    figures = run("demo", "--json", "--window", "16384").json
+    assert [way["largest_request"] <= 16_384 for way in figures["ways"]] == [True] * 3
+    assert figures["threshold"] == ContextCompressor(16_384).threshold_tokens
     assert figures["compactions"]
     assert figures["undo"]["is_same"]
