@@ -30,8 +30,8 @@ def test_one_endpoint_has_one_client_until_its_last_holder_has_gone() -> None:
     assert clients.take("here", Client) is not first
 
 
-def provider(key: str = "made-up", **options: float) -> OpenAIProvider:
-    return OpenAIProvider("a-model", api_key=key, base_url="http://127.0.0.1:9/v1", **options)
+def provider(key: str = "made-up", timeout: float = 60.0) -> OpenAIProvider:
+    return OpenAIProvider("a-model", api_key=key, base_url="http://127.0.0.1:9/v1", timeout=timeout)
 
 
 def test_a_provider_that_is_closed_takes_nothing_from_others() -> None:
