@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bench.release.artifacts import MOST_BYTES, ReleaseError, check_wheel, strange_files
-from bench.release.matrix import EXTRAS, VERSIONS, Result, table
+from bench.release.matrix import EXTRAS, VERSIONS, Result, extras_of_all, table
 from bench.release.notes import project_version, release_notes
 from bench.release.probe import PROBES
 from ruamel.yaml import YAML
@@ -87,6 +87,11 @@ def test_a_wheel_that_is_too_heavy_is_refused_with_its_heaviest_files(tmp_path: 
 
 def test_every_extra_has_a_probe() -> None:
     assert {*PROBES} == {"none", *EXTRAS}
+
+
+def test_the_extra_all_is_probed_for_every_part_of_the_program_and_for_no_framework() -> None:
+    frameworks = {"google-adk", "langchain", "langgraph", "llama-index", "openai-agents", "pydantic-ai"}
+    assert {*extras_of_all()} == {*EXTRAS} - frameworks - {"testing"}
 
 
 def test_the_table_has_a_row_for_each_extra_and_a_column_for_each_python() -> None:
