@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import re
+import struct
 import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-__all__ = ["MOST_BYTES", "ReleaseError", "build", "check_archive", "check_wheel", "run_twine"]
+__all__ = [
+    "MOST_BYTES",
+    "ReleaseError",
+    "build",
+    "check_archive",
+    "check_wheel",
+    "deflate_strongly",
+    "recompress",
+    "run_twine",
+]
 
 MOST_BYTES = 1_500_000
 """The most that a wheel may weigh: it is fetched by every build machine of every user."""
@@ -32,7 +42,40 @@ def build(root: Path, out: Path, *, isolated: bool = False) -> tuple[Path, Path]
     options = [] if isolated else ["--no-isolation"]
     _run([sys.executable, "-m", "build", *options, "--outdir", str(out), str(root)], "the build failed")
     (wheel,), (archive,) = out.glob("everlong-*.whl"), out.glob("everlong-*.tar.gz")
+    recompress(wheel, deflate_strongly)
     return wheel, archive
+
+
+def deflate_strongly(data: bytes) -> bytes:
+    """Return bytes as the smallest deflate stream that zopfli finds; it takes a hundred times as long as zlib."""
+    from zopfli.zlib import compress  # noqa: PLC0415 - only a release needs it
+
+    return bytes(compress(data)[2:-4])  # without zlib's header and checksum, which a zip file does not have
+
+
+def recompress(wheel: Path, deflate: Callable[[bytes], bytes]) -> None:
+    """Write a wheel anew with other compressed bytes; names, contents, dates and modes stay.
+
+    `zipfile` cannot write a member that is compressed already, so the three kinds of records are packed here. A member
+    that does not get smaller is stored as it is.
+    """
+    with zipfile.ZipFile(wheel) as opened:
+        members = [(one, opened.read(one)) for one in opened.infolist()]
+    body, directory = bytearray(), bytearray()
+    for one, data in members:
+        packed = deflate(data)
+        method = zipfile.ZIP_DEFLATED if len(packed) < len(data) else zipfile.ZIP_STORED
+        kept = packed if method == zipfile.ZIP_DEFLATED else data
+        name = one.filename.encode()
+        year, month, day, hour, minute, second = one.date_time
+        date, clock = (year - 1980) << 9 | month << 5 | day, hour << 11 | minute << 5 | second // 2
+        # UTF-8 names, then method, date, checksum and sizes, as both records of a member have them.
+        common = struct.pack("<5H3I2H", 20, 0x800, method, clock, date, one.CRC, len(kept), len(data), len(name), 0)
+        attributes = struct.pack("<3H2I", 0, 0, 0, one.external_attr, len(body))
+        directory += b"PK\x01\x02" + struct.pack("<H", one.create_system << 8 | 20) + common + attributes + name
+        body += b"PK\x03\x04" + common + name + kept
+    end = struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, len(members), len(members), len(directory), len(body), 0)
+    wheel.write_bytes(body + directory + end)
 
 
 def check_wheel(wheel: Path) -> list[str]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,12 +18,12 @@ from pathlib import Path
 
 from everlong.cli.doctor_checks import EXTRAS
 
-__all__ = ["EXTRAS", "Result", "check_matrix", "find_pythons", "table"]
+__all__ = ["EXTRAS", "Result", "check_matrix", "extras_of_all", "find_pythons", "table"]
 
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 _BIN = "Scripts" if os.name == "nt" else "bin"
 _PROBE = Path(__file__).parent / "probe.py"
-_NOT_IN_ALL = ("langchain", "openai-agents", "testing")
+_PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,20 @@ def check_matrix(wheel: Path, pythons: dict[str, str], extras: Iterable[str], jo
         return list(pool.map(check, wanted))
 
 
+def extras_of_all() -> list[str]:
+    """Return the extras that `all` brings, as pyproject.toml lists them."""
+    extras = tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    (listed,) = extras["all"]
+    return re.findall(r"[\w-]+", listed)[1:]
+
+
 def _check(wheel: Path, python: str, version: str, extra: str, folder: Path) -> Result:
     begun = time.monotonic()
     packages = 0
     try:
         installed = _install(wheel, python, extra, folder)
         packages = len(list(folder.glob("**/site-packages/*.dist-info")))
-        probes = [one for one in EXTRAS if one not in _NOT_IN_ALL] if extra == "all" else [extra]
+        probes = extras_of_all() if extra == "all" else [extra]
         env = {key: value for key, value in os.environ.items() if not key.startswith(("EVERLONG_", "PYTHON"))}
         env |= {"EVERLONG_HOME": str(folder / "home"), "NO_PROXY": "127.0.0.1", "PYTHONWARNINGS": "default"}
         _run([str(installed), str(_PROBE), "none", *(one for one in probes if one != "none")], env, folder)

@@ -142,6 +142,7 @@ def probe_objects() -> None:
         Path("large.json").write_text(json.dumps([{"role": "user", "content": f"cormorant {large}"}]), encoding="utf-8")
         names = {
             "EVERLONG_STORE__OBJECTS": Path(bucket).as_uri(),
+            "EVERLONG_STORE__OBJECTS_OVER_KILOBYTES": "50",
             "EVERLONG_STORE__PATH": str(Path("large.db").resolve()),
         }
         everlong("sessions", "import", "large.json", **names)
