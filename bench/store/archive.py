@@ -130,11 +130,9 @@ def import_as_before(store: Store, folder: Path) -> None:
 
 def import_now(store: Store, folder: Path) -> None:
     """Import logs as the archive does."""
-    from everlong.cli.archive.log_import import LogImport  # noqa: PLC0415 - not there where this measures older code
+    from everlong.cli.archive.scan import LogFolder, Scan  # noqa: PLC0415 - not there where this measures older code
 
-    archive = LogImport(store)
-    for path in sorted(folder.glob("*.jsonl")):
-        archive.add(path)
+    Scan(store, [LogFolder("claude-code", folder, ("**/*.jsonl",))]).run()
 
 
 def measure(folder: Path, way: str, store: Path) -> dict[str, float]:
