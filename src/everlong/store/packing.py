@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import starmap
 
 from everlong.context.engine import MESSAGE_TAG
 from everlong.model import HashChain, Message, Node, Trace, checked_messages
@@ -37,7 +38,7 @@ class PackedMessages:
 
     def blobs(self) -> dict[int, Blob]:
         """Return the contents by the ids of the outlines, as a request to record them wants it."""
-        return {id(one): Blob._make(told) for one, told in zip(self.outlines, self.contents, strict=True)}
+        return dict(zip(map(id, self.outlines), starmap(Blob, self.contents), strict=True))
 
     def unpack(self, first: int = 0) -> list[Message]:
         """Return the messages themselves, without so many at the beginning."""

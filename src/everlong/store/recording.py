@@ -67,7 +67,8 @@ class Recording:
         if known is None and not self._database.in_batch:  # what is imported in a batch does not come again soon
             known = core.checkpoints.traced(said, core.cleaned, root, skip=lead)
         else:
-            check_messages(said, lead)
+            if packed is None:
+                check_messages(said, lead)
             if conversation and known is not None:
                 known = Trace(core.chain.rechain(said, known, root.id), known.blocks, known.ends)
         preamble = None
@@ -135,27 +136,31 @@ class Recording:
             more = self._database.write(lambda connection: recognizer.find_more(connection, request, found))
             if more is not None:
                 return self._record(request.rebased(more.blocks, more.match))
+        if found is None and own:  # nothing of it is stored, unless another process does it at this moment
+            return self._record(request, Match(request.start_branch, request.start.id, request.start.depth))
         if found is None or at_root is not None:
             return self._record(request)
         return self._record(request.rebased(found.blocks, found.match))
 
-    def _record(self, request: RecordRequest) -> Branch:
+    def _record(self, request: RecordRequest, match: Match | None = None) -> Branch:
+        """Record a list after the deepest known node, which is looked for if it is not given."""
         if request.start_branch is not None and request.base is None and request.trace.ids:
             # What follows the end of a branch is new as a rule; what is known already shows when it is written.
             try:
                 return self._write(request, Match(request.start_branch, request.start.id, request.start.depth))
             except TryAgain:
                 pass
-        with self._database.read() as connection:
-            match = find_deepest(connection, self._database, request)
-            if match.branch is not None and _is_known(connection, request, match):
-                return Branch(match.branch, match.id, match.depth)
+        if match is None:
+            with self._database.read() as connection:
+                match = find_deepest(connection, self._database, request)
+                if match.branch is not None and _is_known(connection, request, match):
+                    return Branch(match.branch, match.id, match.depth)
         if match.depth > request.start.depth:
             request = request.in_full()
 
         def write(attempt: int) -> Branch:
             nonlocal match, request
-            if attempt:
+            if attempt or match is None:
                 request = request.in_full()
                 with self._database.read() as connection:
                     match = find_deepest(connection, self._database, request)

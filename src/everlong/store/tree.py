@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -53,6 +54,12 @@ def kind_of_annex(message: Message) -> str:
     if any(is_reasoning(part) for part in parts_of(message)):
         return "thinking"
     return "reminder" if text_of(message).strip() else "empty"
+
+
+@lru_cache(maxsize=64)
+def role_name(role: str) -> str:
+    """Return a role as a column holds it."""
+    return role[:32].encode("utf-8", "replace").decode().replace("\0", "")
 
 
 BATCH = 4_096
@@ -229,7 +236,7 @@ class RecordRequest:
             made = NewMessage(
                 ids[end - 1],
                 self.start.depth + end,
-                str(message["role"])[:32].encode("utf-8", "replace").decode().replace("\0", ""),
+                role_name(str(message["role"])),
                 packed or blob(self.chain.tenant, encoded(message)),
                 self.trace.blocks[before:end],
                 self.tokens[index],

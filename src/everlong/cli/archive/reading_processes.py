@@ -49,6 +49,11 @@ class ReadingProcesses:
         self._all = [_ReadingProcess() for _ in range(count)]
         self._next = 0
 
+    @property
+    def pids(self) -> list[int]:
+        """The ids of the processes."""
+        return [one.pid for one in self._all]
+
     def submit(self, task: LogTask) -> Iterator[Step]:
         """Have a log read; return its steps, to be taken after those of all logs before it.
 
@@ -71,6 +76,7 @@ class _ReadingProcess:
         code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import run; run()"
         command = [sys.executable, "-c", code]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - ourselves
+        self.pid = self._process.pid
         self._answers: queue.Queue[Step | _Sign] = queue.Queue(_AHEAD)
         self._is_closing = False
         self._receiver = threading.Thread(target=self._receive, name="log reader", daemon=True)

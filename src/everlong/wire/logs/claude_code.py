@@ -38,6 +38,8 @@ _MOST_ENDS = 64
 _SAID = frozenset({"user", "assistant"})
 _TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle", "summary": "summary"}
 
+_REQUESTS = (b'{"type":"api-request', b'{"type": "api-request')
+"""The beginnings of lines that note requests: long, many, and nothing but repetitions of other lines."""
 _BESIDE = frozenset({*_TITLES, "cost-state"})
 
 
@@ -87,7 +89,7 @@ class ClaudeCodeReader(LogReader):
 
     def feed(self, line: bytes, offset: int) -> None:
         """Read the next line."""
-        entry = parse_line(line)
+        entry = None if line.startswith(_REQUESTS) else parse_line(line)
         if not isinstance(entry, dict):
             return
         kind = entry.get("type")
@@ -138,6 +140,11 @@ class ClaudeCodeReader(LogReader):
         self._last_end = uuid
 
     def _check_thread(self, entry: Mapping[str, Any]) -> None:
+        get = entry.get
+        thread = (get("isSidechain"), get("agentId"), get("parent_tool_use_id"), get("sessionId"), get("session_id"))
+        told = (*thread, get("cwd"), get("gitBranch"), get("version"))
+        if self._is_begun and told == self._told:
+            return
         is_side = bool(entry.get("isSidechain") or entry.get("parent_tool_use_id"))
         agent = text_field(entry, "agentId", "parent_tool_use_id") if is_side else None
         session = text_field(entry, "sessionId", "session_id")
@@ -154,14 +161,12 @@ class ClaudeCodeReader(LogReader):
             )
         elif agent != self.facts.agent or (is_side and agent is None):
             raise NeedsWhole
-        told = (entry.get("cwd"), entry.get("gitBranch"), entry.get("version"))
-        if told != self._told:
-            self._told = told
-            self.learn(
-                folder=text_field(entry, "cwd"),
-                git_branch=text_field(entry, "gitBranch"),
-                version=text_field(entry, "version"),
-            )
+        self._told = told
+        self.learn(
+            folder=text_field(entry, "cwd"),
+            git_branch=text_field(entry, "gitBranch"),
+            version=text_field(entry, "version"),
+        )
 
     def _read_cost(self, entry: Mapping[str, Any]) -> None:
         """Add what the session has cost since it last said so; later versions say it with each turn."""
