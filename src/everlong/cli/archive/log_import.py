@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FileImport", "LogImport", "stamp_of"]
 
-PART = 4 << 20
+PART = 8 << 20
 """The bytes of a log that are stored in one step."""
 _UNREAD = FileStamp(-1, 0, "")
 """The stamp of a log that is not read to its end."""

@@ -10,9 +10,8 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from io import BufferedReader
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from everlong.cli.archive.formats import READERS
 from everlong.model import HashChain, Message
@@ -24,6 +23,8 @@ __all__ = ["LogEnd", "LogOpened", "LogStep", "LogTask", "PackedRun", "read_steps
 
 QUIET = 2.0
 """Seconds without a change after which what stands at the end of a log is taken for complete."""
+_BUFFER = 1 << 18
+"""Bytes that are read at once: lines are long."""
 _MARKED = 256
 """Bytes before the place to go on at that show whether it is still the same file."""
 
@@ -44,7 +45,7 @@ class LogTask(NamedTuple):
     """Whether the client may be writing it now: then its last message waits until it is complete."""
     now: float = 0.0
     redact: Callable[[Message], Message] | None = None
-    part: int = 4 << 20
+    part: int = 8 << 20
     """The bytes that make one step."""
     is_whole: bool = False
     """Whether to read it from its beginning and all at once."""
@@ -101,7 +102,7 @@ def read_steps(task: LogTask) -> Iterator[LogOpened | LogStep | LogEnd]:
         TranscriptError: It is damaged.
         MessageError: A message in it is none.
     """
-    with Path(task.path).open("rb") as file:
+    with Path(task.path).open("rb", buffering=_BUFFER) as file:
         status = os.fstat(file.fileno())
         is_quiet = not task.is_growing or task.now - status.st_mtime >= QUIET
         begin = 0 if task.is_whole else _place_to_go_on(file, task)
@@ -119,7 +120,7 @@ def read_steps(task: LogTask) -> Iterator[LogOpened | LogStep | LogEnd]:
 class _Reading:
     """The reading of one file."""
 
-    def __init__(self, task: LogTask, file: BufferedReader) -> None:
+    def __init__(self, task: LogTask, file: BinaryIO) -> None:
         self._task = task
         self._file = file
         self._chain = HashChain(task.tenant)
@@ -141,8 +142,13 @@ class _Reading:
         reader = self._reader(state.get("carried"), begin)
         self._file.seek(begin)
         taken = read_to = begin
+        feed, is_aider = reader.feed, self._task.form == "aider"
         for line, offset in self._lines(begin):
-            self._feed(reader, line, offset)
+            try:
+                if is_aider or not line.isspace():
+                    feed(line, offset)
+            except ValueError:
+                self.broken += 1
             if offset - taken >= self._task.part and reader.settled_offset > read_to:
                 step, node = self._settled(reader, node)
                 yield step
@@ -228,14 +234,14 @@ def _is_complete(line: bytes, form: str) -> bool:
         return False
 
 
-def _place_to_go_on(file: BufferedReader, task: LogTask) -> int:
+def _place_to_go_on(file: BinaryIO, task: LogTask) -> int:
     """Return the place up to which a file is imported; 0 if it is another file by now."""
     if not task.read_to or task.mark is None or os.fstat(file.fileno()).st_size < task.read_to:
         return 0
     return task.read_to if _mark_of(file, task.read_to) == task.mark else 0
 
 
-def _mark_of(file: BufferedReader, place: int, *, keeps: bool = False) -> bytes | None:
+def _mark_of(file: BinaryIO, place: int, *, keeps: bool = False) -> bytes | None:
     """Return a hash of the first bytes of a file and of those before a place."""
     if not place:
         return None
