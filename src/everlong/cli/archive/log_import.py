@@ -158,21 +158,24 @@ class LogImport:
         waiting: deque[tuple[Path, Callable[[], FileImport | None]]] = deque()
         left = iter(paths)
         try:
-            while True:
-                for path in islice(left, 2 * processes - len(waiting)):
-                    waiting.append((path, self._begin(path, readers, is_growing=is_growing)))
-                if not waiting:
-                    return
-                path, finish = waiting.popleft()
-                with database.batch():
-                    found = self._try(finish)
-                yield path, found
+            with database.batch():  # committed while a reader is waited for, and twice a second
+                while True:
+                    for path in islice(left, 2 * processes - len(waiting)):
+                        waiting.append((path, self._begin(path, readers, is_growing=is_growing)))
+                    if not waiting:
+                        return
+                    path, finish = waiting.popleft()
+                    yield path, self._try(finish)
         finally:
             readers.close()
 
     def _begin(self, path: Path, readers: ReadingProcesses, *, is_growing: bool) -> Callable[[], FileImport | None]:
         """Have a log read ahead, if it grows by lines; return the function that imports it."""
-        here = partial(self.add, path, is_growing=is_growing)
+
+        def here() -> FileImport | None:
+            self.store.database.commit_batch()  # nobody waits while this process reads
+            return self.add(path, is_growing=is_growing)
+
         try:
             form = format_of_log(path)
         except OSError:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from enum import Enum
 from typing import IO, TypeAlias
 
@@ -85,11 +86,9 @@ class _ReadingProcess:
     def submit(self, task: LogTask) -> None:
         """Give the process a task; one that has ended says so when its steps are taken."""
         assert self._process.stdin is not None  # noqa: S101 - it was asked for
-        try:
+        with suppress(OSError):
             pickle.dump(task, self._process.stdin, pickle.HIGHEST_PROTOCOL)
             self._process.stdin.flush()
-        except OSError:
-            pass
 
     def steps(self, on_wait: Callable[[], None]) -> Iterator[Step]:
         """Yield the steps of the oldest task; call a function before each wait."""
@@ -120,7 +119,8 @@ class _ReadingProcess:
         self._process.wait(_END_SECONDS)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(OSError):  # a task that it did not take any more
+                    pipe.close()
 
     def _receive(self) -> None:
         assert self._process.stdout is not None  # noqa: S101 - it was asked for
