@@ -202,7 +202,7 @@ def test_an_id_of_no_output_is_answered_with_where_ids_are(desk: Desk, ident: st
 
 
 def test_where_the_store_redacts_pages_are_those_of_what_it_keeps(desk: Desk) -> None:
-    desk.store._redact = redacted_message
+    desk.store.redact = redacted_message
     secret = "OPENAI_API_KEY=sk-abcdefghijklmnopqrstuvwx0123456789"  # noqa: S105 - made up
     lines = "".join(f"{secret} {number}\n" for number in range(1_000))
     result = desk.with_tools([*builtin_tools(), tool(echo)]).run("echo", value=lines)

@@ -1,14 +1,31 @@
 """The store of conversations: a tree of messages in a database, views over it, sessions and search.
 
-Loaded only where it is used: neither ``import everlong`` nor a compaction opens a database.
+Loaded only where it is used: neither ``import everlong`` nor a compaction opens a database, and a process that only
+packs messages (`everlong.store.packing`) loads none.
 """
 
-from everlong.store.compaction import Compacted, Compaction, Occasion
-from everlong.store.conversations import Conversation
-from everlong.store.opening import open_store
-from everlong.store.sessions import Session
-from everlong.store.store import Store
-from everlong.store.tree import Branch
-from everlong.store.turns import Turn
+from typing import TYPE_CHECKING
 
-__all__ = ["Branch", "Compacted", "Compaction", "Conversation", "Occasion", "Session", "Store", "Turn", "open_store"]
+from everlong.exports import export_lazily
+
+if TYPE_CHECKING:
+    from everlong.store.compaction import Compacted as Compacted, Compaction as Compaction, Occasion as Occasion
+    from everlong.store.conversations import Conversation as Conversation
+    from everlong.store.opening import open_store as open_store
+    from everlong.store.sessions import Session as Session
+    from everlong.store.store import Store as Store
+    from everlong.store.tree import Branch as Branch
+    from everlong.store.turns import Turn as Turn
+
+__all__, __getattr__, __dir__ = export_lazily(
+    __name__,
+    {
+        "compaction": "Compacted Compaction Occasion",
+        "conversations": "Conversation",
+        "opening": "open_store",
+        "sessions": "Session",
+        "store": "Store",
+        "tree": "Branch",
+        "turns": "Turn",
+    },
+)

@@ -13,10 +13,10 @@ from everlong.errors import NotStored
 from everlong.model import HashChain, Message
 from everlong.store.checkpoints import Checkpoints
 from everlong.store.database import Database
+from everlong.store.packing import cleaned_message
 from everlong.store.paths import Entry, Reader, segments_to
 from everlong.store.schema import branch as branches
 from everlong.store.tree import Branch, Recorder
-from everlong.store.views import TAG
 
 
 class StoreCore:
@@ -29,15 +29,14 @@ class StoreCore:
         self.tenant = tenant
         self.chain = HashChain(tenant)
         self.checkpoints = Checkpoints(self.chain)
-        self._redact = redact
+        self.redact = redact
+        """Takes the secrets out of a message; None if they are stored."""
         self.recorder = Recorder(database)
         self.reader = Reader(database, tenant)
 
     def cleaned(self, message: Message) -> Message:
         """Return a message as it may be stored: without our own tag and, if the store redacts, without secrets."""
-        if TAG in message:
-            message = {key: value for key, value in message.items() if key != TAG}
-        return message if self._redact is None else self._redact(message)
+        return cleaned_message(message, self.redact)
 
     def branch(self, number: int, depth: int | None = None) -> Branch:
         """Return a branch at its newest end, or at a depth where a message ends; 0 is before the first one."""

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Row, select, update
 
 from everlong.errors import NotStored
-from everlong.model import Message, Trace, checked_messages, leading_system_count, text_of
+from everlong.model import Trace, leading_system_count, text_of
 from everlong.store.imports import REASON, Imported, Importer, key_of
+from everlong.store.packing import PackedMessages, pack_messages
 from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
 from everlong.store.schema import session
 from everlong.store.sessions import TOTALS, clean_title, new_session_id, next_title, prompt_blob
@@ -80,7 +81,7 @@ class LogImporter(Importer):
         self._parents: dict[str, str | None] = {}
 
     def add_run(
-        self, run: LogRun, origin: LogOrigin, place: LogPlace | None = None
+        self, run: LogRun, origin: LogOrigin, place: LogPlace | None = None, packed: PackedMessages | None = None
     ) -> tuple[Imported, LogPlace | None]:
         """Store a run of a conversation, and give the conversation a session if it has none.
 
@@ -88,6 +89,7 @@ class LogImporter(Importer):
             run: The run.
             origin: Where it is from.
             place: The end of the conversation's earlier runs, for a run that goes on.
+            packed: Its messages, which the run itself need not have then; they are packed here if it is not given.
 
         Returns:
             The outcome, and the end of the conversation; None if there is nothing to store.
@@ -95,32 +97,36 @@ class LogImporter(Importer):
         Raises:
             NotStored: The place is no longer there; the log has to be read from its beginning.
         """
-        said = checked_messages(run.messages)
+        if packed is None:
+            start = self._store.chain.root().id if place is None or not run.goes_on else place.at.head
+            packed = pack_messages(self._store.chain, start, run.messages, self._store.redact)
+        said = packed.outlines
         if run.goes_on and place is None:
             raise NotStored("the beginning of the conversation is not stored")
         last = place.time if place is not None and run.goes_on else run.facts.started
         times = _times(run.times, last if last is not None else origin.written)
         usage = run.usage if place is None or run.is_total or not run.goes_on else place.usage.plus(run.usage)
         if run.goes_on and place is not None:
-            at = place.at if not said else self._append(place, said, times)
+            at = place.at if not said else self._append(place, packed, times)
             known = self._found_session(at, run.facts)
             found = self._update(at, known, run.facts, usage, times, place.time)
             end = times[-1] if times else place.time
             return found, LogPlace(found.session or place.session, at, usage, end)
-        return self._begin(run, said, times, usage, origin)
+        return self._begin(run, packed, times, usage, origin)
 
-    def _append(self, place: LogPlace, said: list[Message], times: Sequence[float]) -> Branch:
+    def _append(self, place: LogPlace, packed: PackedMessages, times: Sequence[float]) -> Branch:
         with self._store.database.read() as connection:
             if not segments_to(connection, place.at.id, place.at.depth):
                 raise NotStored("the conversation was deleted")
-        return self._store.recording.after(place.at, said, times, None, may_be_known=True)
+        said = packed.outlines
+        return self._store.recording.after(place.at, said, times, None, may_be_known=True, packed=packed)
 
     def _begin(
-        self, run: LogRun, said: list[Message], times: Sequence[float], usage: LogUsage, origin: LogOrigin
+        self, run: LogRun, packed: PackedMessages, times: Sequence[float], usage: LogUsage, origin: LogOrigin
     ) -> tuple[Imported, LogPlace | None]:
-        store, facts = self._store, run.facts
+        store, facts, said = self._store, run.facts, packed.outlines
         lead = leading_system_count(said)
-        trace = store.chain.trace(map(store.cleaned, said[lead:]))
+        trace = packed.trace_after(store.chain, store.chain.root().id, lead)
         if not trace.ids:
             return Imported("empty", None), None
         named = self._gateway_session(facts)
@@ -128,7 +134,7 @@ class LogImporter(Importer):
             # The gateway has it in the words of the requests, which differ a little from those of the log.
             at = store.branch(named.branch)
             return Imported("known", named.conversation), LogPlace(named.id, at, usage, times[-1])
-        at = store.record(said, times=times, ext_id=client_session_of(facts), known=trace)
+        at = store.recording.whole(said, None, times, None, client_session_of(facts), packed)
         key = log_key(facts, trace)
         columns = self._columns(facts, origin, key, times, usage)
         first = next((n for n, one in enumerate(said[lead:]) if one.get("role") == "assistant"), len(trace.ends))

@@ -154,10 +154,21 @@ def branches_of_tree(root: int | BindParameter[int], forked_from: int | BindPara
 
 def sessions_along(connection: Connection, tenant: str, path: Sequence[Segment]) -> list[Row[Any]]:
     """Return the sessions on the branches of a path and on the forks of its last one, newest first."""
-    on_it = session.c.branch.in_([part.branch for part in path])
-    beyond = session.c.branch.in_(branches_of_tree(path[-1].branch))
-    query = select(session).where(session.c.tenant == tenant, or_(on_it, beyond))
-    return list(connection.execute(query.order_by(session.c.started.desc(), session.c.id.desc())).all())
+    values = {"tenant": tenant, "path": [part.branch for part in path], "last": path[-1].branch}
+    return list(connection.execute(_SESSIONS, values).all())
+
+
+_SESSIONS = (  # made once, as the statements above
+    select(session)
+    .where(
+        session.c.tenant == bindparam("tenant"),
+        or_(
+            session.c.branch.in_(bindparam("path", expanding=True)),
+            session.c.branch.in_(branches_of_tree(bindparam("last", type_=branch.c.id.type))),
+        ),
+    )
+    .order_by(session.c.started.desc(), session.c.id.desc())
+)
 
 
 def stretch_of(connection: Connection, row: Row[Any]) -> list[Segment]:

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -53,6 +54,12 @@ def kind_of_annex(message: Message) -> str:
     if any(is_reasoning(part) for part in parts_of(message)):
         return "thinking"
     return "reminder" if text_of(message).strip() else "empty"
+
+
+@lru_cache(maxsize=64)
+def role_name(role: str) -> str:
+    """Return a role as a column holds it."""
+    return role[:32].encode("utf-8", "replace").decode().replace("\0", "")
 
 
 BATCH = 4_096
@@ -154,10 +161,20 @@ class RecordRequest:
     """The additions of the client to each message, by its number; kept, and not shown."""
     packed: Mapping[int, Blob] = field(default_factory=dict)
     """The messages that were compressed ahead, as they are stored, by the ids of their objects."""
+    unpack: Callable[[], list[Message]] | None = None
+    """Returns the messages, if ``messages`` has only outlines of them: enough where none of them is stored."""
     trace: Trace = field(init=False)
 
     def __post_init__(self) -> None:
         self.trace = self.known or self.chain.trace(map(self.clean, self.messages), self.start)
+
+    def in_full(self) -> RecordRequest:
+        """Return the request with its messages instead of their outlines."""
+        if self.unpack is None:
+            return self
+        messages = self.unpack()
+        packed = {id(new): self.packed[id(old)] for old, new in zip(self.messages, messages, strict=True)}
+        return replace(self, messages=messages, packed=packed, unpack=None, known=self.trace)
 
     def end(self, number: int) -> Branch:
         """Return the end of the list on a branch."""
@@ -219,7 +236,7 @@ class RecordRequest:
             made = NewMessage(
                 ids[end - 1],
                 self.start.depth + end,
-                str(message["role"])[:32].encode("utf-8", "replace").decode().replace("\0", ""),
+                role_name(str(message["role"])),
                 packed or blob(self.chain.tenant, encoded(message)),
                 self.trace.blocks[before:end],
                 self.tokens[index],

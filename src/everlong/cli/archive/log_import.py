@@ -7,39 +7,43 @@ same work and store it once.
 
 from __future__ import annotations
 
-import hashlib
 import os
+import pickle
 import sqlite3
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from io import BufferedReader
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everlong.cli.archive.databases import read_hermes, read_opencode
 from everlong.cli.archive.formats import READERS, LogFormat, format_of_log
-from everlong.errors import NotStored, TranscriptError
+from everlong.cli.archive.log_reading import QUIET, LogEnd, LogOpened, LogStep, LogTask, PackedRun, read_steps
+from everlong.cli.archive.reading_processes import ReadingFailed, ReadingProcesses
+from everlong.errors import EverlongError, NotStored, StoreError, TranscriptError
+from everlong.model import Message
 from everlong.store.log_files import FileStamp, KnownLog, LogFiles
 from everlong.store.log_imports import LogImporter, LogOrigin, LogPlace
-from everlong.wire.logs.claude_code import read_claude_code_log
+from everlong.store.packing import PackedMessages
 from everlong.wire.logs.cline import read_cline_session, read_cline_task
 from everlong.wire.logs.gemini import read_gemini_records, read_gemini_session
 from everlong.wire.logs.hermes import join_lineage
-from everlong.wire.logs.log import LogReader, LogRun, NeedsWhole, parse_line
+from everlong.wire.logs.log import LogRun, parse_line
 
 if TYPE_CHECKING:
     from everlong.store import Store
 
 __all__ = ["FileImport", "LogImport", "stamp_of"]
 
-PART = 4 << 20
+PART = 8 << 20
 """The bytes of a log that are stored in one step."""
-_MARKED = 256
-"""Bytes before the place to go on at that show whether it is still the same file."""
-QUIET = 2.0
-"""Seconds without a change after which what stands at the end of a log is taken for complete."""
+_UNREAD = FileStamp(-1, 0, "")
+"""The stamp of a log that is not read to its end."""
+
+Steps = Iterator[LogOpened | LogStep | LogEnd]
 
 
 @dataclass(slots=True)
@@ -61,6 +65,15 @@ class FileImport:
     """Bytes of a last line that is not complete."""
     is_complete: bool = True
     """False if the end of the file is left to a later run, because it is being written."""
+
+
+def _can_be_sent(redact: Callable[[Message], Message] | None) -> bool:
+    """Return whether another process can clean messages as the store wants it."""
+    try:
+        pickle.dumps(redact)
+    except Exception:  # noqa: BLE001 - a function without a name of its own
+        return False
+    return True
 
 
 def stamp_of(path: Path, status: os.stat_result | None = None) -> FileStamp:
@@ -88,11 +101,11 @@ class LogImport:
         on_bytes: Callable[[int], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._store = store
-        self._files = LogFiles(store)
+        self.store = store
+        self.files = LogFiles(store)
+        self.source = source
+        self.on_bytes = on_bytes
         self._importer = LogImporter(store)
-        self._source = source
-        self._on_bytes = on_bytes
         self._clock = clock
 
     def add(self, path: Path, *, is_growing: bool = False, form: LogFormat | None = None) -> FileImport | None:
@@ -108,43 +121,107 @@ class LogImport:
             TranscriptError: It is damaged.
         """
         name = str(path.absolute())
-        known = self._files.get(name)
+        known = self.files.get(name)
         if form is None:
             form = format_of_log(path)
         if form is None:
             return None
         done = FileImport("gemini" if form == "gemini-lines" else form)
         if form in READERS:
-            self._add_lines(path, name, form, known, done, is_growing=is_growing)
+            task = self._task(name, form, known, is_growing=is_growing)
+            self._add_lines(task, read_steps(task), done)
         elif form in {"opencode", "hermes"}:
             self._add_database(path, name, form, known, done, is_growing=is_growing)
         else:
             self._add_document(path, name, form, done)
         return done
 
+    def add_all(
+        self, paths: Iterable[Path], *, is_growing: bool = False, processes: int = 0
+    ) -> Iterator[tuple[Path, FileImport | OSError | EverlongError | None]]:
+        """Import what is new in some files; yield each with its outcome, with None if it is no log, or with its error.
+
+        Args:
+            paths: The files, in the order in which they are stored.
+            is_growing: Whether their clients may be writing them now.
+            processes: The number of processes that read ahead; without any, this one reads each when it is its turn.
+
+        Raises:
+            StoreError: The store cannot be written.
+        """
+        if not processes or not _can_be_sent(self.store.redact):
+            for path in paths:
+                yield path, self._try(partial(self.add, path, is_growing=is_growing))
+            return
+        database = self.store.database
+        readers = ReadingProcesses(processes, on_wait=database.commit_batch)
+        waiting: deque[tuple[Path, Callable[[], FileImport | None]]] = deque()
+        left = iter(paths)
+        try:
+            with database.batch():  # committed while a reader is waited for, and twice a second
+                while True:
+                    for path in islice(left, 2 * processes - len(waiting)):
+                        waiting.append((path, self._begin(path, readers, is_growing=is_growing)))
+                    if not waiting:
+                        return
+                    path, finish = waiting.popleft()
+                    yield path, self._try(finish)
+        finally:
+            readers.close()
+
+    def _begin(self, path: Path, readers: ReadingProcesses, *, is_growing: bool) -> Callable[[], FileImport | None]:
+        """Have a log read ahead, if it grows by lines; return the function that imports it."""
+
+        def here() -> FileImport | None:
+            self.store.database.commit_batch()  # nobody waits while this process reads
+            return self.add(path, is_growing=is_growing)
+
+        try:
+            form = format_of_log(path)
+        except OSError:
+            return here
+        if form is None or form not in READERS:
+            return here
+        name = str(path.absolute())
+        task = self._task(name, form, self.files.get(name), is_growing=is_growing)
+        steps = readers.submit(task)
+
+        def finish() -> FileImport | None:
+            done = FileImport(form)
+            try:
+                self._add_lines(task, steps, done)
+            except ReadingFailed:
+                return here()
+            return done
+
+        return finish
+
+    @staticmethod
+    def _try(finish: Callable[[], FileImport | None]) -> FileImport | OSError | EverlongError | None:
+        try:
+            return finish()
+        except StoreError:
+            raise
+        except (OSError, EverlongError) as error:
+            return error
+
     # -- logs that grow by lines ---------------------------------------------------------------------------------------
 
-    def _add_lines(
-        self, path: Path, name: str, form: str, known: KnownLog | None, done: FileImport, *, is_growing: bool
-    ) -> None:
-        with path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            stamp = stamp_of(path, status)
-            is_quiet = not is_growing or self._clock() - status.st_mtime >= QUIET
-            origin = LogOrigin(name, status.st_mtime, self._source)
-            begin = _place_to_go_on(file, known, form)
-            state: dict[str, Any] = dict(known.state) if known is not None and begin else {}
-            task = _LineImport(self, file, path, form, done, origin)
-            try:
-                task.run(state, begin, is_quiet=is_quiet)
-            except (NeedsWhole, NotStored):
-                file.seek(0)
-                task = _LineImport(self, file, path, form, done, origin)
-                task.run_whole()
-            done.is_complete = is_quiet
-            stamp = stamp if is_quiet else FileStamp(-1, 0, stamp.inode)
-            mark = _mark_of(file, task.read_to)
-            self._files.put(KnownLog(name, form, stamp, task.read_to, mark, task.state))
+    def _task(self, name: str, form: str, known: KnownLog | None, *, is_growing: bool) -> LogTask:
+        task = LogTask(name, form, self.store.tenant, is_growing=is_growing, now=self._clock())
+        task = task._replace(redact=self.store.redact, part=PART)
+        if known is None or known.client != form:
+            return task
+        return task._replace(read_to=known.read_to, mark=known.mark, state=dict(known.state))
+
+    def _add_lines(self, task: LogTask, steps: Steps, done: FileImport) -> None:
+        try:
+            _LineImport(self, task, done).run(steps)
+        except NotStored:  # what the log goes on with was deleted
+            for _ in steps:
+                pass
+            task = task._replace(is_whole=True)
+            _LineImport(self, task, done).run(read_steps(task))
 
     # -- whole files ---------------------------------------------------------------------------------------------------
 
@@ -152,15 +229,15 @@ class LogImport:
         status = path.stat()
         data = path.read_bytes()
         done.read = len(data)
-        origin = LogOrigin(name, status.st_mtime, self._source)
+        origin = LogOrigin(name, status.st_mtime, self.source)
         try:
             run = _read_document(path, form, data)
         except ValueError as error:
             raise TranscriptError(f"the log is no JSON: {error}; its client may be writing it") from error
-        with self._store.batch():
-            self._add_run(run, origin, None, done)
-            self._files.put(KnownLog(name, done.client, stamp_of(path, status)))
-        self._on_bytes(len(data))
+        with self.store.batch():
+            self.add_run(run, origin, None, done)
+            self.files.put(KnownLog(name, done.client, stamp_of(path, status)))
+        self.on_bytes(len(data))
 
     # -- databases -----------------------------------------------------------------------------------------------------
 
@@ -169,23 +246,23 @@ class LogImport:
     ) -> None:
         stamp = stamp_of(path)
         state = dict(known.state) if known is not None and known.client == form else {}
-        origin = LogOrigin(name, stamp.mtime / 1e9, self._source)
+        origin = LogOrigin(name, stamp.mtime / 1e9, self.source)
         is_quiet = not is_growing or self._clock() - origin.written >= QUIET
         read = read_opencode if form == "opencode" else read_hermes
         try:
             for lineage, noted in read(path, state, is_quiet=is_quiet):
                 state = noted
-                with self._store.batch():
+                with self.store.batch():
                     if len(lineage) == 1:
-                        self._add_run(lineage[0], origin, None, done)
+                        self.add_run(lineage[0], origin, None, done)
                     elif lineage:
                         self._add_lineage(lineage, origin, done)
         except sqlite3.Error as error:
             raise TranscriptError(f"the database cannot be read: {error}; its client may be writing it") from error
         done.read = stamp.size
         done.is_complete = is_quiet
-        self._on_bytes(stamp.size)
-        self._files.put(KnownLog(name, form, stamp if is_quiet else FileStamp(-1, 0, stamp.inode), 0, None, state))
+        self.on_bytes(stamp.size)
+        self.files.put(KnownLog(name, form, stamp if is_quiet else FileStamp(-1, 0, stamp.inode), 0, None, state))
 
     def _add_lineage(self, lineage: list[LogRun], origin: LogOrigin, done: FileImport) -> None:
         for found in self._importer.add_lineage(lineage, origin, join_lineage(lineage)):
@@ -193,8 +270,16 @@ class LogImport:
             if found.outcome in {"new", "grown"} and found.session is not None:
                 done.sessions.append(found.session)
 
-    def _add_run(self, run: LogRun, origin: LogOrigin, place: LogPlace | None, done: FileImport) -> LogPlace | None:
-        found, after = self._importer.add_run(run, origin, place)
+    def add_run(
+        self,
+        run: LogRun,
+        origin: LogOrigin,
+        place: LogPlace | None,
+        done: FileImport,
+        packed: PackedMessages | None = None,
+    ) -> LogPlace | None:
+        """Store a run of a conversation and note what became of it; return the place where it ends."""
+        found, after = self._importer.add_run(run, origin, place, packed)
         if not run.goes_on or done.last is None:
             done.outcomes[found.outcome] += 1
             done.last = found.outcome
@@ -208,152 +293,79 @@ class LogImport:
 
 
 class _LineImport:
-    """The import of one log that grows by lines, from one of its places on."""
+    """The import of one log that grows by lines, step by step."""
 
-    def __init__(
-        self, archive: LogImport, file: BufferedReader, path: Path, form: str, done: FileImport, origin: LogOrigin
-    ) -> None:
+    def __init__(self, archive: LogImport, task: LogTask, done: FileImport) -> None:
         self._archive = archive
-        self._file = file
-        self._path = path
-        self._form = form
+        self._task = task
         self._done = done
-        self._origin = origin
+        self._origin = LogOrigin(task.path, 0.0)
         self._place: LogPlace | None = None
-        self.read_to = 0
-        self.state: dict[str, Any] = {}
+        self._known = KnownLog(task.path, task.form, _UNREAD)
 
-    def run(self, state: dict[str, Any], begin: int, *, is_quiet: bool) -> None:
-        """Import the lines from a place on, with what was noted there."""
-        carried = state.get("carried")
-        told = state.get("place")
-        self._place = LogPlace.of(told) if isinstance(told, dict) else None
-        self.read_to, self.state = begin, state
-        before = Counter(self._done.outcomes)
-        reader = self._reader(carried, begin)
-        self._file.seek(begin)
-        taken = begin
-        for line, offset in self._lines(begin):
-            self._feed(reader, line, offset)
-            if offset - taken >= PART and reader.settled_offset > self.read_to:
-                self._take(reader)
-                taken = offset
-        self._take(reader)
-        if is_quiet:
-            reader.finish()
+    def run(self, steps: Steps) -> None:
+        """Store the steps, and note how far the log is imported."""
+        done = self._done
+        done.outcomes.clear()
+        done.last, done.read, done.broken, done.cut_off = None, 0, 0, 0
+        opened = next(iter(steps))
+        assert isinstance(opened, LogOpened)  # noqa: S101 - it comes first
+        size, mtime, device, inode = opened.status
+        self._origin = LogOrigin(self._task.path, mtime / 1e9, self._archive.source)
+        if opened.begin:
+            state = self._task.state or {}
+            told = state.get("place")
+            self._place = LogPlace.of(told) if isinstance(told, dict) else None
+            self._known = replace(self._known, read_to=opened.begin, mark=self._task.mark, state=state)
+        is_whole = False
+        for step in steps:
+            if isinstance(step, LogOpened):
+                continue
+            done.read += step.read
+            self._archive.on_bytes(step.read)
+            if isinstance(step, LogEnd):
+                done.broken, done.cut_off = step.broken, step.cut_off
+            elif step.is_whole:
+                is_whole = True
+                self._take_whole(step)
+            else:
+                self._take(step)
+        if not is_whole and not done.outcomes and (self._place is not None or not opened.begin):
+            done.outcomes["known" if self._place is not None else "empty"] += 1
+        done.is_complete = opened.is_quiet
+        ident = f"{device}:{inode}"
+        stamp = FileStamp(size, mtime, ident) if opened.is_quiet else FileStamp(-1, 0, ident)
+        self._archive.files.put(replace(self._known, stamp=stamp))
+
+    def _take(self, step: LogStep) -> None:
+        """Store a step, and note how far that is unless it may still change."""
+        with self._archive.store.batch():
             place = self._place
-            for run in reader.rest():
-                place = self._add(run, place)
-        if self._done.outcomes == before and (self._place is not None or not begin):
-            self._done.outcomes["known" if self._place is not None else "empty"] += 1
+            for one in step.runs:
+                place = self._add(one, place)
+            if step.offset is None:
+                return
+            self._place = place
+            state: dict[str, Any] = {"carried": step.carried}
+            if place is not None and step.carried.get("is_begun"):
+                state["place"] = place.to_dict()
+            self._known = replace(self._known, read_to=step.offset, mark=step.mark, state=state)
+            self._archive.files.put(self._known)
 
-    def run_whole(self) -> None:
-        """Import the log as a whole, because it goes back to earlier places."""
-        self._done.outcomes.clear()
-        self._done.last = None
-        self._done.read = 0
-        if self._form == "claude-code":
-            runs, carried = read_claude_code_log(line for line, _ in self._lines(0))
-        else:
-            reader = self._reader(None, 0, is_whole=True)
-            for line, offset in self._lines(0):
-                self._feed(reader, line, offset)
-            reader.finish()
-            part = reader.settled()
-            runs = [*part.runs, *reader.rest()]
-            carried = reader.carried_at_end()
-        for run in runs:
-            run.goes_on = False
-            run.is_total = True
-        with self._archive._store.batch():  # noqa: SLF001 - one concept in two classes
-            places = [self._add(run, None) for run in runs]
+    def _take_whole(self, step: LogStep) -> None:
+        """Store a log that goes back to earlier places."""
+        done = self._done
+        done.outcomes.clear()
+        done.last, done.read = None, step.read
+        with self._archive.store.batch():
+            places = [self._add(one, None) for one in step.runs]
+        self._known = KnownLog(self._task.path, self._task.form, _UNREAD)
         if len(places) == 1 and places[0] is not None:
-            self.read_to = self._end
-            self.state = {"carried": carried, "place": places[0].to_dict()}
+            state = {"carried": step.carried, "place": places[0].to_dict()}
+            self._known = replace(self._known, read_to=step.offset or 0, mark=step.mark, state=state)
 
-    def _reader(self, carried: dict[str, Any] | None, begin: int, *, is_whole: bool = False) -> LogReader:
-        reader = READERS[self._form](carried, begin, is_whole=is_whole)
-        reader.folder = str(self._path.absolute().parent)
-        return reader
-
-    def _lines(self, offset: int) -> Iterator[tuple[bytes, int]]:
-        """Yield the complete lines from the file's current place on, with their places."""
-        told = 0
-        for line in self._file:
-            if not line.endswith(b"\n") and not _is_complete(line, self._form):
-                self._done.cut_off = len(line)
-                break
-            yield line, offset
-            offset += len(line)
-            told += len(line)
-            if told > 1 << 20:
-                self._archive._on_bytes(told)  # noqa: SLF001 - as above
-                told = 0
-        self._archive._on_bytes(told)  # noqa: SLF001 - as above
-        self._end = offset
-
-    def _feed(self, reader: LogReader, line: bytes, offset: int) -> None:
-        self._done.read += len(line)
-        if not line.strip() and self._form != "aider":
-            return
-        try:
-            reader.feed(line, offset)
-        except ValueError:
-            self._done.broken += 1
-
-    def _take(self, reader: LogReader) -> None:
-        """Store what no later line can change, and note how far that is."""
-        part = reader.settled()
-        if part.offset <= self.read_to and not part.runs:
-            return
-        with self._archive._store.batch():  # noqa: SLF001 - as above
-            for run in part.runs:
-                self._place = self._add(run, self._place)
-            self.read_to = part.offset
-            self.state = {"carried": part.carried}
-            if self._place is not None and part.carried.get("is_begun"):
-                self.state["place"] = self._place.to_dict()
-            mark = _mark_of(self._file, self.read_to, keeps=True)
-            self._archive._files.put(  # noqa: SLF001 - as above
-                KnownLog(self._origin.file, self._form, FileStamp(-1, 0, ""), self.read_to, mark, self.state)
-            )
-
-    def _add(self, run: LogRun, place: LogPlace | None) -> LogPlace | None:
-        return self._archive._add_run(run, self._origin, place, self._done)  # noqa: SLF001
-
-
-def _is_complete(line: bytes, form: str) -> bool:
-    """Return whether a last line without its end is complete all the same: half an object is no object."""
-    if form == "aider":
-        return False
-    try:
-        return isinstance(parse_line(line), dict)
-    except ValueError:
-        return False
-
-
-def _place_to_go_on(file: BufferedReader, known: KnownLog | None, form: str) -> int:
-    """Return the place up to which a file is imported; 0 if it is another file by now."""
-    if known is None or known.client != form or not known.read_to:
-        return 0
-    size = os.fstat(file.fileno()).st_size
-    is_same = size >= known.read_to and known.mark is not None and _mark_of(file, known.read_to) == known.mark
-    return known.read_to if is_same else 0
-
-
-def _mark_of(file: BufferedReader, place: int, *, keeps: bool = False) -> bytes | None:
-    """Return a hash of the first bytes of a file and of those before a place."""
-    if not place:
-        return None
-    here = file.tell() if keeps else 0
-    digest = hashlib.blake2b(digest_size=16)
-    file.seek(0)
-    digest.update(file.read(min(_MARKED, place)))
-    file.seek(max(0, place - _MARKED))
-    digest.update(file.read(min(_MARKED, place)))
-    if keeps:
-        file.seek(here)
-    return digest.digest()
+    def _add(self, one: PackedRun, place: LogPlace | None) -> LogPlace | None:
+        return self._archive.add_run(one.run, self._origin, place, self._done, one.packed)
 
 
 def _read_document(path: Path, form: str, data: bytes) -> LogRun:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from sqlalchemy import select
 
 from everlong.cli.archive.formats import TITLES, format_of_log
-from everlong.cli.archive.log_import import LogImport, stamp_of
-from everlong.errors import EverlongError, StoreError
+from everlong.cli.archive.log_import import FileImport, LogImport, stamp_of
+from everlong.errors import EverlongError
 from everlong.store.log_files import FileStamp, LogFiles
 from everlong.store.schema import session
 
@@ -29,6 +29,13 @@ _AIDER = ".aider.chat.history.md"
 _VSCODE = "saoudrizwan.claude-dev"
 _CLEANUP_DAYS = 30
 """The days after which Claude Code deletes a log, unless it is told another number."""
+
+
+_DATABASES = frozenset({".db", ".sqlite"})
+_READ_AHEAD_FROM = 24_000_000
+"""Bytes of changed logs from which on other processes read them: to start those takes as long as to read so much."""
+_PROCESSES = 2
+"""The most processes that read; two are as quick as one that stores."""
 
 
 class LogFolder(NamedTuple):
@@ -119,12 +126,21 @@ class Scan:
         """Look at all folders once."""
         result = ScanResult()
         waiting = list(self._changed(result))
-        total = sum(stamp.size for _, stamp in waiting)
-        done = 0
+        stamps = dict(waiting)
+        total = sum(stamp.size for stamp in stamps.values())
+        processes = _processes(sum(stamp.size for path, stamp in waiting if path.suffix not in _DATABASES))
+        done = read = 0
+
+        def tell(count: int) -> None:
+            nonlocal read
+            read += count
+            progress(min(done + read, total), total)
+
         progress(0, total)
-        for path, stamp in waiting:
-            self._add(path, stamp, result)
-            done += stamp.size
+        self._import.on_bytes = tell
+        for path, found in self._import.add_all(stamps, is_growing=self._is_growing, processes=processes):
+            self._note(path, stamps[path], found, result)
+            done, read = done + stamps[path].size, 0
             progress(done, total)
         return result
 
@@ -145,19 +161,14 @@ class Scan:
                 if known.get(name) != stamp and self._others.get(name) != stamp:
                     yield path, stamp
 
-    def _add(self, path: Path, stamp: FileStamp, result: ScanResult) -> None:
-        try:
-            found = self._import.add(path, is_growing=self._is_growing)
-        except StoreError:
-            raise
-        except FileNotFoundError:
+    def _note(
+        self, path: Path, stamp: FileStamp, found: FileImport | OSError | EverlongError | None, result: ScanResult
+    ) -> None:
+        if isinstance(found, FileNotFoundError):
             return
-        except (OSError, EverlongError) as error:
-            if not _is_empty(error):
-                result.skipped[str(path)] = str(error)
-            self._others[str(path.absolute())] = stamp
-            return
-        if found is None:
+        if isinstance(found, Exception) and not _is_empty(found):
+            result.skipped[str(path)] = str(found)
+        if found is None or isinstance(found, Exception):
             self._others[str(path.absolute())] = stamp
             return
         result.changed += 1
@@ -165,6 +176,12 @@ class Scan:
         result.outcomes.update(found.outcomes)
         result.sessions += found.sessions
         result.broken += found.broken
+
+
+def _processes(size: int) -> int:
+    """Return how many processes read logs of so many bytes, besides this one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(_PROCESSES, cores) if size >= _READ_AHEAD_FROM and cores > 1 else 0
 
 
 def _is_empty(error: Exception) -> bool:

@@ -38,6 +38,8 @@ _MOST_ENDS = 64
 _SAID = frozenset({"user", "assistant"})
 _TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle", "summary": "summary"}
 
+_REQUESTS = (b'{"type":"api-request', b'{"type": "api-request')
+"""The beginnings of lines that note requests: long, many, and nothing but repetitions of other lines."""
 _BESIDE = frozenset({*_TITLES, "cost-state"})
 
 
@@ -72,7 +74,6 @@ class ClaudeCodeReader(LogReader):
         self._own_calls: set[str] = set()
         self._answers: list[dict[str, Any]] = []
         self._others: list[dict[str, Any]] = []
-        self._answer_time: float | None = None
         self._after: list[tuple[Any, float | None]] = []
         """What was said while calls had no result."""
         self._before: Message | None = None
@@ -87,7 +88,7 @@ class ClaudeCodeReader(LogReader):
 
     def feed(self, line: bytes, offset: int) -> None:
         """Read the next line."""
-        entry = parse_line(line)
+        entry = None if line.startswith(_REQUESTS) else parse_line(line)
         if not isinstance(entry, dict):
             return
         kind = entry.get("type")
@@ -106,13 +107,12 @@ class ClaudeCodeReader(LogReader):
         self._check_thread(entry)
         if not self._follows(entry):
             raise NeedsWhole
-        time = seconds_of(entry.get("timestamp"))
         if kind == "assistant":
-            self._read_reply(entry, message, content, time, offset)
+            self._read_reply(entry, message, content, offset)
         elif entry.get("isCompactSummary") and (self._is_begun or self._reply):
             pass  # of turns that are here themselves
         else:
-            self._read_user(content, time, offset)
+            self._read_user(entry, content, offset)
         if isinstance(uuid, str):
             self._note_end(uuid)
 
@@ -138,6 +138,11 @@ class ClaudeCodeReader(LogReader):
         self._last_end = uuid
 
     def _check_thread(self, entry: Mapping[str, Any]) -> None:
+        get = entry.get
+        thread = (get("isSidechain"), get("agentId"), get("parent_tool_use_id"), get("sessionId"), get("session_id"))
+        told = (*thread, get("cwd"), get("gitBranch"), get("version"))
+        if self._is_begun and told == self._told:
+            return
         is_side = bool(entry.get("isSidechain") or entry.get("parent_tool_use_id"))
         agent = text_field(entry, "agentId", "parent_tool_use_id") if is_side else None
         session = text_field(entry, "sessionId", "session_id")
@@ -154,14 +159,12 @@ class ClaudeCodeReader(LogReader):
             )
         elif agent != self.facts.agent or (is_side and agent is None):
             raise NeedsWhole
-        told = (entry.get("cwd"), entry.get("gitBranch"), entry.get("version"))
-        if told != self._told:
-            self._told = told
-            self.learn(
-                folder=text_field(entry, "cwd"),
-                git_branch=text_field(entry, "gitBranch"),
-                version=text_field(entry, "version"),
-            )
+        self._told = told
+        self.learn(
+            folder=text_field(entry, "cwd"),
+            git_branch=text_field(entry, "gitBranch"),
+            version=text_field(entry, "version"),
+        )
 
     def _read_cost(self, entry: Mapping[str, Any]) -> None:
         """Add what the session has cost since it last said so; later versions say it with each turn."""
@@ -185,9 +188,7 @@ class ClaudeCodeReader(LogReader):
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
-    def _read_reply(
-        self, entry: Mapping[str, Any], message: Mapping[str, Any], content: Any, time: float | None, offset: int
-    ) -> None:
+    def _read_reply(self, entry: Mapping[str, Any], message: Mapping[str, Any], content: Any, offset: int) -> None:
         ident = str(message.get("id") or entry.get("uuid") or offset)
         if ident != self._reply_id or not self._reply:
             if ident == self._reply_id and self._is_begun:
@@ -197,7 +198,7 @@ class ClaudeCodeReader(LogReader):
             if not is_open:
                 self.settle(offset)
             self._reply_id = ident
-            self._reply_time = time
+            self._reply_time = seconds_of(entry.get("timestamp"))
             self._ends.clear()
         self._reply.append(content)
         usage = message.get("usage")
@@ -213,15 +214,15 @@ class ClaudeCodeReader(LogReader):
                     self._own_calls.add(block["id"])
                     self._calls.add(block["id"])
 
-    def _read_user(self, content: Any, time: float | None, offset: int) -> None:
+    def _read_user(self, entry: Mapping[str, Any], content: Any, offset: int) -> None:
         answered = _answered(content) if self._reply and isinstance(content, list) else []
         if answered and not self._own_calls.isdisjoint(answered):
             for block in content:
                 is_result = isinstance(block, dict) and block.get("type") == "tool_result"
                 (self._answers if is_result else self._others).append(block)
             self._calls.difference_update(answered)
-            self._answer_time = time
             return
+        time = seconds_of(entry.get("timestamp"))
         if self._calls:
             self._after.append((content, time))
             return
@@ -263,10 +264,10 @@ def usage_of(told: Mapping[str, Any], cost: float = 0.0) -> LogUsage:
     """Return the usage of one reply, in Anthropic's names."""
     details = told.get("output_tokens_details")
     thought = count_of(details.get("thinking_tokens")) if isinstance(details, dict) else 0
-    names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    given, said, read, written = (count_of(told.get(name)) for name in names)
-    usage = LogUsage(given, said, read, written, thought, 0, cost)
-    return usage._replace(api_calls=1) if usage.is_told else usage
+    given, said = count_of(told.get("input_tokens")), count_of(told.get("output_tokens"))
+    read, written = count_of(told.get("cache_read_input_tokens")), count_of(told.get("cache_creation_input_tokens"))
+    calls = 1 if given or said or read or written or thought or cost else 0
+    return LogUsage(given, said, read, written, thought, calls, cost)
 
 
 _CALL = frozenset({"type", "id", "name", "input"})
