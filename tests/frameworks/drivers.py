@@ -70,7 +70,7 @@ def google_adk(setting: Setting) -> Iterator[Say]:
     from everlong.integrations import EverlongPlugin  # noqa: PLC0415
 
     client = AsyncAnthropic(base_url=setting.server.url, api_key="any", max_retries=0)
-    model = AnthropicLlm(model="claude-sonnet-4-5", max_tokens=500, client=client)
+    model = AnthropicLlm(model="claude-sonnet-4-6", max_tokens=500, client=client)
     agent = Agent(name="clerk", model=model, instruction=PROMPT, tools=[look_up])
     plugin = EverlongPlugin(setting.make_engine, store=setting.store, recall=setting.recall)
     adk = InMemoryRunner(agent=agent, app_name="harbour", plugins=[plugin])
