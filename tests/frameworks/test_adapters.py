@@ -18,10 +18,14 @@ WINDOW = 8_000
 TURNS = length(200, 26)
 ANSWERING = sorted(set(DRIVERS) - {"langgraph-checkpoints"})
 """Drivers that stand beside the model; a checkpointer never sees a request."""
+OFFERING = sorted(set(ANSWERING) - {"langgraph-both"})
+"""Drivers that offer tools; of both parts for LangGraph, only the one without the store stands beside the model."""
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("name", sorted(DRIVERS))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name == "langgraph-both" else pytest.mark.smoke) for name in sorted(DRIVERS)],
+)
 def test_many_turns_go_through_a_window_that_holds_a_few_of_them(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     made: list[ContextCompressor] = []
 
@@ -53,7 +57,7 @@ def test_a_window_that_is_smaller_than_said_is_survived(name: str) -> None:
         assert sum(record.status != 200 for record in server.requests) == 1, "the refusal told the real window"
 
 
-@pytest.mark.parametrize("name", ANSWERING)
+@pytest.mark.parametrize("name", OFFERING)
 def test_the_model_looks_up_what_was_compacted_away(name: str, tmp_path: Path) -> None:
     script = looking("everlong_recall")
     with ModelServer(script, window=WINDOW, dialect="openai") as server, Store.open(tmp_path / "talk.db") as store:
@@ -67,7 +71,7 @@ def test_the_model_looks_up_what_was_compacted_away(name: str, tmp_path: Path) -
         assert store.compactions()
 
 
-@pytest.mark.parametrize("name", ANSWERING)
+@pytest.mark.parametrize("name", OFFERING)
 def test_the_tools_of_an_engine_are_offered_and_answered(name: str, tmp_path: Path) -> None:
     script = looking("lcm_grep")
     with ModelServer(script, window=WINDOW, dialect="openai") as server, Store.open(tmp_path / "talk.db") as store:

@@ -22,10 +22,10 @@ def errand(number: int) -> str:
     return f"Look up page {number} of the ledger and tell me its total."
 
 
-def page(number: int) -> str:
+def page(number: int, rows: int = 40) -> str:
     """Return the tool's result: some hundred tokens, the total at the end."""
-    rows = "\n".join(f"row {row}: berth {row * 7 % 31}, {row * number + 3} crates" for row in range(40))
-    return f"Ledger, page {number}\n{rows}\ntotal: {number * 1000 + 17}"
+    text = "\n".join(f"row {row}: berth {row * 7 % 31}, {row * number + 3} crates" for row in range(rows))
+    return f"Ledger, page {number}\n{text}\ntotal: {number * 1000 + 17}"
 
 
 def clerk(ask: Ask) -> Answer:

@@ -41,7 +41,7 @@ class _Piece(NamedTuple):
 
 
 class EverlongPlugin(BasePlugin):
-    """A plugin for ``App(plugins=[…])`` or ``InMemoryRunner(plugins=[…])``; each session and agent is a conversation.
+    """A plugin for ``App(plugins=[…])``; each agent of each session is a conversation.
 
     Args:
         make_engine: makes an engine for each conversation, such as ``lambda: ContextCompressor(1_000_000)``.

@@ -71,8 +71,9 @@ class EverlongFilter:
 
     def guard(self, model: Model) -> Model:
         """Return a copy of a model that compacts a request which is refused as too long, and sends it again."""
+        kind: Any = type(model)
         guarded: Any = copy.copy(model)
-        guarded.__class__ = _guarded_class(type(model))
+        guarded.__class__ = _guarded_class(kind)
         guarded.everlong_filter = self
         return guarded  # type: ignore[no-any-return]
 
