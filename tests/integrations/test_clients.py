@@ -20,8 +20,10 @@ from tests.integrations import desk
 from tests.integrations.desk import FACT, FIRST, QUESTION, cache_share, clerk, errand, figures, looking
 
 WINDOW = length(8_000, 4_000)
-SHORT = 5
-"""Turns that fill the small window, for tests of one thing only."""
+ROWS = length(40, 130)
+"""The length of a page. In a short run pages are long, because the clients take their time for each message."""
+SHORT = length(24, 5)
+"""Turns that fill the window, for tests of one thing only."""
 PROMPT = "You are a clerk."
 TOOL = {
     "name": "look_up",
@@ -31,8 +33,7 @@ TOOL = {
 
 
 def page(number: int) -> str:
-    """Return a page of the ledger; pages are long, because the clients need their time for each message."""
-    return desk.page(number, rows=130)
+    return desk.page(number, ROWS)
 
 
 def server_of(script: Any = clerk, **options: Any) -> ModelServer:
