@@ -63,6 +63,7 @@ def pydantic_ai(setting: Setting) -> Iterator[Say]:
 def google_adk(setting: Setting) -> Iterator[Say]:
     from anthropic import AsyncAnthropic  # noqa: PLC0415
     from google.adk.agents import Agent  # noqa: PLC0415
+    from google.adk.apps import App  # noqa: PLC0415
     from google.adk.models.anthropic_llm import AnthropicLlm  # noqa: PLC0415
     from google.adk.runners import InMemoryRunner  # noqa: PLC0415
     from google.genai import types  # noqa: PLC0415
@@ -70,10 +71,10 @@ def google_adk(setting: Setting) -> Iterator[Say]:
     from everlong.integrations import EverlongPlugin  # noqa: PLC0415
 
     client = AsyncAnthropic(base_url=setting.server.url, api_key="any", max_retries=0)
-    model = AnthropicLlm(model="claude-sonnet-4-5", max_tokens=500, client=client)
+    model = AnthropicLlm(model="claude-sonnet-4-6", max_tokens=500, client=client)
     agent = Agent(name="clerk", model=model, instruction=PROMPT, tools=[look_up])
     plugin = EverlongPlugin(setting.make_engine, store=setting.store, recall=setting.recall)
-    adk = InMemoryRunner(agent=agent, app_name="harbour", plugins=[plugin])
+    adk = InMemoryRunner(app=App(name="harbour", root_agent=agent, plugins=[plugin]))
 
     async def one(session: str, text: str) -> str:
         told = ""
@@ -107,6 +108,17 @@ def langgraph_checkpoints(setting: Setting) -> Iterator[Say]:
 
     saver = trim_checkpoints(InMemorySaver(), setting.make_engine, store=setting.store)
     yield _graph(_chat(setting).bind_tools([look_up]), saver)
+
+
+@contextmanager
+def langgraph_both(setting: Setting) -> Iterator[Say]:
+    from langgraph.checkpoint.memory import InMemorySaver  # noqa: PLC0415
+
+    from everlong.integrations import KeptModel, trim_checkpoints  # noqa: PLC0415
+
+    model = KeptModel(_chat(setting), setting.make_engine)
+    saver = trim_checkpoints(InMemorySaver(), setting.make_engine, store=setting.store)
+    yield _graph(model.bind_tools([look_up]), saver)
 
 
 def _chat(setting: Setting) -> Any:
@@ -165,5 +177,6 @@ DRIVERS = {
     "google-adk": google_adk,
     "langgraph-model": langgraph_model,
     "langgraph-checkpoints": langgraph_checkpoints,
+    "langgraph-both": langgraph_both,
     "llama-index": llama_index,
 }

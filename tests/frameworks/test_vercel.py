@@ -12,9 +12,8 @@ import pytest
 
 from everlong.testing import ModelServer
 from tests.examples import length
-from tests.frameworks.test_adapters import cache_share
 from tests.gateway.running import run_gateway
-from tests.integrations.desk import FACT, FIRST, QUESTION, clerk, errand
+from tests.integrations.desk import FACT, FIRST, QUESTION, clerk, errand, figures
 
 WINDOW = 8_000
 TURNS = length(200, 26)
@@ -39,7 +38,7 @@ def test_many_turns_go_through_a_window_that_holds_a_few_of_them(
     assert node, "node is not installed"
     shutil.copy(HERE / "talk.mjs", tmp_path)
     (tmp_path / "node_modules").symlink_to(PACKAGES / "node_modules")
-    models = {name: {"context_length": WINDOW} for name in ("gpt-4o", "claude-sonnet-4-5")}
+    models = {name: {"context_length": WINDOW} for name in ("gpt-4o", "claude-sonnet-4-6")}
     with ModelServer(clerk, window=WINDOW, dialect="openai") as server:
         with run_gateway(server.url, str(tmp_path / "gateway.db"), {"models": models}) as gateway:
             texts = [FIRST, *map(errand, range(TURNS)), QUESTION]
@@ -52,6 +51,5 @@ def test_many_turns_go_through_a_window_that_holds_a_few_of_them(
         assert answers[1:-1] == [f"The total: {number * 1000 + 17}." for number in range(TURNS)]
         assert answers[-1] == f"The code is {FACT}."
         assert server.rejections == []
-        read = f"{cache_share(server):.0%} of the prompt read from the cache"
         with capsys.disabled():
-            print(f"\nvercel-ai ({api}): {TURNS} turns, {len(server.requests)} requests, 0 refused, {read}")  # noqa: T201 - wanted
+            print(figures(f"vercel-ai ({api}{', streamed' * stream})", TURNS, server))  # noqa: T201 - wanted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,24 @@ from everlong import ContextCompressor, LosslessEngine, Message, Store, wrap_cli
 from everlong.errors import ConfigError
 from everlong.testing import Answer, Ask, Call, ModelServer
 from tests.examples import length
-from tests.integrations.desk import FACT, FIRST, QUESTION, clerk, errand, page
+from tests.integrations import desk
+from tests.integrations.desk import FACT, FIRST, QUESTION, cache_share, clerk, errand, figures, looking
 
-TURNS = length(200, 24)
-WINDOW = 8_000
+WINDOW = length(8_000, 4_000)
+ROWS = length(40, 130)
+"""The length of a page. In a short run pages are long, because the clients take their time for each message."""
+SHORT = length(24, 5)
+"""Turns that fill the window, for tests of one thing only."""
 PROMPT = "You are a clerk."
 TOOL = {
     "name": "look_up",
     "description": "Read a page of the ledger.",
     "parameters": {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]},
 }
+
+
+def page(number: int) -> str:
+    return desk.page(number, ROWS)
 
 
 def server_of(script: Any = clerk, **options: Any) -> ModelServer:
@@ -35,6 +43,8 @@ def server_of(script: Any = clerk, **options: Any) -> ModelServer:
 
 class Chat:
     """A small loop over chat completions, as people write it."""
+
+    turns = length(200, 7)
 
     def __init__(self, client: Any, *, stream: bool = False) -> None:
         self.client, self.stream = client, stream
@@ -84,6 +94,8 @@ class Chat:
 class Claude:
     """A small loop over messages."""
 
+    turns = length(200, 7)
+
     def __init__(self, client: Any, *, stream: bool = False) -> None:
         self.client, self.stream = client, stream
         self.messages: list[Any] = []
@@ -115,6 +127,9 @@ class Claude:
 class Items:
     """A small loop over responses, which keeps the items itself."""
 
+    turns = length(60, 7)
+    """Fewer, because the client compares each item of each request with all kinds of items, which takes it minutes."""
+
     def __init__(self, client: Any, *, stream: bool = False) -> None:
         self.client, self.stream = client, stream
         self.items: list[Any] = []
@@ -140,12 +155,27 @@ class Items:
             return stream.get_final_response()
 
 
+OPEN: list[openai.OpenAI | anthropic.Anthropic] = []
+"""The clients of a test, which are closed after it."""
+
+
+@pytest.fixture(autouse=True)
+def _closed_clients() -> Iterator[None]:
+    yield
+    while OPEN:
+        OPEN.pop().close()
+
+
 def openai_client(server: ModelServer) -> openai.OpenAI:
-    return openai.OpenAI(base_url=server.openai_url, api_key="any", max_retries=0)
+    made = openai.OpenAI(base_url=server.openai_url, api_key="any", max_retries=0)
+    OPEN.append(made)
+    return made
 
 
 def anthropic_client(server: ModelServer) -> anthropic.Anthropic:
-    return anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0)
+    made = anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0)
+    OPEN.append(made)
+    return made
 
 
 LOOPS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
@@ -167,32 +197,34 @@ def loop(request: pytest.FixtureRequest) -> Callable[..., Any]:
     return made
 
 
-def cache_share(server: ModelServer) -> float:
-    """Return the share of all prompt tokens that was read from the cache."""
-    read = 0
-    for record in server.requests:
-        details = record.usage.get("prompt_tokens_details") or record.usage.get("input_tokens_details") or {}
-        read += details.get("cached_tokens", 0) + record.usage.get("cache_read_input_tokens", 0)
-    return read / sum(record.prompt_tokens for record in server.requests)
+def test_many_turns_go_through_a_window_that_holds_a_few_of_them(
+    loop: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[ContextCompressor] = []
 
+    def make() -> ContextCompressor:
+        made.append(ContextCompressor(WINDOW))
+        return made[-1]
 
-def test_many_turns_go_through_a_window_that_holds_a_few_of_them(loop: Callable[..., Any]) -> None:
     with server_of() as server:
-        talk = loop(server)
+        talk = loop(server, make_engine=make)
         talk.say(FIRST)
-        for number in range(TURNS):
+        for number in range(talk.turns):
             assert talk.say(errand(number)) == f"The total: {number * 1000 + 17}."
         assert talk.say(QUESTION) == f"The code is {FACT}."
         assert server.rejections == []
         assert {record.status for record in server.requests} == {200}
         assert max(record.prompt_tokens for record in server.requests) < WINDOW
+        assert [engine.compression_count >= 3 for engine in made] == [True], "the window was filled several times"
+        with capsys.disabled():
+            print(figures(f"{type(talk).__name__}{', streamed' * talk.stream}", talk.turns, server))  # noqa: T201 - wanted
 
 
 def test_a_window_that_is_smaller_than_said_is_survived(loop: Callable[..., Any]) -> None:
     with server_of() as server:
         talk = loop(server, window=4 * WINDOW)
         talk.say(FIRST)
-        for number in range(24):
+        for number in range(SHORT):
             assert talk.say(errand(number)) == f"The total: {number * 1000 + 17}."
         assert sum(record.status != 200 for record in server.requests) == 1
 
@@ -200,24 +232,15 @@ def test_a_window_that_is_smaller_than_said_is_survived(loop: Callable[..., Any]
 def test_an_overflow_that_is_told_inside_a_stream_is_rescued_too() -> None:
     with server_of(overflows_in_stream=True) as server:
         talk = Items(wrap_client(openai_client(server), window=4 * WINDOW), stream=True)
-        for number in range(24):
+        for number in range(SHORT):
             assert talk.say(errand(number)) == f"The total: {number * 1000 + 17}."
 
 
-def recalling(ask: Ask) -> Answer:
-    """A model that looks things up before it says that it does not know."""
-    if QUESTION in ask.last_user and "everlong_recall" in ask.tools and not ask.results:
-        return Answer("", [Call("everlong_recall", {"query": "harbour's code"})])
-    if QUESTION in ask.last_user and ask.results:
-        return Answer(f"Looked up: {FACT}." if FACT in ask.results[-1][1] else "Not found.")
-    return clerk(ask)
-
-
 def test_the_model_looks_things_up_and_the_caller_never_sees_it(loop: Callable[..., Any], tmp_path: Path) -> None:
-    with server_of(recalling) as server, Store.open(tmp_path / "talk.db") as store:
+    with server_of(looking("everlong_recall")) as server, Store.open(tmp_path / "talk.db") as store:
         talk = loop(server, store=store, recall=True)
         talk.say(FIRST)
-        for number in range(12):
+        for number in range(SHORT):
             assert talk.say(errand(number)) == f"The total: {number * 1000 + 17}."
         assert talk.say(QUESTION) == f"Looked up: {FACT}."
         seen = str(getattr(talk, "messages", None) or talk.items)
@@ -227,19 +250,12 @@ def test_the_model_looks_things_up_and_the_caller_never_sees_it(loop: Callable[.
 
 
 def test_the_tools_of_an_engine_are_offered_and_answered(loop: Callable[..., Any], tmp_path: Path) -> None:
-    def asks(ask: Ask) -> Answer:
-        if QUESTION in ask.last_user and not ask.results:
-            return Answer("", [Call("lcm_grep", {"query": "harbour's code"})])
-        if QUESTION in ask.last_user:
-            return Answer("Found." if FACT in ask.results[-1][1] else f"Not found: {ask.results[-1][1]}")
-        return clerk(ask)
-
-    with server_of(asks) as server, Store.open(tmp_path / "talk.db") as store:
+    with server_of(looking("lcm_grep")) as server, Store.open(tmp_path / "talk.db") as store:
         talk = loop(server, make_engine=lambda: LosslessEngine(WINDOW), store=store)
         talk.say(FIRST)
-        for number in range(24):
+        for number in range(SHORT):
             talk.say(errand(number))
-        assert talk.say(QUESTION) == "Found."
+        assert talk.say(QUESTION) == f"Looked up: {FACT}."
         assert server.rejections == []
         assert len(store.compactions()) >= 1
 
@@ -249,7 +265,7 @@ def test_an_asynchronous_client_is_kept_inside_too() -> None:
         client: Any = wrap_client(openai.AsyncOpenAI(base_url=server.openai_url, api_key="any"), window=WINDOW)
         claude: Any = wrap_client(anthropic.AsyncAnthropic(base_url=server.url, api_key="any"), window=WINDOW)
         messages: list[Any] = []
-        for number in range(60):
+        for number in range(2 * SHORT):
             messages.append({"role": "user", "content": f"{number}: {page(number)}"})
             if number % 3 == 0:
                 made = await client.chat.completions.create(model="gpt-4o", messages=messages)
@@ -339,7 +355,7 @@ def test_markers_of_the_caller_never_become_too_many() -> None:
     with server_of() as server:
         claude = Claude(wrap_client(anthropic_client(server), window=WINDOW))
         claude.request["system"] = [{"type": "text", "text": PROMPT, "cache_control": {"type": "ephemeral"}}]
-        for number in range(24):
+        for number in range(SHORT):
             for message in claude.messages:
                 for block in message["content"] if isinstance(message["content"], list) else ():
                     if isinstance(block, dict):
@@ -353,7 +369,7 @@ def test_markers_of_the_caller_never_become_too_many() -> None:
 def test_without_markers_of_the_caller_claude_reads_most_of_the_prompt_from_the_cache() -> None:
     with server_of(window=64_000) as server:
         claude = Claude(wrap_client(anthropic_client(server), window=64_000))
-        for number in range(30):
+        for number in range(2 * SHORT):
             claude.say(errand(number))
         assert cache_share(server) > 0.7
 

@@ -73,4 +73,4 @@ def test_a_name_that_is_not_there_is_an_error() -> None:
 @pytest.mark.parametrize("module", ["langchain", "openai_agents"])
 def test_an_adapter_is_a_short_file(module: str) -> None:
     path = Path(history.__file__).parent / f"{module}.py"
-    assert len(path.read_text(encoding="utf-8").splitlines()) < 150
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 200

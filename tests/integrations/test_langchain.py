@@ -14,16 +14,17 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 
+from everlong import LosslessEngine
 from everlong.integrations import EverlongMiddleware
 from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.examples import length
 from tests.integrations import desk
-from tests.integrations.desk import FACT, FIRST, QUESTION, errand, moved_prefixes
+from tests.integrations.desk import FACT, FIRST, QUESTION, cache_share, errand, figures, looking, moved_prefixes
 
 WINDOW = length(16_000, 8_000)
 """Half a window is passed as often by half as many turns."""
-TURNS = length(100, 25)
+TURNS = length(200, 25)
 
 
 def turns(whole: int) -> int:
@@ -65,7 +66,9 @@ def say(agent: Any, text: str, thread: str = "one") -> str:
     return str(done["messages"][-1].content)
 
 
-def test_many_turns_go_through_a_window_that_holds_a_few_of_them(server: ModelServer) -> None:
+def test_many_turns_go_through_a_window_that_holds_a_few_of_them(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
     engines = Engines()
     clerk = agent(server, EverlongMiddleware(engines))
     say(clerk, FIRST)
@@ -78,6 +81,9 @@ def test_many_turns_go_through_a_window_that_holds_a_few_of_them(server: ModelSe
     assert moved_prefixes(server) == engines.compactions
     state = clerk.get_state({"configurable": {"thread_id": "one"}}).values["messages"]
     assert len(state) == 4 + 4 * TURNS, "the agent's own state keeps everything"
+    assert cache_share(server) > 0.8
+    with capsys.disabled():
+        print(figures("langchain", TURNS, server))  # noqa: T201 - wanted
 
 
 def test_an_asynchronous_agent_is_kept_inside_too(server: ModelServer) -> None:
@@ -104,8 +110,8 @@ def test_two_threads_have_an_engine_each_and_know_nothing_of_each_other(server: 
         say(clerk, errand(number), "two")
     assert say(clerk, QUESTION, "one") == f"The code is {FACT}."
     assert say(clerk, QUESTION, "two") == "I do not know."
-    assert len(engines.made) == 2
-    assert all(engine.compression_count for engine in engines.made)
+    assert len(engines.made) == 3, "the first was only asked for its tools"
+    assert all(engine.compression_count for engine in engines.made[1:])
 
 
 def test_a_window_that_is_smaller_than_said_is_survived(server: ModelServer) -> None:
@@ -117,7 +123,7 @@ def test_a_window_that_is_smaller_than_said_is_survived(server: ModelServer) -> 
     refused = [record for record in server.requests if record.status != 200]
     assert refused, "the server's window was never reached"
     assert len(refused) == 1, "the refusal told the real window"
-    assert engines.made[0].context_length == WINDOW
+    assert engines.made[-1].context_length == WINDOW
 
 
 def test_with_a_store_every_message_is_kept_and_a_new_process_goes_on_from_the_view(
@@ -185,3 +191,36 @@ def test_no_request_is_refused_in_smaller_windows_either(window: int) -> None:
         for number in range(turns(30)):
             say(clerk, errand(number))
         assert small.rejections == []
+
+
+@pytest.mark.parametrize(
+    ("tool", "is_async", "has_thread"),
+    [
+        ("everlong_recall", False, True),
+        ("everlong_recall", True, False),
+        ("lcm_grep", True, True),
+        ("lcm_grep", False, False),
+    ],
+)
+def test_the_model_looks_up_what_was_compacted_away(
+    tool: str, is_async: bool, has_thread: bool, tmp_path: Path
+) -> None:
+    make: Any = Engines(8_000) if tool == "everlong_recall" else lambda: LosslessEngine(8_000)
+    thread: Any = {"configurable": {"thread_id": "one"}} if has_thread else None
+    with (
+        ModelServer(looking(tool), window=8_000, dialect="openai") as small,
+        Store.open(tmp_path / "talk.db") as store,
+        asyncio.Runner() as runner,
+    ):
+        keep = EverlongMiddleware(make, store=store, recall=tool == "everlong_recall")
+        model = ChatOpenAI(model="gpt-4o", base_url=small.openai_url, api_key="any", max_retries=0)  # type: ignore[arg-type]
+        saver = InMemorySaver() if has_thread else None
+        clerk: Any = create_agent(model, tools=[look_up], middleware=[keep], checkpointer=saver)
+        history: list[Any] = []
+        for text in (FIRST, *map(errand, range(14)), QUESTION):
+            given = {"messages": [*history, HumanMessage(text)]}
+            done = runner.run(clerk.ainvoke(given, thread)) if is_async else clerk.invoke(given, thread)
+            history = [] if has_thread else done["messages"]
+        assert done["messages"][-1].content == f"Looked up: {FACT}."
+        assert small.rejections == []
+        assert store.compactions()

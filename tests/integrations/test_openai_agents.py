@@ -7,17 +7,31 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner, SQLiteSession, function_tool
 from agents.run import CallModelData, ModelInputData
-from openai import AsyncOpenAI
+from openai import APIConnectionError, AsyncOpenAI
 
+from everlong import LosslessEngine
 from everlong.context.invariants import check_all
 from everlong.integrations import EverlongFilter
-from everlong.integrations.openai_agents import messages_of
+from everlong.integrations.openai_agents_items import messages_of
 from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.integrations import desk
-from tests.integrations.desk import FACT, FIRST, QUESTION, TURNS, WINDOW, Engines, errand, moved_prefixes
+from tests.integrations.desk import (
+    FACT,
+    FIRST,
+    QUESTION,
+    TURNS,
+    WINDOW,
+    Engines,
+    cache_share,
+    errand,
+    figures,
+    looking,
+    moved_prefixes,
+)
 
 
 @function_tool
@@ -27,29 +41,47 @@ def look_up(number: int) -> str:
 
 
 def talk(
-    server: ModelServer, keep: EverlongFilter, texts: list[str], session: SQLiteSession | None = None
+    server: ModelServer,
+    keep: EverlongFilter,
+    texts: list[str],
+    session: SQLiteSession | None = None,
+    *,
+    guards: bool = False,
+    stream: bool = False,
 ) -> list[str]:
     """Return an agent's answers to one text after the other, with a session of the SDK as its memory."""
 
     async def all_of_it() -> list[str]:
         client = AsyncOpenAI(base_url=server.openai_url, api_key="any", max_retries=0)
+        model = OpenAIChatCompletionsModel(model="gpt-4o", openai_client=client)
         clerk = Agent(
             name="clerk",
             instructions="You are a clerk.",
-            model=OpenAIChatCompletionsModel(model="gpt-4o", openai_client=client),
-            tools=[look_up],
+            model=keep.guard(model) if guards else model,
+            tools=[look_up, *keep.tools()],
         )
         memory = session or SQLiteSession("one")
         config = RunConfig(call_model_input_filter=keep, tracing_disabled=True)
+
+        async def say(text: str) -> str:
+            if not stream:
+                return str((await Runner.run(clerk, text, session=memory, run_config=config)).final_output)
+            done = Runner.run_streamed(clerk, text, session=memory, run_config=config)
+            async for _ in done.stream_events():
+                pass
+            return str(done.final_output)
+
         try:
-            return [(await Runner.run(clerk, text, session=memory, run_config=config)).final_output for text in texts]
+            return [await say(text) for text in texts]
         finally:
             await client.close()
 
     return asyncio.run(all_of_it())
 
 
-def test_many_turns_go_through_a_window_that_holds_a_few_of_them(server: ModelServer) -> None:
+def test_many_turns_go_through_a_window_that_holds_a_few_of_them(
+    server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
     engines = Engines()
     answers = talk(server, EverlongFilter(engines), [FIRST, *map(errand, range(TURNS)), QUESTION])
     assert answers[1:-1] == [f"The total: {number * 1000 + 17}." for number in range(TURNS)]
@@ -58,6 +90,43 @@ def test_many_turns_go_through_a_window_that_holds_a_few_of_them(server: ModelSe
     assert max(record.prompt_tokens for record in server.requests) < WINDOW
     assert 1 <= engines.compactions <= 15
     assert moved_prefixes(server) == engines.compactions
+    assert cache_share(server) > 0.8
+    with capsys.disabled():
+        print(figures("openai-agents", TURNS, server))  # noqa: T201 - wanted
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_guarded_model_survives_a_window_that_is_smaller_than_said(stream: bool) -> None:
+    engines = Engines(window=32_000)
+    with ModelServer(desk.clerk, window=8_000, dialect="openai") as small:
+        texts = [FIRST, *map(errand, range(20)), QUESTION]
+        answers = talk(small, EverlongFilter(engines), texts, guards=True, stream=stream)
+        assert answers[1:-1] == [f"The total: {number * 1000 + 17}." for number in range(20)]
+        assert answers[-1] == f"The code is {FACT}."
+        assert sum(record.status != 200 for record in small.requests) == 1, "the refusal told the real window"
+    assert engines.made[-1].context_length == 8_000
+
+
+def test_a_guarded_model_is_of_the_same_class_and_other_errors_reach_the_caller() -> None:
+    keep = EverlongFilter(Engines())
+    model = OpenAIChatCompletionsModel(model="gpt-4o", openai_client=AsyncOpenAI(api_key="any"))
+    assert isinstance(keep.guard(model), OpenAIChatCompletionsModel)
+    with ModelServer("Good.", dialect="openai") as gone:
+        pass
+    with pytest.raises(APIConnectionError):
+        talk(gone, keep, [FIRST], guards=True)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("tool", ["everlong_recall", "lcm_grep"])
+def test_the_model_looks_up_what_was_compacted_away(tool: str, stream: bool, tmp_path: Path) -> None:
+    make: Any = Engines(8_000) if tool == "everlong_recall" else lambda: LosslessEngine(8_000)
+    with ModelServer(looking(tool), window=8_000, dialect="openai") as small, Store.open(tmp_path / "talk.db") as store:
+        keep = EverlongFilter(make, store=store, recall=tool == "everlong_recall")
+        texts = [FIRST, *map(errand, range(14)), QUESTION]
+        assert talk(small, keep, texts, stream=stream)[-1] == f"Looked up: {FACT}."
+        assert small.rejections == []
+        assert store.compactions()
 
 
 def test_with_a_store_every_message_is_kept_and_a_new_process_goes_on_from_the_view(

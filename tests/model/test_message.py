@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from everlong import MessageError
-from everlong.model import ToolCall, calls_of, checked_messages, parts_of, text_of, with_part_appended
+from everlong.model import (
+    ToolCall,
+    calls_of,
+    checked_messages,
+    parts_of,
+    text_of,
+    with_part_appended,
+    without_thinking,
+)
 
 
 def test_text_is_read_from_strings_parts_and_nothing() -> None:
@@ -20,6 +28,19 @@ def test_text_is_read_from_strings_parts_and_nothing() -> None:
 
 def test_thinking_is_no_text() -> None:
     assert text_of({"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "text": "hm"}]}) == ""
+
+
+def test_thinking_is_taken_away_but_not_before_a_call_unless_all_of_it_must_go() -> None:
+    hm, text = {"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "Yes."}
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    said = {"role": "assistant", "content": [hm, text]}
+    called = {**said, "tool_calls": [call]}
+    thought = {"role": "assistant", "content": [hm]}
+    plain = {"role": "assistant", "content": [text]}
+    assert without_thinking(said) == plain
+    assert [without_thinking(one) for one in (called, thought, plain)] == [called, thought, plain]
+    assert without_thinking(called, entirely=True) == {**plain, "tool_calls": [call]}
+    assert without_thinking(thought, entirely=True)["content"] is None
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def choose_strategy(
 ) -> Choice:
     """Return the strategy for a model at a provider, by the settings of ``prompt_caching``.
 
-    >>> choose_strategy("claude-sonnet-4-5", "anthropic").strategy
+    >>> choose_strategy("claude-sonnet-4-6", "anthropic").strategy
     'ledger'
     """
     check_text("model", model)
@@ -137,8 +137,8 @@ class PromptCache:
         immutable: promise that nobody changes a request after it was given, so that no copies are kept.
         pauses: the pauses of other sessions, for ``prefix_ttl: auto``; this session's are added.
 
-    >>> cache = PromptCache("claude-sonnet-4-5", provider="anthropic")
-    >>> request = {"model": "claude-sonnet-4-5", "max_tokens": 100, "messages": messages[1:]}
+    >>> cache = PromptCache("claude-sonnet-4-6", provider="anthropic")
+    >>> request = {"model": "claude-sonnet-4-6", "max_tokens": 100, "messages": messages[1:]}
     >>> "cache_control" in str(cache.apply(request)), "cache_control" in str(request)
     (True, False)
     """

@@ -127,7 +127,7 @@ class CacheSimulator:
     own token count of a request's blocks; without it, ``count`` counts each block's text.
     """
 
-    model: str = "claude-sonnet-4-5"
+    model: str = "claude-sonnet-4-6"
     provider: str = ""
     per_block: bool = True
     strict: bool = False

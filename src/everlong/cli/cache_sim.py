@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command("cache-sim")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), required=False)
 @click.option(
-    "--model", help="The model whose caching rules apply.  [default: the one the file names, else claude-sonnet-4-5]"
+    "--model", help="The model whose caching rules apply.  [default: the one the file names, else claude-sonnet-4-6]"
 )
 @click.option("--provider", help="Who serves it: anthropic, openrouter, bedrock, vertex, openai …")
 @click.option("--gap", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds between requests.")
@@ -75,7 +75,7 @@ def cache_sim_command(  # noqa: PLR0913, PLR0917 - one parameter per option
             sessions.append((conversation.id or "", conversation.model, named))
     results: list[Replay] = []
     for name, own, calls in tracked(sessions, "simulating"):
-        chosen = model or own or "claude-sonnet-4-5"
+        chosen = model or own or "claude-sonnet-4-6"
         count = rough_count if generate else MessageCounter(counter_for(chosen)).count_text
         results.append(replay(name, calls, chosen, provider or "", per_block=not collapse_runs, count=count))
     prices = [_input_price(result) for result in results]

@@ -49,11 +49,10 @@ from everlong.model import (
     SUMMARY_STARTS,
     Message,
     checked_messages,
-    is_reasoning,
     is_system,
     parts_of,
     text_of,
-    with_content,
+    without_thinking,
 )
 from everlong.providers.base import Reply, Usage
 from everlong.providers.failures import classify_answer
@@ -414,7 +413,7 @@ class ClientCompaction:
         Instructions are left out: clients send their own again.
         """
         said = messages_of([entry.value for entry in read_body(body, RESPONSES.list_name).entries])
-        messages = [_without_thinking(message) for message in said if not is_system(message)]
+        messages = [without_thinking(message, entirely=True) for message in said if not is_system(message)]
         engine = ContextCompressor(window, settings=self._settings, summarizer=summarizer, model=model)
         try:
             kept = engine.compress(messages, force=True, target_tokens=int(_SHARE * window))
@@ -426,13 +425,6 @@ class ClientCompaction:
             "content": summary or "The conversation was short enough to be kept whole.",
         }
         return Made(_item_of(kept), Reply(told, Usage(), "end", model, RESPONSES.api))
-
-
-def _without_thinking(message: Message) -> Message:
-    parts = parts_of(message)
-    if not any(map(is_reasoning, parts)):
-        return message
-    return with_content(message, [part for part in parts if not is_reasoning(part)] or None)
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------

@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from google.adk.agents.context_cache_config import ContextCacheConfig
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.base_tool import BaseTool
 from google.genai import types
 
+from everlong.caching.rules import is_claude
 from everlong.integrations.history import Fitted, HistoryKeeper, MakeEngine, Originals, OverflowRescue
 from everlong.integrations.tools import OfferedTools
 from everlong.model import Message, calls_of, text_of
@@ -39,33 +41,43 @@ class _Piece(NamedTuple):
 
 
 class EverlongPlugin(BasePlugin):
-    """A plugin for ``App(plugins=[…])`` or ``InMemoryRunner(plugins=[…])``; each session and agent is a conversation.
+    """A plugin for ``App(plugins=[…])``; each agent of each session is a conversation.
 
     Args:
         make_engine: makes an engine for each conversation, such as ``lambda: ContextCompressor(1_000_000)``.
         store: keeps every message and compaction, if given; without one nothing is written anywhere.
         recall: offer the models tools that look things up in the store.
+        cache: have ADK place cache markers in requests for Claude, if the app has no ``context_cache_config``.
         name: the plugin's name, which is unique in an app.
     """
 
     def __init__(
-        self, make_engine: MakeEngine, *, store: Store | None = None, recall: bool = False, name: str = "everlong"
+        self,
+        make_engine: MakeEngine,
+        *,
+        store: Store | None = None,
+        recall: bool = False,
+        cache: bool = True,
+        name: str = "everlong",
     ) -> None:
         super().__init__(name=name)
         self._keeper = HistoryKeeper(make_engine, store=store, platform="google-adk")
         self._offered = OfferedTools(store, recall=recall)
         self._tools = self._offered.of(make_engine())
+        self._places_markers = cache
         self._counter = MessageCounter()
         self._fitted: dict[str, Fitted] = {}
         self._whole: dict[int, list[types.Content]] = {}
         """By request, the contents before they were shortened."""
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: LlmRequest) -> None:
-        """Shorten a request that would not fit, and offer the tools."""
+        """Shorten a request that would not fit, offer the tools, and ask for cache markers."""
         name = _conversation(callback_context)
         known = llm_request.tools_dict
         own = [_HistoryTool(tool, self, name) for tool in self._tools if tool.name not in known]
         llm_request.append_tools(list(own))
+        if self._places_markers and llm_request.cache_config is None and is_claude(llm_request.model or ""):
+            llm_request.cache_config = ContextCacheConfig()  # for Gemini it would create caches that cost storage
         whole = list(llm_request.contents)
         await asyncio.to_thread(self._fit, llm_request, whole, name, OverflowRescue())
 

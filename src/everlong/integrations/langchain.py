@@ -1,27 +1,35 @@
 """LangChain: a middleware that keeps an agent's requests inside the window.
 
 The agent's own state keeps every message; only the request is shortened. Kept messages are sent as the same objects.
-Needs ``everlong[langchain]``.
+The agent runs the tools of the engine, or of recall, like tools of its own. Needs ``everlong[langchain]``.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
+from langchain.tools import ToolRuntime  # noqa: TC002 - the framework reads annotations
+from langchain_core.messages import AIMessage, SystemMessage
+from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from everlong.integrations.history import Fitted, HistoryKeeper, MakeEngine, Originals, OverflowRescue
 from everlong.integrations.langchain_messages import message_of, original_of
+from everlong.integrations.tools import OfferedTools
 from everlong.tokens import MessageCounter
 
 if TYPE_CHECKING:
+    from everlong.agent.tools.recall import HiddenTool
     from everlong.store import Store
 
 __all__ = ["EverlongMiddleware"]
+
+_CALLS = 2_000
+"""The number of calls of its tools whose requests a middleware remembers."""
 
 
 class EverlongMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -30,12 +38,17 @@ class EverlongMiddleware(AgentMiddleware[Any, Any, Any]):
     Args:
         make_engine: makes an engine for each conversation, such as ``lambda: ContextCompressor(128_000)``.
         store: keeps every message and compaction, if given; without one nothing is written anywhere.
+        recall: offer the model tools that look things up in the store.
     """
 
-    def __init__(self, make_engine: MakeEngine, *, store: Store | None = None) -> None:
+    def __init__(self, make_engine: MakeEngine, *, store: Store | None = None, recall: bool = False) -> None:
         super().__init__()
         self._keeper = HistoryKeeper(make_engine, store=store, platform="langchain")
+        self._offered = OfferedTools(store, recall=recall)
+        self.tools: Sequence[BaseTool] = [self._tool(tool) for tool in self._offered.of(make_engine())]
         self._counter = MessageCounter()
+        self._calls: OrderedDict[tuple[str, str], Fitted] = OrderedDict()
+        """By thread and id of a call, the request whose answer made the call."""
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
@@ -50,7 +63,7 @@ class EverlongMiddleware(AgentMiddleware[Any, Any, Any]):
                 if not rescue.takes(error):
                     raise
                 continue
-            _report_usage(fitted, response)
+            self._take_answer(request, fitted, response)
             return response
 
     async def awrap_model_call(
@@ -66,17 +79,16 @@ class EverlongMiddleware(AgentMiddleware[Any, Any, Any]):
                 if not rescue.takes(error):
                     raise
                 continue
-            _report_usage(fitted, response)
+            self._take_answer(request, fitted, response)
             return response
 
     def _fit(self, request: ModelRequest[Any], rescue: OverflowRescue) -> tuple[ModelRequest[Any], Fitted]:
         own = [] if request.system_message is None else [request.system_message]
         pairs = [(message_of(original), original) for original in (*own, *request.messages)]
-        info = request.runtime.execution_info
         fitted = self._keeper.fit(
             [message for message, _ in pairs],
             model=str(getattr(request.model, "model_name", None) or getattr(request.model, "model", "")),
-            conversation=(info.thread_id or "") if info is not None else "",
+            conversation=_thread(request.runtime),
             overhead=self._counter.count_tools([convert_to_openai_tool(tool) for tool in request.tools]),
             rescue=rescue,
         )
@@ -87,11 +99,28 @@ class EverlongMiddleware(AgentMiddleware[Any, Any, Any]):
             system, sent = sent[0], sent[1:]
         return request.override(messages=sent, system_message=system), fitted
 
+    def _take_answer(self, request: ModelRequest[Any], fitted: Fitted, response: ModelResponse[Any]) -> None:
+        """Report the provider's count to the engine, which calibrates by it, and remember calls of its tools."""
+        answers = [message for message in response.result if isinstance(message, AIMessage)]
+        usage = next((answer.usage_metadata for answer in answers if answer.usage_metadata), None)
+        if usage is not None:
+            counts = {"prompt_tokens": usage["input_tokens"], "completion_tokens": usage["output_tokens"]}
+            fitted.engine.update_from_response({**counts, "total_tokens": usage["total_tokens"]})
+        names = {tool.name for tool in self.tools}
+        for call in (call for answer in answers for call in answer.tool_calls if call["name"] in names):
+            self._calls[_thread(request.runtime), call["id"] or ""] = fitted
+        while len(self._calls) > _CALLS:
+            self._calls.popitem(last=False)
 
-def _report_usage(fitted: Fitted, response: ModelResponse[Any]) -> None:
-    """Report the provider's count to the engine, which decides and calibrates by it."""
-    answers: Sequence[BaseMessage] = response.result
-    usage = next((m.usage_metadata for m in answers if isinstance(m, AIMessage) and m.usage_metadata), None)
-    if usage is not None:
-        counts = {"prompt_tokens": usage["input_tokens"], "completion_tokens": usage["output_tokens"]}
-        fitted.engine.update_from_response({**counts, "total_tokens": usage["total_tokens"]})
+    def _tool(self, tool: HiddenTool) -> BaseTool:
+        def call(runtime: ToolRuntime[Any, Any], **arguments: Any) -> str:
+            fitted = self._calls.get((_thread(runtime), runtime.tool_call_id or ""))
+            return self._offered.call(fitted, tool.name, arguments)
+
+        return StructuredTool(name=tool.name, description=tool.about, args_schema=dict(tool.takes), func=call)
+
+
+def _thread(runtime: Any) -> str:
+    """Return the name of a thread; none without a checkpointer."""
+    info = runtime.execution_info
+    return (info.thread_id or "") if info is not None else ""

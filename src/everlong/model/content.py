@@ -87,9 +87,18 @@ def whole_text(message: Message) -> str:
     return words or json.dumps(message, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
-def without_thinking(message: Message) -> Message:
-    """Return the message without its thinking, unless the thinking leads to a call or is all there is."""
+def without_thinking(message: Message, *, entirely: bool = False) -> Message:
+    """Return the message without its thinking, unless the thinking leads to a call or is all there is.
+
+    Args:
+        message: the message.
+        entirely: drop that thinking too, because the message may go to another provider than the one that signed it.
+    """
     parts = parts_of(message)
     kept = [part for part in parts if not is_reasoning(part)]
+    if len(kept) == len(parts):
+        return message
+    if entirely:
+        return with_content(message, kept or None)
     leads_to_call = bool(calls_of(message)) or any(part.get("type") == "tool_use" for part in parts)
-    return message if leads_to_call or not kept or len(kept) == len(parts) else with_content(message, kept)
+    return message if leads_to_call or not kept else with_content(message, kept)

@@ -9,7 +9,7 @@ const { api, url, stream, texts } = JSON.parse(readFileSync(0, "utf8"));
 const provider = api === "anthropic" ? createAnthropic : createOpenAI;
 const made = provider({ baseURL: `${url}/v1`, apiKey: "made-up" });
 const model =
-  api === "anthropic" ? made("claude-sonnet-4-5") : api === "responses" ? made.responses("gpt-4o") : made.chat("gpt-4o");
+  api === "anthropic" ? made("claude-sonnet-4-6") : api === "responses" ? made.responses("gpt-4o") : made.chat("gpt-4o");
 
 function page(number) {
   const rows = Array.from({ length: 40 }, (_, row) => `row ${row}: berth ${(row * 7) % 31}, ${row * number + 3} crates`);

@@ -477,7 +477,7 @@ export ANTHROPIC_BASE_URL={gateway.address}
 
 # or in Python:
 model = ChatOpenAI(model="gpt-5", base_url="{gateway.v1}")
-model = ChatAnthropic(model="claude-sonnet-4-5", base_url="{gateway.address}")"""
+model = ChatAnthropic(model="claude-sonnet-4-6", base_url="{gateway.address}")"""
 
 
 CLIENTS: dict[str, Client] = {

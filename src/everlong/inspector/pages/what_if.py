@@ -18,7 +18,7 @@ __all__ = ["StrategyCost", "WhatIfPage", "read_what_if"]
 
 TURNS = 240
 """Turns that are replayed."""
-_MODEL = "claude-sonnet-4-5"
+_MODEL = "claude-sonnet-4-6"
 """The model whose rules hold for a conversation that names none."""
 
 
