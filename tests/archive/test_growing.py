@@ -19,6 +19,7 @@ import pytest
 from everlong.cli.archive import log_import
 from everlong.cli.archive.log_import import LogImport
 from everlong.cli.archive.scan import LogFolder, Scan
+from everlong.model import text_of
 from everlong.store import Store
 from everlong.store.log_files import LogFiles
 from everlong.store.maintenance import stats
@@ -195,6 +196,30 @@ def test_a_rewind_keeps_both_ways(store: Store, tmp_path: Path) -> None:
     assert dict(grown.outcomes)["grown"] == 1
     talks = [[line.entry.message for line in store.conversations.lines(one.id)] for one in store.conversations.newest()]
     assert sorted(len(talk) for talk in talks) == [4, 6]
+    assert store.verify().problems == []
+
+
+def test_a_log_that_was_rewound_before_it_is_first_read_has_both_ways(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    log = ClaudeLog().ask("Left or right?").say("Left.")
+    back = log.parent
+    log.ask("Why?").say("Because.")
+    log.parent = back
+    log.ask("Are you sure?").say("Quite.")
+    path.write_text(log.text())
+    first = LogImport(store).add(path)
+    assert first is not None
+    assert dict(first.outcomes) == {"new": 2}
+    log.ask("Good.").say("Thanks.")
+    path.write_text(log.text())
+    grown = LogImport(store).add(path)
+    assert grown is not None
+    assert dict(grown.outcomes) == {"grown": 1}
+    talks = [
+        [text_of(line.entry.message) for line in store.conversations.lines(one.id)]
+        for one in store.conversations.newest()
+    ]
+    assert sorted(talk[2:] for talk in talks) == [["Are you sure?", "Quite.", "Good.", "Thanks."], ["Why?", "Because."]]
     assert store.verify().problems == []
 
 

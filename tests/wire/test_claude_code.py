@@ -216,10 +216,34 @@ def test_a_branch_that_was_rewound_is_left_out_and_counted() -> None:
             replies("a2", "u2", "m2", text("Which?")),
             says("u3", "a1", "Make one."),
             replies("a3", "u3", "m3", text("Made.")),
-        ]
+        ],
+        most_abandoned=5,
     )
     assert only(log)[2:] == [user("Make one."), assistant(text("Made."))]
     assert log.left_out.describe() == "lines left out: 2 of abandoned branches"
+    (abandoned,) = log.abandoned
+    assert abandoned.messages == [*only(read_log(SIMPLE)), user("Delete them."), assistant(text("Which?"))]
+
+
+def test_each_abandoned_branch_is_there_once_with_all_results_of_parallel_calls() -> None:
+    log = read_log(
+        [
+            *SIMPLE,
+            says("u2", "a1", "Look."),
+            replies("a2", "u2", "m2", use("t1")),
+            replies("a3", "a2", "m2", use("t2")),
+            answers("r1", "a2", "t1"),
+            answers("r2", "a3", "t2"),
+            says("u3", "a1", "Wait."),
+            says("u4", "a1", "Make one."),
+            replies("a4", "u4", "m4", text("Made.")),
+        ],
+        most_abandoned=2,
+    )
+    looked, waited = log.abandoned
+    assert [message["role"] for message in looked.messages[2:]] == ["user", "assistant", "user"]
+    assert len(looked.messages[-1]["content"]) == 2
+    assert waited.messages[2:] == [user("Wait.")]
 
 
 def test_sub_agents_are_conversations_of_their_own_after_the_main_one() -> None:

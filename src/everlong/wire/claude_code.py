@@ -5,9 +5,9 @@ each block, with the same message id; the results of parallel calls hang on diff
 the links alone would lose some. Rewinding leaves branches behind, resuming writes lines again, sub-agents write between
 the lines of the main conversation, and compaction begins a new tree.
 
-`read_log` returns the branch on which the session ended, and counts the lines it left out. If the file has the turns
-that a summary of Claude Code stands for, the turns are returned and not the summary. Logs are never written: their ids
-cannot be made up honestly.
+`read_log` returns the branch on which the session ended and those that were abandoned, and counts the lines that are
+not on the first. If the file has the turns that a summary of Claude Code stands for, the turns are returned and not the
+summary. Logs are never written: their ids cannot be made up honestly.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ class ClaudeCodeLog(NamedTuple):
 
     conversations: list[LoggedConversation]
     left_out: LeftOut
+    abandoned: Sequence[LoggedConversation] = ()
+    """Branches that a person left by rewinding, each from the first message to its end."""
 
 
 class _Thread(NamedTuple):
@@ -113,8 +115,13 @@ def is_log(entries: Iterable[dict[str, Any]]) -> bool:
     return found
 
 
-def read_log(entries: Sequence[dict[str, Any]]) -> ClaudeCodeLog:
-    """Return the conversations of a session log, given its lines in order."""
+def read_log(entries: Sequence[dict[str, Any]], *, most_abandoned: int = 0) -> ClaudeCodeLog:
+    """Return the conversations of a session log, given its lines in order.
+
+    Args:
+        entries: the lines.
+        most_abandoned: how many abandoned branches to return, the newest ones; each repeats all that came before it.
+    """
     left_out = LeftOut()
     lines = _link_lines(entries, left_out)
     threads: dict[_Thread, list[_LogLine]] = {}
@@ -124,7 +131,10 @@ def read_log(entries: Sequence[dict[str, Any]]) -> ClaudeCodeLog:
     if not threads:
         raise TranscriptError("the session log has no messages; choose another one")
     ordered = sorted(threads, key=lambda thread: thread.agent is not None)
-    return ClaudeCodeLog([_conversation(thread, threads[thread], left_out) for thread in ordered], left_out)
+    trees = [_ThreadTree(thread, threads[thread]) for thread in ordered]
+    conversations = [tree.last_branch(left_out) for tree in trees]
+    abandoned = [branch for tree in trees for branch in tree.abandoned(most_abandoned)]
+    return ClaudeCodeLog(conversations, left_out, abandoned[-most_abandoned:] if most_abandoned else ())
 
 
 def _content(entry: dict[str, Any]) -> str | list[Any] | None:
@@ -258,49 +268,81 @@ def _thread(line: _LogLine) -> _Thread:
 # -- one conversation -------------------------------------------------------------------------------------------------
 
 
-def _conversation(thread: _Thread, lines: Sequence[_LogLine], left_out: LeftOut) -> LoggedConversation:
-    replies: dict[str, list[_LogLine]] = {}
-    results: dict[str, _LogLine] = {}
-    added: dict[int, list[_LogLine]] = {}
-    for line in lines:
-        if line.is_assistant:
-            replies.setdefault(line.reply_id, []).append(line)
-        elif line.entry.get("isMeta") and not line.calls:
-            added.setdefault(_message_above(line), []).append(line)
-        else:
-            results.update({call: line for call in line.calls if call not in results})
-    messages: list[dict[str, Any]] = []
-    times: list[float | None] = []
-    told: set[int] = set()
-    path = _path(lines[-1])
-    on_path = {line.at for line in path}
-    for line in path:
-        if line.at in told or _thread(line) != thread:
-            continue
-        if line.entry.get("isCompactSummary") and messages:
-            told.add(line.at)
-            left_out.summaries += 1
-        elif line.is_assistant:
-            reply = replies[line.reply_id]
-            told.update(part.at for part in reply)
-            messages.append(_reply(reply))
-            answers = {results[call].at: results[call] for part in reply for call in part.calls if call in results}
-            messages += _answers([answers[at] for at in sorted(answers) if at not in told])
-            told.update(answers)
-            # Text that Claude Code added to a result (a skill's) may hang on a branch that ends there.
-            more = [line for at in answers if at not in on_path for line in added.get(at, ()) if line.at not in told]
-            messages += [{"role": "user", "content": line.content} for line in more]
-            told.update(line.at for line in more)
-        else:
-            told.add(line.at)
-            messages.append({"role": "user", "content": line.content})
-        times += [_time(line)] * (len(messages) - len(times))
-    left_out.abandoned += sum(line.at not in told for line in lines)
-    models = (_text_field(line.entry["message"], "model") for line in reversed(lines) if line.is_assistant)
-    model = next((model for model in models if model and not model.startswith("<")), None)
-    session = _text_field(lines[-1].entry, "sessionId", "session_id")
-    folder = next((cwd for line in lines if (cwd := _text_field(line.entry, "cwd"))), None)
-    return LoggedConversation(session, thread.agent, model, messages, times, folder)
+class _ThreadTree:
+    """The lines of one conversation with all its branches."""
+
+    def __init__(self, thread: _Thread, lines: Sequence[_LogLine]) -> None:
+        self._thread, self._lines = thread, lines
+        self._replies: dict[str, list[_LogLine]] = {}
+        self._results: dict[str, _LogLine] = {}
+        self._added: dict[int, list[_LogLine]] = {}
+        """Text that the client itself added, by the message above it."""
+        self._untold: list[_LogLine] = []
+        models = (_text_field(line.entry["message"], "model") for line in reversed(lines) if line.is_assistant)
+        self._model = next((model for model in models if model and not model.startswith("<")), None)
+        self._folder = next((cwd for line in lines if (cwd := _text_field(line.entry, "cwd"))), None)
+        for line in lines:
+            if line.is_assistant:
+                self._replies.setdefault(line.reply_id, []).append(line)
+            elif line.entry.get("isMeta") and not line.calls:
+                self._added.setdefault(_message_above(line), []).append(line)
+            else:
+                self._results.update({call: line for call in line.calls if call not in self._results})
+
+    def last_branch(self, left_out: LeftOut) -> LoggedConversation:
+        """Return the branch on which the session ended, and count what is not on it."""
+        told: set[int] = set()
+        found = self._branch(self._lines[-1], told, left_out)
+        self._untold = [line for line in self._lines if line.at not in told]
+        left_out.abandoned += len(self._untold)
+        return found
+
+    def abandoned(self, most: int) -> list[LoggedConversation]:
+        """Return the newest of the other branches, in order; `last_branch` comes before."""
+        above = {_message_above(line) for line in self._untold}
+        ends = [line for line in self._untold if line.at not in above and not line.entry.get("isMeta")]
+        found: list[LoggedConversation] = []
+        told: set[int] = set()
+        for end in reversed(ends):  # results of parallel calls end in several places; the last one has them all
+            if len(found) == most:
+                break
+            if end.at not in told:
+                on_branch: set[int] = set()
+                found.append(self._branch(end, on_branch, LeftOut()))
+                told |= on_branch
+        return found[::-1]
+
+    def _branch(self, leaf: _LogLine, told: set[int], left_out: LeftOut) -> LoggedConversation:
+        """Return the conversation that ends with a line; ``told`` gets the places of its lines."""
+        messages: list[dict[str, Any]] = []
+        times: list[float | None] = []
+        path = _path(leaf)
+        on_path = {line.at for line in path}
+        for line in path:
+            if line.at in told or _thread(line) != self._thread:
+                continue
+            if line.entry.get("isCompactSummary") and messages:
+                told.add(line.at)
+                left_out.summaries += 1
+            elif line.is_assistant:
+                reply = self._replies[line.reply_id]
+                told.update(part.at for part in reply)
+                messages.append(_reply(reply))
+                calls = [call for part in reply for call in part.calls if call in self._results]
+                answers = {self._results[call].at: self._results[call] for call in calls}
+                messages += _answers([answers[at] for at in sorted(answers) if at not in told])
+                told.update(answers)
+                # Text that Claude Code added to a result (a skill's) may hang on a branch that ends there.
+                beside = [one for at in answers if at not in on_path for one in self._added.get(at, ())]
+                more = [one for one in beside if one.at not in told]
+                messages += [{"role": "user", "content": one.content} for one in more]
+                told.update(one.at for one in more)
+            else:
+                told.add(line.at)
+                messages.append({"role": "user", "content": line.content})
+            times += [_time(line)] * (len(messages) - len(times))
+        session = _text_field(leaf.entry, "sessionId", "session_id")
+        return LoggedConversation(session, self._thread.agent, self._model, messages, times, self._folder)
 
 
 def _time(line: _LogLine) -> float | None:

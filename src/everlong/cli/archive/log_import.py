@@ -358,7 +358,10 @@ class _LineImport:
         done.outcomes.clear()
         done.last, done.read = None, step.read
         with self._archive.store.batch():
-            places = [self._add(one, None) for one in step.runs]
+            for one in step.runs:
+                if one.run.is_abandoned:  # before the branch that goes on, as it was said
+                    self._add(one, None)
+            places = [self._add(one, None) for one in step.runs if not one.run.is_abandoned]
         self._known = KnownLog(self._task.path, self._task.form, _UNREAD)
         if len(places) == 1 and places[0] is not None:
             state = {"carried": step.carried, "place": places[0].to_dict()}

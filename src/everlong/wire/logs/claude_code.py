@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -343,6 +344,10 @@ def _joined(contents: Iterable[Any]) -> list[Any]:
     return list(blocks.values())
 
 
+_MOST_ABANDONED = 100
+"""Branches of one log that are kept beside the one on which it ended."""
+
+
 # -- whole logs --------------------------------------------------------------------------------------------------------
 
 
@@ -363,7 +368,9 @@ def read_claude_code_log(lines: Iterable[bytes]) -> tuple[list[LogRun], dict[str
             continue
         if isinstance(entry, dict):
             entries.append(entry)
-    runs = [_run_of(one, entries) for one in read_log(entries).conversations]
+    log = read_log(entries, most_abandoned=_MOST_ABANDONED)
+    runs = [_run_of(one, entries) for one in log.conversations]
+    runs += [_abandoned_run(one, entries) for one in log.abandoned]
     last = next((entry["uuid"] for entry in reversed(entries) if isinstance(entry.get("uuid"), str)), None)
     replies = (entry.get("message") for entry in reversed(entries) if entry.get("type") == "assistant")
     reply = next((one.get("id") for one in replies if isinstance(one, dict)), None)
@@ -411,6 +418,14 @@ def _run_of(one: LoggedConversation, entries: list[dict[str, Any]]) -> LogRun:
     costs = [dollars_of(entry.get("totalCostUSD")) for entry in entries if entry.get("type") == "cost-state"]
     if costs and not is_agent:
         run.usage = run.usage._replace(cost=sum(max(0.0, one) for one in _growth(costs)))
+    return run
+
+
+def _abandoned_run(one: LoggedConversation, entries: list[dict[str, Any]]) -> LogRun:
+    """Return a branch that was left; what it used counts in the one that was gone on with."""
+    run = _run_of(one, entries)
+    run.facts = replace(run.facts, title=None)
+    run.usage, run.is_abandoned = LogUsage(), True
     return run
 
 

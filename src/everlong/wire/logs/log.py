@@ -126,6 +126,8 @@ class LogRun:
     """True if the conversation is that of the last run of the part before."""
     is_total: bool = False
     """True if the usage is that of the whole conversation."""
+    is_abandoned: bool = False
+    """True if a person went back and another way, which is a run of its own."""
 
 
 @dataclass(slots=True)
