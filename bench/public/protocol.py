@@ -70,6 +70,7 @@ def serve(packages: Sequence[str], compact: Compact, given: TextIO | None = None
     """Answer requests until the input ends; whatever the package prints goes to stderr."""
     logging.disable(logging.CRITICAL)
     with contextlib.ExitStack() as stack:
+        stack.callback(logging.disable, logging.NOTSET)
         answers: TextIO = sys.stdout
         if given is None:
             answers = stack.enter_context(os.fdopen(os.dup(1), "w", encoding="utf-8"))

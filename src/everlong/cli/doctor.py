@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["doctor_command"]
 
 _COLOURS: dict[State, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
-_WIDTH = 16
+_WIDTH = 18
 
 
 @click.command("doctor")
