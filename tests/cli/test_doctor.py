@@ -94,8 +94,8 @@ def test_all_is_well_with_a_model_that_answers_and_no_key_is_ever_shown(
 def test_people_get_a_line_for_each_check_and_what_to_do(run: Run, home: Path) -> None:
     ran = run("doctor")
     assert ran.code == 0
-    assert "ok    python          Everlong " in ran.out
-    assert "warn  model           none is chosen" in ran.out
+    assert "ok    python            Everlong " in ran.out
+    assert "warn  model             none is chosen" in ran.out
     assert "→ everlong config set agent.model PROVIDER:MODEL" in ran.out
     assert "checks, 0 failed, " in ran.err
     assert list(home.iterdir()) == []  # looking makes nothing
