@@ -48,7 +48,7 @@ class Answer:
 
 
 class Outbox:
-    """What goes out on one platform."""
+    """The stored answers of one platform, from the first message to the delivery."""
 
     def __init__(self, store: Store, platform: str, clock: Callable[[], float] = time.time) -> None:
         self._database, self._tenant, self._platform = store.database, store.tenant, platform

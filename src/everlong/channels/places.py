@@ -33,7 +33,7 @@ _MOST_NOTES = 20
 
 @dataclass(frozen=True, slots=True)
 class PlaceRecord:
-    """What is stored about a place."""
+    """The stored state of a place: its conversation, model and last activity."""
 
     place: Place
     conversation: str | None = None

@@ -1,4 +1,4 @@
-"""What a channel needs of a messaging service, and the values that go back and forth.
+"""The interface between a channel and a messaging service, and the values that they exchange.
 
 `Platform` is the contract of an adapter (`everlong.channels.telegram`, `everlong.channels.discord`). An adapter
 translates; it decides nothing. Who may talk, which conversation a message belongs to and what is answered is decided
@@ -95,7 +95,7 @@ class Attachment:
     size: int
     """Bytes as the platform states them; 0 where it does not."""
     reference: str
-    """What the adapter needs to fetch it, also after a restart."""
+    """The id or address by which the adapter fetches the file, also after a restart."""
 
 
 InboundKind = Literal["message", "edit", "deletion", "button", "move"]
@@ -127,7 +127,7 @@ class Inbound:
     button: str = ""
     """The value of the pressed button."""
     callback: str = ""
-    """What the adapter needs to acknowledge a button or a command; worthless after some seconds or minutes."""
+    """The token with which the adapter acknowledges a button or a command; it expires within minutes."""
     moved_to: str = ""
     """The new id of the chat, for a ``move``; ``place`` is the old one."""
     sent_at: float = 0.0

@@ -58,7 +58,7 @@ class FileImport:
     broken: int = 0
     """Lines that are no JSON and were left out."""
     last: str | None = None
-    """What became of the last conversation so far."""
+    """The outcome of the last conversation so far: new, grown, known or empty."""
     read: int = 0
     """Bytes that were read."""
     cut_off: int = 0

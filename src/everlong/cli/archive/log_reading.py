@@ -40,9 +40,9 @@ class LogTask(NamedTuple):
     mark: bytes | None = None
     """A hash of the bytes before that place."""
     state: dict[str, Any] | None = None
-    """What was noted there."""
+    """The state that the last import stored for this log."""
     is_growing: bool = False
-    """Whether the client may be writing it now: then its last message waits until it is complete."""
+    """True while the client may still write the log; its last message waits then until it is complete."""
     now: float = 0.0
     redact: Callable[[Message], Message] | None = None
     part: int = 8 << 20
