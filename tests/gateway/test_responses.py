@@ -310,8 +310,6 @@ def test_a_database_that_goes_away_at_any_step_loses_nothing_and_what_follows_fi
                 until(lambda: failures)  # a later request may have come to its end before it could be begun
                 is_away.clear()
                 monkeypatch.setattr("everlong.gateway.turn_queue._CATCH_UP_SECONDS", 20.0)
-                if failing == "add_finished":  # what failed whole is in the journal only, where no request looks
-                    until(lambda: not running.gateway._journal.waiting)
         until(lambda: not running.gateway._journal.waiting)
         said = [part for one in asked for part in (one, f"Reply {len(json.dumps(one))}.")]
         assert words(running, asked[-1]) == said[:-1]

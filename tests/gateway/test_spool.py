@@ -71,6 +71,19 @@ def test_what_could_not_be_stored_is_tried_again_in_order(tmp_path: Path) -> Non
     assert (journal.kept, journal.waiting) == (0, 0)
 
 
+def test_files_that_are_begun_at_the_same_moment_keep_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everlong.gateway.journal.time.time_ns", lambda: 1_900_000_000_000_000_000)
+    journal = Journal(tmp_path / FOLDER)
+    for number in range(8):
+        journal.done(journal.put(entry(100)))
+        journal.keep(journal.put(entry(number)))
+        journal.tidy()  # the next one goes into a file of its own
+    assert len(list((tmp_path / FOLDER).glob("*.jsonl"))) > 8
+    assert kept_in(journal) == list(map(entry, range(8)))
+
+
 def test_a_batch_is_read_from_the_file_and_no_larger_than_it_has_to_be(tmp_path: Path) -> None:
     journal = Journal(tmp_path / FOLDER)
     large = entry(0)._replace(body="x" * 2_000_000)

@@ -175,6 +175,8 @@ class Journal:
         self._kept: dict[int, JournalEntry | None] = {}
         """The waiting entries that are to be stored by `upkeep`; None for those that can be read from a file."""
         self._number = 0
+        self._stamp = 0
+        """The time in the name of the newest file, in nanoseconds."""
         self._lock = threading.RLock()
         """A lock, because the loop writes entries while a thread stores older ones."""
 
@@ -321,7 +323,8 @@ class Journal:
             return self._file
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         while True:
-            path = self._folder / f"{int(time.time())}-{os.getpid()}-{uuid.uuid4().hex[:6]}.jsonl"
+            self._stamp = max(time.time_ns(), self._stamp + 1)  # names in order, also if the clock is set back
+            path = self._folder / f"{self._stamp}-{os.getpid()}-{uuid.uuid4().hex[:6]}.jsonl"
             # Another gateway may take it for one that was left behind, before it is locked; then it is made anew.
             if (handle := _open_locked(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)) is not None:
                 break
