@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
-from bench.release.artifacts import ReleaseError, build, check_archive, check_wheel, run_twine
+from bench.release.artifacts import build, check_archive, check_wheel, run_twine
 from bench.release.matrix import EXTRAS, check_matrix, find_pythons, table
 from bench.release.notes import project_version, release_notes
+from bench.release.tools import ReleaseError
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -23,10 +24,10 @@ def release() -> None:
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / "dist", show_default="dist")
 @click.option("--isolated/--no-isolation", default=False, help="Let build fetch its own hatchling.")
 def build_command(out: Path, *, isolated: bool) -> None:
-    """Build wheel and source archive, and check size, contents and description."""
-    wheel, archive = build(ROOT, out, isolated=isolated)
-    told = [*check_wheel(wheel), *check_archive(archive), *run_twine([wheel, archive])]
-    for line in told:
+    """Build the wheels and the source archive, and check size, contents and description."""
+    wheels, archive = build(ROOT, out, isolated=isolated)
+    about_wheels = [line for wheel in wheels for line in check_wheel(wheel)]
+    for line in (*about_wheels, *check_archive(archive), *run_twine([*wheels, archive])):
         print(line)
 
 
@@ -53,7 +54,10 @@ def version_command(tag: str | None) -> None:
 @click.option("--extra", "extras", multiple=True, help="An extra, or none; by default none, each alone, and all.")
 @click.option("--jobs", default=2, show_default=True, help="How many environments are made at once.")
 def matrix_command(wheel: Path, pythons: tuple[str, ...], extras: tuple[str, ...], jobs: int) -> None:
-    """Install the wheel on every Python with every extra, use it, and print a table."""
+    """Install the wheel on every Python with every extra, use it, and print a table.
+
+    The wheels of its parts are taken from the same folder.
+    """
     found = find_pythons(pythons)
     if not found:
         raise ReleaseError("no Python from 3.11 to 3.14 was found; name one with --python")

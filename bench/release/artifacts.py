@@ -1,19 +1,19 @@
-"""The files of a release: a wheel and a source archive, built from the checkout and looked into."""
+"""The files of a release: wheels and a source archive, built from the checkout and looked into."""
 
 from __future__ import annotations
 
 import re
 import struct
-import subprocess
-import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from bench.release.parts import take_apart
+from bench.release.tools import ReleaseError, run_tool
+
 __all__ = [
     "MOST_BYTES",
-    "ReleaseError",
     "build",
     "check_archive",
     "check_wheel",
@@ -30,20 +30,18 @@ _TEMPLATES = "everlong/plugins/template_files/"
 _IN_AN_ARCHIVE = ("CHANGELOG.md", "LICENSE", "README.md", "docs/README.md", "pyproject.toml", "tests/conftest.py")
 
 
-class ReleaseError(Exception):
-    """Something that must not go out."""
-
-
-def build(root: Path, out: Path, *, isolated: bool = False) -> tuple[Path, Path]:
-    """Build the wheel and the source archive into a folder, and return both."""
+def build(root: Path, out: Path, *, isolated: bool = False) -> tuple[list[Path], Path]:
+    """Build the wheels and the source archive into a folder, and return them."""
     out.mkdir(parents=True, exist_ok=True)
-    for old in (*out.glob("everlong-*.whl"), *out.glob("everlong-*.tar.gz")):
+    for old in (*out.glob("everlong*.whl"), *out.glob("everlong-*.tar.gz")):
         old.unlink()
     options = [] if isolated else ["--no-isolation"]
-    _run([sys.executable, "-m", "build", *options, "--outdir", str(out), str(root)], "the build failed")
-    (wheel,), (archive,) = out.glob("everlong-*.whl"), out.glob("everlong-*.tar.gz")
-    recompress(wheel, deflate_strongly)
-    return wheel, archive
+    run_tool("build", *options, "--outdir", str(out), str(root), problem="the build failed")
+    (whole,), (archive,) = out.glob("everlong-*.whl"), out.glob("everlong-*.tar.gz")
+    wheels = take_apart(whole)
+    for wheel in wheels:
+        recompress(wheel, deflate_strongly)
+    return wheels, archive
 
 
 def deflate_strongly(data: bytes) -> bytes:
@@ -102,7 +100,7 @@ def strange_files(names: Iterable[str]) -> list[str]:
     return [
         name
         for name in names
-        if not name.startswith(("everlong/", "everlong-"))
+        if not name.startswith(("everlong/", "everlong-", "everlong_"))
         or (_NOT_IN_A_WHEEL.search(name) and not name.startswith(_TEMPLATES))
     ]
 
@@ -123,12 +121,5 @@ def check_archive(archive: Path) -> list[str]:
 
 def run_twine(files: Sequence[Path]) -> list[str]:
     """Let twine check the metadata, and whether the index can show the description."""
-    told = _run([sys.executable, "-m", "twine", "check", "--strict", *map(str, files)], "twine found something wrong")
+    told = run_tool("twine", "check", "--strict", *map(str, files), problem="twine found something wrong")
     return [re.sub(r"Checking .*/", "twine check ", line) for line in told.splitlines() if line.strip()]
-
-
-def _run(command: list[str], problem: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ReleaseError(f"{problem}:\n{done.stdout}{done.stderr}")
-    return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)

@@ -109,10 +109,14 @@ def _install(wheel: Path, python: str, extra: str, folder: Path) -> Path:
     uv = shutil.which("uv")
     if uv:
         _run([uv, "venv", "--quiet", "--python", python, str(folder)])
-        _run([uv, "pip", "install", "--quiet", "--only-binary", ":all:", "--python", str(installed), asked])
+        install = [uv, "pip", "install", "--quiet", "--only-binary", ":all:", "--python", str(installed)]
     else:
         _run([python, "-m", "venv", str(folder)])
-        _run([str(installed), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", asked])
+        install = [str(installed), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    beside = ["--find-links", str(wheel.parent)]  # the wheels of its parts
+    _run([*install, *beside, asked])
+    if extra != "none":
+        _run([*install, *beside, "--no-deps", "everlong-testing"])  # the model that the probes ask
     return installed
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from bench.release.artifacts import ReleaseError
+from bench.release.tools import ReleaseError
 
 __all__ = ["project_version", "release_notes"]
 

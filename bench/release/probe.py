@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from everlong import ContextCompressor, Store, StoreUnavailable
-from everlong.testing import ModelServer
 
 ANSWER = "The ferry is at berth 7."
 
@@ -65,6 +64,8 @@ def probe_none() -> None:
 
 
 def _ask(kind: str) -> None:
+    from everlong.testing import ModelServer
+
     with ModelServer(lambda _: ANSWER) as server:
         url = server.url if kind == "anthropic" else server.openai_url
         names = {f"EVERLONG_PROVIDERS__{kind.upper()}__BASE_URL": url, f"{kind.upper()}_API_KEY": "key-of-nobody"}
@@ -74,6 +75,8 @@ def _ask(kind: str) -> None:
 
 def probe_gateway() -> None:
     """Send a request through a gateway that is started for a program."""
+    from everlong.testing import ModelServer
+
     code = """if True:
         import json, os, urllib.request
         body = {"model": "claude-sonnet-5", "max_tokens": 50, "messages": [{"role": "user", "content": "Where?"}]}

@@ -8,10 +8,11 @@ import zlib
 from pathlib import Path
 
 import pytest
-from bench.release.artifacts import MOST_BYTES, ReleaseError, check_wheel, recompress, strange_files
+from bench.release.artifacts import MOST_BYTES, check_wheel, recompress, strange_files
 from bench.release.matrix import EXTRAS, VERSIONS, Result, extras_of_all, table
 from bench.release.notes import project_version, release_notes
 from bench.release.probe import PROBES
+from bench.release.tools import ReleaseError
 from ruamel.yaml import YAML
 
 import everlong

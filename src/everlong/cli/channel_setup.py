@@ -79,10 +79,6 @@ class ChannelWishes:
     tools: str | None = None
     api_base: str | None = None
 
-    def __bool__(self) -> bool:
-        """Return whether anything is wished for."""
-        return bool(self.users or self.chats or self.guilds or self.tools or self.api_base)
-
 
 def set_up_channel(name: str, wishes: ChannelWishes) -> None:
     """Lead through token and list, check both against the platform, and write them down.

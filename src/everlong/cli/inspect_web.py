@@ -19,7 +19,7 @@ from everlong import config
 from everlong.cli.chosen_store import chosen_tenant, open_chosen_store, use_store
 from everlong.cli.output import counted, say
 from everlong.errors import ConfigError
-from everlong.extras import install_command
+from everlong.extras import has_part, install_command
 
 if TYPE_CHECKING:
     from everlong.store import Store
@@ -34,16 +34,14 @@ _NEEDED = ("aiohttp", "jinja2", "markdown_it", "nh3")
 
 def is_installed() -> bool:
     """Return whether all that the inspector needs is installed."""
-    return all(find_spec(name) is not None for name in _NEEDED)
+    return has_part("inspector") and all(find_spec(name) is not None for name in _NEEDED)
 
 
 def check_installed() -> None:
     """Raise a `ConfigError` that says how to install the inspector, if it is not installed."""
     if not is_installed():
         raise ConfigError(
-            "the inspector needs the packages aiohttp, jinja2, markdown-it-py and nh3; install them with: "
-            + install_command("inspector"),
-            key="inspect",
+            f"the inspector is not installed; install it with: {install_command('inspector')}", key="inspect"
         )
 
 

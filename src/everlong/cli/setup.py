@@ -81,16 +81,15 @@ def setup_command(
     code are shown. With telegram or discord: set up the bot that people talk to; its token is asked for, or read from
     standard input.
     """
-    from everlong.cli.channel_setup import ChannelWishes, set_up_channel  # noqa: PLC0415 - keeps `--help` quick
-
-    wishes = ChannelWishes(**channel)
     if client in CHANNEL_NAMES:
         if write or undo or hooks or url or model or threshold:
             named = "--write, --undo, --hooks, --url, --model and --threshold"
             raise click.UsageError(f"{named} are for clients, not for {client}")
-        set_up_channel(client, wishes)
+        from everlong.cli.channel_setup import ChannelWishes, set_up_channel  # noqa: PLC0415 - may not be installed
+
+        set_up_channel(client, ChannelWishes(**channel))
         return
-    if wishes:
+    if any(channel.values()):
         raise click.UsageError("--user, --chat, --guild, --tools and --api-base are for telegram and discord")
     if client is None:
         _choose_model()
