@@ -125,6 +125,58 @@ def codex_rollout() -> str:
     )
 
 
+def codex_sub_agent(*, has_numbers: bool) -> str:
+    """A sub-agent that begins with a copy of the thread that it works for, with that thread's figures.
+
+    Newer rollouts number their lines and name the first of their own; in older ones the copies have older times.
+    """
+    spawn = {"parent_thread_id": "01a1-codex", "depth": 1, "agent_path": "/root/counter", "agent_nickname": "Heron"}
+    meta: dict[str, Any] = {
+        "id": "02b2-codex",
+        "timestamp": "2026-09-02T11:00:00.000Z",
+        "cwd": "/srv/harbour",
+        "source": {"subagent": {"thread_spawn": spawn}},
+        "parent_thread_id": "01a1-codex",
+        "forked_from_id": "01a1-codex",
+    }
+    if has_numbers:
+        meta |= {"history_mode": "paginated", "subagent_history_start_ordinal": 5}
+
+    def said(role: str, words: str) -> dict[str, Any]:
+        kind = "output_text" if role == "assistant" else "input_text"
+        return {"type": "message", "role": role, "content": [{"type": kind, "text": words}]}
+
+    def count(given: int, cached: int, out: int) -> dict[str, Any]:
+        total = {"input_tokens": given, "cached_input_tokens": cached, "output_tokens": out}
+        return {"type": "token_count", "info": {"total_token_usage": {**total, "reasoning_output_tokens": 0}}}
+
+    own_usage = {"thread_id": "02b2-codex", "usage": {"input_tokens": 300, "output_tokens": 10}}
+    told: list[tuple[str, dict[str, Any]]] = [
+        ("session_meta", meta),
+        ("session_meta", {"id": "01a1-codex", "timestamp": "2026-09-02T10:00:00.000Z", "source": "cli"}),
+        ("response_item", said("user", "# AGENTS.md instructions for /srv/harbour\n\nBe brief.")),
+        ("response_item", said("user", "What is on the quay?")),
+        ("event_msg", count(5_000_000, 4_900_000, 10_000)),
+        ("response_item", said("user", "Count the cranes.")),
+        ("token_usage_record", own_usage),
+        ("event_msg", count(300, 200, 10)),
+        ("response_item", said("assistant", "Three cranes.")),
+        ("event_msg", count(700, 500, 25)),
+    ]
+    hours = ["11", *["11" if has_numbers else "10"] * 4, *["11"] * 5]
+    return lines(
+        [
+            {
+                "timestamp": f"2026-09-02T{hours[number]}:00:{number:02}.000Z",
+                **({"ordinal": number} if has_numbers else {}),
+                "type": kind,
+                "payload": payload,
+            }
+            for number, (kind, payload) in enumerate(told)
+        ]
+    )
+
+
 def pi_session() -> str:
     def usage(total: float) -> dict[str, Any]:
         return {"input": 10, "output": 4, "cacheRead": 30, "cacheWrite": 5, "cost": {"total": total}}

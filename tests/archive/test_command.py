@@ -55,6 +55,19 @@ def test_one_run_archives_every_client_and_the_next_reads_nothing(run: Run, home
     assert (home / "everlong" / "store.db").exists()
 
 
+def test_a_folder_is_read_so_that_sub_agents_find_those_they_work_for(run: Run, home: Path) -> None:
+    folder = home / "projects"
+    session = samples.claude_log()
+    (folder / "a-session" / "subagents").mkdir(parents=True)
+    (folder / "b-session.jsonl").write_text(session.text())
+    inner = samples.ClaudeLog(agent="a1").ask("Count the cranes.").say("Three.").text()
+    (folder / "a-session" / "subagents" / "agent-a1.jsonl").write_text(inner)
+    assert run("sessions", "import", str(folder)).code == 0
+    (agent,) = run("sessions", "list", "--side", "--json").json
+    (main,) = run("sessions", "list", "--json").json
+    assert agent["works_for"] == main["id"]
+
+
 def test_only_the_named_client_is_archived(run: Run, home: Path) -> None:  # noqa: ARG001 - the logs
     assert run("archive", "--once", "--client", "codex", "--json").json["clients"] == {"codex": 1}
 

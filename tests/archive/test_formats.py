@@ -126,6 +126,17 @@ def test_a_sub_agent_of_claude_code_belongs_to_its_session(store: Store, tmp_pat
     assert (agent.works_for, agent.messages, main.agents) == (main.id, 2, 1)
 
 
+def test_a_reminder_between_messages_has_the_time_of_its_line(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    log = samples.ClaudeLog().ask("Which berth is free?").say("The south berth is free.")
+    log.ask("<system-reminder>The tide turns.</system-reminder>").ask("Sure?").say("Yes.")
+    path.write_text(log.text(), encoding="utf-8")
+    (one,) = imported(store, path)
+    entries = [line.entry for line in store.conversations.lines(one.id)]
+    assert "The tide turns" in str([entry.message for entry in entries])
+    assert max(entry.ts for entry in entries) == one.active
+
+
 def test_codex(store: Store, tmp_path: Path) -> None:
     (one,) = imported(store, write_log(tmp_path, "codex"))
     assert (one.folder, one.model, one.client_session) == ("/srv/harbour", "gpt-5", "01a1-codex")
@@ -135,6 +146,26 @@ def test_codex(store: Store, tmp_path: Path) -> None:
     words = [text for role, text in said(store, one) if role == "assistant"]
     assert words[1:] == ["Crates.", "Ropes."]
     assert store.conversations.system_prompt(one.id) == "You are a coding agent."
+
+
+@pytest.mark.parametrize("has_numbers", [True, False])
+@pytest.mark.parametrize("reads_in_parts", [True, False])
+def test_a_sub_agent_of_codex_has_the_words_that_were_sent_along_and_its_own_figures(
+    store: Store, tmp_path: Path, has_numbers: bool, reads_in_parts: bool
+) -> None:
+    (main,) = imported(store, write_log(tmp_path, "codex"))
+    text = samples.codex_sub_agent(has_numbers=has_numbers)
+    path = tmp_path / "rollout-2.jsonl"
+    if reads_in_parts:  # as the archive does while the log grows
+        path.write_text("".join(text.splitlines(keepends=True)[:6]), encoding="utf-8")
+        LogImport(store).add(path)
+    path.write_text(text, encoding="utf-8")
+    LogImport(store).add(path)
+    (agent,) = store.conversations.newest(kinds=("agent",))
+    assert agent.works_for == main.id
+    assert figures(agent)[:5] == (200, 25, 500, 0, 2)
+    told = [text if isinstance(text, str) else text[0]["text"] for _, text in said(store, agent)]
+    assert told[-3:] == ["What is on the quay?", "Count the cranes.", "Three cranes."]
 
 
 def test_pi(store: Store, tmp_path: Path) -> None:

@@ -198,7 +198,8 @@ def _list_files(paths: Sequence[str]) -> Iterator[str]:
         if name == "-" or not path.is_dir():
             yield name
             continue
-        inside = sorted(file for file in path.rglob("*") if file.is_file() and _may_be_log(file))
+        found = (file for file in path.rglob("*") if file.is_file() and _may_be_log(file))
+        inside = sorted(found, key=lambda file: (len(file.parts), file))  # sub-agents after those they work for
         if not inside:
             raise TranscriptError(f"{name} has no .jsonl files in it, and no logs; name the files themselves")
         yield from map(str, inside)

@@ -121,6 +121,7 @@ class Aside(NamedTuple):
     ord: int
     kind: str
     blob: Blob
+    ts: float
     shown: bool = True
     """False for a message beside the conversation, which is no part of it."""
 
@@ -210,12 +211,12 @@ class RecordRequest:
         if first < len(ends) and ends[first] == place and place > (ends[first - 1] if first else 0):
             for message in self.beside.get(first, ()):  # of the message that made the node
                 data = blob(self.chain.tenant, encoded(self.clean(message)))
-                asides.append(Aside(depth, len(asides), "addition", data, shown=False))
+                asides.append(Aside(depth, len(asides), "addition", data, self.ts[first], shown=False))
             first += 1
         while first < len(ends) and ends[first] == place:
             message = self.clean(self.messages[first])
             data = self.packed.get(id(self.messages[first])) or blob(self.chain.tenant, encoded(message))
-            asides.append(Aside(depth, len(asides), kind_of_annex(message), data))
+            asides.append(Aside(depth, len(asides), kind_of_annex(message), data, self.ts[first]))
             first += 1
         return asides
 
@@ -354,7 +355,7 @@ class Recorder:
             blobs.append((request.preamble, []))
             connection.execute(update(branch).where(branch.c.id == number).values(preamble=request.preamble.digest))
         self.add_contents(connection, request.chain.tenant, blobs)
-        self._add_asides(connection, request.chain.tenant, number, asides, now)
+        self._add_asides(connection, request.chain.tenant, number, asides)
         if not additions:
             return Branch(number, match.id, match.depth)
         return self._add_nodes(connection, request, match, number, [made for made, _ in additions])
@@ -427,8 +428,8 @@ class Recorder:
         rows.sort(key=lambda row: row[1])  # two writers of the same contents meet in one order, so neither deadlocks
         self._run(connection, self._content, rows)
 
-    def _add_asides(self, connection: Connection, tenant: str, number: int, asides: list[Aside], now: float) -> None:
-        rows = [(tenant, number, one.depth, one.ord, one.blob.digest, one.kind, one.shown, now) for one in asides]
+    def _add_asides(self, connection: Connection, tenant: str, number: int, asides: list[Aside]) -> None:
+        rows = [(tenant, number, one.depth, one.ord, one.blob.digest, one.kind, one.shown, one.ts) for one in asides]
         if rows:
             self._run(connection, self._annex, rows)
 

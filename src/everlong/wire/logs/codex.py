@@ -3,8 +3,9 @@
 The items are the conversation as it was sent. Events say it a second time for people, so only their figures, their
 names and the turns that a person took back are read. A compaction does not end the conversation: the items before it
 stand in the file themselves, and the list that took their place is left out. A sub-agent has a file of its own, which
-names the thread that began it. A forked thread begins with a copy of the one that it was forked from; its own copy of
-that session's first line is left out.
+names the thread that began it. A forked thread and many a sub-agent begin with a copy of the other thread: its words
+were sent along, but its tokens were spent there, and its first line is left out. Newer rollouts number their lines and
+name the first one of their own; in older ones the copies are older than the thread.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from everlong.wire.responses import from_items, message_of_answer
 __all__ = ["CodexReader", "is_rollout"]
 
 _TYPES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
+_CONTEXT = ("<environment_context>", "<user_instructions>", "<turn_aborted>", "# AGENTS.md instructions")
+"""The beginnings of user messages that no person wrote."""
 _SAID = frozenset({"reasoning", "function_call", "custom_tool_call", "local_shell_call", "web_search_call"})
 
 
@@ -52,12 +55,15 @@ class CodexReader(LogReader):
         told = (carried or {}).get("total")
         self._total = LogUsage.of(told) if isinstance(told, dict) else LogUsage()
         """The usage of the whole session, as the last count said."""
+        own = (carried or {}).get("own_from")
+        self._own_from = own if isinstance(own, int) else None
+        """The number of the first line that is no copy of another thread's, if the rollout says it."""
         self._turns: list[int] = []
         """Messages at the beginning of each of the person's turns of the open part."""
 
     def state(self) -> dict[str, Any]:
-        """Return the count so far."""
-        return {"total": self._total.to_dict()}
+        """Return the count so far, and the number of the first line of its own."""
+        return {"total": self._total.to_dict(), "own_from": self._own_from}
 
     def feed(self, line: bytes, offset: int) -> None:
         """Read the next line."""
@@ -73,7 +79,7 @@ class CodexReader(LogReader):
         elif kind == "response_item":
             self._read_item(payload, time, offset)
         elif kind == "event_msg":
-            self._read_event(payload)
+            self._read_event(payload, is_copy=self._is_copy(entry, time))
 
     def finish(self) -> None:
         """Tell the answer that is being read."""
@@ -93,6 +99,8 @@ class CodexReader(LogReader):
             spawn = source.get("subagent") if isinstance(source, dict) else None
             if isinstance(spawn, dict) and isinstance(spawn.get("thread_spawn"), dict):
                 parent = text_field(spawn["thread_spawn"], "parent_thread_id") or parent
+        own = payload.get("subagent_history_start_ordinal")
+        self._own_from = own if isinstance(own, int) and not isinstance(own, bool) else None
         self.facts = LogFacts(
             self.client,
             ident,
@@ -109,6 +117,13 @@ class CodexReader(LogReader):
         prompt = prompt or text_field(payload, "instructions")
         if prompt is not None:
             self.say({"role": "system", "content": prompt}, time)
+
+    def _is_copy(self, entry: Mapping[str, Any], time: float | None) -> bool:
+        """Return whether a line was copied from the thread that this one was forked from, or works for."""
+        number, began = entry.get("ordinal"), self.facts.started
+        if self._own_from is not None and isinstance(number, int):
+            return number < self._own_from
+        return self.facts.works_for is not None and time is not None and began is not None and time < began
 
     def _read_item(self, item: dict[str, Any], time: float | None, offset: int) -> None:
         kind = item.get("type")
@@ -145,13 +160,13 @@ class CodexReader(LogReader):
             self.say(message_of_answer(self._step), self._step_time)
             self._step = []
 
-    def _read_event(self, payload: Mapping[str, Any]) -> None:
+    def _read_event(self, payload: Mapping[str, Any], *, is_copy: bool) -> None:
         kind = payload.get("type")
         if kind == "token_count":
             info = payload.get("info")
             total = info.get("total_token_usage") if isinstance(info, dict) else None
             if isinstance(total, dict):
-                self._count(total)
+                self._count(total, is_copy=is_copy)
         elif kind == "thread_name_updated":
             self.learn(title=text_field(payload, "thread_name", "name"))
         elif kind == "thread_rolled_back":
@@ -164,8 +179,11 @@ class CodexReader(LogReader):
                 del self._open.messages[at:], self._open.times[at:], self._turns[-back:]
                 self._calls.clear()
 
-    def _count(self, told: Mapping[str, Any]) -> None:
-        """Add what was used since the last count; counts are of the whole session and are repeated."""
+    def _count(self, told: Mapping[str, Any], *, is_copy: bool) -> None:
+        """Add what was used since the last count; counts are of the whole session and are repeated.
+
+        What another thread has used (``is_copy``) is only where this one's count begins.
+        """
         read, written = count_of(told.get("cached_input_tokens")), count_of(told.get("cache_write_input_tokens"))
         now = LogUsage(
             max(0, count_of(told.get("input_tokens")) - read - written),
@@ -175,6 +193,9 @@ class CodexReader(LogReader):
             count_of(told.get("reasoning_output_tokens")),
         )
         if now == self._total:
+            return
+        if is_copy:
+            self._total = now
             return
         if now.output_tokens < self._total.output_tokens:  # another process has begun to count anew
             self._total = LogUsage()
@@ -195,4 +216,4 @@ def _is_context(message: Message) -> bool:
     """Return whether a user's message is what Codex tells the model about the surroundings."""
     content = message.get("content")
     text = content[0].get("text") if isinstance(content, list) and content and isinstance(content[0], dict) else content
-    return isinstance(text, str) and text.startswith(("<environment_context>", "<user_instructions>", "<turn_aborted>"))
+    return isinstance(text, str) and text.startswith(_CONTEXT)
