@@ -104,6 +104,8 @@ def test_a_smaller_model_gets_a_conversation_that_fits(serve: Serve, chat: Open,
     idle(found)
     found.enter("/model nobody:nothing")
     found.wait("✗ 'nobody:nothing' does not say who serves it")
+    found.enter("/undo compaction")
+    found.wait("tokens are over the threshold of 5,840, so the next prompt compacts again; a model with a larger")
     assert len(small.model.asked) == 1
     assert not small.rejections
 

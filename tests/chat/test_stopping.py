@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -151,18 +152,20 @@ def test_leaving_while_it_works_stops_it(serve: Serve, chat: Open) -> None:
     found.wait("Far out.")
     found.press("C-d")
     assert found.wait_exit() == 0
-    assert "go on with: everlong chat --resume 2" in found.everything()
+    shown = found.everything().replace("\n", "")
+    assert re.search(r"go on with: everlong chat --resume 2\w+ -m \S+ --base-url http://127\.0\.0\.1:\d+/v1", shown)
     gate.open()
 
 
-def test_quit_waits_its_turn(serve: Serve, chat: Open) -> None:
+@pytest.mark.parametrize("word", ["/quit", "exit"])
+def test_quit_waits_its_turn(serve: Serve, chat: Open, word: str) -> None:
     server = serve(script)
     server.closing = gate = Gate()
     found = chat(server)
     server.fail_next(Fault("slow"))
     found.enter("Go on.")
     gate.let(2)
-    found.enter("/quit")
+    found.enter(word)
     found.wait_line("1 waiting")
     gate.open()
     assert found.wait_exit() == 0

@@ -288,3 +288,14 @@ def test_an_export_adds_nothing_where_it_came_from_and_all_of_it_elsewhere(
     assert here["messages"] == there["messages"]
     shown = {entry["node"] for entry in sessions("show", "Steps", "--json").json["messages"]}
     assert shown == {entry["node"] for entry in run(*other, "show", "Steps", "--json").json["messages"]}
+
+
+@pytest.mark.parametrize("name", ["talk.pdf", "talk.txt"])
+def test_a_name_of_no_known_format_is_refused_and_nothing_is_written(evil: Run, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    told = evil("export", "--all", "-o", str(path))
+    assert told.code == 1
+    assert f"nothing is written as {path.suffix}; name a file with .jsonl, .json, .md, .html" in told.err
+    assert not path.exists()
+    assert evil("export", "--all", "-o", str(path), "--format", "markdown").code == 0
+    assert path.read_text().startswith("#")

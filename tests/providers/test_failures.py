@@ -21,7 +21,8 @@ from everlong import (
     RequestTooLarge,
 )
 from everlong.providers.failures import classify, overflow_numbers, retry_after_of
-from everlong.testing import Fault
+from everlong.providers.openai_api import OpenAIProvider, openai_body
+from everlong.testing import Fault, ModelServer
 from tests.providers.conftest import APIS, Connect, asked
 from tests.testing_server.conftest import Serve
 
@@ -207,3 +208,36 @@ def test_a_server_that_is_not_there_is_a_network_failure(serve: Serve, connected
     with pytest.raises(NetworkFailure, match="check the connection"):
         provider.complete([HELLO])
     server.__enter__()
+
+
+@both_ways
+def test_a_server_that_is_not_there_is_named_by_its_address(connected: Connect, streamed: bool) -> None:
+    with ModelServer("Never said.") as server:
+        provider = connected("openai", server)
+    with pytest.raises(NetworkFailure, match=rf"check the connection and the address {server.url}, and whether"):
+        asked(provider, [HELLO], streamed=streamed)
+
+
+def test_an_address_without_a_version_is_told(serve: Serve) -> None:
+    server = serve("Never said.")
+    provider = OpenAIProvider("gpt-4o", api_key="any", base_url=server.url, name="workshop")
+    with pytest.raises(RequestRefused, match=rf"the address is {server.url}, and most servers want /v1 behind it"):
+        asked(provider, [HELLO], streamed=False)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("gpt-5", "max_completion_tokens"),
+        ("openai/gpt-5.4-mini", "max_completion_tokens"),
+        ("o3", "max_completion_tokens"),
+        ("o1-mini", "max_completion_tokens"),
+        ("gpt-4o", "max_tokens"),
+        ("gpt-oss-120b", "max_tokens"),
+        ("qwen3", "max_tokens"),
+        ("o2000-chat", "max_tokens"),
+    ],
+)
+def test_models_that_refuse_max_tokens_get_its_other_name_whoever_serves_them(model: str, name: str) -> None:
+    body = openai_body([HELLO], model, max_tokens=9, strict=False)
+    assert body.keys() - {"model", "messages"} == {name}

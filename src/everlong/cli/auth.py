@@ -15,7 +15,7 @@ import click
 from everlong import config
 from everlong.cli.output import json_option, say
 from everlong.providers.endpoints import ENDPOINTS, endpoint_for
-from everlong.providers.keys import key_source, remove_key, store_key
+from everlong.providers.keys import check_keyring, key_source, remove_key, store_key, variable_of
 
 if TYPE_CHECKING:
     from everlong.providers.endpoints import Endpoint
@@ -33,10 +33,11 @@ def auth_group() -> None:
 def set_(provider: str) -> None:
     """Store the key of PROVIDER, typed at a prompt or read from standard input."""
     endpoint = _find_endpoint(provider)
+    check_keyring(endpoint)
     key = _read_key(provider).strip()
     if not key:
         raise click.UsageError("the key is empty; nothing was stored")
-    store_key(provider, key)
+    store_key(provider, key, variable_of(endpoint))
     say(f"stored a key for {provider} in the system's keyring")
     source = key_source(endpoint)
     if source not in {None, "keyring"}:

@@ -49,7 +49,7 @@ _MOST_LISTED = 20
     "--format",
     "form",
     type=click.Choice(["jsonl", "json", "markdown", "html"]),
-    help="What to write.  [default: by the name of the file, else jsonl]",
+    help="What to write.  [default: by the name of the file; without a name jsonl]",
 )
 @click.option(
     "-o", "--output", type=click.Path(), help="Write to this file instead of stdout; to a folder, one file for each."
@@ -90,7 +90,13 @@ def _choose(
 
 def _choose_format(form: str | None, output: str | None) -> Format:
     suffix = Path(output or "").suffix.lower()
-    return next((known for known in FORMATS if form == known or (form is None and suffix_of(known) == suffix)), "jsonl")
+    found = (known for known in FORMATS if form == known or (form is None and suffix_of(known) == suffix))
+    if (kind := next(found, None)) is not None:
+        return kind
+    if suffix and not Path(output or "").is_dir():
+        known = ", ".join(map(suffix_of, FORMATS))
+        raise TranscriptError(f"{output}: nothing is written as {suffix}; name a file with {known}, or give a --format")
+    return "jsonl"
 
 
 def _write_files(

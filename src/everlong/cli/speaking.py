@@ -104,7 +104,7 @@ def stop_line(event: TurnFinished) -> str:
     reasons = {
         "limit": f"stopped at a limit: {event.detail}",
         "interrupted": "interrupted",
-        "length": "the answer was cut off at its longest (agent.max_output_tokens)",
+        "length": "the answer was cut off at its longest; agent.max_output_tokens sets another length",
         "refusal": "the model declined to answer",
     }
     return reasons[event.stop]

@@ -89,7 +89,9 @@ def check_messages(messages: Sequence[Any], first: int = 0) -> None:
     """Raise `MessageError` for the first entry that is not a message; it counts from the number of the first one."""
     for index, message in enumerate(messages, first):
         if not isinstance(message, dict):
-            raise MessageError(f"expected a dict with a role, got {type(message).__name__}", index)
+            has_dump = hasattr(message, "model_dump")
+            hint = "; use its .model_dump(exclude_none=True)" if has_dump else ""
+            raise MessageError(f"expected a dict with a role, got {type(message).__name__}{hint}", index)
         role = message.get("role")
         if not isinstance(role, str) or not role:
             raise MessageError(f"'role' must be a non-empty string, got {role!r}", index)

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Mapping, Set
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 from everlong.errors import (
     AuthenticationFailed,
@@ -56,6 +57,8 @@ _WORDS = re.compile(
     re.IGNORECASE,
 )
 _OUTPUT_LIMIT = re.compile(r"maximum allowed number of output tokens|max(imum)?_?\w* ?output tokens", re.IGNORECASE)
+_WITHOUT_VERSION = frozenset({"/chat/completions", "/responses", "/embeddings"})
+"""The paths of requests to an address without a version, which hardly any server knows."""
 _LONE_NUMBER = re.compile(r"(?<![\w.-])\d[\d,_]*(?![\w-]|\.\d)")
 """A number that is no part of an id, a version or a date."""
 _SMALLEST_WINDOW = 1_000
@@ -131,9 +134,11 @@ def _without_answer(error: BaseException, provider: str, model: str) -> Provider
     if cause is not None and str(cause) and str(cause) not in reason:
         reason = f"{reason} ({cause})"
     if names & _NETWORK_NAMES:
+        place = _url_of(error)
+        where = f" {place.scheme}://{place.netloc}" if place is not None and "@" not in place.netloc else ""
         return NetworkFailure(
             f"{_name(provider, model)} could not be reached or broke off: {reason}; check the connection and the "
-            "address, then try again",
+            f"address{where}, and whether a server of your own is running, then try again",
             provider=provider,
             model=model,
         )
@@ -177,8 +182,19 @@ def _from_answer(
         found = Overloaded
     else:
         found = RequestRefused
+        place = _url_of(error)
+        if status == 404 and place is not None and place.path in _WITHOUT_VERSION:
+            advice = f"; the address is {place.scheme}://{place.netloc}, and most servers want /v1 behind it"
     said = message or f"HTTP status {status}"
     return found(f"{name}: {said}{advice}", provider=provider, model=model, status=status, retry_after=wait)
+
+
+def _url_of(error: BaseException) -> SplitResult | None:
+    """Return the address that a client has asked; None if its exception does not tell."""
+    try:
+        return urlsplit(str(getattr(error, "request").url))  # noqa: B009 - clients raise here if there is none
+    except (AttributeError, RuntimeError, ValueError):
+        return None
 
 
 def _key_advice(provider: str) -> str:

@@ -6,7 +6,7 @@ Never from the command line or a file. No error and no log contains a key.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from everlong.errors import AuthenticationFailed, ConfigError
@@ -15,7 +15,7 @@ from everlong.extras import package_command
 if TYPE_CHECKING:
     from everlong.providers.endpoints import Endpoint
 
-__all__ = ["find_key", "key_source", "remove_key", "store_key"]
+__all__ = ["check_keyring", "find_key", "key_source", "remove_key", "store_key", "variable_of"]
 
 _SERVICE = "everlong"
 NO_KEY = "no-key"
@@ -29,7 +29,7 @@ def find_key(endpoint: Endpoint, env: Mapping[str, str] | None = None) -> str:
         return key
     if not endpoint.needs_key:
         return NO_KEY
-    variable = endpoint.key_variables[0] if endpoint.key_variables else "its environment variable"
+    variable = variable_of(endpoint)
     raise AuthenticationFailed(
         f"there is no key for {endpoint.name}; set {variable}, or store one with: everlong auth set {endpoint.name}",
         provider=endpoint.name,
@@ -45,22 +45,33 @@ def key_source(endpoint: Endpoint, env: Mapping[str, str] | None = None) -> str 
     return "keyring" if endpoint.keyring and _from_keyring(endpoint.name) else None
 
 
-def store_key(provider: str, key: str) -> None:
-    """Put a key into the system's keyring."""
+def store_key(provider: str, key: str, variable: str = "the provider's environment variable") -> None:
+    """Put a key into the system's keyring; if that fails, the `ConfigError` names the variable to set instead."""
+    _use_keyring(lambda keyring: keyring.set_password(_SERVICE, provider, key), variable)
+
+
+def check_keyring(endpoint: Endpoint) -> None:
+    """Raise a `ConfigError` if the system's keyring cannot be used, before a person types a key."""
+    _use_keyring(lambda keyring: keyring.get_password(_SERVICE, endpoint.name), variable_of(endpoint))
+
+
+def variable_of(endpoint: Endpoint) -> str:
+    """Return the environment variable for an endpoint's key."""
+    return endpoint.key_variables[0] if endpoint.key_variables else "its environment variable"
+
+
+def _use_keyring(work: Callable[[Any], object], variable: str) -> None:
     keyring = _keyring()
     if keyring is None:
         raise ConfigError(
-            f"the package keyring is missing; install it with: {package_command('keyring')}, or use the provider's "
-            "environment variable",
+            f"the package keyring is missing; install it with: {package_command('keyring')}, or set {variable}",
             key="auth",
         )
     try:
-        keyring.set_password(_SERVICE, provider, key)
+        work(keyring)
     except Exception as error:
         raise ConfigError(
-            f"the system's keyring cannot be used ({type(error).__name__}); use the provider's environment variable "
-            "instead",
-            key="auth",
+            f"the system's keyring cannot be used ({type(error).__name__}); set {variable} instead", key="auth"
         ) from error
 
 

