@@ -104,14 +104,14 @@ def _said_parts(item: Item, kind: str) -> list[Any]:
         return [_item_part(item)]
     content = item.get("content")
     given = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    parts = [_part(part) for part in given or [] if isinstance(part, dict)]
+    parts = [_part(part) for part in given if isinstance(part, dict)] if isinstance(given, list) else []
     rest = _rest(item, {"type", "role", "content", *_FORGOTTEN})
     return [with_notes(parts[0], RESPONSES, {"message": rest}), *parts[1:]] if parts else []
 
 
 def _part(part: Item) -> Item:
     kind = part.get("type")
-    if kind in _TEXTS:
+    if isinstance(kind, str) and kind in _TEXTS:
         rest = {name: value for name, value in part.items() if name not in {"type", "text"} and value}
         return {"type": "text", "text": part.get("text"), **rest}
     if kind == "input_image" and isinstance(part.get("image_url"), str):

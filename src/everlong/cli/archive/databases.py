@@ -11,7 +11,7 @@ from typing import Any
 
 from everlong.cli.archive.formats import open_database
 from everlong.wire.logs.hermes import COMPRESSION, read_hermes_session
-from everlong.wire.logs.log import LogRun
+from everlong.wire.logs.log import LogRun, explain_malformed
 from everlong.wire.logs.opencode import OpencodeMessage, read_opencode_session
 
 __all__ = ["read_hermes", "read_opencode"]
@@ -24,7 +24,7 @@ def read_opencode(path: Path, state: Mapping[str, Any], *, is_quiet: bool = True
     """Yield the sessions that changed since the last time, parents first."""
     since = state.get("since")
     last = since if isinstance(since, int) else 0
-    with closing(open_database(path)) as connection:
+    with explain_malformed(), closing(open_database(path)) as connection:
         connection.row_factory = sqlite3.Row
         changed = (
             "SELECT s.*, MAX(COALESCE(m.updated, 0), s.time_updated) AS changed FROM session s LEFT JOIN"
@@ -80,7 +80,7 @@ def read_hermes(path: Path, state: Mapping[str, Any], *, is_quiet: bool = True) 
     """Yield the lineages that changed since the last time, each as its parts in order."""
     since = state.get("last")
     last = since if isinstance(since, int) else 0
-    with closing(open_database(path)) as connection:
+    with explain_malformed(), closing(open_database(path)) as connection:
         connection.row_factory = sqlite3.Row
         every = connection.execute("SELECT * FROM sessions ORDER BY started_at, id").fetchall()
         sessions = {row["id"]: dict(row) for row in every}

@@ -41,6 +41,10 @@ TITLES = {
 """The clients whose logs are read, by name."""
 
 _HEAD = 1 << 16
+_FIRST_LINE = 64 << 20
+"""The bytes of a long first line that are looked at."""
+_LARGEST_DOCUMENT = 1 << 30
+"""The bytes of a log that is one document; a file that is larger is some other data."""
 _LINES = 40
 """The first lines that are looked at."""
 _SQLITE = b"SQLite format 3\x00"
@@ -61,8 +65,8 @@ def format_of_log(path: Path) -> LogFormat | None:
             return "aider"
         if not head.lstrip().startswith((b"{", b"[")):
             return None
-        if len(head) == _HEAD and b"\n" not in head:  # one long first line: read it whole
-            head += file.readline()
+        if len(head) == _HEAD and b"\n" not in head:  # one long first line
+            head += file.readline(_FIRST_LINE)
     found = _format_of_lines(head)
     if found is not None or path.suffix == ".jsonl":
         return found
@@ -95,6 +99,8 @@ def _format_of_lines(head: bytes) -> LogFormat | None:
 def _format_of_document(path: Path, head: bytes) -> LogFormat | None:
     """Return the format of a file that is one JSON document, if its beginning looks like that of a log."""
     if not any(sign in head for sign in (b'"projectHash"', b'"sessionId"', b'"ts"')):
+        return None
+    if path.stat().st_size > _LARGEST_DOCUMENT:
         return None
     try:
         value = parse_line(path.read_bytes())

@@ -31,7 +31,7 @@ from everlong.store.packing import PackedMessages
 from everlong.wire.logs.cline import read_cline_session, read_cline_task
 from everlong.wire.logs.gemini import read_gemini_records, read_gemini_session
 from everlong.wire.logs.hermes import join_lineage
-from everlong.wire.logs.log import LogRun, parse_line
+from everlong.wire.logs.log import LogRun, dicts_in, explain_malformed, parse_line
 
 if TYPE_CHECKING:
     from everlong.store import Store
@@ -56,7 +56,7 @@ class FileImport:
     sessions: list[str] = field(default_factory=list)
     """The sessions that got new messages."""
     broken: int = 0
-    """Lines that are no JSON and were left out."""
+    """Lines that could not be read and were left out."""
     last: str | None = None
     """The outcome of the last conversation so far: new, grown, known or empty."""
     read: int = 0
@@ -230,10 +230,8 @@ class LogImport:
         data = path.read_bytes()
         done.read = len(data)
         origin = LogOrigin(name, status.st_mtime, self.source)
-        try:
+        with explain_malformed():
             run = _read_document(path, form, data)
-        except ValueError as error:
-            raise TranscriptError(f"the log is no JSON: {error}; its client may be writing it") from error
         with self.store.batch():
             self.add_run(run, origin, None, done)
             self.files.put(KnownLog(name, done.client, stamp_of(path, status)))
@@ -382,7 +380,10 @@ def _read_document(path: Path, form: str, data: bytes) -> LogRun:
             if isinstance(entry, dict):
                 entries.append(entry)
         return _with_project(read_gemini_records(entries), path)
-    value = parse_line(data)
+    try:
+        value = parse_line(data)
+    except ValueError as error:
+        raise TranscriptError(f"the log is no JSON: {error}; its client may be writing it") from error
     if form == "gemini":
         return _with_project(read_gemini_session(value), path)
     if isinstance(value, dict):
@@ -394,8 +395,8 @@ def _read_document(path: Path, form: str, data: bytes) -> LogRun:
     shown = _json_beside(path.with_name("ui_messages.json"))
     tasks = _json_beside(path.parents[2] / "state" / "taskHistory.json") if len(path.parents) > 2 else None
     ident = path.parent.name
-    facts = next((one for one in tasks if isinstance(one, dict) and one.get("id") == ident), None) if tasks else None
-    return read_cline_task(ident, value, shown if isinstance(shown, list) else (), facts)
+    facts = next((one for one in dicts_in(tasks) if one.get("id") == ident), None)
+    return read_cline_task(ident, value, dicts_in(shown), facts)
 
 
 def _json_beside(path: Path) -> Any:

@@ -17,7 +17,7 @@ from everlong.cli.archive.formats import READERS
 from everlong.model import HashChain, Message
 from everlong.store.packing import PackedMessages, pack_messages
 from everlong.wire.logs.claude_code import read_claude_code_log
-from everlong.wire.logs.log import LogReader, LogRun, NeedsWhole, parse_line
+from everlong.wire.logs.log import MALFORMED, LogReader, LogRun, NeedsWhole, explain_malformed, parse_line
 
 __all__ = ["LogEnd", "LogOpened", "LogStep", "LogTask", "PackedRun", "read_steps"]
 
@@ -89,7 +89,7 @@ class LogEnd(NamedTuple):
     read: int
     """Bytes that were read since the last step."""
     broken: int
-    """Lines that are no JSON and were left out."""
+    """Lines that could not be read and were left out."""
     cut_off: int
     """Bytes of a last line that is not complete."""
 
@@ -102,7 +102,7 @@ def read_steps(task: LogTask) -> Iterator[LogOpened | LogStep | LogEnd]:
         TranscriptError: It is damaged.
         MessageError: A message in it is none.
     """
-    with Path(task.path).open("rb", buffering=_BUFFER) as file:
+    with explain_malformed(), Path(task.path).open("rb", buffering=_BUFFER) as file:
         status = os.fstat(file.fileno())
         is_quiet = not task.is_growing or task.now - status.st_mtime >= QUIET
         begin = 0 if task.is_whole else _place_to_go_on(file, task)
@@ -142,13 +142,8 @@ class _Reading:
         reader = self._reader(state.get("carried"), begin)
         self._file.seek(begin)
         taken = read_to = begin
-        feed, is_aider = reader.feed, self._task.form == "aider"
         for line, offset in self._lines(begin):
-            try:
-                if is_aider or not line.isspace():
-                    feed(line, offset)
-            except ValueError:
-                self.broken += 1
+            self._feed(reader, line, offset)
             if offset - taken >= self._task.part and reader.settled_offset > read_to:
                 step, node = self._settled(reader, node)
                 yield step
@@ -220,7 +215,7 @@ class _Reading:
             return
         try:
             reader.feed(line, offset)
-        except ValueError:
+        except MALFORMED:
             self.broken += 1
 
 

@@ -92,7 +92,7 @@ class ClaudeCodeReader(LogReader):
         entry = None if line.startswith(_REQUESTS) else parse_line(line)
         if not isinstance(entry, dict):
             return
-        kind = entry.get("type")
+        kind = text_field(entry, "type") or ""
         if kind in _BESIDE:
             self._read_beside(kind, entry)
             return
@@ -271,6 +271,7 @@ def usage_of(told: Mapping[str, Any], cost: float = 0.0) -> LogUsage:
     return LogUsage(given, said, read, written, thought, calls, cost)
 
 
+_THOUGHTS = ("thinking", "redacted_thinking")
 _CALL = frozenset({"type", "id", "name", "input"})
 _RESULT = frozenset({"type", "tool_use_id", "content", "is_error"})
 _TEXT = frozenset({"type", "text"})
@@ -308,7 +309,7 @@ def _plain_reply(content: list[Any]) -> list[Message] | None:
                 return None
             function = {"name": block["name"], "arguments": json.dumps(block["input"], ensure_ascii=False)}
             calls.append({"id": block["id"], "type": "function", "function": function})
-        elif calls or kind not in {"text", "thinking"} or (kind == "text" and block.keys() != _TEXT):
+        elif calls or kind not in ("text", "thinking") or (kind == "text" and block.keys() != _TEXT):
             return None
         else:
             parts.append(block)
@@ -319,8 +320,8 @@ def _plain_reply(content: list[Any]) -> list[Message] | None:
 
 
 def _is_thinking(content: Any) -> bool:
-    kinds = {block.get("type") for block in content if isinstance(block, dict)} if isinstance(content, list) else {""}
-    return kinds <= {"thinking", "redacted_thinking"}
+    blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else [{}]
+    return all(block.get("type") in _THOUGHTS for block in blocks)
 
 
 def _answered(content: list[Any]) -> list[str]:

@@ -14,13 +14,14 @@ from dataclasses import replace
 from typing import Any
 
 from everlong.wire.anthropic import to_openai
-from everlong.wire.logs.log import LogFacts, LogRun, LogUsage, count_of, dollars_of, seconds_of, text_field
+from everlong.wire.logs.log import LogFacts, LogRun, LogUsage, count_of, dicts_in, dollars_of, seconds_of, text_field
 
 __all__ = ["is_cline_session", "is_cline_task", "read_cline_session", "read_cline_task"]
 
 CLIENT = "cline"
 _INPUT = re.compile(r"<user_input mode=\"\w+\">(.*)</user_input>", re.DOTALL)
 """What the command line puts around a person's words in its file; it is not sent."""
+_COUNTED = frozenset({"api_req_started", "deleted_api_reqs", "subagent_usage"})
 _REQUEST = ("tokensIn", "tokensOut", "cacheReads", "cacheWrites")
 
 
@@ -62,7 +63,7 @@ def read_cline_session(value: Mapping[str, Any], beside: Mapping[str, Any] | Non
         version=text_field(origin, "version") if isinstance(origin, dict) else None,
         started=None if is_agent else seconds_of(told.get("started_at")),
     )
-    run = _read(facts, value.get("messages") or [], text_field(value, "system_prompt"))
+    run = _read(facts, dicts_in(value.get("messages")), text_field(value, "system_prompt"))
     cost = about.get("totalCost")
     if dollars_of(cost):
         run.usage = run.usage._replace(cost=dollars_of(cost))
@@ -86,7 +87,7 @@ def read_cline_task(
     run = _read(LogFacts(CLIENT, ident, title=title, folder=folder), messages, None)
     usage = LogUsage()
     for one in shown:
-        if isinstance(one, dict) and one.get("say") in {"api_req_started", "deleted_api_reqs", "subagent_usage"}:
+        if isinstance(one, dict) and text_field(one, "say") in _COUNTED:
             usage = usage.plus(_request(one.get("text")))
     if usage.is_told:
         run.usage = usage
@@ -111,7 +112,7 @@ def _read(facts: LogFacts, told: Sequence[Any], prompt: str | None) -> LogRun:
         run.times.append(facts.started)
     model = None
     for one in told:
-        if not isinstance(one, dict) or one.get("role") not in {"user", "assistant"}:
+        if not isinstance(one, dict) or text_field(one, "role") not in {"user", "assistant"}:
             continue
         info, metrics = one.get("modelInfo"), one.get("metrics")
         if isinstance(info, dict):

@@ -37,7 +37,7 @@ _SAID = frozenset({"reasoning", "function_call", "custom_tool_call", "local_shel
 
 def is_rollout(entry: Mapping[str, Any]) -> bool:
     """Return whether a line is one of a rollout."""
-    return entry.get("type") in _TYPES and isinstance(entry.get("payload"), dict)
+    return text_field(entry, "type") in _TYPES and isinstance(entry.get("payload"), dict)
 
 
 class CodexReader(LogReader):
@@ -126,7 +126,7 @@ class CodexReader(LogReader):
         return self.facts.works_for is not None and time is not None and began is not None and time < began
 
     def _read_item(self, item: dict[str, Any], time: float | None, offset: int) -> None:
-        kind = item.get("type")
+        kind = text_field(item, "type")
         item = {name: value for name, value in item.items() if not name.startswith("internal_")}
         if kind in _SAID or (kind == "message" and item.get("role") == "assistant"):
             if not self._step and not self._calls:
@@ -172,8 +172,9 @@ class CodexReader(LogReader):
         elif kind == "thread_rolled_back":
             self._end_step()
             back = count_of(payload.get("num_turns"))
-            if back > len(self._turns):
+            if back > len(self._turns) and not self.is_whole:
                 raise NeedsWhole
+            back = min(back, len(self._turns))
             if back:
                 at = self._turns[-back]
                 del self._open.messages[at:], self._open.times[at:], self._turns[-back:]

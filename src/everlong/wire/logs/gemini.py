@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from everlong.model import Message
-from everlong.wire.logs.log import LogFacts, LogRun, LogUsage, count_of, seconds_of, text_field
+from everlong.wire.logs.log import LogFacts, LogRun, LogUsage, count_of, dicts_in, seconds_of, text_field
 
 __all__ = ["is_gemini_record", "is_gemini_session", "read_gemini_records", "read_gemini_session"]
 
@@ -42,7 +42,7 @@ def read_gemini_records(entries: Iterable[Mapping[str, Any]]) -> LogRun:
             if isinstance(changes.get("messages"), list):
                 messages = {_id_of(one): one for one in changes["messages"] if isinstance(one, dict)}
             session.update({name: value for name, value in changes.items() if name != "messages"})
-        elif back is not None:
+        elif isinstance(back, str):
             names = list(messages)
             gone = names[names.index(back) :] if back in messages else names
             for name in gone:
@@ -73,10 +73,7 @@ def read_gemini_session(session: Mapping[str, Any]) -> LogRun:
     )
     run = LogRun(facts, is_total=True)
     model = None
-    told = session.get("messages")
-    for one in told if isinstance(told, list) else ():
-        if not isinstance(one, dict):
-            continue
+    for one in dicts_in(session.get("messages")):
         time, kind = seconds_of(one.get("timestamp")), one.get("type")
         if kind == "user":
             content = _content(_without_results(one.get("content")))
@@ -141,14 +138,13 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
 
 def _reply(one: Mapping[str, Any]) -> list[Message]:
     parts: list[dict[str, Any]] = []
-    for thought in one.get("thoughts") or ():
-        if isinstance(thought, dict):
-            said = [text_field(thought, "subject"), text_field(thought, "description")]
-            parts.append({"type": "thinking", "thinking": "\n".join(filter(None, said))})
+    for thought in dicts_in(one.get("thoughts")):
+        said = [text_field(thought, "subject"), text_field(thought, "description")]
+        parts.append({"type": "thinking", "thinking": "\n".join(filter(None, said))})
     content = _content(one.get("content"))
     if content:
         parts += [{"type": "text", "text": content}] if isinstance(content, str) else content
-    calls = [call for call in one.get("toolCalls") or () if isinstance(call, dict)]
+    calls = dicts_in(one.get("toolCalls"))
     if not parts and not calls:
         return []
     is_plain = len(parts) == 1 and parts[0].keys() == {"type", "text"} and parts[0]["type"] == "text"
@@ -170,7 +166,7 @@ def _reply(one: Mapping[str, Any]) -> list[Message]:
 
 
 def _is_over(call: Mapping[str, Any]) -> bool:
-    return call.get("result") is not None or call.get("status") in {"success", "error", "cancelled"}
+    return call.get("result") is not None or text_field(call, "status") in {"success", "error", "cancelled"}
 
 
 def _result(call: Mapping[str, Any]) -> Message:
@@ -189,4 +185,4 @@ def _result(call: Mapping[str, Any]) -> Message:
             texts.append(body)
     content = _content([one if isinstance(one, dict | str) else {"text": str(one)} for one in texts if one is not None])
     message: Message = {"role": "tool", "tool_call_id": str(call.get("id") or ""), "content": content or ""}
-    return {**message, "is_error": True} if call.get("status") in {"error", "cancelled"} else message
+    return {**message, "is_error": True} if text_field(call, "status") in {"error", "cancelled"} else message

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
 
 import orjson
 
+from everlong.errors import TranscriptError
 from everlong.model import Message
 
 __all__ = [
+    "MALFORMED",
     "LogFacts",
     "LogPart",
     "LogReader",
@@ -27,13 +30,19 @@ __all__ = [
     "LogUsage",
     "NeedsWhole",
     "count_of",
+    "dicts_in",
     "dollars_of",
+    "explain_malformed",
     "parse_line",
     "seconds_of",
     "text_field",
 ]
 
+MALFORMED = (ValueError, TypeError, AttributeError, LookupError, OverflowError)
+"""The errors that a reader raises where a value does not have the form that its client gives it."""
 _MILLISECONDS = 1e11
+_MOST = 1e15
+"""The largest count that is believed; what is larger no database could add up."""
 
 
 class NeedsWhole(Exception):  # noqa: N818 - a signal to whoever reads a log piece by piece
@@ -282,9 +291,21 @@ def parse_line(line: bytes) -> Any:
             raise ValueError("nested too deeply") from error
 
 
+@contextmanager
+def explain_malformed() -> Iterator[None]:
+    """Raise the errors of malformed values as a `TranscriptError`: such a log costs itself, and no other one."""
+    try:
+        yield
+    except MALFORMED as error:
+        raise TranscriptError(
+            f"the log does not have the form that its client writes ({type(error).__name__}: {error}); "
+            "it is damaged, or of a version that is not known yet"
+        ) from error
+
+
 def count_of(value: object) -> int:
     """Return a number of tokens; 0 for anything that is none."""
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else 0
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _MOST else 0
 
 
 def dollars_of(value: object) -> float:
@@ -299,9 +320,14 @@ def seconds_of(value: object) -> float | None:
             return datetime.fromisoformat(value).timestamp()
         except (ValueError, OverflowError, OSError):
             return None
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e15:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _MOST:
         return value / 1_000 if value > _MILLISECONDS else float(value)
     return None
+
+
+def dicts_in(value: object) -> list[dict[str, Any]]:
+    """Return the objects in a list; none for anything that is no list."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def text_field(entry: Mapping[str, Any], *names: str) -> str | None:

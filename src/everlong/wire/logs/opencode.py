@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from everlong.model import Message
-from everlong.wire.logs.log import LogFacts, LogRun, LogUsage, count_of, dollars_of, seconds_of, text_field
+from everlong.wire.logs.log import LogFacts, LogRun, LogUsage, count_of, dicts_in, dollars_of, seconds_of, text_field
 
 __all__ = ["OpencodeMessage", "read_opencode_session"]
 
@@ -152,7 +152,7 @@ def _call(part: Mapping[str, Any]) -> tuple[dict[str, Any], Message | None]:
     status = state.get("status")
     if status == "completed":
         content: Any = str(state.get("output") or "")
-        pictures = [_file(one) for one in state.get("attachments") or () if isinstance(one, dict) and one.get("url")]
+        pictures = [_file(one) for one in dicts_in(state.get("attachments")) if text_field(one, "url")]
         if pictures:
             content = [{"type": "text", "text": content}, *pictures]
         return call, {"role": "tool", "tool_call_id": ident, "content": content}

@@ -87,13 +87,15 @@ class PiReader(LogReader):
         if parent == self._tip:
             return
         place = 0 if parent is None and self.is_whole else self._places.get(parent or "")
+        if place is None and self.is_whole:
+            return  # its parent is not in the file: it was said after the newest entry all the same
         if place is None:
             raise NeedsWhole
         del self._open.messages[place:], self._open.times[place:]
         self._calls.clear()
 
     def _read_message(self, told: Mapping[str, Any], time: float | None) -> None:
-        role, content = told.get("role"), told.get("content")
+        role, content = text_field(told, "role"), told.get("content")
         time = seconds_of(told.get("timestamp")) or time
         if role == "assistant":
             message = _answer(content)

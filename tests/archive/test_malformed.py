@@ -1,0 +1,119 @@
+"""A log with values of the wrong kind costs a line, or itself; it never stops the import of the others."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong.cli.archive.formats import format_of_log
+from everlong.cli.archive.log_import import LogImport
+from everlong.cli.archive.log_reading import LogTask, read_steps
+from everlong.errors import EverlongError, TranscriptError
+from everlong.store import Store
+from everlong.wire.logs.cline import read_cline_session, read_cline_task
+from everlong.wire.logs.gemini import read_gemini_records, read_gemini_session
+from everlong.wire.logs.log import count_of
+from tests.archive import samples
+
+STRANGE: tuple[Any, ...] = (None, -1, True, 10**30, float("inf"), float("nan"), "", "x", [], {}, [[]], [{}], [1])
+
+
+def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if place:
+        yield place
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, one in inner:
+        yield from places(one, (*place, name))
+
+
+def with_value(value: Any, place: tuple[Any, ...], strange: Any) -> Any:
+    if not place:
+        return strange
+    made = value.copy()
+    made[place[0]] = with_value(value[place[0]], place[1:], strange)
+    return made
+
+
+def variants(value: Any) -> Iterator[Any]:
+    """Yield a value with something strange at each of its places, one at a time."""
+    strange = cycle(STRANGE)
+    for place in places(value):
+        yield with_value(value, place, next(strange))
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("claude-code", samples.claude_log().text()),
+        ("codex", samples.codex_rollout()),
+        ("pi", samples.pi_session()),
+    ],
+)
+def test_a_line_with_strange_values_stops_nothing(tmp_path: Path, form: str, text: str) -> None:
+    lines = [json.loads(line) for line in text.splitlines()]
+    path = tmp_path / "log.jsonl"
+    for made in variants(lines):
+        path.write_text(samples.lines(made))
+        with suppress(EverlongError):
+            format_of_log(path)
+            list(read_steps(LogTask(str(path), form, "")))
+
+
+def test_a_document_with_strange_values_stops_nothing() -> None:
+    records = [json.loads(line) for line in samples.gemini_records().splitlines()]
+    for made in variants(records):
+        read_gemini_records([one for one in made if isinstance(one, dict)])
+    for made in variants(samples.gemini_session()):
+        read_gemini_session(made)
+    for made in variants(samples.cline_session()):
+        with suppress(EverlongError):
+            read_cline_session(made)
+            read_cline_task("task", made["messages"] if isinstance(made["messages"], list) else (), [made])
+
+
+def test_a_database_of_another_version_is_told_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "opencode.db"
+    samples.write_opencode(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE session RENAME COLUMN revert TO went_back")
+    with Store.open(tmp_path / "store.db") as store, pytest.raises(TranscriptError, match="version that is not known"):
+        LogImport(store).add(path)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 10**30, -1, True, "7", None, []])
+def test_a_count_that_is_none_counts_nothing(value: object) -> None:
+    assert count_of(value) == 0
+
+
+def test_other_data_is_no_log_and_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps([{"ts": 1, "role": "user", "text": "x" * 100_000}]))
+    assert format_of_log(path) == "cline"
+    monkeypatch.setattr("everlong.cli.archive.formats._LARGEST_DOCUMENT", 50_000)
+    assert format_of_log(path) is None
+
+
+def test_an_entry_whose_parent_is_missing_is_kept(tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in samples.pi_session().splitlines()]
+    lines[-1]["parentId"] = "nowhere"
+    path = tmp_path / "log.jsonl"
+    path.write_text(samples.lines(lines))
+    with Store.open(tmp_path / "store.db") as store:
+        found = LogImport(store).add(path)
+    assert found is not None
+    assert dict(found.outcomes) == {"new": 1}
+
+
+def test_more_turns_taken_back_than_there_are_leave_none(tmp_path: Path) -> None:
+    back = {"type": "event_msg", "payload": {"type": "thread_rolled_back", "num_turns": 99}}
+    path = tmp_path / "log.jsonl"
+    path.write_text(samples.codex_rollout() + samples.lines([back]))
+    with Store.open(tmp_path / "store.db") as store:
+        assert LogImport(store).add(path) is not None
