@@ -95,6 +95,13 @@ def test_long_code_becomes_a_file_and_short_code_stays() -> None:
     assert "```\nls\n```" in text
 
 
+@pytest.mark.parametrize("text", ["~~~x\n" * 30_000, "```\n" * 30_001, "```a```\n" * 30_000, "````\n```\n" * 20_000])
+def test_code_that_never_ends_is_left_alone_soon(text: str) -> None:
+    shown, files = split_files(text)
+    assert files == [] or len(shown) < len(text)
+    assert len(shown) + sum(len(file.data) for file in files) <= len(text)
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_file_whose_fate_is_unknown_is_not_sent_twice(opened: Opened, serve: Any, moment: str) -> None:
     platform = RecordingPlatform(text=1_000)

@@ -40,8 +40,12 @@ _CODE_LINES = 60
 """Lines of code that are shown in a message; longer code goes out as a file."""
 _FIRST_WAIT = 1.0
 _LONGEST_WAIT = 60.0
+_TOLD_AFTER = 3
+"""Failures of a request after which the log tells of them."""
 _TYPING_SECONDS = 4.5
-_FENCE = re.compile(r"^(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*\n(.*?)^\1[ \t]*$\n?", re.MULTILINE | re.DOTALL)
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_FENCE = re.compile(r"(`{3,}(?=[^`\n]*\n)|~{3,})[ \t]*([\w+#.-]*)")
+"""The line that opens a block of code, with its language."""
 _ENDINGS = {
     "python": "py", "py": "py", "javascript": "js", "js": "js", "typescript": "ts", "ts": "ts", "bash": "sh",
     "sh": "sh", "shell": "sh", "json": "json", "yaml": "yaml", "yml": "yaml", "toml": "toml", "html": "html",
@@ -60,18 +64,30 @@ class OutgoingFile:
 
 
 def split_files(markdown: str) -> tuple[str, list[OutgoingFile]]:
-    """Return an answer without its long code blocks, and these as files."""
+    """Return an answer without its long code blocks, and these as files. A block that nothing ends stays."""
     files: list[OutgoingFile] = []
+    kept: list[str] = []
+    block: list[str] = []
+    opening: re.Match[str] | None = None
+    for line in _LINE.findall(markdown):
+        if opening is None:
+            opening = _FENCE.match(line)
+            (kept if opening is None else block).append(line)
+            continue
+        block.append(line)
+        if _ends_block(line, opening[1]):
+            if len(block) - 2 > _CODE_LINES:
+                name = f"code-{len(files) + 1}.{_ENDINGS.get(opening[2].lower(), 'txt')}"
+                files.append(OutgoingFile(name, "".join(block[1:-1]).encode("utf-8", "replace")))
+                block = [f"(see the file {name})\n"]
+            kept += block
+            block, opening = [], None
+    return "".join([*kept, *block]), files
 
-    def take(found: re.Match[str]) -> str:
-        code = found[3]
-        if code.count("\n") <= _CODE_LINES:
-            return found[0]
-        ending = _ENDINGS.get(found[2].lower(), "txt")
-        files.append(OutgoingFile(f"code-{len(files) + 1}.{ending}", code.encode("utf-8", "replace")))
-        return f"(see the file {files[-1].name})\n"
 
-    return _FENCE.sub(take, markdown), files
+def _ends_block(line: str, fence: str) -> bool:
+    bare = line.rstrip()
+    return len(bare) >= len(fence) and not bare.strip(fence[0])
 
 
 class LiveText:
@@ -124,7 +140,7 @@ class Delivery:
     async def deliver(self, answer: Answer) -> None:
         """Deliver an answer whose text is ready, from where an earlier attempt left it."""
         try:
-            units = self._units(answer.text)
+            units = await asyncio.to_thread(self._units, answer.text)
             while answer.done < len(units):
                 answer = await self._deliver_unit(answer, units[answer.done])
         except PlatformRefused as error:
@@ -148,7 +164,8 @@ class Delivery:
                 continue
             try:
                 answer = await self._ensure_message(answer, tries=1)
-                await self._platform.edit(answer.place, answer.messages[answer.done], self._platform.pieces(text)[0])
+                pieces = await asyncio.to_thread(self._platform.pieces, text)
+                await self._platform.edit(answer.place, answer.messages[answer.done], pieces[0])
             except PlatformBusy as error:
                 wait = min(_LONGEST_WAIT, max(2 * wait, error.retry_after))
             except PlatformUnreachable:
@@ -188,9 +205,11 @@ class Delivery:
                 if tries is not None and attempt >= tries:
                     raise
                 await self._sleep(max(error.retry_after, 0.05))
-            except PlatformUnreachable:
+            except PlatformUnreachable as error:
                 if tries is not None and attempt >= tries:
                     raise
+                if attempt == _TOLD_AFTER:
+                    _log.warning("%s: %s; trying again", self._platform.name, error)
                 await self._sleep(wait)
                 wait = min(_LONGEST_WAIT, 2 * wait)
 

@@ -127,7 +127,9 @@ def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt  # noqa: PLC0415 - belongs to the extras, and takes a quarter of a second
 
     options = {"html": False, "maxNesting": _MOST_NESTING}
-    return MarkdownIt("commonmark", options).enable(["table", "strikethrough"])
+    made = MarkdownIt("commonmark", options).enable(["table", "strikethrough"])
+    made.parse("*a*")  # it makes its tables at the first use, which two threads must not do at once
+    return made
 
 
 class _Reader:
@@ -294,11 +296,13 @@ def split(blocks: Sequence[Block], limit: int, measure: Measure) -> list[list[Bl
             kept = _without_last_headings(piece)
             waiting.extendleft(reversed([*piece[len(kept) :], block]))
             piece = kept
-        else:  # the markup alone is longer than a message
-            text = block.text
-            piece.append(Block("text", (Span(text[:1]),)))
-            if text[1:]:
-                waiting.appendleft(Block("text", (Span(text[1:]),)))
+        elif block != (plain := Block("text", (Span(block.text),))):  # the markup alone is longer than a message
+            waiting.appendleft(plain)
+            continue
+        else:  # a single letter is
+            piece.append(Block("text", (Span(block.text[:1]),)))
+            if block.text[1:]:
+                waiting.appendleft(Block("text", (Span(block.text[1:]),)))
         pieces.append(piece)
         piece, used = [], 0
     if piece:
