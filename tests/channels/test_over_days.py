@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -8,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from everlong.channels.platform import Place
-from everlong.channels.resets import reset_due
+from everlong.channels.resets import reset_reason, zone_for
 from everlong.store import Store
 from everlong.testing import Ask, ScriptedModel
 from tests.channels.conftest import ON_BOTH_DATABASES, Clock, Opened, run
@@ -36,15 +37,29 @@ def at(text: str, zone: str = "UTC") -> float:
     ],
 )
 def test_a_reset_is_due_by_its_rule(rule: str, active: str, now: str, *, is_due: bool) -> None:
-    assert (reset_due(rule, at(active), at(now), UTC) is not None) == is_due
+    assert (reset_reason(rule, at(active), at(now), UTC) is not None) == is_due
 
 
 def test_a_daily_reset_goes_by_the_local_clock() -> None:
     zone = ZoneInfo("Europe/Vienna")
     before, after = at("2026-03-29T03:59", "Europe/Vienna"), at("2026-03-29T04:01", "Europe/Vienna")
-    assert reset_due("daily:04:00", before, after, zone)
-    assert reset_due("daily:04:00", after, at("2026-03-30T03:59", "Europe/Vienna"), zone) is None
-    assert reset_due("daily:04:00", 0.0, after, zone) is None
+    assert reset_reason("daily:04:00", before, after, zone)
+    assert reset_reason("daily:04:00", after, at("2026-03-30T03:59", "Europe/Vienna"), zone) is None
+    assert reset_reason("daily:04:00", 0.0, after, zone) is None
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the zone of this system cannot be changed")
+def test_the_zone_of_the_system_knows_summer_and_winter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Vienna")
+    time.tzset()
+    try:
+        named, own = zone_for("Europe/Vienna"), zone_for(None)
+        for moment in range(int(at("2026-01-01")), int(at("2027-01-01")), 1_800):
+            shown, meant = datetime.fromtimestamp(moment, own), datetime.fromtimestamp(moment, named)
+            assert (f"{shown:%F %T %z}", shown.timestamp()) == (f"{meant:%F %T %z}", moment)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.spec("1.4")

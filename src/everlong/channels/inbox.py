@@ -124,7 +124,7 @@ class Inbox:
 
         return self._database.write(work)
 
-    def claimed(self, answer: int) -> Claim:
+    def claim_of(self, answer: int) -> Claim:
         """Return the messages of an answer that was begun earlier."""
         query = select(channel_update).where(channel_update.c.answer == answer, channel_update.c.state == "working")
         with self._database.read() as connection:

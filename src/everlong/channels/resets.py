@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
-__all__ = ["reset_due", "zone_for"]
+__all__ = ["reset_reason", "zone_for"]
 
 
 def zone_for(name: str | None) -> tzinfo:
     """Return a time zone by its name, or the system's."""
-    if name is not None:
-        return ZoneInfo(name)
-    found = datetime.now().astimezone().tzinfo
-    assert found is not None  # noqa: S101 - `astimezone` sets it
-    return found
+    return ZoneInfo(name) if name is not None else SystemZone()
 
 
-def reset_due(rule: str, active: float, now: float, zone: tzinfo) -> str | None:
+class SystemZone(tzinfo):
+    """The time zone of the system, with summer and winter time; `datetime.astimezone` knows only the offset of now."""
+
+    def utcoffset(self, moment: datetime | None) -> timedelta | None:
+        """Return how far local time is ahead of UTC at a moment."""
+        return None if moment is None else moment.replace(tzinfo=None).astimezone().utcoffset()
+
+    def tzname(self, moment: datetime | None) -> str | None:
+        """Return the name of local time at a moment."""
+        return None if moment is None else moment.replace(tzinfo=None).astimezone().tzname()
+
+    def dst(self, moment: datetime | None) -> timedelta | None:
+        """Return nothing: the system does not tell how much of the offset is summer time."""
+        del moment
+
+    def fromutc(self, moment: datetime) -> datetime:
+        """Return the local time of a moment in UTC."""
+        local = moment.replace(tzinfo=UTC).astimezone()
+        first = local.replace(tzinfo=self, fold=0)
+        return first if first.utcoffset() == local.utcoffset() else first.replace(fold=1)
+
+
+def reset_reason(rule: str, active: float, now: float, zone: tzinfo) -> str | None:
     """Return why a chat starts anew before the message that has just come, in words; None if it goes on.
 
     Args:
@@ -36,5 +54,5 @@ def reset_due(rule: str, active: float, now: float, zone: tzinfo) -> str | None:
     today = datetime.fromtimestamp(now, zone)
     boundary = today.replace(hour=hour, minute=minute, second=0, microsecond=0)
     if boundary > today:
-        boundary = (boundary.replace(tzinfo=None) - timedelta(days=1)).replace(tzinfo=zone)
+        boundary -= timedelta(days=1)  # of the clock on the wall, also where the clocks were changed in between
     return f"a new day (from {value})" if active < boundary.timestamp() else None

@@ -27,9 +27,10 @@ from everlong.channels.inbox import KEPT_SECONDS, Inbox
 from everlong.channels.outbox import Answer, Outbox
 from everlong.channels.places import Places
 from everlong.channels.platform import Inbound, Place, Platform, PlatformError
+from everlong.channels.platforms import channel_settings
 from everlong.channels.questions import Questions
 from everlong.channels.reminders import Reminders, search_tool
-from everlong.channels.resets import reset_due, zone_for
+from everlong.channels.resets import reset_reason, zone_for
 from everlong.channels.turns import STOPPED, PromptFile, Turns, failure_text
 from everlong.errors import EverlongError, NotStored, StoreError
 from everlong.store import leases
@@ -49,6 +50,8 @@ _TICK_SECONDS = 1.0
 _LEASE_SECONDS = 60.0
 _STORE_WAIT = 5.0
 """Seconds before something is tried again that the database refused."""
+_BUG_WAIT = 60.0
+"""Seconds before something is tried again that failed in the program itself."""
 _DRAIN_SECONDS = 10.0
 """Seconds that turns under way get when the service stops; the next start goes on with those that take longer."""
 _PRUNE_SECONDS = 3_600.0
@@ -118,6 +121,7 @@ class Channel:
         self._turns = Turns(self.outbox, self.places, self._zone, self._clock.now, settings.channels.compaction_seconds)
         self._lanes: dict[Place, _Lane] = {}
         self._inbox: Inbox | None = None
+        self._is_connected = False
         self._prune_at = 0.0
 
     # -- the life of a channel -----------------------------------------------------------------------------------------
@@ -130,6 +134,12 @@ class Channel:
         await self.questions.start()
         for place in await asyncio.to_thread(self._unfinished_places):
             self.wake(place)
+        self._is_connected = True
+
+    @property
+    def is_connected(self) -> bool:
+        """True once the channel has started."""
+        return self._is_connected
 
     async def run(self) -> None:
         """Take in events until cancelled."""
@@ -240,6 +250,10 @@ class Channel:
                 _log.warning("the database refused something of a chat; it is tried again: %s", error)
                 await self._clock.sleep(_STORE_WAIT)
                 lane.is_woken = True
+            except Exception:  # noqa: BLE001 - a bug in one chat must not end its lane without a word
+                _log.exception("something went wrong in a chat of %s; it is tried again", place.platform)
+                await self._clock.sleep(_BUG_WAIT)
+                lane.is_woken = True
         lane.has_declined = False
         lane.idle_since = self._clock.now()
 
@@ -254,7 +268,7 @@ class Channel:
         was_begun = bool(unfinished)
         if was_begun:
             answer = unfinished[0]
-            claim = await asyncio.to_thread(self._inbox.claimed, answer.id)
+            claim = await asyncio.to_thread(self._inbox.claim_of, answer.id)
         else:
             found = await asyncio.to_thread(self._inbox.claim, place, _together, _answer_kind)
             if found is None:
@@ -347,7 +361,7 @@ class Channel:
         record = self.places.get(place)
         own = self._section.per_chat.get(place.chat)
         rule = (own.reset if own is not None else None) or self._section.reset
-        why = reset_due(rule, record.active, self._clock.now(), self._zone) if record.conversation else None
+        why = reset_reason(rule, record.active, self._clock.now(), self._zone) if record.conversation else None
         if why is None:
             return False
         notice = (
@@ -467,19 +481,19 @@ class ChannelService:
     channels: list[Channel] = field(init=False, default_factory=list)
 
     async def run(self, is_up: Callable[[], None] = lambda: None) -> None:
-        """Serve all channels until cancelled; ``is_up`` is called once they are connected."""
-        held = [await asyncio.to_thread(self._take_lease, name) for name in self.platforms]
-        limit = asyncio.Semaphore(self.settings.channels.turns_at_once)
-        sections = self.settings.channels
+        """Serve all channels until cancelled; ``is_up`` is called once all of them are connected."""
+        held: list[leases.Lease] = []
         tasks: list[asyncio.Task[None]] = []
         try:
+            for name in self.platforms:
+                held.append(await asyncio.to_thread(self._take_lease, name))  # noqa: PERF401 - released if the next fails
+            limit = asyncio.Semaphore(self.settings.channels.turns_at_once)
             for name, platform in self.platforms.items():
-                section = sections.telegram if name == "telegram" else sections.discord
-                channel = Channel(platform, self.store, self.settings, section, limit, self.clock, self.opener)
-                self.channels.append(channel)
-                await channel.start()
-            is_up()
-            tasks = [asyncio.ensure_future(channel.run()) for channel in self.channels]
+                section = channel_settings(name, self.settings.channels)
+                self.channels.append(
+                    Channel(platform, self.store, self.settings, section, limit, self.clock, self.opener)
+                )
+            tasks = [asyncio.ensure_future(self._serve(channel, is_up)) for channel in self.channels]
             tasks.append(asyncio.ensure_future(self._tick_forever(held)))
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -493,16 +507,24 @@ class ChannelService:
                 with suppress(StoreError):
                     await asyncio.to_thread(leases.release, self.store.database, lease)
 
+    async def _serve(self, channel: Channel, is_up: Callable[[], None]) -> None:
+        """Connect a channel and run it; a platform that cannot be reached holds up no other."""
+        await channel.start()
+        if all(one.is_connected for one in self.channels):
+            is_up()
+        await channel.run()
+
     async def _tick_forever(self, held: list[leases.Lease]) -> None:
-        prolonged = time.monotonic()
+        prolong_at = time.monotonic() + _LEASE_SECONDS / 3
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             try:
-                for channel in self.channels:
-                    await channel.tick()
-                if time.monotonic() - prolonged > _LEASE_SECONDS / 3:
-                    prolonged = time.monotonic()
+                if time.monotonic() >= prolong_at:
                     await self._prolong(held)
+                    prolong_at = time.monotonic() + _LEASE_SECONDS / 3
+                for channel in self.channels:
+                    if channel.is_connected:
+                        await channel.tick()
             except StoreError as error:
                 _log.warning("the database refused something; it is tried again: %s", error)
 
