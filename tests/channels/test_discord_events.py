@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from everlong.channels.platform import Place, PlatformRefused
+from everlong.channels.discord_gateway import Feed
+from everlong.channels.platform import Inbound, Place, PlatformRefused
+from tests.channels.conftest import until as until_soon
 from tests.channels.discord_bot import Bot, bot, listening
 from tests.channels.discord_shapes import next_id
 from tests.channels.discord_stand_in import DiscordStandIn, Fault, discord_stand_in
@@ -326,3 +331,23 @@ def test_a_fault_while_fetching_is_tried_again(discord: DiscordStandIn, ada: str
     discord.faults.append(Fault("GET", r"/channels/\d+/messages", status=503))
     with listening(discord, evening.events) as morning:
         assert until(lambda: morning.texts) == ["two"]
+
+
+def test_an_event_that_cannot_be_read_holds_up_no_other() -> None:
+    stored: list[Inbound] = []
+
+    async def receive(event: Inbound) -> None:
+        stored.append(event)
+
+    async def talk() -> None:
+        client: Any = SimpleNamespace(user=SimpleNamespace(id=1), get_channel=lambda _: None)
+        feed = Feed(client, receive, lambda _: "", tuple)
+        feed.catch_up()
+        broken: Any = SimpleNamespace(author=SimpleNamespace(id=2), channel=SimpleNamespace(id=5), guild=None)
+        feed.take_message(broken)
+        feed.take_deletions(5, None, [7])
+        await until_soon(lambda: stored)
+        await feed.close()
+
+    asyncio.run(talk())
+    assert [(event.kind, event.message) for event in stored] == [("deletion", "7")]

@@ -12,6 +12,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from io import BytesIO
 from typing import Any, Literal
@@ -158,7 +159,7 @@ class DiscordPlatform:
         """Replace the text and the buttons of a message of the bot."""
         channel = await self._channel(place)
         with translate_errors():
-            await channel.get_partial_message(_number(message)).edit(content=text, view=_view(buttons) or None)
+            await channel.get_partial_message(_number(message)).edit(content=text, view=_view(buttons))
 
     async def delete(self, place: Place, message: str) -> None:
         """Remove a message of the bot; one that is gone is no error."""
@@ -221,11 +222,8 @@ class DiscordPlatform:
         if attachment.size > limit:
             raise _too_large(attachment, limit)
         where, _, url = attachment.reference.partition(" ")
-        try:
+        with suppress(_LinkExpired):
             return await self._download(attachment, url, limit)
-        except PlatformRefused as error:
-            if not isinstance(error, _LinkExpired):
-                raise
         return await self._download(attachment, await self._fresh_link(where), limit)
 
     async def register_commands(self, commands: Sequence[PlatformCommand]) -> None:
@@ -389,7 +387,7 @@ def _too_large(attachment: Attachment, limit: int) -> PlatformRefused:
 
 
 def _number(text: str) -> int:
-    if not text.isdigit():
+    if not text.isdecimal():
         raise PlatformRefused(f"{text!r} is not an id of Discord; ids are numbers")
     return int(text)
 

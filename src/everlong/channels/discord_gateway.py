@@ -185,7 +185,7 @@ class Feed:
         async def hand_on() -> None:
             await self._fetch_missed(message.channel.id)
             where = await self._locate(message.channel.id, message.channel, _guild_id(message))
-            await self._hand_on(message_event(message, where, self._me))
+            await self._hand_on(lambda: message_event(message, where, self._me))
 
         if message.author.id != self._me:
             self._lanes.put(message.channel.id, hand_on)
@@ -196,7 +196,7 @@ class Feed:
         async def hand_on() -> None:
             await self._fetch_missed(message.channel.id)
             where = await self._locate(message.channel.id, message.channel, _guild_id(message))
-            await self._hand_on(edit_event(message, where, self._me))
+            await self._hand_on(lambda: edit_event(message, where, self._me))
 
         if message.author.id != self._me and message.edited_at is not None:
             self._lanes.put(message.channel.id, hand_on)
@@ -208,7 +208,7 @@ class Feed:
             await self._fetch_missed(channel)
             where = await self._locate(channel, None, guild)
             for message in messages:
-                await self._hand_on(deletion_event(message, where))
+                await self._hand_on(partial(deletion_event, message, where))
 
         self._lanes.put(channel, hand_on)
 
@@ -220,7 +220,7 @@ class Feed:
 
         async def hand_on() -> None:
             where = await self._locate(channel.id, channel, interaction.guild_id)
-            await self._hand_on(interaction_event(interaction, where))
+            await self._hand_on(lambda: interaction_event(interaction, where))
 
         self._lanes.put(("interaction", channel.id), hand_on)
 
@@ -228,7 +228,13 @@ class Feed:
     def _me(self) -> int:
         return self._client.user.id if self._client.user is not None else 0
 
-    async def _hand_on(self, event: Inbound | None) -> None:
+    async def _hand_on(self, read: Callable[[], Inbound | None]) -> None:
+        """Read an event and hand it on; one that cannot be read is left out, because others wait behind it."""
+        try:
+            event = read()
+        except Exception:  # noqa: BLE001 - whatever it is, it would be the same the next time
+            _log.exception("discord: an event cannot be read, and is left out")
+            return
         if event is not None:
             await self._receive(event)
 
@@ -275,7 +281,7 @@ class Feed:
                 message = await anext(history, None)
             if message is None:
                 return
-            await self._hand_on(message_event(message, where, self._me))
+            await self._hand_on(partial(message_event, message, where, self._me))
 
 
 class Lanes:
