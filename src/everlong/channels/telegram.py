@@ -257,7 +257,8 @@ class TelegramPlatform:
         in_order = asyncio.Lock()
 
         async def handle(request: web.Request) -> web.Response:
-            if not hmac.compare_digest(request.headers.get("X-Telegram-Bot-Api-Secret-Token", ""), secret):
+            given = request.headers.get("X-Telegram-Bot-Api-Secret-Token", "").encode("utf-8", "surrogateescape")
+            if not hmac.compare_digest(given, secret.encode()):
                 return web.Response(status=403)
             try:
                 raw = json.loads(await request.read())
