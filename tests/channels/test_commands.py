@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from everlong.channels.commands import CHANNEL_COMMANDS, command_of
 from everlong.channels.platform import Place
+from everlong.channels.reminders import Reminders
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ScriptedModel
 from tests.channels.conftest import ON_BOTH_DATABASES, Clock, Opened, opener_on, run
@@ -48,6 +50,7 @@ def test_the_commands_of_the_chat_work_in_a_channel(
             assert await say(channel, "/usage all") == "say /usage"
             assert "nothing was compacted" in await say(channel, "/history")
             assert "harbour" in await say(channel, "/search harbour")
+            assert "Ships and boats" in await say(channel, "/title\nShips and boats")
             assert "Ships" in await say(channel, "/title Ships")
             assert "tokens" in await say(channel, "/model")
             assert "nothing to compact" in await say(channel, "/compress")
@@ -95,6 +98,14 @@ def test_nobody_finds_or_resumes_the_conversation_of_another_chat(
         assert "nothing was found" in platform.texts("10")[1]
 
     run(talk)
+
+
+def test_a_reminder_is_cancelled_with_the_words_that_set_it(store: Store, clock: Clock) -> None:
+    reminders = Reminders(store, UTC, clock.now)
+    for text in ("Call Bob", "  Call Bob ", "x" * 3_000):
+        reminders.add(HERE, text, clock.now() + 60)
+        assert reminders.cancel(HERE, text) == 1
+    assert reminders.waiting(HERE) == []
 
 
 def test_a_reminder_survives_restarts_and_comes_once(

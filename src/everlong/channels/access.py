@@ -97,8 +97,9 @@ class Access:
             self._let_in(connection, "user", event.person.id, event.person.name)
             return True
 
+        is_open = and_(self._is_mine, channel_code.c.expires >= self._clock(), channel_code.c.tries < _MOST_TRIES)
         with self._database.read() as connection:  # strangers must not make the database write
-            if connection.execute(select(channel_code.c.tries).where(self._is_mine)).first() is None:
+            if connection.execute(select(channel_code.c.tries).where(is_open)).first() is None:
                 return False
         return self._database.write(work)
 

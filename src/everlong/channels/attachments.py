@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +24,9 @@ from everlong.store.schema import channel_file
 if TYPE_CHECKING:
     from everlong.store import Store
 
-__all__ = ["Attachments", "Fetched"]
+__all__ = ["Attachments", "FetchedFiles"]
+
+_log = logging.getLogger("everlong.channels")
 
 FOLDER = "received"
 """The folder in a chat's workspace that files are put into."""
@@ -34,7 +37,7 @@ _VOICE = "I cannot listen to voice messages; please write it."
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedFiles:
     """The files of some messages, or the one sentence that is all there is to say about them."""
 
     files: tuple[PromptFile, ...] = ()
@@ -57,7 +60,7 @@ class Attachments:
         self._most = min(settings.attachment_megabytes * 1_000_000, platform.limits.download)
         self._stored: dict[Place, list[Path]] = {}
 
-    async def fetch(self, events: Sequence[Inbound]) -> Fetched:
+    async def fetch(self, events: Sequence[Inbound]) -> FetchedFiles:
         """Return the files of messages; a refusal if there are no words and no file that could be answered."""
         files: list[PromptFile] = []
         refusals: list[str] = []
@@ -70,8 +73,8 @@ class Attachments:
             files.append(PromptFile(f"{len(given) - _MOST_FILES} further files were not taken"))
         has_words = any(event.text.strip() for event in events)
         if refusals and len(refusals) == len(given) and not has_words:
-            return Fetched(refusal="\n".join(dict.fromkeys(refusals)))
-        return Fetched(tuple(files))
+            return FetchedFiles(refusal="\n".join(dict.fromkeys(refusals)))
+        return FetchedFiles(tuple(files))
 
     def assign(self, events: Sequence[Inbound], conversation: str) -> None:
         """Note to which conversation the stored files belong, so that they are forgotten with it."""
@@ -92,12 +95,16 @@ class Attachments:
             return PromptFile(f"the file {name} was not taken: it has more than {limit}"), too_large
         try:
             data = await self._delivery.persist(lambda: self._platform.fetch(one, self._most), tries=4)
-        except PlatformRefused:
-            return PromptFile(f"the file {name} could not be had: too large, or gone"), too_large
+        except PlatformRefused as error:
+            return PromptFile(f"the file {name} was not taken: {error}"), f"I could not take a file: {error}."
         except PlatformError:
             return PromptFile(f"the file {name} could not be fetched"), f"I could not fetch the file {name}."
-        path = await asyncio.to_thread(self._store, event, one, data)
-        part = file_part(name, data)
+        try:
+            path = await asyncio.to_thread(self._store, event, one, data)
+        except OSError as error:
+            _log.warning("a file of a message could not be stored: %s", error)
+            return PromptFile(f"the file {name} could not be stored"), f"I could not store the file {name}."
+        part = await asyncio.to_thread(file_part, name, data)
         what = "an image" if part is not None and part["type"] == "image_url" else "a file"
         note = f"{what} came along: {name}, {len(data):,} bytes, stored as {FOLDER}/{path.name}"
         return PromptFile(note, part), ""

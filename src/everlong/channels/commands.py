@@ -45,6 +45,11 @@ def command_of(event: Inbound) -> str:
     return found[1].lower() if found is not None else ""
 
 
+def _words_of(event: Inbound) -> str:
+    """Return what stands behind the command of a message, on the same line or on the next."""
+    return _COMMAND.sub("", event.text.strip(), count=1).strip()
+
+
 def may_repeat(event: Inbound) -> bool:
     """Return whether a command that a restart cut short is run again: what it has done already is not done twice."""
     return command_of(event) in {"new", "reset"}
@@ -201,7 +206,7 @@ class CommandRunner:
 
     def run(self, event: Inbound) -> Reply:
         """Run a command, and return what it says."""
-        name, words = command_of(event), event.text.strip().partition(" ")[2].strip()
+        name, words = command_of(event), _words_of(event)
         if name == "usage" and words:
             return Reply("say /usage")  # the books of all conversations are nobody's in a chat
         found = self._found.setdefault(event.place, [])
@@ -211,7 +216,9 @@ class CommandRunner:
         try:
             self._registry.run(desk, f"/{name} {words}")
             self._found[event.place] = desk.found
-            is_left = bool(desk.wants) and self._switch(desk)
+            if desk.wants:
+                self._switch(desk)
+                is_left = True
         except Interrupted:
             return Reply("Stopped; nothing was changed.")
         except (ChatError, EverlongError) as error:
@@ -221,10 +228,9 @@ class CommandRunner:
                 (self._conversations.discard if is_left else self._conversations.give_back)(desk.seat)
         return Reply(desk.show.markdown or "Done.", desk.starts_anew)
 
-    def _switch(self, desk: ChannelDesk) -> bool:
-        """Bind the place to the conversation that was chosen; its own agent is put away then."""
+    def _switch(self, desk: ChannelDesk) -> None:
+        """Bind the place to the conversation that was chosen; the caller puts its present agent away."""
         session = desk.agent.conversation.store.sessions.get(desk.wants)
         self._places.bind(desk.event.place, session.conversation, self._clock())
         whole = desk.agent.conversation.store.conversations.get(session.conversation)
         desk.show.line(f"This goes on: {whole.title or 'no title'} ({whole.id})")
-        return True

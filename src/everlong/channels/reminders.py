@@ -52,7 +52,7 @@ class Reminders:
             here = is_at(channel_reminder, self._tenant, place)
             if connection.execute(select(func.count()).where(here)).scalar_one() >= _MOST_REMINDERS:
                 raise ToolError(f"{_MOST_REMINDERS} reminders wait in this chat already")
-            values = {**place_columns(self._tenant, place), "text": text[:_MOST_CHARS], "due": due}
+            values = {**place_columns(self._tenant, place), "text": _stored_text(text), "due": due}
             connection.execute(insert(channel_reminder).values(**values, ts=self._clock()))
 
         self._database.write(work)
@@ -67,7 +67,7 @@ class Reminders:
     def cancel(self, place: Place, text: str) -> int:
         """Remove the reminders of a place with this text; return how many there were."""
         table = channel_reminder
-        gone = table.delete().where(and_(is_at(table, self._tenant, place), table.c.text == text))
+        gone = table.delete().where(and_(is_at(table, self._tenant, place), table.c.text == _stored_text(text)))
         return self._database.write(lambda connection: connection.execute(gone).rowcount)
 
     def tool_for(self, place: Place) -> Tool:
@@ -88,7 +88,7 @@ class Reminders:
             if not text.strip():
                 raise ToolError("say what to remind of")
             due = self._due(at, in_minutes, now)
-            self.add(place, text.strip(), due)
+            self.add(place, text, due)
             return f"set for {self._show(due)}; now it is {self._show(now)}; {self._list(place)}"
 
         return tool(remind_me, describe=lambda args: f"remind_me {args.get('text', '')}")
@@ -115,6 +115,11 @@ class Reminders:
         waiting = self.waiting(place)
         listed = "; ".join(f"{self._show(due)} {text}" for due, text in waiting[:10])
         return f"waiting here: {listed}" if waiting else "none waits here"
+
+
+def _stored_text(text: str) -> str:
+    """Return the text of a reminder as it is stored, so that the same words cancel it."""
+    return text.strip()[:_MOST_CHARS]
 
 
 def search_tool(store: Store, places: Places, place: Place) -> Tool:

@@ -92,17 +92,16 @@ class Turns:
         agent = seat.agent
         if answer.conversation == conversation_of(agent) and _has_grown(agent, answer):
             text = _stored_reply(agent)
-            return text if text is not None else self._told(seat, agent.run(None))
+            return text if text is not None else self._shown_text(seat, agent.run(None))
         agent.tidy(self._tidy_seconds)
         record = self._places.get(answer.place)
-        place = agent.conversation.branch
-        self._outbox.begin(
-            answer, conversation_of(agent), None if place is None else place.id, 0 if place is None else place.depth
-        )
+        branch = agent.conversation.branch
+        number, depth = (None, 0) if branch is None else (branch.id, branch.depth)
+        self._outbox.begin(answer, conversation_of(agent), number, depth)
         finished = self._run(seat, events, files, record.notes)
         if record.notes:
             self._places.clear_notes(answer.place, len(record.notes))
-        return self._told(seat, finished)
+        return self._shown_text(seat, finished)
 
     def _run(
         self, seat: Seat, events: Sequence[Inbound], files: Sequence[PromptFile], notes: Sequence[str]
@@ -118,7 +117,7 @@ class Turns:
         seat.can_see = False  # a model that takes no images refuses the whole request; other refusals come again
         return finished
 
-    def _told(self, seat: Seat, finished: TurnFinished) -> str:
+    def _shown_text(self, seat: Seat, finished: TurnFinished) -> str:
         """Return what a person reads of a turn's end."""
         self._places.bind(seat.place, conversation_of(seat.agent), self._clock())
         self._places.touch(seat.place, self._clock())
