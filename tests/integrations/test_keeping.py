@@ -10,7 +10,7 @@ import pytest
 from everlong import ContextEngine, Message, MessageCounter, Store
 from everlong.context.invariants import check_all
 from everlong.context.oversized import is_stub
-from everlong.integrations.history import HistoryKeeper, OverflowRescue, refused_window
+from everlong.integrations.history import HistoryKeeper, Newest, OverflowRescue, arguments_of, refused_window
 from tests.context.builders import assistant, long_session, summaries, system, user
 from tests.integrations.desk import Engines
 
@@ -265,3 +265,27 @@ def test_with_a_store_a_message_larger_than_the_window_becomes_a_stub_that_stays
         (whole,) = [entry for entry in store.entries(store.record(history)) if entry.message["content"] == text]
         assert whole.id is not None
         assert whole.id.hex()[:12] in sent[-1]["content"]
+
+
+def test_only_the_newest_conversations_are_remembered() -> None:
+    newest: Newest[int] = Newest(2)
+    for number in range(3):
+        newest.put(f"chat {number}", number)
+    newest.put("chat 1", 7)
+    newest.put("chat 4", 4)
+    assert [newest.get(f"chat {number}") for number in range(5)] == [None, 7, None, None, 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ("", {}),
+        (" ", {}),
+        ('{"a": "two\nlines"}', {"a": "two\nlines"}),
+        ("[1]", None),
+        ("{", None),
+    ],
+)
+def test_arguments_are_a_json_object_or_none(text: str, read: dict[str, object] | None) -> None:
+    assert arguments_of(text) == read

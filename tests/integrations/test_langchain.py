@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages.tool import invalid_tool_call
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 
 from everlong import LosslessEngine
 from everlong.integrations import EverlongMiddleware
+from everlong.integrations.history import Originals
+from everlong.integrations.langchain_messages import message_of, original_of
 from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.examples import length
@@ -224,3 +227,14 @@ def test_the_model_looks_up_what_was_compacted_away(
         assert done["messages"][-1].content == f"Looked up: {FACT}."
         assert small.rejections == []
         assert store.compactions()
+
+
+def test_a_call_with_broken_arguments_stays_an_invalid_call_when_its_message_is_shortened() -> None:
+    broken = AIMessage(
+        "words " * 50, invalid_tool_calls=[invalid_tool_call(id="c1", name="look_up", args='{"number": ')]
+    )
+    message = {**message_of(broken), "content": "words"}
+    written = original_of(message, Originals([]))
+    assert isinstance(written, AIMessage)
+    assert (written.content, written.tool_calls) == ("words", [])
+    assert [(call["id"], call["args"]) for call in written.invalid_tool_calls] == [("c1", '{"number": ')]

@@ -24,7 +24,7 @@ class SystemZone(tzinfo):
         """Return the name of local time at a moment."""
         return None if moment is None else moment.replace(tzinfo=None).astimezone().tzname()
 
-    def dst(self, moment: datetime | None) -> timedelta | None:
+    def dst(self, moment: datetime | None) -> None:
         """Return nothing: the system does not tell how much of the offset is summer time."""
         del moment
 

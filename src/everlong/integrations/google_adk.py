@@ -19,7 +19,15 @@ from google.adk.tools.base_tool import BaseTool
 from google.genai import types
 
 from everlong.caching.rules import is_claude
-from everlong.integrations.history import Fitted, HistoryKeeper, MakeEngine, Originals, OverflowRescue
+from everlong.integrations.history import (
+    Fitted,
+    HistoryKeeper,
+    MakeEngine,
+    Newest,
+    Originals,
+    OverflowRescue,
+    arguments_of,
+)
 from everlong.integrations.tools import OfferedTools
 from everlong.model import Message, calls_of, text_of
 from everlong.tokens import MessageCounter
@@ -31,6 +39,9 @@ if TYPE_CHECKING:
     from everlong.store import Store
 
 __all__ = ["EverlongPlugin"]
+
+_UNDER_WAY = 64
+"""The number of requests whose whole contents are kept for the case that they are refused."""
 
 
 class _Piece(NamedTuple):
@@ -66,8 +77,9 @@ class EverlongPlugin(BasePlugin):
         self._tools = self._offered.of(make_engine())
         self._places_markers = cache
         self._counter = MessageCounter()
-        self._fitted: dict[str, Fitted] = {}
-        self._whole: dict[int, list[types.Content]] = {}
+        self._fitted: Newest[Fitted] = Newest()
+        """By conversation, its last request."""
+        self._whole: Newest[list[types.Content]] = Newest(_UNDER_WAY)
         """By request, the contents before they were shortened."""
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: LlmRequest) -> None:
@@ -124,8 +136,8 @@ class EverlongPlugin(BasePlugin):
             answer_tokens=request.config.max_output_tokens or 0,
             rescue=rescue,
         )
-        self._fitted[name] = fitted
-        self._whole = {id(request): whole} if len(self._whole) > 64 else {**self._whole, id(request): whole}
+        self._fitted.put(name, fitted)
+        self._whole.put(id(request), whole)
         messages, originals = fitted.messages, Originals(pairs)
         if own and messages and messages[0]["role"] == "system":
             request.config.system_instruction, messages = text_of(messages[0]), messages[1:]
@@ -226,7 +238,8 @@ def _piece(message: Message, originals: Originals[_Piece]) -> _Piece:
         return _Piece(types.Content(role="user", parts=[part]), (part,))
     parts = [types.Part(text=text)] if text else []
     for call in calls_of(message):
-        arguments = json.loads(call.arguments or "{}")
+        read = arguments_of(call.arguments)
+        arguments = {"arguments": call.arguments} if read is None else read
         parts.append(types.Part(function_call=types.FunctionCall(id=call.id, name=call.name, args=arguments)))
     role = "model" if message["role"] == "assistant" else "user"
     return _Piece(types.Content(role=role, parts=parts), tuple(parts))

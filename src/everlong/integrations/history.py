@@ -26,7 +26,16 @@ from everlong.tokens import MessageCounter
 if TYPE_CHECKING:
     from everlong.store import Branch, Store
 
-__all__ = ["Fitted", "HistoryKeeper", "MakeEngine", "Originals", "OverflowRescue", "refused_window"]
+__all__ = [
+    "Fitted",
+    "HistoryKeeper",
+    "MakeEngine",
+    "Newest",
+    "Originals",
+    "OverflowRescue",
+    "arguments_of",
+    "refused_window",
+]
 
 MakeEngine = Callable[[], ContextEngine]
 """A function that makes an engine; every conversation has its own."""
@@ -39,6 +48,7 @@ _GROWTH = 1.05
 """The factor by which a list that a compaction left over the threshold must grow before the next compaction."""
 
 _Original = TypeVar("_Original")
+_Value = TypeVar("_Value")
 
 
 class Fitted(NamedTuple):
@@ -284,6 +294,28 @@ class HistoryKeeper:
         return engine
 
 
+class Newest(Generic[_Value]):
+    """The newest values by key; a process that serves for months forgets the oldest. Any thread may use it."""
+
+    def __init__(self, most: int = 500) -> None:
+        self._most = most
+        self._values: OrderedDict[Hashable, _Value] = OrderedDict()
+        self._lock = Lock()
+
+    def put(self, key: Hashable, value: _Value) -> None:
+        """Keep a value as the newest one."""
+        with self._lock:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            while len(self._values) > self._most:
+                self._values.popitem(last=False)
+
+    def get(self, key: Hashable) -> _Value | None:
+        """Return the value of a key; None if there is none any more."""
+        with self._lock:
+            return self._values.get(key)
+
+
 class Originals(Generic[_Original]):
     """The framework's own objects by message, so that kept messages are sent unchanged."""
 
@@ -302,6 +334,15 @@ class Originals(Generic[_Original]):
     def result_of(self, message: Message) -> _Original | None:
         """Return the original of a tool result that was cleared or shortened."""
         return self._results.get(str(message.get("tool_call_id"))) if message["role"] == "tool" else None
+
+
+def arguments_of(text: str) -> dict[str, Any] | None:
+    """Return the arguments of a call; None where the model wrote something else than a JSON object."""
+    try:
+        found = json.loads(text.strip() or "{}", strict=False)  # models write line breaks into strings as they are
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def refused_window(error: Exception) -> int | None:

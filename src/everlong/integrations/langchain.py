@@ -7,7 +7,6 @@ The agent runs the tools of the engine, or of recall, like tools of its own. Nee
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from langchain_core.messages import AIMessage, SystemMessage
 from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from everlong.integrations.history import Fitted, HistoryKeeper, MakeEngine, Originals, OverflowRescue
+from everlong.integrations.history import Fitted, HistoryKeeper, MakeEngine, Newest, Originals, OverflowRescue
 from everlong.integrations.langchain_messages import message_of, original_of
 from everlong.integrations.tools import OfferedTools
 from everlong.tokens import MessageCounter
@@ -47,7 +46,7 @@ class EverlongMiddleware(AgentMiddleware[Any, Any, Any]):
         self._offered = OfferedTools(store, recall=recall)
         self.tools: Sequence[BaseTool] = [self._tool(tool) for tool in self._offered.of(make_engine())]
         self._counter = MessageCounter()
-        self._calls: OrderedDict[tuple[str, str], Fitted] = OrderedDict()
+        self._calls: Newest[Fitted] = Newest(_CALLS)
         """By thread and id of a call, the request whose answer made the call."""
 
     def wrap_model_call(
@@ -108,9 +107,7 @@ class EverlongMiddleware(AgentMiddleware[Any, Any, Any]):
             fitted.engine.update_from_response({**counts, "total_tokens": usage["total_tokens"]})
         names = {tool.name for tool in self.tools}
         for call in (call for answer in answers for call in answer.tool_calls if call["name"] in names):
-            self._calls[_thread(request.runtime), call["id"] or ""] = fitted
-        while len(self._calls) > _CALLS:
-            self._calls.popitem(last=False)
+            self._calls.put((_thread(request.runtime), call["id"] or ""), fitted)
 
     def _tool(self, tool: HiddenTool) -> BaseTool:
         def call(runtime: ToolRuntime[Any, Any], **arguments: Any) -> str:

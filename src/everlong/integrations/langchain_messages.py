@@ -7,7 +7,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
-from everlong.integrations.history import Originals
+from everlong.integrations.history import Originals, arguments_of
 from everlong.model import Message, calls_of
 
 __all__ = ["message_of", "original_of"]
@@ -50,9 +50,18 @@ def original_of(message: Message, originals: Originals[Any]) -> AnyMessage:
     if message["role"] == "tool":
         return ToolMessage(content=content, tool_call_id=message["tool_call_id"])
     if message["role"] == "assistant":
-        return AIMessage(content=content, tool_calls=[_tool_call(*call) for call in calls_of(message)])
+        return _answer(content, message)
     return SystemMessage(content=content) if message["role"] == "system" else HumanMessage(content=content)
 
 
-def _tool_call(ident: str, name: str, arguments: str) -> Any:
-    return {"id": ident, "name": name, "args": json.loads(arguments or "{}"), "type": "tool_call"}
+def _answer(content: Any, message: Message) -> AIMessage:
+    """Return an answer of the model; calls whose arguments are no JSON object are invalid ones, as they were."""
+    calls: list[Any] = []
+    invalid: list[Any] = []
+    for ident, name, arguments in calls_of(message):
+        read = arguments_of(arguments)
+        if read is None:
+            invalid.append({"id": ident, "name": name, "args": arguments, "error": None, "type": "invalid_tool_call"})
+        else:
+            calls.append({"id": ident, "name": name, "args": read, "type": "tool_call"})
+    return AIMessage(content=content, tool_calls=calls, invalid_tool_calls=invalid)

@@ -142,19 +142,21 @@ def _guarded_class(kind: Any) -> Any:
     """Return the subclass of a model's class that survives refusals."""
     made = type(kind.__name__, (kind,), {"__module__": kind.__module__, "__doc__": kind.__doc__})
     for method in ("chat", "stream_chat"):
-        setattr(made, method, _sending(kind, method))
-        setattr(made, f"a{method}", _sending_async(kind, f"a{method}"))
+        setattr(made, method, _make_send(kind, method))
+        setattr(made, f"a{method}", _make_send_async(kind, f"a{method}"))
     return made
 
 
-def _sending(kind: Any, method: str) -> Any:
+def _make_send(kind: Any, method: str) -> Any:
+    """Return a method of a model's class that compacts a refused request and sends it again."""
+
     def send(self: Any, messages: Any, *args: Any, **options: Any) -> Any:
         rescue, given = OverflowRescue(), list(messages)
         while True:
             fitting = given if rescue.window is None else self.everlong_memory.fit(given, rescue)
             try:
                 answer = getattr(kind, method)(self, fitting, *args, **options)
-                return _begun(answer) if "stream" in method else answer
+                return _with_first_piece(answer) if "stream" in method else answer
             except Exception as error:
                 if not rescue.takes(error):
                     raise
@@ -162,7 +164,9 @@ def _sending(kind: Any, method: str) -> Any:
     return send
 
 
-def _sending_async(kind: Any, method: str) -> Any:
+def _make_send_async(kind: Any, method: str) -> Any:
+    """Return the same for an asynchronous method."""
+
     async def send(self: Any, messages: Any, *args: Any, **options: Any) -> Any:
         rescue, given = OverflowRescue(), list(messages)
         while True:
@@ -170,7 +174,7 @@ def _sending_async(kind: Any, method: str) -> Any:
             fitting = given if rescue.window is None else await asyncio.to_thread(memory.fit, given, rescue)
             try:
                 answer = await getattr(kind, method)(self, fitting, *args, **options)
-                return await _begun_async(answer) if "stream" in method else answer
+                return await _with_first_piece_async(answer) if "stream" in method else answer
             except Exception as error:
                 if not rescue.takes(error):
                     raise
@@ -178,13 +182,14 @@ def _sending_async(kind: Any, method: str) -> Any:
     return send
 
 
-def _begun(stream: Iterable[Any]) -> Iterator[Any]:
+def _with_first_piece(stream: Iterable[Any]) -> Iterator[Any]:
     """Return a stream whose first piece has come: a refusal is raised only then."""
     pieces = iter(stream)
     return chain(list(islice(pieces, 1)), pieces)
 
 
-async def _begun_async(stream: AsyncIterable[Any]) -> AsyncIterator[Any]:
+async def _with_first_piece_async(stream: AsyncIterable[Any]) -> AsyncIterator[Any]:
+    """Return an asynchronous stream whose first piece has come."""
     pieces = aiter(stream)
     first = [piece async for piece in _first(pieces)]
 

@@ -141,11 +141,11 @@ _CURRENT: ContextVar[_Call | None] = ContextVar("everlong_call", default=None)
 @lru_cache(maxsize=64)
 def _guarded_class(kind: Any) -> Any:
     """Return the subclass of a model's class that survives refusals."""
-    own = {"get_response": _sending(kind), "stream_response": _streaming(kind)}
+    own = {"get_response": _make_get_response(kind), "stream_response": _make_stream_response(kind)}
     return type(kind.__name__, (kind,), {**own, "__module__": kind.__module__, "__doc__": kind.__doc__})
 
 
-def _sending(kind: Any) -> Any:
+def _make_get_response(kind: Any) -> Any:
     async def get_response(self: Any, system_instructions: Any, input: Any, *args: Any, **options: Any) -> Any:  # noqa: A002 - the framework's name
         keep, rescue = self.everlong_filter, OverflowRescue()
         while True:
@@ -163,7 +163,7 @@ def _sending(kind: Any) -> Any:
     return get_response
 
 
-def _streaming(kind: Any) -> Any:
+def _make_stream_response(kind: Any) -> Any:
     async def stream_response(
         self: Any,
         system_instructions: Any,

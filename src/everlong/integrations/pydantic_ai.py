@@ -7,7 +7,6 @@ Needs ``everlong[pydantic-ai]``.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -33,7 +32,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import FunctionToolset
 
-from everlong.integrations.history import Fitted, HistoryKeeper, MakeEngine, Originals, OverflowRescue
+from everlong.integrations.history import Fitted, HistoryKeeper, MakeEngine, Newest, Originals, OverflowRescue
 from everlong.integrations.tools import OfferedTools
 from everlong.model import Message, calls_of, text_of
 from everlong.tokens import MessageCounter
@@ -68,7 +67,8 @@ class EverlongHistory(AbstractCapability[Any]):
         self._offered = OfferedTools(store, recall=recall)
         self._tools = self._offered.of(make_engine())
         self._counter = MessageCounter()
-        self._fitted: dict[str, Fitted] = {}
+        self._fitted: Newest[Fitted] = Newest()
+        """By conversation, its last request."""
 
     def __call__(self, messages: list[ModelMessage]) -> list[ModelMessage]:
         """Return the messages to send in place of a history."""
@@ -108,7 +108,7 @@ class EverlongHistory(AbstractCapability[Any]):
             overhead=overhead + self._counter.count_text(prompt),
             rescue=rescue,
         )
-        self._fitted[named] = fitted
+        self._fitted.put(named, fitted)
         originals = Originals(pairs)
         pieces = [_piece(message, originals) for message in fitted.messages]
         return _joined(pieces, last), fitted
@@ -225,7 +225,7 @@ def _piece(message: Message, originals: Originals[_Piece]) -> _Piece:
     text = text_of(message)
     if message["role"] == "assistant":
         parts: list[Any] = [TextPart(text)] if text else []
-        parts += [ToolCallPart(c.name, json.loads(c.arguments or "{}"), c.id) for c in calls_of(message)]
+        parts += [ToolCallPart(c.name, c.arguments or "{}", c.id) for c in calls_of(message)]
         return _Piece(ModelResponse(parts=parts))
     part: Any
     if (result := originals.result_of(message)) is not None:
