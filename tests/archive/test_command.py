@@ -79,8 +79,9 @@ def test_a_folder_may_be_named(run: Run, home: Path, tmp_path: Path) -> None:  #
     (other / "note.json").write_text('{"sessionId": 1}')
     told = run("archive", "--once", "--folder", str(tmp_path / "backup"), "--json").json
     assert told["clients"] == {"claude-code": 1, "codex": 1, "gemini": 1}
-    missing = run("archive", "--once", "--folder", str(tmp_path / "nothing"))
-    assert (missing.code, "is no folder" in missing.err) == (2, True)
+    for more in ((), ("--client", "codex")):
+        missing = run("archive", "--once", "--folder", str(tmp_path / "nothing"), *more)
+        assert (missing.code, "is no folder" in missing.err) == (2, True)
 
 
 def test_it_goes_on_until_it_is_stopped(home: Path) -> None:

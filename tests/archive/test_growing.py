@@ -321,3 +321,11 @@ def test_a_log_that_may_not_be_read_is_named(store: Store, tmp_path: Path, monke
     monkeypatch.setattr(Path, "open", refuse)
     result = Scan(store, [LogFolder("claude-code", tmp_path, ("*.jsonl",))]).run()
     assert list(result.skipped) == [str(path)]
+
+
+def test_a_scan_that_is_stopped_leaves_the_other_logs_to_the_next(store: Store, tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.jsonl").write_text(ClaudeLog(f"session-{number}").ask("Ready?").text())
+    scan = Scan(store, [LogFolder("", tmp_path, ("*.jsonl",))])
+    assert scan.run(is_stopped=lambda: True).changed == 1
+    assert scan.run().changed == 2

@@ -86,10 +86,9 @@ def _choose(clients: tuple[str, ...], folders: tuple[Path, ...]) -> list[LogFold
     from everlong.cli.archive.scan import LogFolder, log_folders  # noqa: PLC0415 - loads the database
 
     found = [one for one in log_folders() if not clients or one.client in clients]
-    if folders and not clients:
-        missing = [str(folder) for folder in folders if not folder.is_dir()]
-        if missing:
-            raise click.UsageError(f"{missing[0]} is no folder; name one that is there")
+    missing = [str(folder) for folder in folders if not folder.is_dir()]
+    if missing:
+        raise click.UsageError(f"{missing[0]} is no folder; name one that is there")
     everything = ("**/*.jsonl", "**/*.json", "**/*.db", "**/.aider.chat.history.md")
     return [*found, *(LogFolder("", folder, everything) for folder in folders)]
 
@@ -116,11 +115,11 @@ def _watch(store: Store, folders: list[LogFolder], interval: float) -> None:
 
     scan = Scan(store, folders, is_growing=True)
     say(f"archiving the logs of {counted(sum(one.path.is_dir() for one in folders), 'folder')}; Ctrl-C ends it")
-    with _stopping() as stop:
+    with _stop_signals() as stop:
         while not stop.is_set():
             began = time.monotonic()
             try:
-                result = scan.run()
+                result = scan.run(is_stopped=stop.is_set)
                 if result.sessions:
                     index_pending(store, seconds=interval)
                     say(_describe(result))
@@ -131,7 +130,7 @@ def _watch(store: Store, folders: list[LogFolder], interval: float) -> None:
 
 
 @contextmanager
-def _stopping() -> Iterator[threading.Event]:
+def _stop_signals() -> Iterator[threading.Event]:
     """Yield an event that is set when the process is asked to end."""
     stop = threading.Event()
 

@@ -12,7 +12,7 @@ import pickle
 import sqlite3
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -138,7 +138,7 @@ class LogImport:
 
     def add_all(
         self, paths: Iterable[Path], *, is_growing: bool = False, processes: int = 0
-    ) -> Iterator[tuple[Path, FileImport | OSError | EverlongError | None]]:
+    ) -> Generator[tuple[Path, FileImport | OSError | EverlongError | None], None, None]:
         """Import what is new in some files; yield each with its outcome, with None if it is no log, or with its error.
 
         Args:

@@ -8,13 +8,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import select
 
-from everlong.cli.archive.formats import TITLES, format_of_log
+from everlong.cli.archive.formats import format_of_log
 from everlong.cli.archive.log_import import FileImport, LogImport, stamp_of
 from everlong.errors import EverlongError
 from everlong.store.log_files import FileStamp, LogFiles
@@ -29,8 +30,6 @@ _AIDER = ".aider.chat.history.md"
 _VSCODE = "saoudrizwan.claude-dev"
 _CLEANUP_DAYS = 30
 """The days after which Claude Code deletes a log, unless it is told another number."""
-
-
 _DATABASES = frozenset({".db", ".sqlite"})
 _READ_AHEAD_FROM = 24_000_000
 """Bytes of changed logs from which on other processes read them: to start those takes as long as to read so much."""
@@ -122,8 +121,18 @@ class Scan:
         self._others: dict[str, FileStamp] = {}
         """Files that are no logs, or cannot be read, as they were when that was found."""
 
-    def run(self, progress: Callable[[int, int], None] = lambda _done, _total: None) -> ScanResult:
-        """Look at all folders once."""
+    def run(
+        self,
+        progress: Callable[[int, int], None] = lambda _done, _total: None,
+        *,
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> ScanResult:
+        """Look at all folders once.
+
+        Args:
+            progress: Is told the bytes that are done, and those of all logs that have changed.
+            is_stopped: Asked after each log whether to leave the others to a later run.
+        """
         result = ScanResult()
         waiting = list(self._changed(result))
         stamps = dict(waiting)
@@ -138,10 +147,13 @@ class Scan:
 
         progress(0, total)
         self._import.on_bytes = tell
-        for path, found in self._import.add_all(stamps, is_growing=self._is_growing, processes=processes):
-            self._note(path, stamps[path], found, result)
-            done, read = done + stamps[path].size, 0
-            progress(done, total)
+        with closing(self._import.add_all(stamps, is_growing=self._is_growing, processes=processes)) as imports:
+            for path, found in imports:
+                self._note(path, stamps[path], found, result)
+                done, read = done + stamps[path].size, 0
+                progress(done, total)
+                if is_stopped():
+                    break
         return result
 
     def _changed(self, result: ScanResult) -> Iterator[tuple[Path, FileStamp]]:
@@ -246,7 +258,3 @@ def _setting(path: Path, name: str) -> object:
     except (OSError, ValueError):
         return None
     return value.get(name) if isinstance(value, dict) else None
-
-
-CLIENTS = tuple(TITLES)
-"""The clients whose logs are archived."""
