@@ -296,19 +296,7 @@ def _at(keeping: Results, *, chained: bool) -> list[Results]:
 
 def _keeping_table(rows: Sequence[Results]) -> str:
     return _table(
-        [
-            "",
-            "needed facts",
-            "with context",
-            "far",
-            "user turns",
-            "valid",
-            "newest request",
-            "kept",
-            "over",
-            "CPU ms",
-            "read by model",
-        ],
+        _KEEPING_HEADS,
         [
             [
                 row["method"],
