@@ -149,7 +149,7 @@ class TelegramPlatform:
     # -- receiving -----------------------------------------------------------------------------------------------------
     async def identify(self) -> Identity:
         """Return who the bot is; `PlatformRefused` for a wrong token."""
-        with self._translated("asking who the bot is"):
+        with self._translate_errors("asking who the bot is"):
             me = await self._bot.get_me()
         self._identity = Identity(str(me.id), me.username or "")
         return self._identity
@@ -160,7 +160,7 @@ class TelegramPlatform:
             raise PlatformRefused(
                 f"{ident!r} is no id of a {kind}: ids of Telegram are numbers, those of groups negative"
             )
-        with self._translated(f"looking for {kind} {ident}"):
+        with self._translate_errors(f"looking for {kind} {ident}"):
             found = await self._bot.get_chat(ident)
         return found.effective_name or ident
 
@@ -189,12 +189,12 @@ class TelegramPlatform:
         while True:
             with pauses.between_failures():
                 if has_webhook:
-                    with self._translated("ending an earlier webhook"):
+                    with self._translate_errors("ending an earlier webhook"):
                         await self._bot.delete_webhook()
                     has_webhook = False
                 try:
                     updates = await self._updates(offset)
-                except _Taken as error:
+                except _UpdatesTaken as error:
                     has_webhook = error.by_webhook
                     raise
                 for update in updates:
@@ -207,7 +207,7 @@ class TelegramPlatform:
     async def _updates(self, offset: int) -> list[Update]:
         """Return the updates from an offset on; wait for some if there are none."""
         bot, _, request = self._open()
-        with self._translated("asking for updates"):
+        with self._translate_errors("asking for updates"):
             try:
                 return list(
                     await bot.get_updates(
@@ -220,18 +220,18 @@ class TelegramPlatform:
             except (TelegramError, asyncio.CancelledError):
                 raise
             except Exception:  # noqa: BLE001 - one update that the library cannot read must not stop all others
-                return self._readable(request.last_payload)
+                return self._parse_readable(request.last_payload)
 
-    def _readable(self, payload: bytes) -> list[Update]:
+    def _parse_readable(self, payload: bytes) -> list[Update]:
         """Return the updates of an answer without those that the library cannot read."""
         found: list[Update] = []
         for raw in json.loads(payload)["result"]:
-            update = self._parsed(raw)
+            update = self._parse(raw)
             if update is not None:
                 found.append(update)
         return found
 
-    def _parsed(self, raw: Any) -> Update | None:
+    def _parse(self, raw: Any) -> Update | None:
         """Return an update; for one that cannot be read an update without contents, None without an id."""
         try:
             return Update.de_json(raw, self._bot)
@@ -265,7 +265,7 @@ class TelegramPlatform:
             except ValueError:
                 return web.Response(status=400)
             async with in_order:
-                update = self._parsed(raw)
+                update = self._parse(raw)
                 event = None if update is None else self._event(update)
                 if event is not None:
                     try:
@@ -285,7 +285,7 @@ class TelegramPlatform:
             pauses = _Pauses()
             is_set = False
             while not is_set:
-                with pauses.between_failures(), self._translated("setting the webhook"):
+                with pauses.between_failures(), self._translate_errors("setting the webhook"):
                     await self._bot.set_webhook(
                         url, allowed_updates=list(ALLOWED_UPDATES), secret_token=secret, max_connections=1
                     )
@@ -311,7 +311,7 @@ class TelegramPlatform:
     ) -> str:
         """Send one piece, and return the id of the message."""
         words, entities = read_piece(text)
-        with self._translated("sending a message"):
+        with self._translate_errors("sending a message"):
             message = await self._bot.send_message(
                 place.chat,
                 words,
@@ -326,7 +326,7 @@ class TelegramPlatform:
     async def edit(self, place: Place, message: str, text: str, *, buttons: Sequence[Button] = ()) -> None:
         """Replace the text and the buttons of a message of the bot."""
         words, entities = read_piece(text)
-        with self._translated("editing a message", no_error=("message is not modified",)):
+        with self._translate_errors("editing a message", no_error=("message is not modified",)):
             await self._bot.edit_message_text(
                 words,
                 place.chat,
@@ -338,7 +338,7 @@ class TelegramPlatform:
 
     async def delete(self, place: Place, message: str) -> None:
         """Remove a message of the bot."""
-        with self._translated("deleting a message", no_error=_GONE):
+        with self._translate_errors("deleting a message", no_error=_GONE):
             await self._bot.delete_message(place.chat, int(message))
 
     async def send_file(
@@ -359,7 +359,7 @@ class TelegramPlatform:
         words, entities = read_piece(caption)
         if utf16_length(words) > _MOST_CAPTION:
             words, entities = words[: _MOST_CAPTION // 2 - 1] + "…", []
-        with self._translated("sending a file"):
+        with self._translate_errors("sending a file"):
             message = await self._bot.send_document(
                 place.chat,
                 InputFile(data, filename=name),
@@ -372,14 +372,14 @@ class TelegramPlatform:
 
     async def show_typing(self, place: Place) -> None:
         """Show for five seconds that the bot is busy."""
-        with self._translated("showing that the bot is busy"):
+        with self._translate_errors("showing that the bot is busy"):
             await self._bot.send_chat_action(place.chat, "typing", message_thread_id=_topic(place))
 
     async def acknowledge(self, event: Inbound, text: str = "") -> None:
         """Tell Telegram that a button arrived. One that was pressed long ago cannot be answered, which is no error."""
         if not event.callback:
             return
-        with self._translated("answering a button", no_error=_EXPIRED):
+        with self._translate_errors("answering a button", no_error=_EXPIRED):
             await self._bot.answer_callback_query(event.callback, text[:_MOST_ANSWER] or None)
 
     async def register_commands(self, commands: Sequence[PlatformCommand]) -> None:
@@ -388,7 +388,7 @@ class TelegramPlatform:
             BotCommand(one.name, (f"{one.description} [{one.argument}]" if one.argument else one.description)[:256])
             for one in commands[:_MOST_COMMANDS]
         ]
-        with self._translated("registering the commands"):
+        with self._translate_errors("registering the commands"):
             await self._bot.set_my_commands(shown)
 
     # -- files ---------------------------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ class TelegramPlatform:
         most = min(limit, self.limits.download)
         if attachment.size > most:
             raise _too_large(attachment.name, attachment.size, most)
-        with self._translated(f"fetching {attachment.name}"):
+        with self._translate_errors(f"fetching {attachment.name}"):
             file = await self._bot.get_file(attachment.reference)
         if (file.file_size or 0) > most:
             raise _too_large(attachment.name, file.file_size or 0, most)
@@ -438,7 +438,7 @@ class TelegramPlatform:
 
     # -- failures ------------------------------------------------------------------------------------------------------
     @contextmanager
-    def _translated(self, action: str, no_error: Sequence[str] = ()) -> Iterator[None]:
+    def _translate_errors(self, action: str, no_error: Sequence[str] = ()) -> Iterator[None]:
         """Raise the library's errors as those of the contract; leave out some refusals, named by their words."""
         try:
             yield
@@ -455,7 +455,7 @@ class TelegramPlatform:
                 "everlong setup telegram"
             ) from None
         except Conflict as error:
-            raise _Taken(action, error.message) from None
+            raise _UpdatesTaken(action, error.message) from None
         except (BadRequest, Forbidden) as error:
             said = self._without_token(error.message)
             if not any(words in said.casefold() for words in no_error):
@@ -470,7 +470,7 @@ class TelegramPlatform:
         return text.replace(self._token, "<token>")
 
 
-class _Taken(PlatformUnreachable):
+class _UpdatesTaken(PlatformUnreachable):
     """Another program fetches the updates of this bot, or a webhook gets them."""
 
     def __init__(self, action: str, said: str) -> None:

@@ -59,8 +59,8 @@ def tenant_of(request: Any) -> str:
     return str(request.scope[_TENANT])
 
 
-class _Guarded:
-    """The application behind a door."""
+class _DoorMiddleware:
+    """The door before an application."""
 
     def __init__(self, app: ASGIApp, door: Door) -> None:
         self._app = app
@@ -109,7 +109,7 @@ async def serve_http(server: HistoryServer, listening: socket.socket, door: Door
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the door does that
     )
     config = uvicorn.Config(
-        _Guarded(app, door),
+        _DoorMiddleware(app, door),
         log_config=None,
         access_log=False,
         server_header=False,

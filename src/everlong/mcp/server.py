@@ -126,14 +126,14 @@ class HistoryServer(MCPServer[Any]):
             limit: Annotated[int, Field(ge=1, le=20, description="Hits on a page.")] = 8,
             conversation: Annotated[str | None, Field(description="Only in the conversation with this id.")] = None,
         ) -> str:
-            with _told():
+            with _refuse_with_reason():
                 return self._history().search(query, page=page, limit=limit, conversation=conversation)
 
         def recall(
             question: Annotated[str, Field(description="What you want to know, as a question or in words.")],
             max_tokens: Annotated[int | None, Field(ge=100, le=50_000, description="A smaller answer.")] = None,
         ) -> str:
-            with _told():
+            with _refuse_with_reason():
                 return self._history().recall(question, tokens=max_tokens)
 
         def list_conversations(
@@ -141,7 +141,7 @@ class HistoryServer(MCPServer[Any]):
             after: Annotated[str | None, Field(description="The last id of the page before.")] = None,
             client: Annotated[str | None, Field(description="Only those held in this client.")] = None,
         ) -> str:
-            with _told():
+            with _refuse_with_reason():
                 return self._history().list_conversations(limit=limit, after=after, client=client)
 
         def read_conversation(
@@ -149,7 +149,7 @@ class HistoryServer(MCPServer[Any]):
             after: Annotated[int, Field(description="Begin after this turn; -20 for the last twenty.")] = 0,
             page: Annotated[int, Field(ge=1, description="The page of one long message.")] = 1,
         ) -> str:
-            with _told():
+            with _refuse_with_reason():
                 return self._history().read(id, after=after, page=page)
 
         for function, title, about in (
@@ -202,7 +202,7 @@ class HistoryServer(MCPServer[Any]):
                 raise RefusedCall(said.reason)
             if not said.keep:
                 raise RefusedCall(_SAID_NO)
-            with _told():
+            with _refuse_with_reason():
                 history = await anyio.to_thread.run_sync(self._history)
                 assert history.notes is not None  # noqa: S101 - refused before
                 kept = await anyio.to_thread.run_sync(history.notes.add, about, note)
@@ -220,7 +220,7 @@ class HistoryServer(MCPServer[Any]):
 
     def _add_prompts(self) -> None:
         def go_on(conversation: str = "") -> str:
-            with _told():
+            with _refuse_with_reason():
                 text = self._history().handover(conversation.strip() or None)
             return f"{text}\n\nGo on where we left off." if text else "There is no earlier conversation to go on with."
 
@@ -262,8 +262,8 @@ class HistoryServer(MCPServer[Any]):
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Tell the model about a failure in the words of its error."""
+def _refuse_with_reason() -> Iterator[None]:
+    """Refuse the call in the words of the error, so that the model knows what to change."""
     try:
         yield
     except EverlongError as error:
