@@ -171,10 +171,9 @@ def test_an_answer_to_a_chat_without_the_bot_is_given_up_and_others_go_on(
     assert store.verify().problems == []
 
 
-def test_a_message_that_was_deleted_by_hand_is_written_anew(
-    opened: Opened, platform: RecordingPlatform, serve: Any
-) -> None:
-    server = serve(words)
+@pytest.mark.parametrize("nonce_seconds", [0.0, 120.0])
+def test_a_message_that_was_deleted_by_hand_is_written_anew(opened: Opened, serve: Any, nonce_seconds: float) -> None:
+    server, platform = serve(words), RecordingPlatform(nonce_seconds=nonce_seconds)
 
     gone: list[str] = []
 

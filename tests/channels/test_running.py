@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from everlong.channels.outbox import Outbox
-from everlong.channels.platform import Identity, Place, PlatformUnreachable
+from everlong.channels.platform import Identity, Place, Platform, PlatformUnreachable
 from everlong.channels.service import ChannelClock, ChannelService, deliver_now, lease_key
 from everlong.errors import EverlongError
 from everlong.store import Store, leases
@@ -80,7 +80,7 @@ def test_a_second_process_is_told_that_another_one_runs_and_may_run_after_it(
 def both_on(store: Store, server: ModelServer, platforms: list[RecordingPlatform], clock: Clock) -> ChannelService:
     """Return a service of two platforms, in which Ada may talk on both."""
     settings = settings_for(32_000, channels={"discord": {"users": ["1"]}})
-    named = {one.name: one for one in platforms}
+    named: dict[str, Platform] = {one.name: one for one in platforms}
     return ChannelService(store, settings, named, ChannelClock(clock.now, clock.sleep), opener_for(server))
 
 

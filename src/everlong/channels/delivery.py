@@ -245,7 +245,7 @@ class Delivery:
     async def _write(self, answer: Answer, piece: str) -> Answer:
         """Put the final words into a message, a new one if the first one is gone."""
         for is_last in (False, True):
-            answer = await self._ensure_message(answer)
+            answer = await self._ensure_message(answer, is_second=is_last)
             message = answer.messages[answer.done]
             try:
                 await self.persist(lambda at=answer, to=message: self._platform.edit(at.place, to, piece))  # type: ignore[misc]
@@ -259,13 +259,16 @@ class Delivery:
                 return await self._note(answer, answer.messages, answer.done + 1)
         raise AssertionError("the last attempt raises")
 
-    async def _ensure_message(self, answer: Answer, tries: int | None = None) -> Answer:
-        """Return an answer with a message for its next piece, sent without words and stored."""
+    async def _ensure_message(self, answer: Answer, tries: int | None = None, *, is_second: bool = False) -> Answer:
+        """Return an answer with a message for its next piece, sent without words and stored.
+
+        A second message has a nonce of its own: for the first one's, the platform would name the message that is gone.
+        """
         answer = await asyncio.to_thread(self._outbox.get, answer.id)
         if len(answer.messages) > answer.done and answer.messages[answer.done]:
             return answer
         place, empty = answer.place, self._platform.pieces(PLACEHOLDER)[0]
-        replies_to, nonce = answer.replies_to if answer.done == 0 else "", self._nonce(answer)
+        replies_to, nonce = answer.replies_to if answer.done == 0 else "", self._nonce(answer, is_second=is_second)
         message = await self.persist(
             lambda: self._platform.send(place, empty, replies_to=replies_to, nonce=nonce), tries
         )
@@ -305,5 +308,5 @@ class Delivery:
         return await asyncio.to_thread(self._outbox.note_messages, answer.id, messages, done)
 
     @staticmethod
-    def _nonce(answer: Answer) -> str:
-        return f"everlong-{answer.id}-{answer.done}"[-25:]
+    def _nonce(answer: Answer, *, is_second: bool = False) -> str:
+        return f"everlong-{answer.id}-{answer.done}{'b' if is_second else ''}"[-25:]
