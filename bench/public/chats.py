@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.public.keeping import at_most
-from bench.public.parts import in_parts
 from bench.public.peers import Adapter
+from bench.public.processes import in_processes
 from bench.retention.methods import body_tokens
 from bench.retention.rules import BARS, Point, load_chats, points_of, split_of
 from everlong.model import Message
@@ -31,7 +31,7 @@ def measure_chats(folders: Sequence[Path], methods: Sequence[str], jobs: int = 2
         chosen += [(str(folder), chat) for place, chat in enumerate(chats) if split_of(place, len(chats)) == "test"]
     chats = [chat for _, chat in at_most(chosen, most, lambda one: (one[0], str(one[1]["id"])))]
     chats.sort(key=lambda chat: -len(str(chat["messages"])))
-    results, done = in_parts("chats", chats, methods, play_chat, jobs)
+    results, done = in_processes("chats", chats, methods, play_chat, jobs)
     points = [Point(*point) for point, _ in results if point is not None]
     compactions = sum(number for _, number in results)
     rows = []

@@ -14,8 +14,8 @@ from typing import Any
 
 from bench.conversations import conversation
 from bench.public.keeping import at_most, conversations
-from bench.public.parts import in_parts
 from bench.public.peers import Adapter, Failed
+from bench.public.processes import in_processes
 from bench.retention.data import Conversation
 from bench.retention.methods import body_tokens
 from everlong.caching import PromptCache
@@ -38,7 +38,7 @@ SLIDING = "sliding window"
 
 def measure_cpu(methods: Sequence[str]) -> dict[str, Any]:
     """Return the CPU milliseconds of a first compaction by method and number of messages, with default settings."""
-    results, done = in_parts("cpu", SIZES, methods, _cpu, jobs=1)
+    results, done = in_processes("cpu", SIZES, methods, _cpu, jobs=1)
     rows: dict[str, dict[str, float]] = {}
     for name, size, spent in results:
         rows.setdefault(name, {})[str(size)] = round(1e3 * spent, 2)
@@ -61,7 +61,7 @@ def measure_cache(folders: Sequence[Path], methods: Sequence[str], jobs: int = 2
     long = [one for one in chosen if one.kind != "chats" and body_tokens(one.messages) > TRIGGER]
     long = at_most(long, most, lambda one: (one.kind, one.name))
     long.sort(key=lambda one: -len(one.messages))
-    results, done = in_parts("cache", long, methods, play_session, jobs)
+    results, done = in_processes("cache", long, methods, play_session, jobs)
     rows = []
     for name in methods:
         mine = [result for result in results if result["method"] == name]

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.public.parts import in_parts
 from bench.public.peers import Adapter, Compaction
+from bench.public.processes import in_processes
 from bench.retention.data import CHAINS, Conversation, cuts, load, shipped
 from bench.retention.facts import COMMON, Transcript, common_entities, own_entities
 from bench.retention.measures import NOTHING, Share
@@ -90,7 +90,7 @@ def measure_keeping(folders: Sequence[Path], methods: Sequence[str], jobs: int =
     ]
     works = at_most(works, most, lambda work: (work.conversation.kind, work.conversation.name))
     works.sort(key=lambda work: -sum(len(str(message)) for message in work.conversation.messages))
-    trials, done = in_parts("keeping", works, methods, _trials, jobs)
+    trials, done = in_processes("keeping", works, methods, _trials, jobs)
     measured_on = [work.conversation for work in works]
     return {
         "conversations": [

@@ -16,11 +16,14 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+from bench.release.tools import ReleaseError
 from everlong.cli.doctor_checks import EXTRAS
 
 __all__ = ["EXTRAS", "Result", "check_matrix", "extras_of_all", "find_pythons", "table"]
 
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+_STEP_SECONDS = 900.0
+"""The most seconds that one step of an installation may take."""
 _BIN = "Scripts" if os.name == "nt" else "bin"
 _PROBE = Path(__file__).parent / "probe.py"
 _PROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -61,7 +64,10 @@ def _find(version: str) -> str | None:
 
 def _version(python: str) -> str:
     code = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
-    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise ReleaseError(f"{python} is no Python that runs: {error}") from error
 
 
 def check_matrix(wheel: Path, pythons: dict[str, str], extras: Iterable[str], jobs: int = 2) -> list[Result]:
@@ -125,7 +131,12 @@ class _StepError(Exception):
 
 
 def _run(command: list[str], env: dict[str, str] | None = None, folder: Path | None = None) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=folder, timeout=900)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=env, cwd=folder, timeout=_STEP_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _StepError(f"    {error}") from error
     if done.returncode:
         shown = (done.stdout + done.stderr).strip()
         raise _StepError(re.sub(r"^", "    ", shown[-3_000:], flags=re.MULTILINE))

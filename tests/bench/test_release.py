@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from bench.release.artifacts import MOST_BYTES, check_wheel, recompress, strange_files
-from bench.release.matrix import EXTRAS, VERSIONS, Result, extras_of_all, table
+from bench.release.matrix import EXTRAS, VERSIONS, Result, extras_of_all, find_pythons, table
 from bench.release.notes import project_version, release_notes
 from bench.release.probe import PROBES
 from bench.release.tools import ReleaseError
@@ -129,3 +129,8 @@ def test_the_workflow_publishes_only_after_the_check_on_every_python() -> None:
     steps = [step.get("run", "") for job in jobs.values() for step in job["steps"]]
     called = re.findall(r"make ([\w-]+)", "\n".join(steps))
     assert {"release", "release-check"} <= set(called) <= targets
+
+
+def test_an_interpreter_that_does_not_run_is_named() -> None:
+    with pytest.raises(ReleaseError, match="no-such-python is no Python that runs"):
+        find_pythons(["no-such-python"])
