@@ -16,8 +16,7 @@ from pydantic_core import PydanticUndefined
 
 __all__ = ["api_page", "commands_page", "settings_page"]
 
-_ROLE = re.compile(r"``([^`]+)``")
-_OWN = re.compile(r"(?<![`\w])`([A-Za-z_][\w.]*)`(?!`)")
+_CODE = re.compile(r"(``?[^`]+``?)")
 
 
 def settings_page() -> str:
@@ -235,9 +234,8 @@ def _formatted(text: str) -> str:
 
 
 def _spelled(text: str) -> str:
-    """Return a docstring's marks as those of Markdown."""
-    return (
-        _OWN.sub(r"`\1`", _ROLE.sub(r"`\1`", text)).replace("<", "&lt;")
-        if "`" not in text
-        else _ROLE.sub(r"`\1`", text)
-    )
+    """Return a docstring as Markdown: code with single marks, and no HTML in the words around it."""
+    words = _CODE.split(text)
+    words[::2] = [word.replace("<", "&lt;") for word in words[::2]]
+    words[1::2] = [f"`{code.strip('`')}`" for code in words[1::2]]
+    return "".join(words)
