@@ -244,15 +244,16 @@ class ClientConversations:
 
     def steps(self, options: Any, defaults: Mapping[str, Any], send: Send, *, is_stream: bool) -> Steps:
         """Carry a request to its answer; any other request of the client goes out as it is."""
-        form, body = format_of(str(options.url)), options.json_data
-        if form is not None and isinstance(body, Mapping):
-            body = _whole_body(body, options.extra_json, self.absent)
-            options = _with_body(options, body)
+        form, given = format_of(str(options.url)), options.json_data
         headers = _headers(options, defaults)
         options = self._without_own_headers(options, headers)
+        if form is None or not isinstance(given, Mapping):
+            return (yield _Send(options))
+        body: Body = yield _Work(partial(_whole_body, given, options.extra_json, self.absent))  # it may read files
+        options = _with_body(options, body)
         is_off = str(headers.get(_SWITCH_HEADER, "")).lower() == "off"
-        read = form.read(body) if form is not None and isinstance(body, Mapping) and not is_off else None
-        if form is None or read is None:
+        read = None if is_off else form.read(body)
+        if read is None:
             return (yield _Send(options))
         conversation = str(headers.get(_NAME_HEADER) or self._conversation)
         is_plain = _RAW_HEADER not in headers and not str(options.url).partition("?")[0].endswith("/count_tokens")
