@@ -234,3 +234,25 @@ def test_an_answer_under_way_follows_its_chat(opened: Opened, platform: Recordin
         assert platform.texts("-1005") == ["hello"]
 
     run(talk)
+
+
+def test_a_bug_in_the_delivery_is_logged_and_the_answer_comes_all_the_same(
+    opened: Opened, platform: RecordingPlatform, serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    split, failures = platform.pieces, [RuntimeError("a bug")]
+
+    def pieces(markdown: str) -> list[str]:
+        if failures and markdown == "hello":
+            raise failures.pop()
+        return split(markdown)
+
+    platform.pieces = pieces  # type: ignore[method-assign]
+
+    async def talk() -> None:
+        async with opened(serve(words), platform, channels={"telegram": {"stream": False}}) as channel:
+            await channel.receive(platform.message("hello"))
+            await channel.settle()
+
+    run(talk)
+    assert platform.texts() == ["hello"]
+    assert "something went wrong in a chat of telegram" in caplog.text

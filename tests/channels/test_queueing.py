@@ -156,9 +156,11 @@ def test_a_flood_gets_one_word_and_what_was_taken_is_answered(
             await until(lambda: busy.model.asked)
             for number in range(200):
                 await channel.receive(platform.message(f"m{number}"))
+            await channel.receive(platform.message("/help", callback="c"))
             busy.may_end.set()
             await channel.settle()
         texts = platform.texts()
+        assert ["more than I can take in" in text for _, text in platform.acknowledged] == [True]
         assert len([text for text in texts if "more than I can take in" in text]) == 1
         assert "m0\nm1\nm2\nm3\nm4" in texts
         assert len(texts) == 3

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, and_, insert, select, update
+from sqlalchemy import and_, insert, select, update
 
 from everlong.agent.approval import ApprovalRefused, ApprovalRequest, Decision
 from everlong.agent.text import unmistakable
@@ -188,13 +188,9 @@ class Questions:
     def _left_open(self) -> list[tuple[str, Place, str]]:
         table = channel_question
         mine = and_(table.c.tenant == self._tenant, table.c.platform == self._platform.name, table.c.state == "open")
-
-        def work(connection: Connection) -> list[tuple[str, Place, str]]:
-            rows = connection.execute(select(table).where(mine)).all()
-            return [(row.id, Place(row.platform, row.chat, row.topic), row.message) for row in rows]
-
         with self._database.read() as connection:
-            return work(connection)
+            rows = connection.execute(select(table).where(mine)).all()
+        return [(row.id, Place(row.platform, row.chat, row.topic), row.message) for row in rows]
 
 
 def _describe(request: ApprovalRequest) -> str:

@@ -205,13 +205,14 @@ class Channel:
             return
         kept = await asyncio.to_thread(self._inbox.keep, event, most)
         lane = self._lane(event.place)
-        if kept == "full" and not lane.has_declined:
+        flooded = _FLOODED.format(most=most) if kept == "full" else ""
+        if flooded and not lane.has_declined:
             lane.has_declined = True
-            await asyncio.to_thread(self.outbox.add, event.place, "notice", _FLOODED.format(most=most))
+            await asyncio.to_thread(self.outbox.add, event.place, "notice", flooded)
         if kept in {"new", "full"}:
-            if event.callback:
+            if event.callback:  # without words the platform shows that an answer is on its way
                 with suppress(PlatformError):
-                    await self.platform.acknowledge(event)
+                    await self.platform.acknowledge(event, flooded)
             self.wake(event.place)
 
     async def _stop_turn(self, event: Inbound) -> None:
