@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from everlong.channels.platform import Place
+import pytest
+
+from everlong.channels.platform import Attachment, Person, Place
 from everlong.store import Store
 from everlong.testing import Ask, ScriptedModel
-from tests.channels.conftest import Opened, run
+from tests.channels.conftest import ON_BOTH_DATABASES, Opened, run
 from tests.channels.recorder import RecordingPlatform
 
 
@@ -71,3 +73,25 @@ def test_chats_and_topics_have_conversations_of_their_own(
             assert len(bound) == 4
 
     run(talk)
+
+
+@ON_BOTH_DATABASES
+@pytest.mark.parametrize("odd", ["half \ud83d of a pair", "nothing \x00 inside"])
+def test_letters_that_no_database_takes_hold_up_nobody(
+    opened: Opened, platform: RecordingPlatform, serve: Any, odd: str
+) -> None:
+    server = serve("You said?")
+    file = Attachment("document", f"{odd}.txt", "text/plain", 3, "f1")
+    platform.files["f1"] = b"abc"
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message(odd, person=Person("1", odd), attachments=(file,)))
+            await channel.settle()
+            channel.outbox.add(Place("telegram", "10"), "notice", odd, note=odd)
+            await channel.receive(platform.message("and now?"))
+            await channel.settle()
+
+    run(talk)
+    assert platform.texts()[::2] == ["You said?", "You said?"]
+    assert platform.texts()[1] in {"half \ufffd of a pair", "nothing  inside"}

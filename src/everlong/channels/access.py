@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, or_, select, text, update
 
+from everlong.channels.places import storable_text
 from everlong.channels.platform import Inbound
 from everlong.config.channels import ChannelSettings, DiscordSettings
 from everlong.store.schema import channel_code, channel_guest
@@ -130,7 +131,13 @@ class Access:
             "INSERT INTO channel_guest (tenant, platform, kind, id, name, ts)"
             " VALUES (:tenant, :platform, :kind, :id, :name, :ts) ON CONFLICT DO NOTHING"
         )
-        values = {"tenant": self._tenant, "platform": self._platform, "kind": kind, "id": ident, "name": name[:100]}
+        values = {
+            "tenant": self._tenant,
+            "platform": self._platform,
+            "kind": kind,
+            "id": ident,
+            "name": storable_text(name)[:100],
+        }
         connection.execute(statement, {**values, "ts": self._clock()})
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sqlalchemy import Connection, and_, func, select, update
 
 from everlong.channels.outbox import insert_answer
-from everlong.channels.places import delete_some, is_at, note_seen, place_columns
+from everlong.channels.places import delete_some, is_at, note_seen, place_columns, storable_text
 from everlong.channels.platform import Attachment, Inbound, Person, Place
 from everlong.store.schema import channel_update
 
@@ -156,7 +156,7 @@ class Inbox:
         at = place_columns(self._tenant, event.place)
         ident = f"{self._bot}/{event.update}"
         values = (at["tenant"], at["platform"], ident, event.kind, at["chat"], at["topic"], event.person.id)
-        more = (event.message, json.dumps(asdict(event), ensure_ascii=False), self._clock())
+        more = (event.message, _pack(event), self._clock())
         row = connection.exec_driver_sql(statement, (*values, *more)).first()
         return None if row is None else int(row[0])
 
@@ -170,7 +170,7 @@ class Inbox:
             was_kept = original.state != "dropped" if original is not None else self._is_old(event)
             if was_kept:
                 told = replace(event, text=f"{_EDITED}\n{event.text}")
-                self._set(connection, [number], data=json.dumps(asdict(told), ensure_ascii=False))
+                self._set(connection, [number], data=_pack(told))
             elif not event.is_addressed:
                 return "dropped"
         return "full" if self._count(connection, event.place) > most else "new"
@@ -202,7 +202,7 @@ class Inbox:
         before = _stored(original).event
         text = f"{_EDITED}\n{event.text}" if before.kind == "edit" and before.text.startswith(_EDITED) else event.text
         after = replace(before, text=text, attachments=event.attachments or before.attachments)
-        self._set(connection, [original.id], data=json.dumps(asdict(after), ensure_ascii=False))
+        self._set(connection, [original.id], data=_pack(after))
         return "merged"
 
     def _count(self, connection: Connection, place: Place) -> int:
@@ -217,6 +217,11 @@ class Inbox:
 
     def _set(self, connection: Connection, numbers: Sequence[int], **values: Any) -> None:
         connection.execute(update(channel_update).where(channel_update.c.id.in_(numbers)).values(**values))
+
+
+def _pack(event: Inbound) -> str:
+    """Return an event as the text of a row; `_stored` reads it."""
+    return storable_text(json.dumps(asdict(event), ensure_ascii=False))
 
 
 def _stored(row: Any) -> StoredEvent:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sqlalchemy import Connection, Row, and_, insert, select, update
 
-from everlong.channels.places import add_note_in, bind_in, delete_some, is_at, place_columns
+from everlong.channels.places import add_note_in, bind_in, delete_some, is_at, place_columns, storable_text
 from everlong.channels.platform import Place
 from everlong.store.schema import channel_answer, channel_reminder, channel_update
 
@@ -118,7 +118,7 @@ class Outbox:
             if starts_anew:
                 row = connection.execute(select(channel_answer).where(channel_answer.c.id == number)).one()
                 bind_in(connection, self._tenant, Place(row.platform, row.chat, row.topic), None, self._clock())
-            _set(connection, number, state="ready", text=text)
+            _set(connection, number, state="ready", text=storable_text(text))
             mine = channel_update.c.answer == number
             connection.execute(update(channel_update).where(mine).values(state="answered", data=None))
 
@@ -179,7 +179,7 @@ def insert_answer(
         "kind": kind,
         "state": "working" if text is None else "ready",
         "replies_to": replies_to,
-        "text": text,
+        "text": None if text is None else storable_text(text),
         "messages": "[]",
         "done": 0,
         "ts": now,

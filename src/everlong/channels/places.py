@@ -25,7 +25,7 @@ from everlong.store.schema import (
 if TYPE_CHECKING:
     from everlong.store import Store
 
-__all__ = ["PlaceRecord", "Places", "delete_some", "is_at", "note_seen", "place_columns"]
+__all__ = ["PlaceRecord", "Places", "delete_some", "is_at", "note_seen", "place_columns", "storable_text"]
 
 _MOST_NOTES = 20
 """Notes that wait for the next message, at most; the oldest go first."""
@@ -52,6 +52,11 @@ def is_at(table: Table, tenant: str, place: Place) -> ColumnElement[bool]:
 def place_columns(tenant: str, place: Place) -> dict[str, str]:
     """Return the columns that say where a row belongs."""
     return {"tenant": tenant, "platform": place.platform, "chat": place.chat, "topic": place.topic}
+
+
+def storable_text(text: str) -> str:
+    """Return a text that every database takes: without NUL, and a sign in the place of half a surrogate pair."""
+    return text.replace("\x00", "").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class Places:
@@ -166,7 +171,7 @@ def bind_in(connection: Connection, tenant: str, place: Place, conversation: str
 def add_note_in(connection: Connection, tenant: str, place: Place, note: str) -> None:
     """Keep a note for the next message, in a transaction that is under way."""
     _ensure(connection, tenant, place)
-    notes = [*_notes(connection, tenant, place), note][-_MOST_NOTES:]
+    notes = [*_notes(connection, tenant, place), storable_text(note)][-_MOST_NOTES:]
     _update_place(connection, tenant, place, notes=json.dumps(notes, ensure_ascii=False))
 
 

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, and_, func, insert, select
 from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.history import HITS, show_passages
 from everlong.agent.tools.signature import tool
-from everlong.channels.places import Places, is_at, place_columns
+from everlong.channels.places import Places, is_at, place_columns, storable_text
 from everlong.channels.platform import Place
 from everlong.errors import NotStored, ToolError
 from everlong.store.recall import Passage, find_passages
@@ -119,7 +119,7 @@ class Reminders:
 
 def _stored_text(text: str) -> str:
     """Return the text of a reminder as it is stored, so that the same words cancel it."""
-    return text.strip()[:_MOST_CHARS]
+    return storable_text(text).strip()[:_MOST_CHARS]
 
 
 def search_tool(store: Store, places: Places, place: Place) -> Tool:
