@@ -1,7 +1,7 @@
 """The connection to Discord's gateway: every event in order per channel, and the messages missed while it was down.
 
 Discord repeats what a client missed if the client resumes its session. A new session (a restart, or a session that
-Discord gave up) starts with nothing: `Feed` then asks each known channel for the messages after the newest stored one.
+Discord gave up) starts with nothing: `Feed` then asks each known channel for the messages after the newest one that was read.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Feed:
     Args:
         client: A client that is logged in.
         receive: Stores an event.
-        last_seen: Gives the id of the newest stored message of a place.
+        last_seen: Gives the id of the newest message that was read in a place.
         places: Gives all places with stored messages.
     """
 

@@ -6,6 +6,7 @@ A place is bound to a conversation, not to a session: compactions change session
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -87,10 +88,22 @@ class Places:
         ]
 
     def last_seen(self, place: Place) -> str:
-        """Return the id of the newest message that was stored of a place; empty without one."""
+        """Return the id of the newest message that was read in a place, for the bot or not; empty without one."""
         query = select(channel_place.c.seen).where(is_at(channel_place, self._tenant, place))
         with self._database.read() as connection:
             return connection.execute(query).scalar() or ""
+
+    def pass_over(self, messages: Mapping[Place, str]) -> None:
+        """Note the newest messages that were not for the bot, so that they are not fetched again after a restart.
+
+        Nothing is noted of places that are not stored yet.
+        """
+
+        def work(connection: Connection) -> None:
+            for place, message in messages.items():
+                _move_seen(connection, self._tenant, place, message)
+
+        self._database.write(work)
 
     def bind(self, place: Place, conversation: str | None, now: float) -> None:
         """Bind a place to a conversation, or to none yet."""
@@ -178,6 +191,11 @@ def add_note_in(connection: Connection, tenant: str, place: Place, note: str) ->
 def note_seen(connection: Connection, tenant: str, place: Place, message: str) -> None:
     """Note the newest message of a place, in a transaction that is under way."""
     _ensure(connection, tenant, place)
+    _move_seen(connection, tenant, place, message)
+
+
+def _move_seen(connection: Connection, tenant: str, place: Place, message: str) -> None:
+    """Move the mark of a place to a newer message; a place that is not stored has none."""
     before = connection.execute(select(channel_place.c.seen).where(is_at(channel_place, tenant, place))).scalar() or ""
     # Ids grow as numbers do; a missed message that is fetched later must not move the mark back.
     if not (before.isdigit() and message.isdigit() and int(message) < int(before)):

@@ -54,6 +54,8 @@ _BUG_WAIT = 60.0
 """Seconds before something is tried again that failed in the program itself."""
 _DRAIN_SECONDS = 10.0
 """Seconds that turns under way get when the service stops; the next start goes on with those that take longer."""
+_PASS_OVER_SECONDS = 60.0
+"""Seconds between two notes of how far chats were read that talk without the bot."""
 _PRUNE_SECONDS = 3_600.0
 _PRUNED_AT_ONCE = 500
 """Rows of a table that are removed in one transaction."""
@@ -123,6 +125,9 @@ class Channel:
         self._inbox: Inbox | None = None
         self._is_connected = False
         self._prune_at = 0.0
+        self._passed_over: dict[Place, str] = {}
+        """The newest message of each place that was not for the bot, until that is stored."""
+        self._pass_over_at = 0.0
 
     # -- the life of a channel -----------------------------------------------------------------------------------------
 
@@ -156,6 +161,14 @@ class Channel:
         self._use_pauses()
         if self._clock.now() >= self._prune_at:
             await asyncio.to_thread(self._prune)
+        if self._clock.now() >= self._pass_over_at:
+            self._pass_over_at = self._clock.now() + _PASS_OVER_SECONDS
+            await self._store_passed_over()
+
+    async def _store_passed_over(self) -> None:
+        passed, self._passed_over = self._passed_over, {}
+        if passed:
+            await asyncio.to_thread(self.places.pass_over, passed)
 
     async def settle(self) -> None:
         """Wait until no lane has anything to do."""
@@ -171,6 +184,8 @@ class Channel:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.to_thread(self.conversations.close)
+        with suppress(StoreError):  # they are fetched again then
+            await self._store_passed_over()
         with suppress(PlatformError):
             await self.platform.close()
 
@@ -190,11 +205,17 @@ class Channel:
             if await asyncio.to_thread(self.access.admit, event):
                 await asyncio.to_thread(self.outbox.add, event.place, "notice", _WELCOME)
                 self.wake(event.place)
-            return
-        if event.kind == "button":
+            self._pass_over(event)
+        elif event.kind == "button":
             await self.questions.press(event)
         elif event.kind == "deletion" or event.is_addressed or self._section.groups == "all":
             await self._keep(event)
+        else:
+            self._pass_over(event)
+
+    def _pass_over(self, event: Inbound) -> None:
+        if event.kind == "message" and not event.is_private:
+            self._passed_over[event.place] = event.message
 
     async def _keep(self, event: Inbound) -> None:
         assert self._inbox is not None  # noqa: S101 - `start` comes first
