@@ -1,7 +1,8 @@
 """The connection to Discord's gateway: every event in order per channel, and the messages missed while it was down.
 
 Discord repeats what a client missed if the client resumes its session. A new session (a restart, or a session that
-Discord gave up) starts with nothing: `Feed` then asks each known channel for the messages after the newest one that was read.
+Discord gave up) starts with nothing: `Feed` then asks each known channel for the messages after the newest one that was
+read.
 """
 
 from __future__ import annotations

@@ -208,8 +208,8 @@ class Platform(Protocol):
         """Hand every event to ``receive``, in order, until cancelled; reconnect as often as it takes.
 
         An event is acknowledged after ``receive`` returned, and comes again if it raised. ``last_seen`` gives the id of
-        the newest message that was read in a place, for platforms whose missed messages must be fetched, and ``places`` every
-        place in which the bot was spoken to. Both read the database: a call takes milliseconds.
+        the newest message that was read in a place, for platforms whose missed messages must be fetched, and ``places``
+        every place in which the bot was spoken to. Both read the database: a call takes milliseconds.
         """
         ...
 
