@@ -52,6 +52,7 @@ class ModelServer:
 
     Args:
         script: the answers: a function of the `Ask`, a list, or one text for all.
+        port: the port on loopback; 0 takes a free one.
         window: the most tokens of a prompt together with the limit of its answer.
         dialect: the server that the OpenAI-format endpoint imitates.
         faults: the fault that each request meets.
@@ -70,6 +71,7 @@ class ModelServer:
         self,
         script: Script = "Understood.",
         *,
+        port: int = 0,
         window: int = 200_000,
         dialect: Dialect = "openai",
         faults: FaultPlan | None = None,
@@ -84,6 +86,7 @@ class ModelServer:
     ) -> None:
         if dialect not in DIALECTS:
             raise ValueError(f"dialect is one of {', '.join(DIALECTS)}; got {dialect!r}")
+        self._port = port
         self.window = window
         self.dialect: Dialect = dialect
         self.api_key = api_key
@@ -142,7 +145,7 @@ class ModelServer:
         return [record for record in self.requests if record.rejected]
 
     def __enter__(self) -> Self:
-        self._http = _HTTPServer(("127.0.0.1", 0), _Handler)
+        self._http = _HTTPServer(("127.0.0.1", self._port), _Handler)
         self._http.daemon_threads = True
         self._http.owner = self
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)

@@ -1,0 +1,99 @@
+"""``python -m everlong.testing``: a stand-in model on loopback, for trying a client without a key.
+
+It speaks both APIs and repeats the beginning of every question. Ctrl-C ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from collections.abc import Sequence
+
+from everlong.testing.server import Ask, ModelServer
+
+__all__ = ["main"]
+
+_REPEATED_CHARS = 80
+_KEPT_REQUESTS = 20
+"""Requests whose bodies stay in memory; a server in a shell may run for days."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until Ctrl-C and return the exit code."""
+    options = _parser().parse_args(arguments)
+    server = ModelServer(repeat_question, port=options.port, window=options.window, remember=_KEPT_REQUESTS)
+    try:
+        with server:
+            sys.stdout.write(_describe(server))
+            sys.stdout.flush()
+            threading.Event().wait()
+    except KeyboardInterrupt:
+        return 0
+    except OSError as error:
+        sys.stderr.write(
+            f"python -m everlong.testing: port {options.port} cannot be used ({error.strerror or error}); choose "
+            "another with --port, or leave --port out for a free one\n"
+        )
+        return 1
+    return 0
+
+
+def repeat_question(ask: Ask) -> str:
+    """Answer with the beginning of the question, or of the newest tool result."""
+    said = ask.results[-1][1] if ask.results else ask.last_user
+    words = " ".join(said.split())
+    cut = words if len(words) <= _REPEATED_CHARS else f"{words[:_REPEATED_CHARS].rstrip()}…"
+    return f"You said: {cut}" if cut else "You said nothing."
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m everlong.testing",
+        description="Run a stand-in model on this machine. It needs no key, speaks the APIs of Anthropic and OpenAI, "
+        "and repeats the beginning of every question. Ctrl-C ends it.",
+    )
+    parser.add_argument(
+        "--port", type=_port, default=0, metavar="N", help="the port to listen on (default: a free one)"
+    )
+    parser.add_argument(
+        "--window",
+        type=_window,
+        default=200_000,
+        metavar="TOKENS",
+        help="refuse prompts that do not fit into this many tokens (default: 200000)",
+    )
+    return parser
+
+
+def _port(text: str) -> int:
+    return _number(text, 0, 65_535)
+
+
+def _window(text: str) -> int:
+    return _number(text, 1, 100_000_000)
+
+
+def _number(text: str, least: int, most: int) -> int:
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(most)) else -1
+    if not least <= number <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
+    return number
+
+
+def _describe(server: ModelServer) -> str:
+    return (
+        f"A stand-in model with a window of {server.window:,} tokens answers at\n"
+        f"  {server.url}     for clients of Anthropic's API\n"
+        f"  {server.openai_url}  for clients of OpenAI's API\n"
+        "\n"
+        "Set these where your client runs; any key will do:\n"
+        f"  export ANTHROPIC_BASE_URL={server.url} ANTHROPIC_API_KEY=any\n"
+        f"  export OPENAI_BASE_URL={server.openai_url} OPENAI_API_KEY=any\n"
+        "\n"
+        "Ctrl-C ends it.\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

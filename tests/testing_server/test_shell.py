@@ -1,0 +1,115 @@
+"""``python -m everlong.testing``: a stand-in model that people start in a shell."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import anthropic
+import openai
+import pytest
+
+COMMAND = [sys.executable, "-m", "everlong.testing"]
+WITH_CTRL_C = (
+    # Whoever starts the tests in the background has their processes ignore Ctrl-C; here it is what is tested.
+    "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "runpy.run_module('everlong.testing', run_name='__main__', alter_sys=True)"
+)
+
+
+class Shell:
+    """The server as a person starts it, and the addresses that it printed."""
+
+    def __init__(self, *options: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", WITH_CTRL_C, *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+        assert self.process.stdout is not None
+        self.printed = ""
+        for line in self.process.stdout:
+            self.printed += line
+            if line.startswith("Ctrl-C"):
+                break
+        self.variables = dict(re.findall(r"\b([A-Z_]+)=(\S+)", self.printed))
+
+    def stop(self) -> tuple[int, str, str]:
+        """Press Ctrl-C; return the exit code and what was printed after it."""
+        self.process.send_signal(signal.SIGINT)
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def shell() -> Iterator[type[Shell]]:
+    started: list[Shell] = []
+
+    class Kept(Shell):
+        def __init__(self, *options: str) -> None:
+            started.append(self)
+            super().__init__(*options)
+
+    yield Kept
+    for one in started:
+        one.process.kill()
+        one.process.communicate()
+
+
+def test_it_prints_its_addresses_and_answers_both_apis(shell: type[Shell]) -> None:
+    server = shell()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", server.variables["ANTHROPIC_BASE_URL"])
+    assert server.variables["OPENAI_BASE_URL"] == server.variables["ANTHROPIC_BASE_URL"] + "/v1"
+    with anthropic.Anthropic(
+        base_url=server.variables["ANTHROPIC_BASE_URL"], api_key=server.variables["ANTHROPIC_API_KEY"], max_retries=0
+    ) as claude:
+        said = claude.messages.create(
+            model="claude-opus-5", max_tokens=100, messages=[{"role": "user", "content": "Which port?"}]
+        )
+    assert said.content[0].to_dict()["text"] == "You said: Which port?"
+    with openai.OpenAI(
+        base_url=server.variables["OPENAI_BASE_URL"], api_key=server.variables["OPENAI_API_KEY"], max_retries=0
+    ) as gpt:
+        answer = gpt.chat.completions.create(model="gpt-4o", messages=[{"role": "user", "content": "word " * 100}])
+    text = answer.choices[0].message.content
+    assert text is not None
+    assert text.startswith("You said: word word")
+    assert text.endswith("…")
+
+
+def test_ctrl_c_ends_it_quietly(shell: type[Shell]) -> None:
+    assert shell().stop() == (0, "", "")
+
+
+def test_a_small_window_refuses_what_does_not_fit(shell: type[Shell]) -> None:
+    server = shell("--window", "300")
+    assert "a window of 300 tokens" in server.printed
+    with (
+        openai.OpenAI(base_url=server.variables["OPENAI_BASE_URL"], api_key="any", max_retries=0) as gpt,
+        pytest.raises(openai.BadRequestError) as refused,
+    ):
+        gpt.chat.completions.create(model="gpt-4o", messages=[{"role": "user", "content": "word " * 500}])
+    assert refused.value.code == "context_length_exceeded"
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = subprocess.run([*COMMAND, "--port", port], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert f"port {port} cannot be used (Address already in use)" in done.stderr
+    assert "--port" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("options", [["--port", "70000"], ["--port", "x"], ["--window", "0"]])
+def test_numbers_out_of_range_are_refused_with_the_range(options: list[str]) -> None:
+    done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert f"{options[1]!r} is not a whole number from" in done.stderr
