@@ -458,6 +458,34 @@ class RemembersTooLong(Sound):
         return [self.first, *result]
 
 
+class LosesItsTools(Sound):
+    """Reset: returned '{"error": "Unknown tool: find"}'; the host goes on offering the tools"""
+
+    def __init__(self, context_length: int) -> None:
+        super().__init__(context_length)
+        self.tools = {"find": "Nothing found."}
+
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        parameters = {"type": "object", "properties": {}}
+        return [{"name": name, "description": "Find.", "parameters": parameters} for name in self.tools]
+
+    def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
+        return self.tools[name] if name in self.tools else super().handle_tool_call(name, args, **kwargs)
+
+    def on_session_reset(self) -> None:
+        super().on_session_reset()
+        self.tools.clear()
+
+
+class ClosesItsTools(LosesItsTools):
+    """Reset: handle_tool_call('find', {}, messages=[{'role': 'system'"""
+
+    def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
+        if name == "find" and not self.tools:
+            raise OSError("the index is closed")
+        return super().handle_tool_call(name, args, **kwargs)
+
+
 class KeepsItsWindow(Sound):
     """Another model: after update_model('other-model', 8000, …) context_length is 16000; set it to 8000"""
 

@@ -6,13 +6,17 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from everlong import ContextCompressor
+from everlong import ContextCompressor, Message
 from everlong.testing import EngineContract, check_engine
 from everlong.testing.engine_contract import CLAUSES
+from everlong.testing.engine_contract.compacting import on_generated
+from everlong.testing.engine_contract.subject import Caller, CallOverran, Subject, Workbench
 from tests.engine_contract.broken import RollsDice, Sound, broken_engines
 
 CONTRACT = (Path(__file__).parent.parent.parent / "docs" / "engine-contract.md").read_text(encoding="utf-8")
@@ -84,6 +88,89 @@ def test_an_engine_that_cannot_be_made_has_one_finding() -> None:
     assert re.fullmatch(
         r"Making one: making an engine with no argument raised OSError: no disk \(test_kit\.py, line \d+\)", finding
     )
+
+
+@pytest.fixture
+def never() -> Iterator[threading.Event]:
+    """An event for which a call waits for ever; set afterwards, so that no thread is left behind."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_an_engine_that_never_gets_made_is_told_the_call_and_the_limit(never: threading.Event) -> None:
+    def wait() -> None:
+        never.wait()
+
+    (finding,) = check_engine(wait, seconds=0.01)
+    assert finding.startswith("Making one: making an engine with no argument did not return within 0.01 seconds; ")
+    assert "seconds=…" in finding
+
+
+def test_a_method_that_loops_is_named_with_its_arguments(never: threading.Event) -> None:
+    class Loops(Sound):
+        def should_compress(self, prompt_tokens: int | None = None) -> bool:
+            del prompt_tokens
+            return never.wait()
+
+    subject = Subject(Loops(16_000), Caller(0.01))
+    with pytest.raises(CallOverran, match=r"^should_compress\(900\) did not return within 0\.01 seconds; look"):
+        subject.call("should_compress", 900)
+
+
+def test_nothing_more_is_checked_after_a_call_that_never_returned(never: threading.Event) -> None:
+    class Loops(Sound):
+        @property
+        def name(self) -> str:
+            never.wait()
+            return "loops"
+
+    (finding,) = check_engine(Loops, seconds=0.01)
+    assert "did not return within 0.01 seconds" in finding
+
+
+def test_no_smaller_conversation_is_sought_for_a_call_that_never_returned() -> None:
+    attempts: list[int] = []
+
+    def loops(bench: Workbench, messages: list[Message]) -> None:
+        del bench
+        attempts.append(len(messages))
+        raise CallOverran("compress() did not return within 60 seconds")
+
+    with pytest.raises(CallOverran):
+        on_generated(loops)(Workbench(Sound, 16_000, 12))
+    assert len(attempts) == 1
+
+
+def test_without_a_limit_the_calls_stay_in_the_thread_of_the_test() -> None:
+    threads: set[int] = set()
+
+    class Watched(Sound):
+        def spoilt(self, result: list[Message], messages: list[Message]) -> list[Message]:
+            del messages
+            threads.add(threading.get_ident())
+            return result
+
+    assert check_engine(Watched, clause="Hands off", examples=1, seconds=None) == []
+    assert threads == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
+def test_a_limit_that_is_none_is_refused(seconds: float) -> None:
+    with pytest.raises(ValueError, match="use a number above 0, up to 1,000,000, or None for no limit"):
+        check_engine(Sound, seconds=seconds)
+
+
+def test_the_limit_of_a_test_class_is_used(never: threading.Event) -> None:
+    class Loops(EngineContract):
+        seconds = 0.01
+
+        def make_engine(self) -> Sound:
+            never.wait()
+            return Sound()
+
+    with pytest.raises(AssertionError, match=r"did not return within 0\.01 seconds"):
+        Loops()._check("Size")
 
 
 def test_the_findings_are_the_same_every_time() -> None:

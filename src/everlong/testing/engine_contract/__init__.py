@@ -11,13 +11,13 @@ docs/engine-contract.md explains. Needs ``everlong[testing]``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from everlong.testing.engine_contract.compacting import COMPACTING
 from everlong.testing.engine_contract.living import LIVING
 from everlong.testing.engine_contract.shape import SHAPE
-from everlong.testing.engine_contract.subject import ContractBroken, MakeEngine, Workbench
+from everlong.testing.engine_contract.subject import CallOverran, ContractBroken, MakeEngine, Workbench
 
 __all__ = ["CLAUSES", "EngineContract", "check_engine"]
 
@@ -26,10 +26,18 @@ CLAUSES: dict[str, tuple[Callable[[Workbench], None], ...]] = {**SHAPE, **COMPAC
 
 CONTEXT_LENGTH = 16_000
 EXAMPLES = 12
+SECONDS = 60.0
+"""Seconds for one call, as in ``context.engine_seconds``; the built-in engine needs less than one."""
+MOST_SECONDS = 1_000_000
 
 
 def check_engine(
-    make: MakeEngine, *, context_length: int = CONTEXT_LENGTH, examples: int = EXAMPLES, clause: str | None = None
+    make: MakeEngine,
+    *,
+    context_length: int = CONTEXT_LENGTH,
+    examples: int = EXAMPLES,
+    clause: str | None = None,
+    seconds: float | None = SECONDS,
 ) -> list[str]:
     """Return an engine's breaches of the contract, a sentence each that begins with the clause.
 
@@ -38,22 +46,35 @@ def check_engine(
         context_length: the window of the engines; choose a larger one for an engine that needs it.
         examples: the number of generated conversations for each rule; they are always the same.
         clause: check this clause only.
+        seconds: the time for one call of the engine; a call that takes longer is the last finding, because it may
+            still be running. None for no limit, as for a debugger.
     """
     if clause is not None and clause not in CLAUSES:
         raise ValueError(f"clause is {clause!r}; the clauses are {', '.join(CLAUSES)}")
-    bench = Workbench(make, context_length, examples)
+    if seconds is not None and not 0 < seconds <= MOST_SECONDS:
+        raise ValueError(f"seconds is {seconds!r}; use a number above 0, up to {MOST_SECONDS:,}, or None for no limit")
+    bench = Workbench(make, context_length, examples, seconds)
+    try:
+        return list(dict.fromkeys(_findings(bench, list(CLAUSES) if clause is None else [clause])))
+    finally:
+        bench.close()
+
+
+def _findings(bench: Workbench, clauses: Sequence[str]) -> Iterator[str]:
+    """Yield the breaches; the last one if a call does not return."""
     try:
         bench.bare()
     except ContractBroken as broken:
-        return [f"Making one: {broken}"]
-    findings: list[str] = []
-    for name in CLAUSES if clause is None else (clause,):
-        for check in CLAUSES[name]:
+        yield f"Making one: {broken}"
+        return
+    for clause in clauses:
+        for check in CLAUSES[clause]:
             try:
                 check(bench)
             except ContractBroken as broken:
-                findings.append(f"{name}: {broken}")
-    return list(dict.fromkeys(findings))
+                yield f"{clause}: {broken}"
+                if isinstance(broken, CallOverran):
+                    return
 
 
 class EngineContract:
@@ -66,13 +87,16 @@ class EngineContract:
     make_engine: ClassVar[Any] = None
     context_length: ClassVar[int] = CONTEXT_LENGTH
     examples: ClassVar[int] = EXAMPLES
+    seconds: ClassVar[float | None] = SECONDS
 
     def _check(self, clause: str) -> None:
         __tracebackhide__ = True  # show the author what the engine did, not where the kit noticed it
         make = self.make_engine
         if make is None:
             raise AssertionError(f"{type(self).__name__} has no make_engine; set it to the class of your engine")
-        findings = check_engine(make, context_length=self.context_length, examples=self.examples, clause=clause)
+        findings = check_engine(
+            make, context_length=self.context_length, examples=self.examples, clause=clause, seconds=self.seconds
+        )
         if findings:
             raise AssertionError("\n\n".join(findings))
 

@@ -16,6 +16,7 @@ from everlong.extras import install_command
 from everlong.model import Message, calls_of, leading_system_count, text_of
 from everlong.testing.engine_contract.samples import BROKEN, ODD, long_conversation, long_errand
 from everlong.testing.engine_contract.subject import (
+    CallOverran,
     ContractBroken,
     Subject,
     Workbench,
@@ -187,6 +188,8 @@ def on_generated(held: Property, *, damaged: bool = False) -> Callable[[Workbenc
                 held(bench, given)
             except ContractBroken as broken:
                 found.append((len(repr(given)), broken))
+                if isinstance(broken, CallOverran):  # each further attempt would take as long
+                    tried = _SHRINKING
                 raise
 
         try:

@@ -6,7 +6,7 @@ import json
 
 from everlong.testing.engine_contract.compacting import compacted
 from everlong.testing.engine_contract.samples import long_conversation, said
-from everlong.testing.engine_contract.shape import is_whole
+from everlong.testing.engine_contract.shape import is_whole, tool_arguments, tool_function, tool_schemas
 from everlong.testing.engine_contract.subject import Subject, Workbench, require, shown, tokens
 
 __all__ = ["LIVING"]
@@ -89,6 +89,28 @@ def forgets_the_conversation(bench: Workbench) -> None:
     require(not leaked, f"{told}; {advice}\n  returned: {shown(result)}")
 
 
+def keeps_its_tools(bench: Workbench) -> None:
+    """Check that tools offered before a reset work after it: a host asks for them once and goes on offering them."""
+    subject, messages = bench.fresh(), long_conversation(bench.context_length, 1.2)
+    if not subject.has("on_session_reset"):
+        return
+    _start(subject, _SESSION)
+    subject.compress(messages)
+    offered = [tool_function(schema) for schema in tool_schemas(subject)]
+    subject.call("on_session_reset")
+    _start(subject, _CHILD)
+    advice = (
+        "the host goes on offering the tools that it was given before the reset; set them up anew, and find nothing"
+    )
+    for tool in offered:
+        name, parameters = tool.get("name"), tool.get("parameters")
+        args = tool_arguments(parameters)[0] if isinstance(parameters, dict) else {}
+        answer = subject.call("handle_tool_call", name, args, advice=advice, messages=messages[:2])
+        told = f"after on_session_reset() handle_tool_call({name!r}, {args!r}, messages=…) returned {answer!r}"
+        good = isinstance(answer, str) and f"Unknown tool: {name}" not in answer
+        require(good, f"{told}; {advice}")
+
+
 def follows_the_model(bench: Workbench) -> None:
     """Check the switch to a model with a smaller window, and with a larger one."""
     subject = bench.fresh()
@@ -135,7 +157,7 @@ def goes_on_after_a_restart(bench: Workbench) -> None:
 
 LIVING = {
     "Life cycle": (goes_through_a_session, bears_misuse),
-    "Reset": (zeroes_its_counters, forgets_the_conversation),
+    "Reset": (zeroes_its_counters, forgets_the_conversation, keeps_its_tools),
     "Another model": (follows_the_model, fits_a_smaller_model),
     "Restart": (goes_on_after_a_restart,),
 }

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 from everlong.testing.engine_contract.samples import ODD, long_conversation
 from everlong.testing.engine_contract.subject import Subject, Workbench, as_json, require
 
-__all__ = ["SHAPE"]
+__all__ = ["SHAPE", "is_whole", "tool_arguments", "tool_function", "tool_schemas"]
 
 _REQUIRED = ("update_from_response", "should_compress", "compress")
 _COUNTERS = ("last_prompt_tokens", "last_completion_tokens", "last_total_tokens", "compression_count")
@@ -52,7 +52,7 @@ def has_whole_numbers(bench: Workbench) -> None:
     """Check the figures that hosts show."""
     for subject, moment in ((bench.bare(), "in a new engine"), (bench.fresh(), "once the window is known")):
         for name in _WHOLE:
-            value = subject.get(name) if hasattr(subject.engine, name) else None
+            value = subject.get(name, None)
             good = is_whole(value) and value >= 0
             require(good, f"{name} is {value!r} {moment}; it must be an int at all times, 0 or more")
         for name in _COUNTERS:
@@ -63,9 +63,9 @@ def has_the_other_attributes(bench: Workbench) -> None:
     """Check the attributes for what is protected, and the threshold's share."""
     subject = bench.fresh()
     for name in ("protect_first_n", "protect_last_n"):
-        value = getattr(subject.engine, name, None)
+        value = subject.get(name, None)
         require(is_whole(value) and value >= 0, f"{name} is {value!r}; it must be an int of 0 or more")
-    share = getattr(subject.engine, "threshold_percent", None)
+    share = subject.get("threshold_percent", None)
     good = isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share <= 1
     require(good, f"threshold_percent is {share!r}; it must be a share of the window between 0.0 and 1.0")
 
@@ -164,8 +164,8 @@ def tells_its_status(bench: Workbench) -> None:
 
 def describes_its_tools(bench: Workbench) -> None:
     """Check that tools are functions in the OpenAI format, so that every provider takes them."""
-    schemas = _schemas(bench.fresh())
-    names = [_function(schema).get("name") for schema in schemas]
+    schemas = tool_schemas(bench.fresh())
+    names = [tool_function(schema).get("name") for schema in schemas]
     for name in names:
         require(
             isinstance(name, str) and _TOOL_NAME.fullmatch(name),
@@ -173,7 +173,7 @@ def describes_its_tools(bench: Workbench) -> None:
         )
         require(names.count(name) == 1, f"two tools are called {name!r}; every tool needs a name of its own")
     for schema in schemas:
-        function = _function(schema)
+        function = tool_function(schema)
         name, parameters = function["name"], function.get("parameters")
         told = f"the tool {name!r}"
         require(isinstance(function.get("description"), str), f"{told} has no description; models choose tools by it")
@@ -200,10 +200,10 @@ def answers_every_call(bench: Workbench) -> None:
     """Check that every call is answered, whatever a model passes."""
     subject = bench.fresh()
     subject.call("on_session_start", "20260102_030405_abcdef") if subject.has("on_session_start") else None
-    for schema in _schemas(subject):
-        function = _function(schema)
+    for schema in tool_schemas(subject):
+        function = tool_function(schema)
         name, parameters = function.get("name"), function.get("parameters")
-        for args in _arguments(parameters) if isinstance(parameters, dict) else ():
+        for args in tool_arguments(parameters) if isinstance(parameters, dict) else ():
             advice = "models do send wrong arguments: answer with a JSON error, which the model can read"
             more = {"messages": long_conversation(bench.context_length, 0.2)}
             answer = subject.call("handle_tool_call", name, args, advice=advice, **more)
@@ -211,23 +211,25 @@ def answers_every_call(bench: Workbench) -> None:
             require(isinstance(answer, str), f"{told}; every call must be answered with a text")
 
 
-def _schemas(subject: Subject) -> list[Any]:
+def tool_schemas(subject: Subject) -> list[Any]:
+    """Return the schemas of the tools that an engine offers."""
     if not subject.has("get_tool_schemas"):
         return []
     schemas = subject.call("get_tool_schemas")
     require(isinstance(schemas, list), f"get_tool_schemas() returned {schemas!r}; it must be a list, [] for no tools")
     for schema in schemas:
-        require(isinstance(_function(schema), dict), f"a tool's schema is {schema!r}; it must be a dict with name, …")
+        is_dict = isinstance(tool_function(schema), dict)
+        require(is_dict, f"a tool's schema is {schema!r}; it must be a dict with name, …")
     return list(schemas)
 
 
-def _function(schema: Any) -> Any:
+def tool_function(schema: Any) -> Any:
     """Return the function of a tool, given bare or inside ``{"type": "function"}``; both are in use."""
     inner = isinstance(schema, dict) and schema.get("type") == "function" and "function" in schema
     return schema["function"] if inner else schema
 
 
-def _arguments(parameters: dict[str, Any]) -> list[dict[str, Any]]:
+def tool_arguments(parameters: dict[str, Any]) -> list[dict[str, Any]]:
     """Return arguments that fit, none at all, and wrong ones."""
     values = {"string": "port", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
     properties = parameters.get("properties", {})
