@@ -242,6 +242,23 @@ def test_what_cannot_be_read_or_priced_is_refused_under_a_limit(
     assert upstream.requests == []
 
 
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses"])
+def test_a_model_without_a_price_is_named_with_its_upstream_and_the_settings_to_write(
+    path: str, upstream: Upstream, tmp_path: Path
+) -> None:
+    sent = {"model": "qwen-2.5:7b", "max_tokens": 100}
+    sent |= {"input": "hi"} if path == "/v1/responses" else {"messages": [{"role": "user", "content": "hi"}]}
+    with serving(upstream.url, tmp_path, capped(5.0), models=PRICES) as hosted, raw(hosted.address) as client:
+        answer = client.ask(json.dumps(sent).encode(), path, OWN)
+    assert answer.status == 403
+    said = json.loads(answer.body)["error"]["message"]
+    assert f"the price of 'qwen-2.5:7b' at the upstream {upstream.url} (provider custom) is not known" in said
+    assert "set models.qwen-2.5:7b.input_price and models.qwen-2.5:7b.output_price in the gateway's config.yaml" in said
+    prices = {"qwen-2.5:7b": {"input_price": 1.0, "output_price": 2.0}}
+    with serving(upstream.url, tmp_path, capped(5.0), models=prices) as hosted, raw(hosted.address) as client:
+        assert client.ask(json.dumps(sent).encode(), path, OWN).status == 200
+
+
 @pytest.mark.parametrize(
     "fields",
     [

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
     from everlong.gateway.formats import Dialect
+    from everlong.gateway.routing import Route
     from everlong.gateway.window import Windows
     from everlong.model import Message
     from everlong.store.database import Database
@@ -142,7 +143,8 @@ class _SentCost:
             written = self.upstream.content.total_bytes / _BYTES_PER_TOKEN
         made = max(written, (time.monotonic() - self.began) * _TOKENS_PER_SECOND)
         usage = Usage(min(prompt, self.prompt_tokens), min(int(made) + 1, self.answer_tokens))
-        return min(budget.cost(self.name, usage), self.held.dollars)
+        cost = budget.cost(self.name, usage)
+        return self.held.dollars if cost is None else min(cost, self.held.dollars)
 
 
 class Budget:
@@ -152,7 +154,7 @@ class Budget:
         self.spending = Spending(database, days or Days())
         self._windows = windows
 
-    async def reserve(self, charge: Charge, words: bytes | None, dialect: Dialect, model: str, provider: str) -> None:
+    async def reserve(self, charge: Charge, words: bytes | None, dialect: Dialect, model: str, route: Route) -> None:
         """Reserve the most that a request may cost.
 
         Args:
@@ -160,16 +162,18 @@ class Budget:
             words: its body without an encoding; None if it cannot be read.
             dialect: the API that it speaks.
             model: the model that it is for.
-            provider: whose model that is.
+            route: the upstream that it is for.
 
         Raises:
             Refused: it cannot be read or priced, or there is not enough left of the day's dollars.
         """
         charge.budget = self
-        sent = await asyncio.to_thread(self._bounded, words, dialect, ModelName(provider, model))
+        sent = await asyncio.to_thread(self._bounded, words, dialect, ModelName(route.provider, model))
         dollars = await asyncio.to_thread(
             self.cost, sent.name, Usage(sent.prompt_tokens, sent.answer_tokens), is_most=True
         )
+        if dollars is None:
+            raise _no_price(model, route)
         try:
             held = await asyncio.to_thread(self.spending.reserve, charge.tenant, dollars, charge.most)
             left = (
@@ -182,16 +186,12 @@ class Budget:
         sent.held = held
         charge.sends.append(sent)
 
-    def cost(self, name: ModelName, usage: Usage, *, is_most: bool = False) -> float:
-        """Return the cost of tokens; ``is_most`` for prompts that may be written to a cache."""
+    def cost(self, name: ModelName, usage: Usage, *, is_most: bool = False) -> float | None:
+        """Return the cost of tokens, or None without a price; ``is_most`` for prompts that a cache may take in."""
         endpoint = ENDPOINTS.get(name.provider, Endpoint(name.provider))
         rates = self._windows.catalogue.rates(name, endpoint, usage.prompt_tokens)
         if rates is None:
-            raise Refused(
-                403,
-                f"this key may spend so many US dollars a day, and the price of {name.model[:100]!r} is not known; set "
-                "models.NAME.input_price and output_price for it",
-            )
+            return None
         kinds = [usage]
         if is_most:
             prompt, answer = usage.input_tokens, usage.output_tokens
@@ -273,6 +273,17 @@ def _whole(*values: Any) -> int:
 
 def _unpriced(why: str) -> Refused:
     return Refused(400, f"this key may spend so many US dollars a day, so what cannot be priced is refused: {why}")
+
+
+def _no_price(model: str, route: Route) -> Refused:
+    spelt = repr(model[:100])[1:-1]
+    where = f"the upstream {route.shown} (provider {route.provider})"
+    return Refused(
+        403,
+        f"this key may spend so many US dollars a day, and the price of '{spelt}' at {where} is not known; set "
+        f"models.{spelt}.input_price and models.{spelt}.output_price in the gateway's config.yaml, in US dollars for a "
+        "million tokens, and start the gateway again",
+    )
 
 
 def _too_dear(most: float, left: float, dollars: float, rest: float) -> Refused:

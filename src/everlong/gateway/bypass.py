@@ -141,9 +141,7 @@ class Bypass:
         if account.charge is not None:
             told_as = words if sent is body else sent
             spoken = tapped if isinstance(tapped, Dialect) else OPENAI
-            await self._budget.reserve(
-                account.charge, told_as if is_read else None, spoken, account.model, route.provider
-            )
+            await self._budget.reserve(account.charge, told_as if is_read else None, spoken, account.model, route)
         try:
             upstream = await self._relay.send("POST", route.url(target_of(request)), headers, sent)
             if account.charge is not None:

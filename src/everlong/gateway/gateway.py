@@ -548,7 +548,7 @@ class Gateway:
         charge = relayed.account.charge if charge is None else charge
         if charge is not None:
             words = None if turn is None else turn.body if body is relayed.body else body
-            await self.budget.reserve(charge, words, relayed.dialect, relayed.account.model, relayed.route.provider)
+            await self.budget.reserve(charge, words, relayed.dialect, relayed.account.model, relayed.route)
         upstream = await self.relay.send("POST", relayed.route.url(target_of(relayed.request)), headers, body)
         if charge is not None:
             charge.answered(upstream)

@@ -155,7 +155,7 @@ class Responder:
                 raise
         try:
             if account.charge is not None:
-                await self._budget.reserve(account.charge, words, RESPONSES, account.model, route.provider)
+                await self._budget.reserve(account.charge, words, RESPONSES, account.model, route)
         except Refused as refused:
             await self._finish(known, turn, EndedRequest(error=f"status {refused.status}"))
             raise
