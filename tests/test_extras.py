@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from everlong.extras import install_command, package_command, part_command
 
@@ -12,16 +14,23 @@ from everlong.extras import install_command, package_command, part_command
 @pytest.mark.parametrize(
     ("prefix", "command"),
     [
-        ("/home/mira/project/.venv", "pip install 'everlong[gateway]'"),
-        ("/home/mira/.local/share/pipx/venvs/everlong", "pipx inject everlong aiohttp brotli tomlkit"),
+        ("/home/mira/project/.venv", "pip install 'everlong[inspector]'"),
+        ("/home/mira/.local/share/pipx/venvs/everlong", "pipx inject everlong aiohttp jinja2 markdown-it-py nh3"),
         (
             "/home/mira/.local/share/uv/tools/everlong",
-            "uv pip install --python /home/mira/.local/share/uv/tools/everlong aiohttp brotli tomlkit",
+            "uv pip install --python /home/mira/.local/share/uv/tools/everlong aiohttp jinja2 markdown-it-py nh3",
         ),
     ],
 )
 def test_the_command_fits_how_this_copy_was_installed(prefix: str, command: str) -> None:
-    assert install_command("gateway", Path(prefix)) == command
+    assert install_command("inspector", Path(prefix)) == command
+
+
+def test_every_extra_that_asks_models_for_people_brings_their_windows_and_prices() -> None:
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = project["project"]["optional-dependencies"]
+    for extra in ("anthropic", "openai", "gateway"):
+        assert "genai-prices" in [Requirement(one).name for one in extras[extra]], extra
 
 
 @pytest.mark.parametrize(

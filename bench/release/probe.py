@@ -74,7 +74,7 @@ def _ask(kind: str) -> None:
 
 
 def probe_gateway() -> None:
-    """Send a request through a gateway that is started for a program."""
+    """Send a request through a gateway that is started for a program, and know its price."""
     from everlong.testing import ModelServer
 
     code = """if True:
@@ -84,8 +84,11 @@ def probe_gateway() -> None:
             {"content-type": "application/json", "x-api-key": "key-of-nobody", "anthropic-version": "2023-06-01"})
         print(urllib.request.urlopen(asked, timeout=60).read().decode())"""
     with ModelServer(lambda _: ANSWER) as server:
-        shown = everlong("wrap", "--", sys.executable, "-c", code, ANTHROPIC_BASE_URL=server.url)
+        names = {"ANTHROPIC_BASE_URL": server.url, "EVERLONG_PROVIDERS__ANTHROPIC__BASE_URL": server.url}
+        shown = everlong("wrap", "--", sys.executable, "-c", code, **names)
     expect(ANSWER in shown, f"the gateway brought no answer: {shown}")
+    stored = json.loads(everlong("sessions", "list", "--json"))
+    expect(stored[0]["cost"] > 0, f"the gateway knows no price of the model: {stored[0]}")
 
 
 def probe_inspector() -> None:

@@ -47,7 +47,7 @@ Check: TypeAlias = "Callable[[DoctorSituation], Iterable[Finding]]"
 EXTRAS = {
     "anthropic": ("anthropic", "genai-prices", "keyring"),
     "openai": ("openai", "genai-prices", "keyring"),
-    "gateway": ("aiohttp", "brotli", "tomlkit"),
+    "gateway": ("aiohttp", "brotli", "genai-prices", "tomlkit"),
     "inspector": ("aiohttp", "jinja2", "markdown-it-py", "nh3"),
     "mcp": ("mcp",),
     "otel": ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
