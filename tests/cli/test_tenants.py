@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,6 +55,16 @@ def test_all_tenants_are_listed_one_after_the_other(run: Run) -> None:
     assert titles == {"local": ["Talk of local"], "ada": ["Talk of ada"], "bob": ["Talk of bob"]}
     said = run("sessions", "--all-tenants", "search", "heron")
     assert all(f"The word of {tenant}" in said.output for tenant in ("local", "ada", "bob"))
+
+
+@pytest.mark.parametrize("words", [["sessions", "list"], ["sessions", "search", "heron"], ["usage"], ["why", "heron"]])
+def test_the_name_of_each_tenant_stands_above_its_rows_in_the_output(run: Run, words: list[str]) -> None:
+    found = run(words[0], *words[1:], "--all-tenants")
+    parts = re.split(r"^(local|ada|bob):\n", found.stdout, flags=re.MULTILINE)
+    assert parts[0] == ""
+    assert parts[1::2] == ["local", "ada", "bob"]
+    assert all(part.strip() for part in parts[2::2])
+    assert not re.search(r"(local|ada|bob):", found.stderr)
 
 
 def test_a_name_that_nobody_has_is_told_with_those_there_are(run: Run) -> None:

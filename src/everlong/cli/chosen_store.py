@@ -117,10 +117,10 @@ def for_each_tenant(function: Callable[..., Any], *, is_allowed: bool = True) ->
                 "this is done for one tenant at a time; name it with --tenant, without --all-tenants"
             )
         code, meta[_OUTPUT] = 0, {}
-        for name in _tenant_names():
+        for number, name in enumerate(_tenant_names()):
             meta[_TENANT] = name
-            if not options.get("as_json"):
-                say(f"{name}:")
+            if not options.get("as_json"):  # a part of the data: without it nobody could tell whose the rows are
+                click.echo(f"\n{name}:" if number else f"{name}:")
             try:
                 function(*arguments, **options)
             except click.exceptions.Exit as left:
