@@ -125,6 +125,53 @@ def test_a_list_can_be_filtered(two: Run) -> None:
     assert two("list", "--source", "nowhere").err == "everlong: no conversation matches these options\n"
 
 
+def ask_in_vain(store: Store, messages: list[Message], title: str, start: float) -> tuple[int, int]:
+    """Add a conversation whose only request was refused; return its branch and its turn."""
+    branch = store.record(messages, times=[start] * len(messages))
+    session = store.sessions.start(branch, from_depth=0, title=title, started=start)
+    turn = store.turns.begin(branch, session=session.id)
+    store.turns.finish(turn.id, status="failed", error="status 403")
+    return branch.id, turn.id
+
+
+def test_conversations_whose_requests_were_all_refused_are_listed_on_request_only(two: Run, store_file: Path) -> None:
+    with Store.open(store_file) as store:
+        for number in range(3):
+            ask_in_vain(store, [user(f"Is anybody there? {number}")], f"Refused {number}", 3_000.0 + number)
+    listed = two("list", "-n", "2", "--json")
+    assert [one["title"] or "Garden" for one in listed.json] == ["Garden", "Harbour"]
+    assert "3 conversations that no model answered; --unanswered lists such" in listed.err
+    assert "Refused" not in two("list").out
+    found = two("list", "--unanswered", "--json")
+    assert [one["title"] for one in found.json] == ["Refused 2", "Refused 1", "Refused 0"]
+    assert found.err == ""
+    assert two("show", "Refused 1").code == 0
+    assert two("list", "--unanswered", "--side").code == 2
+
+
+def test_a_refused_request_with_earlier_replies_an_open_or_an_answered_one_is_a_conversation(
+    sessions: Run, store_file: Path
+) -> None:
+    with Store.open(store_file) as store:
+        ask_in_vain(store, [*GARDEN, user("And in June?")], "Brought along", 3_000.0)
+        branch = store.branch(ask_in_vain(store, [user("Once more?")], "Retried", 4_000.0)[0])
+        again = store.turns.begin(branch, session=store.conversations.find("Retried").id)
+        assert store.conversations.unanswered(store.conversations.newest()) == set()  # it waits for its answer
+        store.turns.finish(again.id, assistant("Yes."))
+    listed = sessions("list", "--json")
+    assert {one["title"] for one in listed.json} == {"Retried", "Brought along"}
+    assert listed.err == ""
+
+
+def test_a_list_of_refused_requests_alone_does_not_say_that_there_is_nothing(sessions: Run, store_file: Path) -> None:
+    with Store.open(store_file) as store:
+        ask_in_vain(store, [user("Is anybody there?")], "Refused", 3_000.0)
+    ran = sessions("list")
+    assert ran.out == ""
+    assert "1 conversation that no model answered" in ran.err
+    assert "no conversations yet" not in ran.err
+
+
 def test_a_time_that_is_none_is_a_wrong_call_that_says_what_is_allowed(two: Run) -> None:
     ran = two("list", "--since", "last tuesday")
     assert ran.code == 2

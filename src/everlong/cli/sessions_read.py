@@ -72,25 +72,37 @@ _POLL_SECONDS = 0.5
 @click.option("--title", help="Only those with this in their title.")
 @click.option("--side", is_flag=True, help="Side requests of clients, and sub-agents, instead of conversations.")
 @click.option("--parts", is_flag=True, help="Parts of conversations instead: each compaction begins a new part.")
+@click.option("--unanswered", is_flag=True, help="Conversations whose requests all failed, which are left out else.")
 @click.option(
     "-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Show at most this many."
 )
 @json_option
-def list_(limit: int, as_json: bool, side: bool, parts: bool, **given: Any) -> None:
+def list_(limit: int, as_json: bool, side: bool, parts: bool, unanswered: bool, **given: Any) -> None:
     """List conversations, the one that was last active first."""
-    if side and parts:
-        raise click.UsageError("say --side or --parts, not both")
+    if side + parts + unanswered > 1:
+        raise click.UsageError("say only one of --side, --parts and --unanswered")
     if given["folder"] is not None:
         given["folder"] = str(Path(given["folder"]).expanduser().resolve())
+    left_out = 0
     with open_chosen_store() as store:
         if parts:
             rows, is_more = _part_rows(store, limit, given, as_json=as_json)
         else:
-            rows, is_more = _conversation_rows(store, limit, given, side=side, as_json=as_json)
-    if as_json:
-        return
+            if side:
+                found = store.conversations.newest(limit + 1, kinds=("side", "agent"), **given)
+            else:
+                found, left_out = _find_conversations(store, limit + 1, given, unanswered=unanswered)
+            rows, is_more = _conversation_rows(store, found, limit, as_json=as_json)
+    if not as_json and (rows or not left_out):
+        _print_rows(rows, parts=parts, is_filtered=side or unanswered or any(v is not None for v in given.values()))
+    if is_more:
+        say(f"there are more; --limit {limit * 5} shows more of them")
+    if left_out:
+        say(f"left out: {counted(left_out, 'conversation')} that no model answered; --unanswered lists such")
+
+
+def _print_rows(rows: list[list[str]], *, parts: bool, is_filtered: bool) -> None:
     if not rows:
-        is_filtered = side or any(value is not None for value in given.values())
         nothing = "no conversations yet; `everlong sessions import FILE` adds some"
         say("no conversation matches these options" if is_filtered else nothing)
         return
@@ -102,14 +114,25 @@ def list_(limit: int, as_json: bool, side: bool, parts: bool, **given: Any) -> N
     else:
         heads = ["session", "active", "messages", "compactions", "model", "cost", "from", "title or first words"]
         print_table(heads, rows, right={2, 3, 5}, spare=(4, 5, 3, 6))
-    if is_more:
-        say(f"there are more; --limit {limit * 5} shows more of them")
+
+
+def _find_conversations(
+    store: Store, limit: int, given: dict[str, Any], *, unanswered: bool
+) -> tuple[list[Conversation], int]:
+    """Return the newest conversations with an answer, and how many without one stand among them; or the latter."""
+    size = limit
+    while True:
+        read = store.conversations.newest(size, **given)
+        silent = store.conversations.unanswered(read)
+        found = [one for one in read if (one.id in silent) is unanswered]
+        if len(found) >= limit or len(read) < size:
+            return found, 0 if unanswered else len(silent)
+        size *= 4
 
 
 def _conversation_rows(
-    store: Store, limit: int, given: dict[str, Any], *, side: bool, as_json: bool
+    store: Store, found: list[Conversation], limit: int, *, as_json: bool
 ) -> tuple[list[list[str]], bool]:
-    found = store.conversations.newest(limit + 1, kinds=("side", "agent") if side else ("main",), **given)
     shown = found[:limit]
     if as_json:
         print_json([one.to_dict() for one in shown])

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, Select, case, func, select
 
 from everlong.store.schema import compaction, receipt, session, turn
 
@@ -21,6 +21,7 @@ __all__ = [
     "conversations_in",
     "live_among",
     "names_in",
+    "only_failed_among",
 ]
 
 _MOST_CHOICES = 50
@@ -149,3 +150,15 @@ def live_among(connection: Connection, tenant: str, parts: Sequence[str]) -> set
         turn.c.tenant == tenant, turn.c.status == "open", turn.c.session.in_(list(parts))
     )
     return {str(name) for name in connection.execute(query).scalars() if name is not None}
+
+
+def only_failed_among(connection: Connection, tenant: str, parts: Sequence[str]) -> set[str]:
+    """Return those of some sessions that have requests, all of which failed without a word of a reply."""
+    is_failure = (turn.c.status == "failed") & turn.c.reply.is_(None)
+    query = (
+        select(turn.c.session)
+        .where(turn.c.tenant == tenant, turn.c.session.in_(list(parts)))
+        .group_by(turn.c.session)
+        .having(func.sum(case((is_failure, 0), else_=1)) == 0)
+    )
+    return {str(name) for name in connection.execute(query).scalars()}

@@ -24,6 +24,7 @@ from everlong.store.conversation_list import (
     choices_in,
     live_among,
     names_in,
+    only_failed_among,
 )
 from everlong.store.database import in_batches
 from everlong.store.forget import Forgotten, forget
@@ -244,6 +245,15 @@ class Conversations:
         whole = {part: one.id for one in some for part in one.parts[-1:]}
         with self._database.read() as connection:
             return {whole[part] for part in live_among(connection, self._core.tenant, list(whole))}
+
+    def unanswered(self, some: Sequence[Conversation]) -> set[str]:
+        """Return the ids of those conversations that consist of refused requests: no model has said a word in them."""
+        whole = {one.parts[0]: one.id for one in some if len(one.parts) == 1}
+        failed: set[str] = set()
+        with self._database.read() as connection:
+            for parts in in_batches(list(whole)):
+                failed |= {whole[part] for part in only_failed_among(connection, self._core.tenant, parts)}
+        return {ident for ident in failed if not any(_is_reply(line) for line in self.lines(ident))}
 
     def count(self, kinds: Sequence[Kind] = ("main", "side", "agent")) -> int:
         """Return how many conversations there are."""
@@ -499,6 +509,10 @@ class Conversations:
             )
             found |= {row[0]: int(row[1]) for row in connection.execute(query.group_by(session.c.works_for))}
         return found
+
+
+def _is_reply(line: ConversationLine) -> bool:
+    return line.entry.message.get("role") == "assistant"
 
 
 def _conversation(
