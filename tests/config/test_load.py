@@ -226,7 +226,11 @@ def test_a_file_with_byte_order_mark_and_windows_line_ends_is_read(load: Load, u
         (b"plugins: {x: 2024-99-99}\n", "cannot represent"),
         (b"plugins: {x: &a [*a]}\n", "contains itself"),
         (FLOOD, "at line 18 that expands to more than 100,000 values; remove aliases"),
-        (b"[" * 20_000, "nested too deeply"),
+        (b"[" * 20_000, "is nested more than 100 levels deep at line 1; flatten it"),
+        (b"memory: {}\nplugins: " + b"[" * 100 + b"]" * 100, "nested more than 100 levels deep at line 2"),
+        (b"[], " * 500 + b"[" * 5_000, "nested more than 100 levels deep at line 1"),
+        (b"- " * 200 + b"x", "nested more than 100 levels deep at line 1"),
+        (b"".join(b" " * n + b"a:\n" for n in range(200)), "nested more than 100 levels deep at line 101"),
         (b"plugins: {1: {}}\n", "write the name as text"),
         (b"plugins: []\n", "must be a mapping of plugin names"),
         (b"1: 2\n", "1 ("),
@@ -237,6 +241,14 @@ def test_a_damaged_file_is_a_clear_error_that_names_it(load: Load, user_file: Pa
     message = str(refusal(load))
     assert str(user_file) in message
     assert part in message
+
+
+def test_a_hundred_levels_are_read_and_brackets_in_texts_are_none(load: Load, user_file: Path) -> None:
+    deep, text = "[" * 97 + "]" * 97, "[{" * 200
+    user_file.write_text(f"plugins:\n  x:\n    deep: {deep}\n    quoted: '{text}'\n    block: |\n      {text}\n")
+    values = load().settings.plugins
+    assert text in repr(values)
+    assert deep in repr(values).replace(" ", "")
 
 
 def test_a_file_that_cannot_be_read_is_a_clear_error(load: Load, user_file: Path) -> None:

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,24 @@ from ruamel.yaml.scalarstring import (
     LiteralScalarString,
     SingleQuotedScalarString,
 )
-from ruamel.yaml.tokens import CommentToken, ScalarToken
+from ruamel.yaml.tokens import (
+    BlockEndToken,
+    BlockMappingStartToken,
+    BlockSequenceStartToken,
+    CommentToken,
+    FlowMappingEndToken,
+    FlowMappingStartToken,
+    FlowSequenceEndToken,
+    FlowSequenceStartToken,
+    ScalarToken,
+)
 
 from everlong.errors import ConfigError
 
 __all__ = [
+    "MOST_LEVELS",
     "Document",
+    "find_too_deep",
     "leaves",
     "parse_document",
     "parse_value",
@@ -54,6 +67,16 @@ DEPTH = 3
 
 MOST_VALUES = 100_000
 """A file that expands to more, by aliases of aliases, is meant to harm."""
+
+
+MOST_LEVELS = 100
+"""Levels of lists and mappings in a file. The library takes seconds for thousands of brackets on one line."""
+
+_BRACKET = re.compile(r"[\[{]")
+_FAR_RIGHT = re.compile(rf"^[ ?-]{{{MOST_LEVELS // 2},}}", re.MULTILINE)
+"""A line that may be deep in a block: each level but those of lists in mappings takes a column."""
+_OPENING = (BlockMappingStartToken, BlockSequenceStartToken, FlowMappingStartToken, FlowSequenceStartToken)
+_CLOSING = (BlockEndToken, FlowMappingEndToken, FlowSequenceEndToken)
 
 
 @dataclass(frozen=True)
@@ -89,6 +112,8 @@ def read_document(path: Path) -> Document | None:
 def parse_document(text: str, name: str) -> Document:
     """Return the values and lines of YAML text; errors call it ``name``."""
     text = text.removeprefix(BYTE_ORDER_MARK)
+    if (line := find_too_deep(text)) is not None:
+        raise ConfigError(f"{name} is nested more than {MOST_LEVELS} levels deep at line {line}; flatten it")
     try:
         values = safe_yaml().load(text)
         root = safe_yaml().compose(text)
@@ -111,6 +136,27 @@ def parse_document(text: str, name: str) -> Document:
             "see docs/configuration.md for an example"
         )
     return Document(values, lines)
+
+
+def find_too_deep(text: str) -> int | None:
+    """Return the line of YAML text at which it is nested more than `MOST_LEVELS` deep; None if it nowhere is."""
+    brackets = [found.start() for found in islice(_BRACKET.finditer(text), 2 * MOST_LEVELS)]
+    if len(brackets) > MOST_LEVELS:  # first the beginning alone, which is read quickly whatever follows
+        line = _scan_depth(text[: brackets[-1] + 1])
+        return _scan_depth(text) if line is None else line
+    return _scan_depth(text) if _FAR_RIGHT.search(text) else None
+
+
+def _scan_depth(text: str) -> int | None:
+    depth = 0
+    try:
+        for token in safe_yaml().scan(text):
+            depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
+            if depth > MOST_LEVELS:
+                return int(token.start_mark.line) + 1
+    except (YAMLError, ValueError):  # whoever reads the text reports it
+        pass
+    return None
 
 
 def parse_value(text: str) -> Any:

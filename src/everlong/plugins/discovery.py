@@ -97,9 +97,14 @@ def _parse(data: bytes, name: str) -> Manifest:
     from ruamel.yaml import YAML  # noqa: PLC0415 - only where there is a manifest
     from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - as above
 
+    from everlong.config.yaml_file import MOST_LEVELS, find_too_deep  # noqa: PLC0415 - as above
+
     try:
+        text = data.decode("utf-8-sig")
+        if find_too_deep(text) is not None:
+            return Manifest(problem=f"its {name} is nested more than {MOST_LEVELS} levels deep")
         # This loader reads every value as text, so that version 1.10 does not become 1.1.
-        values: Any = YAML(typ="base", pure=True).load(data.decode("utf-8-sig"))
+        values: Any = YAML(typ="base", pure=True).load(text)
     except UnicodeDecodeError:
         return Manifest(problem=f"its {name} is not UTF-8 text")
     except YAMLError as error:
