@@ -188,6 +188,44 @@ def test_a_conversation_of_the_gateway_appears_once(tmp_path: Path) -> None:
             assert store.verify().problems == []
 
 
+QUESTION: dict[str, object] = {"role": "user", "content": "Which berth is free?"}
+REPLY: dict[str, object] = {"role": "assistant", "content": "The south berth."}
+
+
+def test_a_conversation_of_the_gateway_with_one_question_appears_once(tmp_path: Path) -> None:
+    path = tmp_path / "named.jsonl"
+    path.write_text(samples.ClaudeLog("named").ask("Which berth is free?").say("The south berth.").text())
+    with Store.open(tmp_path / "store.db") as store:
+        session = through_the_gateway(store, [QUESTION, REPLY], "named/")
+        found = LogImport(store).add(path)
+        assert found is not None
+        assert dict(found.outcomes) == {"known": 1}
+        assert [(one.id, one.messages) for one in store.conversations.newest()] == [(session, 2)]
+
+
+def test_a_reply_that_the_gateway_has_after_other_words_is_not_added_again(tmp_path: Path) -> None:
+    path = tmp_path / "named.jsonl"
+    path.write_text(samples.ClaudeLog("named").ask("Which berth is free?").say("The south berth.").text())
+    with Store.open(tmp_path / "store.db") as store:
+        wrapped: dict[str, object] = {"role": "user", "content": "Which berth is free? Answer in one line."}
+        session = through_the_gateway(store, [wrapped, REPLY], "named/")
+        for _ in range(2):
+            LogImport(store).add(path)
+            assert [(one.id, one.messages) for one in store.conversations.newest()] == [(session, 2)]
+        assert store.verify().problems == []
+
+
+def test_the_same_question_under_another_name_is_a_conversation_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "named.jsonl"
+    path.write_text(samples.ClaudeLog("named").ask("Which berth is free?").say("The north berth.").text())
+    with Store.open(tmp_path / "store.db") as store:
+        through_the_gateway(store, [QUESTION, REPLY], "other/")
+        found = LogImport(store).add(path)
+        assert found is not None
+        assert dict(found.outcomes) == {"new": 1}
+        assert [one.messages for one in store.conversations.newest()] == [2, 2]
+
+
 def test_hermes_moves_in_with_one_command(run: Run, home: Path) -> None:
     samples.write_hermes(home / ".hermes")
     (home / ".hermes" / "memories").mkdir()

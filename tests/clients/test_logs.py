@@ -56,3 +56,17 @@ def test_the_log_of_a_session(program: Program, tmp_path: Path) -> None:
                 assert (found.cache_read_tokens, found.cache_write_tokens) == (bill.read, bill.written)
             if program.name in {"claude-code", "pi"}:
                 assert found.cost == pytest.approx(float(bill.dollars), rel=1e-6)
+
+
+@pytest.mark.parametrize("program", [pytest.param("claude-code", marks=MATRIX)], indirect=True)
+@pytest.mark.parametrize("prompts", [1, 2])
+def test_the_log_of_a_session_through_the_gateway_adds_nothing(program: Program, prompts: int) -> None:
+    plan = short_plan()
+    with open_desk(program, [plan], through_gateway=True, window=200_000) as desk:
+        place = desk.place(plan)
+        program.talk(place, [plan.prompt(number) for number in range(prompts)], 240)
+        with desk.store() as store:
+            before = [(one.id, one.messages) for one in store.conversations.newest()]
+            found = Scan(store, _folders(place)).run()
+            assert [(one.id, one.messages) for one in store.conversations.newest()] == before
+            assert (len(before), dict(found.outcomes)) == (1, {"known": 1})

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, func, select, update
 
 from everlong.errors import NotStored
 from everlong.model import Trace, leading_system_count, text_of
 from everlong.store.imports import REASON, Imported, Importer, key_of
 from everlong.store.packing import PackedMessages, pack_messages
 from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
-from everlong.store.schema import session
+from everlong.store.schema import session, turn
 from everlong.store.sessions import TOTALS, clean_title, new_session_id, next_title, prompt_blob
 from everlong.store.tree import Branch
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["LogImporter", "LogOrigin", "LogPlace"]
 
 COMPRESSION = "compression"
+_LOGGED_LATER = 5.0
+"""Seconds after which a client may log a reply whose end the gateway has seen."""
 _LATER = 120.0
 """Seconds by which a log may end after the gateway's last turn of the same conversation and tell nothing new."""
 
@@ -107,12 +109,29 @@ class LogImporter(Importer):
         times = _times(run.times, last if last is not None else origin.written)
         usage = run.usage if place is None or run.is_total or not run.goes_on else place.usage.plus(run.usage)
         if run.goes_on and place is not None:
+            if said and (seen := self._seen_by_gateway(run.facts, place, packed, times)) is not None:
+                return Imported("known", place.session), LogPlace(place.session, seen, usage, times[-1])
             at = place.at if not said else self._append(place, packed, times)
             known = self._found_session(at, run.facts)
             found = self._update(at, known, run.facts, usage, times, place.time)
             end = times[-1] if times else place.time
             return found, LogPlace(found.session or place.session, at, usage, end)
         return self._begin(run, packed, times, usage, origin)
+
+    def _seen_by_gateway(
+        self, facts: LogFacts, place: LogPlace, packed: PackedMessages, times: Sequence[float]
+    ) -> Branch | None:
+        """Return the end of a conversation whose gateway has these messages in other words; None if it has not."""
+        with self._store.database.read() as connection:
+            row = connection.execute(select(session).where(session.c.id == place.session)).first()
+            # Not `session.active`, which an import moves too.
+            last = connection.execute(select(func.max(turn.c.ended)).where(turn.c.session == place.session)).scalar()
+        if row is None or row.branch is None or last is None or times[-1] > last + _LOGGED_LATER:
+            return None
+        if row.client_session is None or row.client_session != clean_title(client_session_of(facts)):
+            return None  # it only began with the same words
+        is_known = self._is_known(packed.trace_after(self._store.chain, place.at.head, 0))
+        return None if is_known else self._store.branch(row.branch)
 
     def _append(self, place: LogPlace, packed: PackedMessages, times: Sequence[float]) -> Branch:
         with self._store.database.read() as connection:
@@ -143,11 +162,14 @@ class LogImporter(Importer):
             columns["works_for"] = columns["works_for"] or named.conversation
         prompt = "\n\n".join(filter(None, map(text_of, said[:lead])))
         has_reply = first < len(trace.ends)
+        # Many conversations begin with the same question: until a reply tells them apart, the client's name must.
+        may_be_in = None if has_reply or named is None else named.conversation
 
         def find(connection: Connection) -> Imported | None:
-            return self._of_same_conversation(connection, at, key) or (
-                self._of_gateway(connection, at) if has_reply else None
-            )
+            found = self._of_same_conversation(connection, at, key)
+            if found is None and (has_reply or may_be_in is not None):
+                found = self._of_gateway(connection, at, may_be_in)
+            return found
 
         done = self._give_session(at, key, columns, prompt_blob(store, prompt or None), None, find=find)
         if done.outcome in {"known", "grown"} and done.session is not None:
@@ -294,11 +316,16 @@ class LogImporter(Importer):
         with self._store.database.read() as connection:
             return self._store.recognizer.count_known(connection, trace.ids) == len(trace.ids)
 
-    def _of_gateway(self, connection: Connection, at: Branch) -> Imported | None:
-        """Return the session of a conversation that was stored by another way than an import and leads to a place."""
+    def _of_gateway(self, connection: Connection, at: Branch, conversation: str | None = None) -> Imported | None:
+        """Return the session of a conversation that was stored by another way than an import and leads to a place.
+
+        With a conversation, only a session of that one.
+        """
         here = segments_to(connection, at.id, at.depth)
         for one in sessions_along(connection, self._store.tenant, here):
             if key_of(one) is not None or one.kind == "side" or one.branch is None:
+                continue
+            if conversation is not None and one.conversation != conversation:
                 continue
             there = stretch_of(connection, one)
             if _covers(there, at):
