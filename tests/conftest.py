@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from bench.store.server import binaries, postgres
 from hypothesis import settings
 
 from tests.examples import examples
+
+# Loading packages and collecting thousands of tests makes no garbage: looking for it took a quarter of that time.
+gc.disable()
 
 # Continuous integration asks the same questions every time; people and soak runs go on looking for new ones.
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=examples())
@@ -66,6 +70,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     asked = (Path(config.invocation_params.dir, one.partition("::")[0]).resolve() for one in config.args)
     return None if any(path == collection_path or collection_path in path.parents for path in asked) else True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for garbage once all tests are loaded, but never in what was loaded."""
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -7,8 +7,8 @@ import os
 __all__ = ["examples", "length"]
 
 # `make soak` sets this to 100 or more.
-_HUNDRED = int(os.environ.get("EVERLONG_TEST_EXAMPLES", "20"))
-_LEAST = 10
+_HUNDRED = int(os.environ.get("EVERLONG_TEST_EXAMPLES", "12"))
+_LEAST = 6
 
 
 def examples(most: int = 100) -> int:

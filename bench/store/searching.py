@@ -86,10 +86,15 @@ def _vocabulary(rng: random.Random) -> list[str]:
 
 
 @cache
+def _ranked_words() -> tuple[list[str], dict[str, int]]:
+    """Return the vocabulary of the texts, and the first place of each word in it."""
+    words = _vocabulary(random.Random(7))
+    return words, {word: place for place, word in reversed(list(enumerate(words)))}
+
+
 def word_of_rank(rank: int) -> str:
     """Return a long word of the texts, 0 for the most frequent; it has the frequency of that rank or the next ones."""
-    words = _vocabulary(random.Random(7))
-    first = {word: place for place, word in reversed(list(enumerate(words)))}
+    words, first = _ranked_words()
     return next(word for word in words[rank:] if len(word) > 7 and first[word] >= rank)
 
 

@@ -19,7 +19,7 @@ from tests.examples import length
 from tests.testing_server.conftest import Serve
 
 WINDOW = 8_000
-MANY = length(50_000, 10_000)
+MANY = length(50_000, 4_000)
 LOG = "".join(f"12:{n % 60:02d} worker {n} took {n * 7 % 991} milliseconds\n" for n in range(MANY))
 LINE = "Wind from the west; swell of two metres. " * MANY
 CHINESE = "码头上的风从西边吹来，浪高两米。" * MANY

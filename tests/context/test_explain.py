@@ -18,7 +18,7 @@ from everlong.errors import TargetUnreachable
 from everlong.model import calls_of, text_of
 from everlong.testing.strategies import wild_conversations
 from tests.context.builders import assistant, long_session, output, step, summary_text, system, user
-from tests.context.engines import Setup, many_examples, setups
+from tests.context.engines import Setup, many_examples, setups, some_examples
 from tests.context.scripted import Model
 
 
@@ -97,7 +97,7 @@ def test_every_line_has_one_verdict_and_every_verdict_is_so(messages: list[Messa
     assert problems(messages, explanation) == []
 
 
-@many_examples
+@some_examples
 @given(wild_conversations(), setups(), st.sampled_from((300, 1_000, 3_000)))
 def test_so_it_is_under_a_target(messages: list[Message], setup: Setup, target: int) -> None:
     try:

@@ -18,6 +18,7 @@ from everlong.testing.engine_contract import CLAUSES
 from everlong.testing.engine_contract.compacting import on_generated
 from everlong.testing.engine_contract.subject import Caller, CallOverran, Subject, Workbench
 from tests.engine_contract.broken import RollsDice, Sound, broken_engines
+from tests.examples import length
 
 CONTRACT = (Path(__file__).parent.parent.parent / "docs" / "engine-contract.md").read_text(encoding="utf-8")
 BROKEN = list(broken_engines())
@@ -39,7 +40,7 @@ class TestAnEngineMadeByAMethod(EngineContract):
 @pytest.mark.spec("1.6")
 @pytest.mark.parametrize(("engine", "clause", "words"), BROKEN, ids=[engine.__name__ for engine, _, _ in BROKEN])
 def test_a_broken_engine_is_told_in_its_clause_what_it_did(engine: type, clause: str, words: str) -> None:
-    findings = check_engine(engine, clause=clause, examples=4)
+    findings = check_engine(engine, clause=clause, examples=length(4, 2))
     assert any(finding.startswith(f"{clause}: ") and words in finding for finding in findings), "\n".join(findings)
 
 

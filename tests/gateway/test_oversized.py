@@ -16,16 +16,19 @@ from everlong.agent.tools.history import read_turn
 from everlong.agent.tools.workspace import Workspace
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
+from tests.examples import length
 from tests.gateway.running import Running, run_gateway
 from tests.plugins.making import engine_in
 
 WINDOW = 8_000
 MODEL = "claude-sonnet-5"
 PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages", "responses": "/v1/responses"}
-LOG = "".join(f"12:{n % 60:02d} worker {n} took {n * 7 % 991} milliseconds\n" for n in range(50_000))
-LINE = "Wind from the west; swell of two metres. " * 50_000
-CHINESE = "码头上的风从西边吹来，浪高两米。" * 60_000
-BINARY = "\x00\x01\x02ELF\x7f" * 300_000
+LINES = length(50_000, 12_500)
+"""A file of so many lines is sixty windows long, or fifteen in a short run; other texts are as long."""
+LOG = "".join(f"12:{n % 60:02d} worker {n} took {n * 7 % 991} milliseconds\n" for n in range(LINES))
+LINE = "Wind from the west; swell of two metres. " * LINES
+CHINESE = "码头上的风从西边吹来，浪高两米。" * LINES
+BINARY = "\x00\x01\x02ELF\x7f" * (6 * LINES)
 KEYS = [("authorization", "Bearer mine"), ("x-api-key", "mine"), ("anthropic-version", "2023-06-01")]
 READER = {"type": "object", "properties": {"path": {"type": "string"}}}
 TOOLS: dict[str, Any] = {
@@ -160,7 +163,8 @@ def test_giant_results_of_one_turn_become_stubs_and_the_conversation_goes_on(
         client.bring(LOG, "a small one", LOG[::-1])
         first = stubs_in(model)
         assert len(first) == 2
-        assert first[0].startswith(f'[Tool output of read_file("x.log"): {len(LOG):,} characters, 50,000 lines; shown:')
+        heading = f'[Tool output of read_file("x.log"): {len(LOG):,} characters, {LINES:,} lines; shown:'
+        assert first[0].startswith(heading)
         before = model.requests[-1].body["input" if api == "responses" else "messages"]
         for number in range(3):
             assert client.say(f"Go on, {number}.") == "Fine."
@@ -230,7 +234,7 @@ def test_the_stub_is_the_same_after_a_restart_of_the_gateway(tmp_path: Path) -> 
 
 
 def test_a_text_that_is_too_large_for_any_engine_is_spilled_too(tmp_path: Path) -> None:
-    text = LOG * 3  # 6 MB
+    text = LOG * (150_000 // LINES)  # 6 MB
     with gateway(tmp_path) as (running, model):
         client = Client(running, "openai")
         assert client.bring(text) == "Fine."

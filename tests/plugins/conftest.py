@@ -11,6 +11,7 @@ import pytest
 from everlong.agent import Agent, AgentEvent, Notice
 from everlong.testing import Answer, Ask, Call
 from tests.agent.conftest import Opened, heard, opened, own_home, root, store
+from tests.examples import length
 from tests.testing_server.conftest import Serve, serve
 
 __all__ = ["heard", "opened", "own_home", "root", "serve", "store"]
@@ -19,7 +20,9 @@ collect_ignore = ["folders"]  # plugins, some with tests of their own that need 
 
 FOLDERS = Path(__file__).parent / "folders"
 WINDOW = 8_000
-FILLER = "The pilot boat reports wind from the west and a swell of two metres at the outer buoy. "
+SENTENCE = "The pilot boat reports wind from the west and a swell of two metres at the outer buoy. "
+FILLER = SENTENCE * length(1, 2)
+"""Twice as long in a short run, so that half as many turns are compacted as often."""
 
 WithEngine = Callable[..., Agent]
 
@@ -55,10 +58,10 @@ def talker(ask: Ask) -> Answer:
     return Answer(f"Noted, entry {ask.number}. {FILLER * 5}")
 
 
-def talk(agent: Agent, turns: int, start: int = 0) -> None:
+def talk(agent: Agent, turns: int, start: int = 0, filler: str = FILLER) -> None:
     for number in range(start, start + turns):
-        wish = "Now use the tool. " if number % 40 == 30 else ""
-        assert agent.run(f"Entry {number}: {wish}{FILLER * 6}").stop == "end"
+        wish = "Now use the tool. " if number % 40 == 20 else ""
+        assert agent.run(f"Entry {number}: {wish}{filler * 6}").stop == "end"
 
 
 def notices(heard: list[AgentEvent]) -> list[str]:

@@ -10,9 +10,9 @@ from everlong.agent import Agent, AgentEvent, CompactionFinished
 from everlong.plugins.guard import GuardedEngine
 from everlong.store import Store
 from tests.examples import length
-from tests.plugins.conftest import WINDOW, WithEngine, notices, talk
+from tests.plugins.conftest import SENTENCE, WINDOW, WithEngine, notices, talk
 
-TURNS = length(100, 50)
+TURNS = length(100, 25)
 
 METHODS = (
     "update_from_response",
@@ -29,14 +29,14 @@ METHODS = (
 )
 
 
-def went_well(agent: Agent, store: Store, heard: list[AgentEvent]) -> None:
+def went_well(agent: Agent, store: Store, heard: list[AgentEvent], turns: int = TURNS) -> None:
     """Everything that was said is stored, it was compacted on the way, and what is sent now is within the window."""
     line = store.sessions.lineage(agent.conversation.session_id)
     entries = [entry for one in line for entry in store.sessions.entries(one.id)]
     asked = [entry.message["content"] for entry in entries if entry.message["role"] == "user"]
-    assert [text.split(":")[0] for text in asked] == [f"Entry {number}" for number in range(TURNS)]
+    assert [text.split(":")[0] for text in asked] == [f"Entry {number}" for number in range(turns)]
     done = [event for event in heard if isinstance(event, CompactionFinished) and event.outcome == "compacted"]
-    assert len(done) >= TURNS // 20
+    assert len(done) >= length(5, 2)
     assert agent.compactor.tokens < WINDOW
     assert store.verify().problems == []
 
@@ -105,9 +105,10 @@ def test_what_an_engine_returns_is_checked_mended_or_replaced(
 def test_an_engine_that_saves_next_to_nothing_is_helped_where_a_request_does_not_fit(
     with_engine: WithEngine, store: Store, heard: list[AgentEvent]
 ) -> None:
-    agent = with_engine("trimming")
-    talk(agent, TURNS)
-    went_well(agent, store, heard)
+    turns = length(100, 50)
+    agent = with_engine("trimming", lambda ask: f"Noted, entry {ask.number}. {SENTENCE * 5}")
+    talk(agent, turns, filler=SENTENCE)
+    went_well(agent, store, heard, turns)
     assert notices(heard) == []
 
 

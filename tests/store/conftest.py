@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,17 +14,25 @@ from sqlalchemy import create_engine, text
 from everlong.store import Store
 from everlong.store.database import Database
 from everlong.store.upgrade import open_database
+from tests.examples import length
 
 DATABASES = ("sqlite", "postgresql")
 PARTITIONED = {f"tests.store.test_{name}" for name in ("tree", "forget", "turns", "outputs", "same_moment")}
 """The modules whose tests also run on a PostgreSQL store in partitions."""
 PARTITIONS = 8
+DEALT = {
+    *(f"tests.store.test_{name}" for name in ("properties", "shared_store", "view_properties")),
+    *(f"tests.lossless.test_{name}" for name in ("graph", "properties", "tools")),
+}
+"""Modules about what stands above the database: each test runs on one kind of them, and in `make soak` on each."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run what needs a database on each kind of them."""
     if "url" in metafunc.fixturenames:
         kinds = [*DATABASES, *(["partitioned"] if metafunc.module.__name__ in PARTITIONED else [])]
+        if metafunc.module.__name__ in DEALT and length(0, 1):
+            kinds = [kinds[zlib.crc32(metafunc.function.__name__.encode()) % len(kinds)]]
         metafunc.parametrize("url", kinds, indirect=True, scope="session")
 
 

@@ -169,9 +169,8 @@ def test_a_huge_text_with_more_words_than_an_index_entry_holds_is_found_to_its_e
     assert [hit.turn for hit in said.store.search("astwor", mode="substring").hits] == [1]
 
 
-def test_what_another_stores_while_the_index_is_made_anew_is_listed_once(postgres_url: str) -> None:
-    name = uuid.uuid4().hex
-    with Store.open(postgres_url, name) as store, Store.open(postgres_url, name) as other:
+def test_what_another_stores_while_the_index_is_made_anew_is_listed_once(schema_url: str) -> None:
+    with Store.open(schema_url) as store, Store.open(schema_url) as other:
         store.record([{"role": "user", "content": "before"}])
 
         class Between:
