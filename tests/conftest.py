@@ -63,6 +63,7 @@ def _nobodys_configuration(
     if not any(folder in request.path.parents for folder in _APART):  # some of those ask a package index
         monkeypatch.setenv("SSL_CERT_FILE", str(_NOBODY))
     monkeypatch.setenv("EVERLONG_HOME", str(tmp_path_factory.mktemp("home")))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # where a test runs pytest: plugins take a second to load
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")  # clients of model APIs ask the environment for a proxy
 
 
