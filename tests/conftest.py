@@ -26,6 +26,8 @@ settings.load_profile("ci" if os.environ.get("CI") else "everywhere")
 
 _APART = [Path(__file__).resolve().parent / name for name in ("browser", "built_site", "container", "frameworks")]
 """Folders whose tests need packages that `make test` does not install, or install them."""
+_LONG = ("/local_model/", "/clients/", "/test_wheel.py", "/test_examples.py", "/test_tutorial.py")
+"""Tests that take tens of seconds. They begin first, so that no worker is left alone with one at the end."""
 _NOBODY = Path(__file__).with_name("nobody.pem")
 """A certificate whose key was thrown away. Nothing here speaks TLS to others, but every client of a model API and every
 program reads the certificates of the system: a hundred and more, which takes 50 milliseconds each time."""
@@ -61,6 +63,7 @@ def _nobodys_configuration(
     if not any(folder in request.path.parents for folder in _APART):  # some of those ask a package index
         monkeypatch.setenv("SSL_CERT_FILE", str(_NOBODY))
     monkeypatch.setenv("EVERLONG_HOME", str(tmp_path_factory.mktemp("home")))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # where a test runs pytest: plugins take a second to load
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")  # clients of model APIs ask the environment for a proxy
 
 
@@ -82,7 +85,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse unknown parts always, and parts without a test when the whole suite is collected."""
+    """Put long tests first. Refuse unknown parts always, and parts without a test when the whole suite is collected."""
+    items.sort(key=lambda item: not any(name in item.nodeid.partition("::")[0] for name in _LONG))
     named = {str(part) for item in items for mark in item.iter_markers("spec") for part in mark.args}
     unknown = sorted(named - PARTS.keys())
     if unknown:

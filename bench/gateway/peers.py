@@ -129,9 +129,9 @@ def installed(peer: Peer, folder: Path = FOLDER) -> Path:
     if done.exists() and done.read_text() == peer.package:
         return programs
     print(f"  installing {peer.package} into {home.name} (once, some minutes)", file=sys.stderr, flush=True)
-    pip = (str(programs / "python"), "-m", "pip")
+    pip = (sys.executable, "-m", "pip", "--python", str(programs / "python"))  # one of its own takes seconds to make
     steps = (
-        [_interpreter(peer.python), "-m", "venv", "--clear", str(home)],
+        [_interpreter(peer.python), "-m", "venv", "--clear", "--without-pip", str(home)],
         [*pip, "install", "--quiet", "--disable-pip-version-check", *peer.package.split()],
     )
     for step in steps:
