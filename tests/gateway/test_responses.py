@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -16,7 +17,7 @@ import pytest
 
 from everlong.errors import StoreUnavailable
 from everlong.gateway.journal import Journal, JournalEntry
-from everlong.gateway.response_recorder import ResponseRecorder
+from everlong.gateway.response_recorder import ResponseRecorder, TenantResponses
 from everlong.store import Store
 from everlong.store.turns import Turn, Turns
 from tests.gateway.running import TENANT, Raw, Running, run_gateway
@@ -142,6 +143,26 @@ def test_a_request_goes_on_from_the_response_that_it_names(gpt: openai.OpenAI, r
     assert relay.store().verify().problems == []
 
 
+def test_the_first_request_that_goes_on_stays_in_the_conversation_however_late_it_is_stored(
+    gpt: openai.OpenAI, relay: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish_after = TenantResponses._finish_after
+
+    async def slowly(self: TenantResponses, others: list[Any], turn: Any, past: Any) -> None:
+        await asyncio.wait(others)
+        if turn.request.messages[-1]["content"] == "And then?":
+            await asyncio.sleep(0.3)
+        await finish_after(self, others, turn, past)
+
+    monkeypatch.setattr(TenantResponses, "_finish_after", slowly)
+    monkeypatch.setattr("everlong.gateway.writer._GATHER_SECONDS", 0.2)  # so the first is not stored yet
+    first = gpt.responses.create(model="m", input="Hello?")
+    gpt.responses.create(model="m", input="And then?", previous_response_id=first.id)
+    gpt.responses.create(model="m", input="Or otherwise?", previous_response_id=first.id)
+    turns = turns_of(relay)
+    assert turns["Hello?"].session == turns["And then?"].session != turns["Or otherwise?"].session
+
+
 def test_a_client_that_repeats_everything_is_known_again(
     gpt: openai.OpenAI, relay: Running, upstream: Upstream
 ) -> None:
@@ -236,7 +257,8 @@ def test_nothing_of_a_response_stays_in_memory_once_it_is_stored(gpt: openai.Ope
     for number in range(5):
         last = gpt.responses.create(model="m", input="?" * number, previous_response_id=last, conversation="conv_1").id
     relay.store()
-    assert relay.gateway._responder._tenants["local"]._unstored == {}
+    kept = relay.gateway._responder._tenants["local"]
+    assert (kept._unstored, kept._followers) == ({}, {})
 
 
 @pytest.fixture(autouse=True)

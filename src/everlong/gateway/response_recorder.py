@@ -193,6 +193,8 @@ class TenantResponses(TurnQueue[ResponseTurn]):
     def __init__(self, recorder: ResponseRecorder, writer: StoreWriter, journal: Journal) -> None:
         super().__init__(recorder, writer, journal)
         self._unstored: OrderedDict[str, _GivenResponse] = OrderedDict()
+        self._followers: dict[str, asyncio.Future[Any]] = {}
+        """By the name of a response, the newest ended turn that follows it and is not stored yet."""
 
     def enter(self, said: ResponsesRequest, sender: Sender) -> ResponseTurn:
         """Take a request in."""
@@ -209,15 +211,18 @@ class TenantResponses(TurnQueue[ResponseTurn]):
 
     def _overdue(self, turn: ResponseTurn) -> None:
         """Store a request that takes its time, after the responses that it follows."""
-        unsettled = turn.unsettled()
-        if unsettled:
-            unsettled[0].add_done_callback(lambda _: self._overdue(turn))
+        before = self._stored_before(turn)
+        if before:
+            before[0].add_done_callback(lambda _: self._overdue(turn))
         elif not turn.is_over:
             self.begin(turn)
 
     async def finish(self, turn: ResponseTurn, entry: JournalEntry) -> asyncio.Future[Any]:
         """Write an ended turn into the journal, then start to store it; from now on requests may follow it."""
         stored, names = await super().finish(turn, entry), entry.turn.names
+        for name in turn.request.follows:
+            self._followers[name] = stored
+            stored.add_done_callback(partial(self._drop_follower, name))
         for name in names:
             if name not in self._unstored or self._unstored[name].began <= turn.began:
                 self._unstored[name] = _GivenResponse(turn.began, stored)
@@ -229,10 +234,22 @@ class TenantResponses(TurnQueue[ResponseTurn]):
 
     def finish_in_store(self, turn: ResponseTurn, past: FinishedTurn) -> asyncio.Future[Any]:
         """Store an ended turn after the responses that it follows; the future is done when it is stored."""
-        unsettled = turn.unsettled()
-        if unsettled:
-            return asyncio.ensure_future(self._finish_after(unsettled, turn, past))
+        before = self._stored_before(turn)
+        if before:
+            return asyncio.ensure_future(self._finish_after(before, turn, past))
         return super().finish_in_store(turn, past)
+
+    def _stored_before(self, turn: ResponseTurn) -> list[asyncio.Future[Any]]:
+        """Return the futures of turns that come first: those that it follows, and those that followed them earlier.
+
+        The first turn that goes on from a response stays in its conversation; another one is a fork.
+        """
+        siblings = (self._followers[name] for name in turn.request.follows if name in self._followers)
+        return [*turn.unsettled(), *(one for one in siblings if not one.done())]
+
+    def _drop_follower(self, name: str, stored: asyncio.Future[Any]) -> None:
+        if self._followers.get(name) is stored:
+            del self._followers[name]
 
     async def _finish_after(self, others: list[asyncio.Future[Any]], turn: ResponseTurn, past: FinishedTurn) -> None:
         await asyncio.wait(others)
