@@ -19,19 +19,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.retention.client_plans import run as run_clients
 from bench.retention.data import CHAINS, Conversation, load, shipped
 from bench.retention.facts import COMMON, common_entities, own_entities
-from bench.retention.frontier import run as run_frontier
 from bench.retention.methods import DEFAULT, METHODS
 from bench.retention.plots import write_plots
 from bench.retention.report import as_values, print_misses, print_search, print_table, print_wrong
 from bench.retention.rule_sessions import print_sessions
 from bench.retention.rules import WINDOW, detect, load_chats, measure, print_rules, split_of
-from bench.retention.scripted import outcomes, print_outcomes, try_scripted
 from bench.retention.summary import rows
 from bench.retention.trials import Trial, Work, try_all
-from bench.retention.written_damage import run as run_damage
 
 SHARES = (0.10, 0.15, 0.25, 0.40)
 
@@ -173,7 +169,7 @@ def _run(
             for c in sorted(chosen, key=lambda c: -sum(len(str(m)) for m in c.messages))
         ]
         trials: list[Trial] = []
-        for done, made in enumerate(pool.imap_unordered(try_scripted if options.scripted else try_all, pieces), 1):
+        for done, made in enumerate(pool.imap_unordered(try_all, pieces), 1):
             trials += made
             print(f"\rretention: {done:,} of {len(pieces):,} conversations", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)

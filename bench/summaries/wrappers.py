@@ -20,7 +20,7 @@ from typing import NamedTuple
 from bench.retention.data import CUTS, Conversation, cuts, load, shipped
 from everlong.context import ContextCompressor
 from everlong.context.literals import is_summary, summary_body
-from everlong.context.summary.document import SummaryDocument
+from everlong.context.document import SummaryDocument
 from everlong.context.summary.language import newest_label, said_in
 from everlong.context.text import one_line
 from everlong.errors import TargetUnreachable

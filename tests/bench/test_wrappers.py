@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench.summaries.wrappers import find_faults
 
 from everlong import Message
-from everlong.context.summary.document import SummaryDocument
+from everlong.context.document import SummaryDocument
 
 SOURCE: list[Message] = [
     {

@@ -8,7 +8,7 @@ from bench.retention.written_damage import outcomes as written_outcomes
 
 from everlong import ContextCompressor, SummarizerChain
 from everlong.context import SummaryRequest
-from everlong.context.summary.model_summarizers import Choice
+from everlong.context.model_summary import Choice
 from everlong.context.verify import Yardstick
 from tests.context.builders import assistant, long_session, user
 

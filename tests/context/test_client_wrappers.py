@@ -9,10 +9,10 @@ import pytest
 from everlong import ContextCompressor, ExtractiveSummarizer, Message, Quality, SummaryRequest
 from everlong.context import CompletionSummarizer
 from everlong.context.literals import is_summary, summary_body
-from everlong.context.summary.digest import turn_pieces
-from everlong.context.summary.document import SummaryDocument
+from everlong.context.digest import turn_pieces
+from everlong.context.document import SummaryDocument
 from everlong.context.summary.judge import judge_answer
-from everlong.context.summary.model_summarizers import transcript_prompt
+from everlong.context.model_summary import transcript_prompt
 from everlong.context.verify import Yardstick
 from everlong.model import text_of
 from tests.context.builders import assistant, output, step, summary_text, system, user

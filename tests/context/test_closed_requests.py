@@ -6,8 +6,8 @@ import pytest
 
 from everlong import CompletionSummarizer, ContextCompressor, ExtractiveSummarizer, Message, SummaryRequest
 from everlong.context import WarmPrefixSummarizer
-from everlong.context.summarize import complete_prose
-from everlong.context.summary.document import SummaryDocument
+from everlong.context.summarizers import complete_prose
+from everlong.context.document import SummaryDocument
 from everlong.context.summary.judge import judge_answer
 from everlong.context.verify import Yardstick
 from everlong.model import text_of

@@ -12,8 +12,8 @@ from everlong import CompletionSummarizer, ContextCompressor, ExplainedLine, Exp
 from everlong.cli.demo.session import load_session
 from everlong.context.explanation import source_lines
 from everlong.context.literals import is_summary
-from everlong.context.summary.digest import without_control_words
-from everlong.context.summary.entities import entities
+from everlong.context.digest import without_control_words
+from everlong.context.names import entities
 from everlong.errors import TargetUnreachable
 from everlong.model import calls_of, text_of
 from everlong.testing.strategies import wild_conversations

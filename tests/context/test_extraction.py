@@ -12,8 +12,8 @@ from hypothesis import assume, given, strategies as st
 
 from everlong import Message
 from everlong.context.summary.actions import _STRUCTURE, ActionOutcome, _is_structure, action_of, outcome_of
-from everlong.context.summary.digest import escaped
-from everlong.context.summary.entities import _TOKEN, _named_in, entities
+from everlong.context.digest import escaped
+from everlong.context.names import _TOKEN, _named_in, entities
 from everlong.context.summary.facts import read_facts
 from everlong.context.summary.key_lines import LineGroup, MessageLine, few_lines, many_lines
 from everlong.context.summary.language import marks, sentences

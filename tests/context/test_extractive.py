@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everlong import ContextCompressor, ExtractiveSummarizer, Message, SummaryRequest
-from everlong.context.summary.document import SummaryDocument
+from everlong.context.document import SummaryDocument
 from everlong.tokens import EstimatingCounter
 from tests.context.builders import assistant, long_session, output, step, summary_text, system, user
 

@@ -14,8 +14,8 @@ from everlong import CompletionSummarizer, ContextCompressor, Message, Summarize
 from everlong.context import WarmPrefixSummarizer
 from everlong.context.invariants import check_all
 from everlong.context.literals import ACKNOWLEDGEMENT, COMPACTION_NOTE, SUMMARY_PREFIX, is_summary
-from everlong.context.summary.document import PROGRESS, SECTIONS
-from everlong.context.summary.model_summarizers import INSTRUCTIONS
+from everlong.context.document import PROGRESS, SECTIONS
+from everlong.context.model_summary import INSTRUCTIONS
 from everlong.model import text_of
 from tests.context.builders import assistant, long_session, output, step, summary_text, system, user
 from tests.context.scripted import Model, request_for

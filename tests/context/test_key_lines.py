@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from everlong.context.summarize import SummaryRequest
+from everlong.context.summarizers import SummaryRequest
 from everlong.context.summary.actions import outcome_of
-from everlong.context.summary.extractive import ExtractiveSummarizer
+from everlong.context.summarizers import ExtractiveSummarizer
 from everlong.context.summary.key_lines import many_lines, records
 from everlong.model import Message
 from tests.context.builders import user

@@ -12,7 +12,7 @@ from everlong import CompletionSummarizer, ContextCompressor, Message
 from everlong.context.frontier import read_frontier
 from everlong.context.steps import KnownSteps, read_steps
 from everlong.context.summary.clauses import clauses
-from everlong.context.summary.digest import turn_pieces
+from everlong.context.digest import turn_pieces
 from everlong.context.summary.key_lines import many_lines
 from everlong.context.summary.message_digest import MessageDigests
 from tests.context.builders import assistant, long_session, output, step, system, user

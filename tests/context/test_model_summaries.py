@@ -6,7 +6,7 @@ import pytest
 
 from everlong import ContextCompressor, Message, SummaryRequest
 from everlong.cli.demo.session import load_session
-from everlong.context.summary.document import SummaryDocument
+from everlong.context.document import SummaryDocument
 from everlong.tokens import EstimatingCounter
 from tests.context.builders import summary_text
 

@@ -18,7 +18,7 @@ from everlong.context.literals import (
     split_merged_summary,
     summary_indices,
 )
-from everlong.context.summary.document import SummaryDocument
+from everlong.context.document import SummaryDocument
 from everlong.model import text_of
 from everlong.wire.anthropic import sendable, to_anthropic, to_openai
 from tests.context.builders import assistant, long_session, output, step, summary_text, system, user

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from everlong.context.summarize import SummaryRequest
+from everlong.context.summarizers import SummaryRequest
 from everlong.lossless import LosslessEngine
 from everlong.lossless.author import Source, SummaryAuthor
 from everlong.store import Store

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from everlong.context.literals import SUMMARY_PREFIX
-from everlong.context.summarize import SummaryRequest
+from everlong.context.summarizers import SummaryRequest
 from everlong.lossless import LosslessEngine, MemoryGraph, SummaryGraph
 from everlong.lossless.frontier_text import read_node_ids, read_state
 from everlong.lossless.tools import PAGE_CHARS

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from everlong.context.steps import Step
+from everlong.context.record import Step
 from everlong.context.text import one_line
 from everlong.model import Message, text_of
 
@@ -79,7 +79,7 @@ def read_plan(messages: Sequence[Message], steps: Sequence[Step], carried: Itera
     """Return the plan as it was last written; ``carried`` is the plan before these messages."""
     plan = _Plan(list(carried))
     for step in steps:
-        if _may_plan(step) and step.verdict != "failed" and not step.was_stopped:
+        if _may_plan(step) and not step.failed and not step.was_stopped:
             plan.take(step)
     if plan.is_kept_by_tool or plan.items:
         said = [] if plan.is_kept_by_tool else _last_said(messages)

@@ -118,3 +118,23 @@ def clip(text: str, length: int) -> str:
             cut -= 1
         cut = cut if cut > length // 2 else length
     return text[:cut].rstrip(" ,;:") + " ..."
+
+
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？…])[\"'”’)\]]*(?:\s+|(?<=[。！？])|$)")
+_CLAUSE_END = re.compile(r"[.!?;:,。！？；：，、…)\]](?:\s|$)|\s[–—-]\s|[。！？；：，、]|\n")
+
+
+def first_sentences(text: str, length: int) -> str:
+    """Return the first whole sentences of a text, about ``length`` characters; a long first one is cut at a clause."""
+    if len(text) <= length:
+        return text
+    ends = [found.end() for found in _SENTENCE_END.finditer(text, 0, length + 1) if found.end() <= length]
+    return text[: ends[-1]].rstrip() if ends else cut_at_clause(text, length)
+
+
+def cut_at_clause(text: str, length: int) -> str:
+    """Return at most about ``length`` characters of a text, cut at the end of a clause, else between words."""
+    if len(text) <= length:
+        return text
+    ends = [found.end() for found in _CLAUSE_END.finditer(text, length // 2, length)]
+    return f"{text[: ends[-1]].rstrip(' ,;:-–—')} …" if ends else clip(text, length).replace(" ...", " …")

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from everlong.context.policy import LeftAlone
-from everlong.context.summarize import Summarizer, SummaryRequest
-from everlong.context.summary.digest import without_marks
-from everlong.context.summary.document import SummaryDocument
-from everlong.context.summary.entities import entities
-from everlong.context.summary.exchanges import SummaryExchanges
-from everlong.context.summary.extractive import ExtractiveSummarizer
+from everlong.context.summarizers import Summarizer, SummaryRequest
+from everlong.context.digest import without_marks
+from everlong.context.document import SummaryDocument
+from everlong.context.names import entities
+from everlong.context.exchanges import SummaryExchanges
+from everlong.context.summarizers import ExtractiveSummarizer
 from everlong.context.summary.judge import is_reply
 from everlong.context.text import TextCount, shorten_text
 from everlong.lossless.graph import State, SummaryNode

@@ -16,9 +16,9 @@ from everlong.config import LosslessValues, lossless_values
 from everlong.context.compaction import CompactionRequest, CompactionRun
 from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH, ContextCompressor
 from everlong.context.engine import MESSAGE_TAG
-from everlong.context.evidence import CompactionEvidence, figures_of
+from everlong.context.exchanges import CompactionEvidence, figures_of
 from everlong.context.literals import is_acknowledgement, summary_body, summary_indices
-from everlong.context.summary.exchanges import SummaryExchanges
+from everlong.context.exchanges import SummaryExchanges
 from everlong.lossless.author import SummaryAuthor
 from everlong.lossless.builder import GraphBuilder
 from everlong.lossless.frontier import GraphBroken, GraphSizes, sizes_for
@@ -30,10 +30,10 @@ from everlong.model import Message, checked_messages, is_system
 
 if TYPE_CHECKING:
     from everlong.config import CompressionSettings, LosslessSettings
-    from everlong.context.evidence import CompactionFigures
+    from everlong.context.exchanges import CompactionFigures
     from everlong.context.policy import Budgets, LeftAlone
     from everlong.context.report import CompactionReport
-    from everlong.context.summarize import Summarizer
+    from everlong.context.summarizers import Summarizer
 
 NAME = "lcm"
 _AHEAD_LEAVES = 2

@@ -14,8 +14,8 @@ from everlong.context.boundary import LEAST_SUMMARY, Plan
 from everlong.context.compaction import CompactionRun
 from everlong.context.literals import summary_body
 from everlong.context.report import Quality
-from everlong.context.summarize import WrittenSummary
-from everlong.context.summary.document import SummaryDocument
+from everlong.context.summarizers import WrittenSummary
+from everlong.context.document import SummaryDocument
 from everlong.context.summary.newest_request import newest_line
 from everlong.context.text import shorten_text
 from everlong.lossless.author import Source, SummaryAuthor

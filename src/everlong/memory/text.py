@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from everlong.context.summary.digest import escaped
+from everlong.context.digest import escaped
 from everlong.context.summary.redaction import REDACTED, redact
 from everlong.context.text import one_line
 

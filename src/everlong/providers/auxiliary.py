@@ -19,7 +19,7 @@ from everlong.context import (
     WarmPrefixSummarizer,
     Weakness,
 )
-from everlong.context.summary.model_summarizers import LEAST_WINDOW
+from everlong.context.model_summary import LEAST_WINDOW
 from everlong.errors import ConfigError, ContextOverflow, ProviderError, SummarizerError
 from everlong.model import Message
 from everlong.providers.base import CallOptions, Provider, Reply

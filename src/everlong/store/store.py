@@ -64,7 +64,7 @@ from everlong.store.verify import Verified, verify
 from everlong.store.views import ViewItem, items_of, pinned_in
 
 if TYPE_CHECKING:
-    from everlong.context.evidence import CompactionEvidence
+    from everlong.context.exchanges import CompactionEvidence
     from everlong.lossless import LosslessEngine, SummaryNode
     from everlong.store.search import Page, Searcher
     from everlong.store.search.embedder import Embedder

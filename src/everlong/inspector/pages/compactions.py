@@ -25,7 +25,7 @@ from everlong.store.views import ViewItem, items_of
 
 if TYPE_CHECKING:
     from everlong.config import Settings
-    from everlong.context.summary.exchanges import SummaryExchange
+    from everlong.context.exchanges import SummaryExchange
     from everlong.store import Compaction, Store
     from everlong.store.shown_path import ShownPath
 

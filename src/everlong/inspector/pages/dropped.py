@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sqlalchemy import select
 
 from everlong.context import ContextCompressor
-from everlong.context.evidence import explain_again
+from everlong.context.exchanges import explain_again
 from everlong.inspector.pages.compactions import compaction_at, summary_text
 from everlong.inspector.pages.now import window_of
 from everlong.model import text_of

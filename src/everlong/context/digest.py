@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from everlong.context.summary.actions import outcome_of
-from everlong.context.summary.entities import KnownNames
+from everlong.context.names import names_by_line
 from everlong.context.summary.redaction import redact
 from everlong.context.text import TextCount, clip, one_line, shorten_text
 from everlong.model import Message, calls_of, is_image, parts_of, readable_text
@@ -25,8 +24,7 @@ _ARGUMENT_TOKENS = 300
 _KEY_LINE_SHARE = 0.35
 _LOOK_AT = 24_000
 _LONGEST_LINE = 200
-_MOST_MISSES = 8
-"""Lines that do not fit any more are looked at up to this number."""
+_MOST_KEY_LINES = 24
 _MARK_TOKENS = 14
 """The most tokens that the mark before a piece costs."""
 
@@ -43,13 +41,6 @@ _INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U00
 _SPECIAL = re.compile(r"<\|(?=\w)|(?<=\w)\|(?=>)")
 _ANNOUNCING = re.compile(r"\[(?=CONTEXT (?:COMPACTION|SUMMARY))")
 _ODD_LINE_ENDS = ("\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e")
-_TROUBLE_WORDS = ("error", "exception", "fail", "fatal", "warn", "denied", "refused", "not found", "assert")
-_PASSED = re.compile(r"\bpassed\b")
-_TROUBLE = re.compile(
-    r"error|exception|fail|fatal|warn|denied|refused|not found|assert|\bpassed\b|错误|失败|异常", re.IGNORECASE
-)
-
-
 class DigestPiece(NamedTuple):
     """A piece to read, with its label and its tokens."""
 
@@ -101,100 +92,46 @@ def boundary(material: Iterable[str]) -> str:
         digest.update(b"\1")
 
 
-class TurnPieces(NamedTuple):
-    """A turn as a summarizing model reads it, and the title of each of its calls by the call's id."""
-
-    pieces: tuple[DigestPiece, ...]
-    ran: tuple[tuple[str, str], ...] = ()
-
-
 def turn_pieces(turns: Sequence[Message], room: int, count: TextCount) -> Iterator[DigestPiece]:
-    """Yield every turn in pieces of at most ``room`` tokens, none left out."""
+    """Yield every turn in pieces of at most ``room`` tokens, none left out; results are digested."""
     ran: dict[str, str] = {}
     for message in turns:
-        title = ran.pop(str(message.get("tool_call_id") or ""), "") if message["role"] == "tool" else ""
-        turn = read_turn(message, title, room, count)
-        ran.update(turn.ran)
-        yield from turn.pieces
+        role = str(message["role"])
+        text = outgoing(readable_text(message))
+        images = sum(map(is_image, parts_of(message)))
+        extras = [f"[{images} image(s)]"] if images else []
+        for call in calls_of(message):
+            arguments, name = outgoing(call.arguments), clip(one_line(outgoing(call.name)), 60)
+            extras.append(f"[calls {name} with {shorten_text(arguments, _ARGUMENT_TOKENS, count)}]")
+            ran[call.id] = f"{name} {clip(one_line(arguments), 80)}"
+        label = clip(one_line(escaped(role)), 20)
+        if role == "tool":
+            title = ran.pop(str(message.get("tool_call_id") or ""), "")
+            text = f"(result of {title})\n{_digest(text, count)}" if title else _digest(text, count)
+        for body in split("\n".join(part for part in [text, *extras] if part), min(room, SPOKEN_TOKENS), count):
+            yield DigestPiece(label, body, count(body) + _MARK_TOKENS)
+            label = label if label.endswith("continued") else f"{label}, continued"
 
 
-def read_turn(message: Message, title: str, room: int, count: TextCount, names: KnownNames | None = None) -> TurnPieces:
-    """Return a message in pieces of at most ``room`` tokens; ``title`` names the call that a result answers."""
-    role = str(message["role"])
-    text = outgoing(readable_text(message))
-    images = sum(map(is_image, parts_of(message)))
-    extras = [f"[{images} image(s)]"] if images else []
-    ran: list[tuple[str, str]] = []
-    for call in calls_of(message):
-        arguments = outgoing(call.arguments)
-        name = clip(one_line(outgoing(call.name)), 60)
-        extras.append(f"[calls {name} with {shorten_text(arguments, _ARGUMENT_TOKENS, count)}]")
-        ran.append((call.id, f"{name} {clip(one_line(arguments), 80)}"))
-    label = clip(one_line(escaped(role)), 20)
-    if role == "tool":
-        told = _digest(text, count, names or KnownNames())
-        text = f"(result of {title})\n{told}" if title else told
-    pieces: list[DigestPiece] = []
-    for body in split("\n".join(part for part in [text, *extras] if part), min(room, SPOKEN_TOKENS), count):
-        pieces.append(DigestPiece(label, body, count(body) + _MARK_TOKENS))
-        label = label if label.endswith("continued") else f"{label}, continued"
-    return TurnPieces(tuple(pieces), tuple(ran))
-
-
-def _digest(text: str, count: TextCount, names: KnownNames) -> str:
-    """Return the beginning, the end and the lines that matter of a tool output."""
+def _digest(text: str, count: TextCount) -> str:
+    """Return the beginning, the end and the lines with the most names of a tool output."""
     if len(text) <= _RESULT_TOKENS or count(text) <= _RESULT_TOKENS:
         return text
     ends = shorten_text(text, int(_RESULT_TOKENS * (1 - _KEY_LINE_SHARE)), count)
-    outcome = outcome_of(text)
-    lines = [outcome.line] if outcome.line and outcome.line.removesuffix(" ...") not in ends else []
-    spent, most = sum(map(count, lines)), int(_RESULT_TOKENS * _KEY_LINE_SHARE)
-    misses = 0
-    for line in _ranked(text, ends, names):
-        tokens = count(line) + 1
-        if spent + tokens <= most:
-            lines.append(line)
-            spent += tokens
-        else:
-            misses += 1
-        if spent >= most * 0.9 or misses >= _MOST_MISSES:
-            break
-    return "\n".join([ends, *(["(lines from the part left out:)", *lines] if lines else [])])
-
-
-def _ranked(text: str, ends: str, names: KnownNames) -> list[str]:
-    """Return lines that the ends lack, by importance: those that tell of trouble, then those with the most names."""
     looked_at = text if len(text) <= _LOOK_AT else text[: _LOOK_AT // 2] + "\n" + text[-_LOOK_AT // 2 :]
-    lines = [line.strip() for line in looked_at.splitlines() if len(line) > 3]
-    if max(map(len, lines), default=0) > _LONGEST_LINE:
-        lines = [clip(line, _LONGEST_LINE) for line in lines]
-    whole = set(map(str.strip, ends.splitlines()))  # most of the lines that stand in the ends stand there as such
-    lines = [line for line in dict.fromkeys(lines) if line not in whole and line not in ends]
-    if not lines:
-        return []
-    troubled = _find_trouble(lines)
-    worth = [
-        3.0 * is_troubled + 40 * len(found) / (len(line) + 40)
-        for line, is_troubled, found in zip(lines, troubled, names(lines), strict=True)
-    ]
-    return [lines[place] for place in sorted(range(len(lines)), key=worth.__getitem__, reverse=True)[:40]]
-
-
-def _find_trouble(lines: Sequence[str]) -> list[bool]:
-    """Return for each line whether it tells of trouble."""
-    together = "\n".join(lines)
-    if not together.isascii():
-        return [_TROUBLE.search(line) is not None for line in lines]
-    # Plain words are found far faster than by the expression, which means the same.
-    lowered = together.lower()
-    words = [word for word in _TROUBLE_WORDS if word in lowered]
-    has_passed = "passed" in lowered
-    if not words and not has_passed:
-        return [False] * len(lines)
-    return [
-        any(map(line.__contains__, words)) or (has_passed and _PASSED.search(line) is not None)
-        for line in map(str.lower, lines)
-    ]
+    lines = [line.strip()[:_LONGEST_LINE] for line in looked_at.splitlines() if len(line) > 3]
+    lines = [line for line in dict.fromkeys(lines) if line not in ends]
+    worth = [len(names) / (len(line) + 40) for line, names in zip(lines, names_by_line(lines), strict=True)]
+    order = sorted(range(len(lines)), key=worth.__getitem__, reverse=True)[:_MOST_KEY_LINES]
+    room = int(_RESULT_TOKENS * _KEY_LINE_SHARE)
+    chosen: list[int] = []
+    for place in order:
+        room -= count(lines[place]) + 1
+        if room < 0:
+            break
+        chosen.append(place)
+    key_lines = [lines[place] for place in sorted(chosen)]
+    return "\n".join([ends, *(["(lines from the part left out:)", *key_lines] if key_lines else [])])
 
 
 def split(text: str, room: int, count: TextCount) -> Iterator[str]:

@@ -9,12 +9,21 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from everlong.context.summary.redaction import redact
 from everlong.model import Message, text_of
 
-__all__ = ["LONGEST_ANSWER", "LONGEST_PROMPT", "MOST_EXCHANGES", "Complete", "SummaryExchange", "SummaryExchanges"]
+__all__ = [
+    "LONGEST_ANSWER",
+    "LONGEST_PROMPT",
+    "MOST_EXCHANGES",
+    "CompactionEvidence",
+    "Complete",
+    "SummaryExchange",
+    "SummaryExchanges",
+]
 
 LONGEST_PROMPT = 16_000
 """Characters of a prompt that are kept: two thirds from its beginning, the rest from its end."""
@@ -66,6 +75,26 @@ class SummaryExchange(NamedTuple):
         """Return an exchange that was written as JSON; fields that it lacks are empty."""
         empty = cls("", "", 0, 0, "", 0, "")
         return empty._replace(**{name: data[name] for name in cls._fields if name in data})
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionEvidence:
+    """What models were asked for a summary, and what they answered; a host stores it beside the compaction."""
+
+    exchanges: tuple[SummaryExchange, ...] = ()
+    """Oldest first; of many, the last ones."""
+    asked: int = 0
+    """The number of all questions to models."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the evidence as JSON-ready data."""
+        return {"exchanges": [one.to_dict() for one in self.exchanges], "asked": self.asked}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> CompactionEvidence:
+        """Return evidence that was written as JSON."""
+        heard = tuple(SummaryExchange.from_dict(one) for one in data.get("exchanges") or ())
+        return cls(heard, int(data.get("asked") or len(heard)))
 
 
 class SummaryExchanges:

@@ -1,0 +1,545 @@
+"""The chronicle: the built-in summary, which quotes and guesses nothing.
+
+It tells in order what the user said and what came of it, the plan, the files, the last failing command, and whole lines
+of the originals for the names that nothing else has. `Chronicle` reads messages once and goes on reading where it ended,
+so that a conversation of any length costs what it grows. `Chronicle.write` makes the document within a budget.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from everlong.context.document import SummaryDocument
+from everlong.context.names import entities, names_by_line
+from everlong.context.plans import PlanItem, read_plan, render_item
+from everlong.context.record import Step, read_steps
+from everlong.context.text import TextCount, cut_at_clause, one_line
+from everlong.model import Message, read_message, text_of, typed_words
+
+__all__ = ["Chronicle", "OpenError", "TurnEntry"]
+
+_LONGEST_WORDS = 4_000
+"""Characters of a turn's words that are kept."""
+_LONGEST_CLOSING = 600
+_MOST_OUTCOMES = 6
+"""Outcomes of commands that are kept of one turn, the newest ones."""
+_MOST_FILES = 12
+_MOST_LINES = 60
+"""Lines of one message that may be quoted."""
+_MOST_SOURCES = 4_000
+"""Sources whose lines are kept; the oldest are forgotten first."""
+_LONGEST_LINE = 240
+_LOOK_AT = 40_000
+"""Characters of a message that are searched for lines, from its beginning and its end."""
+_BESIDE_LENGTH = 160
+"""Characters that are quoted of a request that stands beside the summary as a whole."""
+_LEAST_WORDS = 60
+"""Characters of a turn's words that are quoted at least."""
+_FRONTIER_SHARE = 0.4
+_GOAL_SHARE = 0.12
+_FILES_SHARE = 0.1
+_WORDS_SHARE = 0.45
+_OUTCOMES_SHARE = 0.3
+_NAMES_SHARE = 0.2
+_HEADING_TOKENS = 6
+_ROOMY = 600
+"""Tokens from which on a budget also has room for what the tail tells."""
+_OWN_WORDS = 3.0
+"""The weight of a name in somebody's own words; in a tool's output it is 1."""
+_ONCE = 0.3
+"""The weight of a name that was mentioned once."""
+_RECENT = 0.5
+"""The newest lines are worth this share more than the oldest."""
+_LONGEST_BEFORE = 40
+"""Characters of the line before a quoted one, up to which it is quoted too: it tells what the line is about."""
+_CHARS_PER_TOKEN = 3.5
+
+_FILLERS = frozenset(
+    "thanks thank you thx ok okay yes yep yeah sure go on ahead continue proceed please great perfect nice good cool keep "
+    "going resume next done weiter danke gut ja bitte merci oui continuez continúa gracias sí obrigado sim continue "
+    "спасибо да дальше продолжай 继续 谢谢 好的 好 是的 ありがとう はい 続けて".split()
+)
+_NEW_GOAL = re.compile(
+    r"\b(?:the|our|my|new|next) (?:\w+ )?(?:goal|task|aim|objective)(?: is)? now\b|\bnow (?:the|our|my) (?:goal|task)\b"
+    r"|\bnew (?:goal|task|objective):|(?:现在|新)的?(?:目标|任务)|\bdas (?:neue )?Ziel ist jetzt\b|\bnuevo objetivo\b",
+    re.IGNORECASE,
+)
+_FILE = re.compile(r"([^,]+?) \((created|edited)\)(?:, |$)")
+_TURN_LINE = re.compile(r'- turn (?P<number>\d+), (?:"(?P<words>.*?)"|the goal)(?: → (?P<came>.*))?$', re.DOTALL)
+_LINE_BREAK = re.compile(r"(?<=[}\]]), (?=[\[{\"])|(?<=[.!?]) +(?=[A-Z*`])")
+
+
+class OpenError(NamedTuple):
+    """A command that failed and has not run better since."""
+
+    title: str
+    lines: tuple[str, ...]
+
+    def render(self) -> str:
+        """Return the command with the last lines of its result, as an item."""
+        return "\n".join([f"- `{self.title}` failed:", *(f"  {line}" for line in self.lines)])
+
+
+@dataclass
+class TurnEntry:
+    """A turn of the user: their words, and what came of them."""
+
+    number: int
+    words: str
+    closing: str = ""
+    """The assistant's closing message, or its newest words while the turn is under way."""
+    is_closed: bool = False
+    outcomes: dict[str, str] = field(default_factory=dict)
+    """The latest outcome of each command that mattered, by its subject."""
+
+
+class QuotedLine(NamedTuple):
+    """A line that names something, and the line before it."""
+
+    text: str
+    names: tuple[str, ...]
+    before: str
+
+
+class SourceLines(NamedTuple):
+    """Lines of one message that may be quoted, under their source."""
+
+    source: str
+    lines: tuple[QuotedLine, ...]
+    turn: int
+
+
+@dataclass
+class Chronicle:
+    """What was read so far."""
+
+    turns: list[TurnEntry] = field(default_factory=list)
+    plan: tuple[PlanItem, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)
+    """Files that were changed and are still there, each with how; the newest last."""
+    errors: dict[str, OpenError] = field(default_factory=dict)
+    sources: dict[str, SourceLines] = field(default_factory=dict)
+    """The lines of the newest message on each subject."""
+    mentions: dict[str, float] = field(default_factory=dict)
+    """How often each name was mentioned; what people and the assistant write themselves counts more than output."""
+    last: Step | None = None
+    pending: tuple[str, ...] = ()
+    """Calls without a result at the end."""
+    count: int = 0
+    """The user's turns so far, also those that are not quoted."""
+    carried: dict[str, list[str]] = field(default_factory=dict)
+    """Items of an earlier summary that are told again as they are."""
+
+    @classmethod
+    def carried_on(cls, previous: str | None) -> Chronicle:
+        """Return a chronicle that goes on from an earlier summary, where the originals are not at hand."""
+        chronicle = cls()
+        if previous:
+            chronicle._take_over(SummaryDocument.parse(previous))
+        return chronicle
+
+    def extended(self, messages: Sequence[Message], *, repeats: bool = False) -> Chronicle:
+        """Return the chronicle of these messages too; this one stays as it is.
+
+        With ``repeats`` the first message may be a request that was repeated after a summary, and is known already.
+        """
+        if repeats and messages and self.turns and typed_words(messages[0])[:_LONGEST_WORDS].strip() == self.turns[-1].words:
+            messages = messages[1:]
+        longer = replace(
+            self,
+            turns=[replace(turn, outcomes=dict(turn.outcomes)) if turn is self.turns[-1] else turn for turn in self.turns],
+            files=dict(self.files),
+            errors=dict(self.errors),
+            sources=dict(self.sources),
+            mentions=dict(self.mentions),
+        )
+        longer._read(messages)
+        return longer
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def _read(self, messages: Sequence[Message]) -> None:
+        steps = read_steps(messages)
+        self.plan = tuple(read_plan(messages, steps, self.plan))
+        at_message: dict[int, list[Step]] = {}
+        for step in steps:
+            at_message.setdefault(step.at, []).append(step)
+        for index, message in enumerate(messages):
+            role = message.get("role")
+            if role == "user":
+                self._hear(message)
+            elif role == "assistant":
+                self._take_answer(text_of(message), at_message.get(index, []))
+        answered = [step.at for step in steps if step.result is not None]
+        self.pending = tuple(s.title for s in steps if s.result is None and s.at >= (answered[-1] if answered else 0))
+        while len(self.sources) > _MOST_SOURCES:
+            del self.sources[next(iter(self.sources))]
+
+    def _hear(self, message: Message) -> None:
+        found = read_message(message)
+        if found.typed and not found.is_local:
+            self.count += 1
+            if not self.turns or not _is_filler(found.typed):
+                self.turns.append(TurnEntry(self.count, found.typed[:_LONGEST_WORDS].strip()))
+            self._keep_lines(f"turn {self.count}", f"turn {self.count}, the user:", found.typed, _OWN_WORDS)
+        if found.material:
+            self._keep_lines(f"material {self.count}", f"sent along in turn {self.count}:", found.material)
+
+    def _take_answer(self, text: str, steps: Sequence[Step]) -> None:
+        turn = self.turns[-1] if self.turns else TurnEntry(0, "")
+        if text.strip():
+            turn.closing, turn.is_closed = text[:_LONGEST_CLOSING].strip(), not steps
+            self._keep_lines(f"said {self.count} {len(self.sources)}", f"said in turn {self.count}:", text, _OWN_WORDS)
+        for step in steps:
+            self._take_step(step, turn)
+
+    def _take_step(self, step: Step, turn: TurnEntry) -> None:
+        for change in step.changes:
+            known = self.files.pop(change.path, "")
+            if change.how != "removed":
+                self.files[change.path] = "created" if "created" in (known, change.how) else "edited"
+        if step.result is not None and not step.was_stopped:
+            self.last = step
+            if step.failed:
+                self.errors[step.subject] = OpenError(step.title, step.last_lines)
+            else:
+                self.errors.pop(step.subject, None)
+            if not step.only_looks:
+                turn.outcomes.pop(step.subject, None)
+                turn.outcomes[step.subject] = _outcome_line(step)
+                while len(turn.outcomes) > _MOST_OUTCOMES:
+                    del turn.outcomes[next(iter(turn.outcomes))]
+        source = f"$ {step.title}" if step.command else f"{step.path or step.title}:"
+        given = step.command or "\n".join(str(value) for value in step.arguments.values())
+        self._keep_lines(f"{step.subject} given", source, given, _OWN_WORDS)
+        if step.result:
+            self._keep_lines(step.subject, source, step.result)
+
+    def _keep_lines(self, subject: str, source: str, text: str, weight: float = 1.0) -> None:
+        """Keep the lines of a message that name something, in place of older ones on the same subject."""
+        if len(text) > _LOOK_AT:
+            text = f"{text[: _LOOK_AT // 2]}\n{text[-_LOOK_AT // 2 :]}"
+        lines = [piece for line in text.splitlines() for piece in _pieces(line)]
+        before = ["", *(line if len(line) <= _LONGEST_BEFORE else "" for line in lines)]
+        found = zip(lines, names_by_line(lines), before, strict=False)
+        named = [QuotedLine(*line) for line in found if line[1] and line[0] not in source]
+        named = list({line.text: line for line in named}.values())
+        for name in {name for line in named for name in line.names}:
+            self.mentions[name] = self.mentions.get(name, 0.0) + weight
+        self.sources.pop(subject, None)
+        if named:
+            if len(named) > _MOST_LINES:
+                named = _richest(named)
+            self.sources[subject] = SourceLines(source, tuple(named), self.count)
+
+    def _take_over(self, document: SummaryDocument) -> None:
+        """Take in the lines of an earlier chronicle, or the items of a model's summary as they are."""
+        for item in document.items["Done"]:
+            first, *outcomes = item.split("\n")
+            found = _TURN_LINE.match(first)
+            if found is None:
+                self.carried.setdefault("Done", []).append(item)
+                continue
+            self.count = max(self.count, int(found["number"]))
+            turn = TurnEntry(int(found["number"]), found["words"], (found["came"] or "").strip('"'), is_closed=True)
+            turn.outcomes = {line: line.strip().removeprefix("- ") for line in outcomes}
+            self.turns.append(turn)
+        self.plan = tuple(read_plan([{"role": "assistant", "content": document.render()}], [], ()))
+        for item in document.items["Relevant Files"]:
+            folder, _, names = item.removeprefix("- ").rpartition("/: ")
+            for name, how in _FILE.findall(names):
+                self.files[f"{folder}/{name}" if folder else name] = how
+        for item in document.items["Critical Context"]:
+            source, *lines = item.split("\n")
+            if lines:
+                self._keep_lines(f"carried {source}", source, "\n".join(lines))
+            else:
+                self.carried.setdefault("Critical Context", []).append(item)
+        for section in ("Goal", "Constraints & Preferences", "Key Decisions", "Resolved Questions", "Tools & Patterns"):
+            self.carried.setdefault(section, []).extend(document.items[section])
+
+    def state_items(self) -> list[str]:
+        """Return the plan, the files in hand and the last failing command, each as one item."""
+        items: list[str] = []
+        if self.plan:
+            done = sum(item.state == "completed" for item in self.plan)
+            items.append("\n".join([f"- Plan ({done} of {len(self.plan)} done):", *(f"  - {render_item(i)}" for i in self.plan)]))
+        if self.files:
+            newest = list(self.files.items())[-_MOST_FILES:]
+            items.append(f"- Files changed: {', '.join(f'`{path}` ({how})' for path, how in newest)}")
+        items += [f"- Last call, no result yet: `{title}`" for title in self.pending]
+        items += [error.render() for error in list(self.errors.values())[-1:]]
+        return items
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        budget: int,
+        count: TextCount,
+        *,
+        now: Chronicle | None = None,
+        beside: str = "",
+        newest: str = "",
+        focus: str = "",
+        memory: str = "",
+    ) -> str:
+        """Return the document within a budget.
+
+        Args:
+            budget: the most tokens.
+            count: the counter of tokens.
+            now: the chronicle of the whole conversation; plan, files and errors are told as they stand there.
+            beside: the text that stays beside the summary and need not be told again.
+            newest: the newest request, in the user's words.
+            focus: a topic; lines that name it come first.
+            memory: text that a memory provider wants kept.
+        """
+        writing = _Writing(self, now or self, budget, count, beside, newest)
+        writing.focus, writing.memory = focus, memory
+        return writing.text()
+
+
+class _Writing:
+    """The making of one document."""
+
+    def __init__(self, past: Chronicle, now: Chronicle, budget: int, count: TextCount, beside: str, newest: str) -> None:
+        self.past, self.now, self.budget, self.count, self.beside = past, now, budget, count, beside
+        self.newest = newest
+        self.document = SummaryDocument()
+        self.room = budget
+        self.focus = self.memory = ""
+
+    def text(self) -> str:
+        """Return the finished document."""
+        self._tell_state()
+        self._tell_goal()
+        self._tell_files()
+        self._tell_turns()
+        self._quote_lines()
+        return self.document.fit(self.budget, self.count)
+
+    def _add(self, section: str, item: str, share: float | None = None) -> bool:
+        """Add an item if there is room for it, within a share of the budget."""
+        cost = self.count(item) + 1 + (0 if self.document.items[section] else _HEADING_TOKENS)
+        limit = self.room if share is None else min(self.room, int(self.budget * share))
+        if cost > limit:
+            return False
+        self.document.items[section].append(item)
+        self.room -= cost
+        return True
+
+    def _quote(self, words: str) -> str:
+        """Return a request on one line; only its beginning if the whole stands beside the summary."""
+        most = _BESIDE_LENGTH if words[:_LONGEST_WORDS] in self.beside else self.budget * _GOAL_SHARE * _CHARS_PER_TOKEN
+        return cut_at_clause(one_line(words), max(_LEAST_WORDS, int(most)))
+
+    def _tell_state(self) -> None:
+        """Tell where the work stands: newest request, plan, last call, failing commands."""
+        now = self.now
+        turns = self.past.turns
+        if self.newest and turns and self.newest.startswith(turns[0].words) and turns[0] is turns[-1]:
+            self._add("Pending User Asks", "- Newest request, repeated after this summary: the goal")
+        elif self.newest:
+            self._add("Pending User Asks", f'- Newest request, repeated after this summary: "{self._quote(self.newest)}"')
+        if now.plan:
+            done = sum(item.state == "completed" for item in now.plan)
+            lines = [f"- Plan ({done} of {len(now.plan)} done):", *(f"  - {render_item(item)}" for item in now.plan)]
+            while len(lines) > 2 and not self._add("In Progress", "\n".join(lines), _FRONTIER_SHARE):
+                del lines[1]  # the oldest items are done
+                lines[0] = f"- Plan ({done} of {len(now.plan)} done), its last items:"
+        if self.budget >= _ROOMY:  # the last call itself stands in the tail
+            for title in now.pending:
+                self._add("In Progress", f"- Last call, no result yet: `{title}`", _FRONTIER_SHARE)
+            if now.last is not None and not now.pending:
+                self._add("In Progress", f"- Last call: {_outcome_line(now.last)}", _FRONTIER_SHARE)
+        for error in list(now.errors.values())[-1:]:
+            self._add("Blocked", error.render(), _FRONTIER_SHARE)
+
+    def _tell_goal(self) -> None:
+        turns = [turn for turn in self.past.turns if turn.words]
+        if not turns:
+            return
+        named = [turn for turn in turns[1:] if _NEW_GOAL.search(turn.words)]
+        for turn in [turns[0], *named[-1:]]:
+            self._add("Goal", f'- "{self._quote(turn.words)}" (turn {turn.number})')
+
+    def _tell_files(self) -> None:
+        by_folder: dict[str, list[str]] = {}
+        for path, how in reversed(self.now.files.items()):
+            folder, _, name = path.rpartition("/")
+            by_folder.setdefault(folder, []).append(f"{name} ({how})")
+        for folder, names in by_folder.items():
+            self._add("Relevant Files", f"- {folder + '/: ' if folder else ''}{', '.join(names)}", _FILES_SHARE)
+
+    def _tell_turns(self) -> None:
+        """Quote the user's turns, each with what came of it; when room is short, the longest and oldest yield first."""
+        turns = [turn for turn in self.past.turns if turn.words]
+        if not turns:
+            return
+        room = self.room - _HEADING_TOKENS
+        words_room, outcomes_room = int(room * _WORDS_SHARE), int(room * _OUTCOMES_SHARE)
+        said = [self._quote(turn.words) if turn.words in self.beside else one_line(turn.words) for turn in turns]
+        quotes = _share_room(said, words_room, self.count)
+        came = _share_room([_came_of(turn) for turn in turns], outcomes_room, self.count)
+        items = []
+        goal = "\n".join(self.document.items["Goal"])
+        for turn, words, outcome in zip(turns, quotes, came, strict=True):
+            if words:
+                said = ", the goal" if f'"{words}"' in goal else f', "{words}"'
+                items.append(f"- turn {turn.number}{said}" + (f" → {outcome}" if outcome else ""))
+        self.document.items["Done"] = items
+        self.room -= sum(self.count(item) + 1 for item in items) + _HEADING_TOKENS
+
+    def _quote_lines(self) -> None:
+        """Quote whole lines of the originals for the names that stand nowhere else."""
+        known = set(entities("\n".join([self.beside, self.document.render()])))
+        fresh = [lines for subject, lines in self.past.sources.items() if self.now.sources.get(subject) is lines]
+        room = self.room - _HEADING_TOKENS
+        chosen, left = _choose_lines(fresh, known, int(room * (1 - _NAMES_SHARE)), self.past.mentions)
+        items = ["\n".join([source, *(f"  {line}" for line in lines)]) for source, lines in chosen.items()]
+        room -= sum(map(self.count, items)) + len(items)
+        if names := _fit_names(left, room, self.count):
+            items.append(f"- Names: {', '.join(names)}")
+        self.document.items["Critical Context"] = items
+
+
+def _outcome_line(step: Step) -> str:
+    told = step.outcome
+    return f"`{step.title}`{' failed' if step.failed else ''}{f' → {told}' if told else ''}"
+
+
+def _came_of(turn: TurnEntry) -> str:
+    parts = []
+    if turn.closing:
+        parts.append(f'"{one_line(turn.closing)}"' if turn.is_closed else f'(under way) "{one_line(turn.closing)}"')
+    return "; ".join([*parts, *turn.outcomes.values()])
+
+
+def _is_filler(words: str) -> bool:
+    """Return whether a turn only thanks, agrees or says to go on."""
+    said = re.findall(r"\w+", words.lower()[:80])
+    return len(words) < 60 and all(word in _FILLERS for word in said)
+
+
+def _pieces(line: str) -> Iterable[str]:
+    """Return a line as it is; a long one by its records or sentences, each whole."""
+    line = line.strip()
+    if len(line) <= 3:
+        return ()
+    if len(line) <= _LONGEST_LINE:
+        return (line,)
+    return [piece.strip() for piece in _LINE_BREAK.split(line) if len(piece.strip()) > 3]
+
+
+def _richest(named: list[QuotedLine]) -> list[QuotedLine]:
+    """Return the lines that together have the most names, in their order."""
+    order = sorted(range(len(named)), key=lambda place: -len(named[place].names) / (len(named[place].text) + 40))
+    seen: set[str] = set()
+    kept: list[int] = []
+    for place in order:
+        if len(kept) >= _MOST_LINES:
+            break
+        if not seen.issuperset(named[place].names):
+            seen.update(named[place].names)
+            kept.append(place)
+    return [named[place] for place in sorted(kept)]
+
+
+def _share_room(texts: Sequence[str], room: int, count: TextCount) -> list[str]:
+    """Cut texts so that they fit a room together: the longest first, older ones more than newer ones."""
+    sizes = [len(text) for text in texts]
+    weights = [0.5 + 0.5 * (place + 1) / len(texts) for place in range(len(texts))]
+    low, high = 0.0, float(max(sizes, default=0)) * 2
+    characters = room * _CHARS_PER_TOKEN
+
+    def total(cap: float) -> float:
+        return sum(min(size, max(_LEAST_WORDS, cap * weight)) + 12 for size, weight in zip(sizes, weights, strict=True))
+
+    if total(high) > characters:
+        for _ in range(24):
+            middle = (low + high) / 2
+            low, high = (middle, high) if total(middle) <= characters else (low, middle)
+        cut = [
+            cut_at_clause(text, int(max(_LEAST_WORDS, low * weight)))
+            for text, weight in zip(texts, weights, strict=True)
+        ]
+    else:
+        cut = list(texts)
+    spent = 0
+    for place in range(len(cut) - 1, -1, -1):
+        spent += count(cut[place]) + 8
+        if spent > room:
+            cut[place] = ""
+    return cut
+
+
+def _choose_lines(
+    sources: Sequence[SourceLines], known: set[str], room: int, mentions: dict[str, float]
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Return lines with the most new names per token, by source in order of time, and the names that are left."""
+    weight = {name: _weigh(times) for name, times in mentions.items()}
+    taken: dict[int, set[int]] = {}
+    shown: dict[int, set[str]] = {}
+    budget = room * _CHARS_PER_TOKEN
+
+    def cost(place: int, line: QuotedLine) -> float:
+        before = 0 if line.before in shown.get(place, ()) else len(line.before)
+        return len(line.text) + 4 + before + (0 if place in taken else len(sources[place].source) + 2)
+
+    def worth(place: int, line: QuotedLine) -> float:
+        value = sum(weight.get(name, 1.0) for name in line.names if name not in known)
+        return value * (1 + _RECENT * (place + 1) / len(sources)) / (cost(place, line) + 8)
+
+    lines = [(place, number) for place, source in enumerate(sources) for number in range(len(source.lines))]
+    heap = [(-worth(place, sources[place].lines[number]), place, number) for place, number in lines]
+    heapq.heapify(heap)
+    while heap and budget > 0:
+        negative, place, number = heapq.heappop(heap)
+        line = sources[place].lines[number]
+        value = worth(place, line)
+        if value <= 0:
+            continue
+        if value < -negative * 0.999:
+            heapq.heappush(heap, (-value, place, number))
+            continue
+        if cost(place, line) > budget or len(line.text) > _LONGEST_LINE:
+            continue
+        budget -= cost(place, line)
+        taken.setdefault(place, set()).add(number)
+        shown.setdefault(place, set()).update((line.text, line.before))
+        known.update(line.names)
+    by_source: dict[str, list[str]] = {}
+    for place in sorted(taken):
+        quoted = by_source.setdefault(sources[place].source, [])
+        for number in sorted(taken[place]):
+            line = sources[place].lines[number]
+            if line.before and line.before not in quoted[-2:]:
+                quoted.append(line.before)
+            if line.text not in quoted[-1:]:
+                quoted.append(line.text)
+    left = dict.fromkeys(name for source in reversed(sources) for line in source.lines for name in line.names)
+    rest = sorted((name for name in left if name not in known), key=lambda name: -weight.get(name, 1.0))
+    return by_source, rest
+
+
+def _weigh(mentions: float) -> float:
+    """Return how likely a name is needed again: one that was named once in an output hardly is."""
+    return math.log2(mentions) + _ONCE
+
+
+def _fit_names(names: Sequence[str], room: int, count: TextCount) -> list[str]:
+    """Return as many names as fit."""
+    fitting: list[str] = []
+    room -= 4
+    for name in names:
+        room -= count(name) + 1
+        if room < 0:
+            break
+        fitting.append(name)
+    return fitting
