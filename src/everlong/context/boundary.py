@@ -119,10 +119,15 @@ def survey(messages: Sequence[Message], summaries: tuple[int, ...], protect_firs
 def _first_request(
     messages: Sequence[Message], start: int, stop: int, summaries: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Return the first user messages in a row; none if the newest answer comes before them."""
+    """Return the first user messages in a row; none if the newest answer comes before them.
+
+    After a summary it is one message: the request that was repeated there.
+    """
     first = next((at for at in range(start, stop) if messages[at]["role"] == "user" and at not in summaries), None)
     if first is None:
         return ()
+    if summaries and first > summaries[0]:
+        return (first,)
     end = first
     while end < stop and messages[end]["role"] == "user" and end not in summaries:
         end += 1

@@ -460,10 +460,14 @@ class CompactionSituation:
         request, budgets = self.request, self.request.budgets
         frame = self._frame_tokens()
         acknowledgement = request.counter.count({"role": "assistant", "content": ACKNOWLEDGEMENT})
+        latest, newest = self.layout.latest_user, self.layout.newest_start
+        fixed = sum(self.counts[: self.layout.system_end]) + frame + acknowledgement + self.head_tokens.request
         if request.target_tokens is None:
             total, tail = self.units(request.limit_tokens), self.units(budgets.tail_tokens)
             reserve = self._reserve_for_rules(self.units(budgets.summary_cap))
-            more = max(0, sum(self.counts[self.layout.newest_start :]) - tail)
+            more = max(0, sum(self.counts[newest:]) - tail)
+            repeated = self.counts[latest] if latest is not None and latest < newest else 0
+            needed = fixed + reserve + repeated + LEAST_SUMMARY + sum(self.counts[newest:])
 
             def summary(content: int) -> int:
                 if request.summary_tokens is not None:
@@ -471,7 +475,7 @@ class CompactionSituation:
                 return self.units(budgets.summary_tokens(self.tokens(content))) - reserve
 
             return BoundaryLimits(
-                total=max(total, min(total + more, self.units(request.most_tokens))),
+                total=max(total, min(max(total + more, needed), self.units(request.most_tokens))),
                 least=self.units(request.least_tokens),
                 tail=tail,
                 keep_last=request.settings.protect_last_n,
@@ -482,9 +486,7 @@ class CompactionSituation:
                 rules=reserve,
             )
         total = self.units(request.target_tokens)
-        fixed = sum(self.counts[: self.layout.system_end]) + frame + acknowledgement + sum(self.head_tokens)
-        latest = self.layout.latest_user
-        room = max(0, total - fixed - (0 if latest is None else self.counts[latest]))
+        room = max(0, total - fixed - self.head_tokens.exchange - (0 if latest is None else self.counts[latest]))
         tail = max(int(room * request.tail_share), 0)
         return BoundaryLimits(
             total=total,
