@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everlong.agent.quotations import Quote, fit_quotations
-from everlong.context.frontier import Frontier, read_frontier
+from everlong.context.chronicle import Chronicle
 from everlong.context.rules import StandingRules, standing_rules
 from everlong.context.text import TextCount, clip
-from everlong.model import Message, newest_request, read_message, text_of
+from everlong.model import Message, newest_request, text_of, typed_words
 from everlong.store.conversation_list import ConversationFilters, ListCursor
 from everlong.store.conversations import ConversationLine
 from everlong.store.transcripts import one_line
@@ -86,15 +86,14 @@ def folder_spellings(folder: Path, shell_folder: str | None = None) -> tuple[str
 
 def _parts(messages: Sequence[Message], rules: StandingRules) -> Iterator[Quote]:
     """Yield the parts of a handover, the most needed first."""
-    frontier = read_frontier(messages) if messages else Frontier()
+    chronicle = Chronicle().extended(messages)
     place = newest_request(messages)
-    request = read_message(messages[place]).typed if place is not None else frontier.request
-    if request:
+    if place is not None and (request := typed_words(messages[place])):
         yield Quote("## The newest request", clip(request, _LONGEST_REQUEST))
     if rules.lines:
         yield Quote("## Standing rules of the user", "\n".join(rule.render() for rule in rules.lines))
-    for section, items in frontier.items().items():
-        yield Quote(f"## {section}", "\n".join(items))
+    if items := chronicle.state_items():
+        yield Quote("## In progress", "\n".join(items))
     answers = (text_of(one) for one in reversed(messages) if one.get("role") == "assistant")
     if answer := next((text for text in answers if text.strip()), ""):
         yield Quote("## The last answer", answer.strip())

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from everlong.context.invariants import allows_cut, latest_user_index
 from everlong.context.literals import is_acknowledgement
 from everlong.context.pruning import least_tail_tokens
-from everlong.model import Message, calls_of, leading_system_count
+from everlong.model import Message, calls_of, leading_system_count, typed_words
 
 LEAST_SUMMARY = 40
 """The least tokens that a summary's text gets."""
@@ -49,7 +49,9 @@ class BoundaryLimits(NamedTuple):
     """The limits of a plan, in tokens and messages."""
 
     total: int
-    """The size that the result may have."""
+    """The size that the result is brought down to."""
+    most: int
+    """The size that it may have where what is never lost leaves no room for a summary otherwise."""
     least: int
     """The size that the tail is lengthened to reach, if the history has that much."""
     tail: int
@@ -116,21 +118,16 @@ def survey(messages: Sequence[Message], summaries: tuple[int, ...], protect_firs
     )
 
 
-def _first_request(
-    messages: Sequence[Message], start: int, stop: int, summaries: tuple[int, ...]
-) -> tuple[int, ...]:
-    """Return the first user messages in a row; none if the newest answer comes before them.
-
-    After a summary it is one message: the request that was repeated there.
-    """
+def _first_request(messages: Sequence[Message], start: int, stop: int, summaries: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the first user messages in a row; none if the newest answer comes before them."""
     first = next((at for at in range(start, stop) if messages[at]["role"] == "user" and at not in summaries), None)
     if first is None:
         return ()
-    if summaries and first > summaries[0]:
-        return (first,)
-    end = first
-    while end < stop and messages[end]["role"] == "user" and end not in summaries:
-        end += 1
+    end = first + 1
+    for index in range(first + 1, stop):
+        if messages[index]["role"] != "user" or index in summaries:
+            break
+        end = index + 1 if typed_words(messages[index]) else end  # a harness may speak after the request
     return tuple(range(first, end))
 
 
@@ -219,16 +216,26 @@ class _Planner:
             return self._plan(usual, self.head.exchange, LEAST_SUMMARY)  # everything new is in the tail and fits
         content = self._before[max(usual, layout.exchange_end)] - self._before[layout.exchange_end]
         wanted = max(LEAST_SUMMARY, limits.summary(content))
-        for exchange, summary in ((self.head.exchange, wanted), (0, wanted), (0, LEAST_SUMMARY)):
-            fitting = [cut for cut in cuts if self._size(cut, exchange, summary) <= limits.total]
+        for exchange in (self.head.exchange, 0):
+            fitting = [cut for cut in cuts if self._size(cut, exchange, wanted) <= limits.total]
             if fitting:
                 cut = max(fitting[-1], usual)
-                return self._lengthened(cuts, cut, exchange, summary) or self._plan(cut, exchange, wanted)
-        for summary in (wanted, LEAST_SUMMARY):
-            room = limits.total - self.rest(layout.newest_start, 0, summary)
-            if self.least_tail(layout.newest_start) <= room:
-                break
-        return self._squeezed(layout.newest_start, summary, max(0, room))
+                return self._lengthened(cuts, cut, exchange, wanted) or self._plan(cut, exchange, wanted)
+        newest = layout.newest_start
+        half = max(LEAST_SUMMARY, wanted // 2)
+        for summary in (wanted, half):
+            if self.least_tail(newest) <= limits.total - self.rest(newest, 0, summary):
+                return self._squeezed(newest, summary, limits.total)
+        needed = self.rest(newest, 0, half) + self.least_tail(newest)
+        if needed <= limits.most:
+            return self._squeezed(newest, half, needed)
+        return self._squeezed(newest, LEAST_SUMMARY, limits.most)
+
+    def _squeezed(self, cut: int, summary: int, total: int) -> Plan:
+        """Return a plan whose tail is shortened so that the result has so many tokens."""
+        room = max(0, total - self.rest(cut, 0, summary))
+        fits = self._tail_tokens(cut) <= room
+        return Plan(self.layout.request_end, cut, self._is_repeated(cut), summary, None if fits else room)
 
     def _cuts(self) -> list[int]:
         """Return the places where a tail may begin, from the newest on, until one is far too long."""
@@ -267,7 +274,9 @@ class _Planner:
         leading = self.messages[self.layout.exchange_end - 1]["role"] if exchange else "user"
         parted = self.limits.acknowledgement if "user" in (following, leading) else 0
         latest = self.layout.latest_user
-        return self.fixed + exchange + summary + parted + (self.counts[latest] if repeated and latest is not None else 0)
+        return (
+            self.fixed + exchange + summary + parted + (self.counts[latest] if repeated and latest is not None else 0)
+        )
 
     def _tail_tokens(self, cut: int) -> int:
         return self._before[-1] - self._before[cut]
@@ -281,10 +290,6 @@ class _Planner:
             wanted = max(wanted, self._before[cut] - self._before[min(cut, self.layout.request_end)])
         head_end = self.layout.exchange_end if exchange else self.layout.request_end
         return Plan(head_end, cut, self._is_repeated(cut), max(LEAST_SUMMARY, min(wanted, room)))
-
-    def _squeezed(self, cut: int, summary: int, room: int) -> Plan:
-        fits = self._tail_tokens(cut) <= room
-        return Plan(self.layout.request_end, cut, self._is_repeated(cut), summary, None if fits else room)
 
     def least_tail(self, cut: int) -> int:
         """Return the size of a tail whose tool results are all as short as possible."""

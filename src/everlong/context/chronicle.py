@@ -148,11 +148,18 @@ class Chronicle:
 
         With ``repeats`` the first message may be a request that was repeated after a summary, and is known already.
         """
-        if repeats and messages and self.turns and typed_words(messages[0])[:_LONGEST_WORDS].strip() == self.turns[-1].words:
+        if (
+            repeats
+            and messages
+            and self.turns
+            and typed_words(messages[0])[:_LONGEST_WORDS].strip() == self.turns[-1].words
+        ):
             messages = messages[1:]
         longer = replace(
             self,
-            turns=[replace(turn, outcomes=dict(turn.outcomes)) if turn is self.turns[-1] else turn for turn in self.turns],
+            turns=[
+                replace(turn, outcomes=dict(turn.outcomes)) if turn is self.turns[-1] else turn for turn in self.turns
+            ],
             files=dict(self.files),
             errors=dict(self.errors),
             sources=dict(self.sources),
@@ -268,7 +275,9 @@ class Chronicle:
         items: list[str] = []
         if self.plan:
             done = sum(item.state == "completed" for item in self.plan)
-            items.append("\n".join([f"- Plan ({done} of {len(self.plan)} done):", *(f"  - {render_item(i)}" for i in self.plan)]))
+            items.append(
+                "\n".join([f"- Plan ({done} of {len(self.plan)} done):", *(f"  - {render_item(i)}" for i in self.plan)])
+            )
         if self.files:
             newest = list(self.files.items())[-_MOST_FILES:]
             items.append(f"- Files changed: {', '.join(f'`{path}` ({how})' for path, how in newest)}")
@@ -308,7 +317,9 @@ class Chronicle:
 class _Writing:
     """The making of one document."""
 
-    def __init__(self, past: Chronicle, now: Chronicle, budget: int, count: TextCount, beside: str, newest: str) -> None:
+    def __init__(
+        self, past: Chronicle, now: Chronicle, budget: int, count: TextCount, beside: str, newest: str
+    ) -> None:
         self.past, self.now, self.budget, self.count, self.beside = past, now, budget, count, beside
         self.newest = newest
         self.document = SummaryDocument()
@@ -346,7 +357,9 @@ class _Writing:
         if self.newest and turns and self.newest.startswith(turns[0].words) and turns[0] is turns[-1]:
             self._add("Pending User Asks", "- Newest request, repeated after this summary: the goal")
         elif self.newest:
-            self._add("Pending User Asks", f'- Newest request, repeated after this summary: "{self._quote(self.newest)}"')
+            self._add(
+                "Pending User Asks", f'- Newest request, repeated after this summary: "{self._quote(self.newest)}"'
+            )
         if now.plan:
             done = sum(item.state == "completed" for item in now.plan)
             lines = [f"- Plan ({done} of {len(now.plan)} done):", *(f"  - {render_item(item)}" for item in now.plan)]

@@ -74,7 +74,7 @@ class CompactionRequest:
     least_tokens: int
     """The size that they keep, if the history has that much; 0 for a tail of the usual size."""
     most_tokens: int
-    """The size they may have if the newest group, which nobody has answered yet, is larger than a tail."""
+    """The size they may have where what is never lost leaves no room for a summary otherwise."""
     scale: float
     counter: MessageCounter
     writer: SummaryWriter
@@ -141,9 +141,9 @@ class CompactionRun:
         again = self._better_request(result)
         if again is not None:
             return replace(self, request=again).run(current_tokens)
-        if result.pruned.tokens > min(before - 1, self.known.limits.total):
+        if result.pruned.tokens > min(before - 1, self.known.limits.most):
             result = self._choose_smallest(result)
-        if request.target_tokens is not None and result.pruned.tokens > self.known.limits.total:
+        if request.target_tokens is not None and result.pruned.tokens > self.known.limits.most:
             least = min(self.known.least_tokens(), result.pruned.tokens)
             raise TargetUnreachable(request.target_tokens, math.ceil(least * request.scale))
         return self._finish(result, current_tokens)
@@ -165,7 +165,11 @@ class CompactionRun:
     def _better_request(self, result: _Result) -> CompactionRequest | None:
         """Return the request for a second try, whose tail takes the room that the summary left; None if it is little."""
         request, limits = self.request, self.known.limits
-        if result.written is None or request.summary_tokens is not None or self.plan.tail_start <= self.known.layout.body_start:
+        if (
+            result.written is None
+            or request.summary_tokens is not None
+            or self.plan.tail_start <= self.known.layout.body_start
+        ):
             return None
         if request.target_tokens is None:
             is_short = 0 < limits.least and result.pruned.tokens < limits.least
@@ -460,14 +464,9 @@ class CompactionSituation:
         request, budgets = self.request, self.request.budgets
         frame = self._frame_tokens()
         acknowledgement = request.counter.count({"role": "assistant", "content": ACKNOWLEDGEMENT})
-        latest, newest = self.layout.latest_user, self.layout.newest_start
-        fixed = sum(self.counts[: self.layout.system_end]) + frame + acknowledgement + self.head_tokens.request
         if request.target_tokens is None:
             total, tail = self.units(request.limit_tokens), self.units(budgets.tail_tokens)
             reserve = self._reserve_for_rules(self.units(budgets.summary_cap))
-            more = max(0, sum(self.counts[newest:]) - tail)
-            repeated = self.counts[latest] if latest is not None and latest < newest else 0
-            needed = fixed + reserve + repeated + LEAST_SUMMARY + sum(self.counts[newest:])
 
             def summary(content: int) -> int:
                 if request.summary_tokens is not None:
@@ -475,7 +474,8 @@ class CompactionSituation:
                 return self.units(budgets.summary_tokens(self.tokens(content))) - reserve
 
             return BoundaryLimits(
-                total=max(total, min(max(total + more, needed), self.units(request.most_tokens))),
+                total=total,
+                most=max(total, self.units(request.most_tokens)),
                 least=self.units(request.least_tokens),
                 tail=tail,
                 keep_last=request.settings.protect_last_n,
@@ -486,10 +486,13 @@ class CompactionSituation:
                 rules=reserve,
             )
         total = self.units(request.target_tokens)
-        room = max(0, total - fixed - self.head_tokens.exchange - (0 if latest is None else self.counts[latest]))
+        fixed = sum(self.counts[: self.layout.system_end]) + frame + acknowledgement + sum(self.head_tokens)
+        latest = self.layout.latest_user
+        room = max(0, total - fixed - (0 if latest is None else self.counts[latest]))
         tail = max(int(room * request.tail_share), 0)
         return BoundaryLimits(
             total=total,
+            most=total,
             least=0,
             tail=tail,
             keep_last=0,
@@ -521,26 +524,23 @@ class CompactionSituation:
     def shown_request(self) -> list[Message]:
         """The first request as the head will show it: whole, or its beginning and its end where it is too long.
 
-        Nothing if it is long and repeated after the summary anyway.
+        A long message that is repeated after the summary anyway need not stand here too.
         """
         layout, counter = self.layout, self.request.counter
         left = sum(self.counts[index] for index in layout.request)
-        if self._repeats_first and left > self._result_tokens // _REPEATED_SHARE:
-            return []
+        is_long = left > self._result_tokens // _REPEATED_SHARE
         most = self._result_tokens // _REQUEST_SHARE
         shown: list[Message] = []
         for index in layout.request:
             message, tokens = self.repaired[index], self.counts[index]
+            if is_long and index == layout.latest_user:
+                left -= tokens
+                continue
             if left > most:
                 message = self._stub(message, max(LEAST_SUMMARY, most - (left - tokens)))
                 left -= tokens - counter.count(message)
             shown.append(message)
         return shown
-
-    @property
-    def _repeats_first(self) -> bool:
-        """True if nobody has asked for anything since the first request, which is one message."""
-        return self.layout.request == (self.layout.latest_user,)
 
     def _stub(self, message: Message, most: int) -> Message:
         """Return a request without its middle; it names the id of the whole, if the host keeps it under one."""

@@ -41,6 +41,8 @@ _INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U00
 _SPECIAL = re.compile(r"<\|(?=\w)|(?<=\w)\|(?=>)")
 _ANNOUNCING = re.compile(r"\[(?=CONTEXT (?:COMPACTION|SUMMARY))")
 _ODD_LINE_ENDS = ("\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e")
+
+
 class DigestPiece(NamedTuple):
     """A piece to read, with its label and its tokens."""
 

@@ -52,12 +52,21 @@ _LOOKING_TOOL = re.compile(
 )
 _WRITING_TOOL = re.compile(r"(?P<created>write|create|save|new_?file)|edit|replace|patch|insert|modify", re.IGNORECASE)
 _LOOKING = frozenset(
-    "ls cat head tail grep egrep rg find pwd wc nl less stat tree awk jq which type file env echo printf date ps df du "
-    "diff cmp sort uniq test [ true cd mkdir touch chmod export source sleep set sed".split()
+    """
+    ls cat head tail grep egrep rg find pwd wc nl less stat tree awk jq which type file env echo printf date ps df du
+    diff cmp sort uniq test [ true cd mkdir touch chmod export source sleep set sed
+    """.split()  # noqa: SIM905 - words, as one reads them
 )
 """Programs that show or prepare something; what came of it shows in later steps."""
-_WITH_SUBCOMMAND = frozenset("npm pnpm yarn bun cargo go git docker make gh pip uv poetry mvn gradle dotnet".split())
-_RUNNERS = frozenset("sudo time nohup nice env npx bunx timeout xvfb-run command exec".split())
+_WITH_SUBCOMMAND = frozenset(
+    """
+    npm pnpm yarn bun cargo go git docker make gh pip uv poetry mvn gradle dotnet
+    """.split()  # noqa: SIM905 - words, as one reads them
+)
+_RUNNERS = frozenset(["sudo", "time", "nohup", "nice", "env", "npx", "bunx", "timeout", "xvfb-run", "command", "exec"])
+_GIT_LOOKING = frozenset(
+    f"git {name}" for name in ("status", "log", "diff", "show", "blame", "branch", "remote", "rev-parse", "ls-files")
+)
 
 
 class FileChange(NamedTuple):
@@ -227,7 +236,9 @@ def _ends(text: str) -> str:
 
 # -- shell commands ----------------------------------------------------------------------------------------------------
 
-_GIT_LOOKING = frozenset(f"git {name}" for name in "status log diff show blame branch remote rev-parse ls-files".split())
+_GIT_LOOKING = frozenset(
+    f"git {name}" for name in "status log diff show blame branch remote rev-parse ls-files".split()
+)
 _LONGEST_PARSED = 20_000
 
 

@@ -46,7 +46,7 @@ class Quality:
         kept, of = self.rules_kept
         rules = kept / of if of else 1.0
         told = 0.5 * self.names_kept**0.5 + 0.2 * self.task_kept + 0.2 * self.request_kept + 0.1 * rules
-        return round(max(0.0, told - 0.05 * len(self.invented)), 4)
+        return round(max(0.0, float(told) - 0.05 * len(self.invented)), 4)
 
     def in_words(self) -> str:
         """Return the findings as a person reads them."""

@@ -261,9 +261,7 @@ class SummaryWriter:
             self._cool_down(problems[-1])
         return self._fall_back(request, f"{chosen.name}: {problems[-1]}", tuple(problems))
 
-    def _fall_back(
-        self, request: SummaryRequest, reason: str | None, problems: tuple[str, ...] = ()
-    ) -> WrittenSummary:
+    def _fall_back(self, request: SummaryRequest, reason: str | None, problems: tuple[str, ...] = ()) -> WrittenSummary:
         if reason is not None and not problems:
             problems = (reason,)
         return WrittenSummary(self._fallback.summarize(request), self._fallback.name, reason, problems)

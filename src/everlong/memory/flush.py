@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from everlong.context.literals import summary_indices
 from everlong.context.digest import DigestPiece, boundary, enclosed, turn_pieces
+from everlong.context.literals import summary_indices
 from everlong.context.summary.redaction import redact
 from everlong.context.text import shorten_message
 from everlong.memory.contain import describe_error

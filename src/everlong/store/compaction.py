@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Row, bindparam, select, update
@@ -222,6 +223,7 @@ def compact(
         # Our own engines never change what they are given, so they need no copies.
         given = _tagged_system(seen.system) + tagged(seen.pieces, copies=not isinstance(engine, ContextCompressor))
         started = time.perf_counter()
+        options["originals"] = partial(_originals, core, at, seen)
         output = engine.compress(given, **_accepted_options(engine, options))
         seconds = time.perf_counter() - started
         evidence = evidence_of(engine)
@@ -341,6 +343,16 @@ def undo(core: StoreCore, at: Branch) -> bool:
 
 def _tagged_system(system: SystemMessages) -> list[Message]:
     return [{**message, TAG: f"system{place}"} for place, message in enumerate(system.messages())]
+
+
+def _originals(core: StoreCore, at: Branch, seen: SeenContext) -> list[Message]:
+    """Return the messages that the view in force covers, as they were said; none without a view."""
+    with core.database.read() as connection:
+        shown = view_for(connection, seen.view_id, at.depth, None)
+        if shown is None:
+            return []
+        path = segments_to(connection, at.id, at.depth)
+        return [entry.message for entry in core.reader.entries(connection, path, 0, shown.cover_depth)]
 
 
 def _accepted_options(engine: ContextEngine, options: dict[str, Any]) -> dict[str, Any]:
