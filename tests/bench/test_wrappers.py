@@ -21,12 +21,8 @@ def kinds(summary: str) -> list[str]:
 
 
 def test_a_clean_summary_has_no_fault() -> None:
-    assert (
-        kinds(
-            '## Goal\n- "Count the herons." (turn 1)\n\n## Pending User Asks\n- Newest request, repeated: "Count the herons."'
-        )
-        == []
-    )
+    newest = '## Pending User Asks\n- Newest request, repeated: "Count the herons."'
+    assert kinds(f'## Goal\n- "Count the herons." (turn 1)\n\n{newest}') == []
 
 
 def test_a_clients_words_are_seen_wherever_they_stand() -> None:
