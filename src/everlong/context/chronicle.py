@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from everlong.context.document import SummaryDocument
 from everlong.context.names import entities, names_by_line
 from everlong.context.plans import PlanItem, read_plan, render_item
 from everlong.context.record import Step, read_steps
-from everlong.context.text import TextCount, cut_at_clause, one_line
+from everlong.context.text import TextCount, cut_at_clause, one_line, without_fences
 from everlong.model import Message, read_message, text_of, typed_words
 
 __all__ = ["Chronicle", "OpenError", "TurnEntry"]
@@ -38,19 +38,23 @@ _LOOK_AT = 40_000
 """Characters of a message that are searched for lines, from its beginning and its end."""
 _BESIDE_LENGTH = 160
 """Characters that are quoted of a request that stands beside the summary as a whole."""
+_LEAST_FIRST = 30
 _LEAST_WORDS = 60
 """Characters of a turn's words that are quoted at least."""
 _FRONTIER_SHARE = 0.4
 _GOAL_SHARE = 0.12
 _FILES_SHARE = 0.1
-_WORDS_SHARE = 0.45
-_OUTCOMES_SHARE = 0.3
+_WORDS_SHARE = 0.85
+_OUTCOMES_SHARE = 0.2
+_CLOSINGS_SHARE = 0.2
 _NAMES_SHARE = 0.2
 _HEADING_TOKENS = 6
 _ROOMY = 600
 """Tokens from which on a budget also has room for what the tail tells."""
 _OWN_WORDS = 3.0
 """The weight of a name in somebody's own words; in a tool's output it is 1."""
+_USERS = 3.0
+"""A line of the user is worth this many lines of others."""
 _ONCE = 0.3
 """The weight of a name that was mentioned once."""
 _RECENT = 0.5
@@ -111,7 +115,7 @@ class SourceLines(NamedTuple):
 
     source: str
     lines: tuple[QuotedLine, ...]
-    turn: int
+    factor: float
 
 
 @dataclass
@@ -192,8 +196,10 @@ class Chronicle:
         if found.typed and not found.is_local:
             self.count += 1
             if not self.turns or not _is_filler(found.typed):
-                self.turns.append(TurnEntry(self.count, found.typed[:_LONGEST_WORDS].strip()))
-            self._keep_lines(f"turn {self.count}", f"turn {self.count}, the user:", found.typed, _OWN_WORDS)
+                self.turns.append(TurnEntry(self.count, without_fences(found.typed[:_LONGEST_WORDS]).strip()))
+            self._keep_lines(
+                f"turn {self.count}", f"turn {self.count}, the user:", without_fences(found.typed), _OWN_WORDS, _USERS
+            )
         if found.material:
             self._keep_lines(f"material {self.count}", f"sent along in turn {self.count}:", found.material)
 
@@ -201,14 +207,19 @@ class Chronicle:
         turn = self.turns[-1] if self.turns else TurnEntry(0, "")
         if text.strip():
             turn.closing, turn.is_closed = text[:_LONGEST_CLOSING].strip(), not steps
-            self._keep_lines(f"said {self.count} {len(self.sources)}", f"said in turn {self.count}:", text, _OWN_WORDS)
+            self._keep_lines(
+                f"said {self.count} {len(self.sources)}",
+                f"said in turn {self.count}:",
+                text if steps else without_fences(text),
+                _OWN_WORDS,
+            )
         for step in steps:
             self._take_step(step, turn)
 
     def _take_step(self, step: Step, turn: TurnEntry) -> None:
         for change in step.changes:
             known = self.files.pop(change.path, "")
-            if change.how != "removed":
+            if change.how != "removed" and not change.path.startswith("/tmp/"):  # noqa: S108 - nothing is made there
                 self.files[change.path] = "created" if "created" in (known, change.how) else "edited"
         if step.result is not None and not step.was_stopped:
             self.last = step
@@ -227,7 +238,7 @@ class Chronicle:
         if step.result:
             self._keep_lines(step.subject, source, step.result)
 
-    def _keep_lines(self, subject: str, source: str, text: str, weight: float = 1.0) -> None:
+    def _keep_lines(self, subject: str, source: str, text: str, weight: float = 1.0, factor: float = 1.0) -> None:
         """Keep the lines of a message that name something, in place of older ones on the same subject."""
         if len(text) > _LOOK_AT:
             text = f"{text[: _LOOK_AT // 2]}\n{text[-_LOOK_AT // 2 :]}"
@@ -242,7 +253,7 @@ class Chronicle:
         if named:
             if len(named) > _MOST_LINES:
                 named = _richest(named)
-            self.sources[subject] = SourceLines(source, tuple(named), self.count)
+            self.sources[subject] = SourceLines(source, tuple(named), factor)
 
     def _take_over(self, document: SummaryDocument) -> None:
         """Take in the lines of an earlier chronicle, or the items of a model's summary as they are."""
@@ -347,8 +358,11 @@ class _Writing:
 
     def _quote(self, words: str) -> str:
         """Return a request on one line; only its beginning if the whole stands beside the summary."""
-        most = _BESIDE_LENGTH if words[:_LONGEST_WORDS] in self.beside else self.budget * _GOAL_SHARE * _CHARS_PER_TOKEN
+        most = _BESIDE_LENGTH if self._is_beside(words) else self.budget * _GOAL_SHARE * _CHARS_PER_TOKEN
         return cut_at_clause(one_line(words), max(_LEAST_WORDS, int(most)))
+
+    def _is_beside(self, words: str) -> bool:
+        return words[:_BESIDE_LENGTH].partition("\n")[0] in self.beside
 
     def _tell_state(self) -> None:
         """Tell where the work stands: newest request, plan, last call, failing commands."""
@@ -378,8 +392,9 @@ class _Writing:
         turns = [turn for turn in self.past.turns if turn.words]
         if not turns:
             return
-        named = [turn for turn in turns[1:] if _NEW_GOAL.search(turn.words)]
-        for turn in [turns[0], *named[-1:]]:
+        first = next((turn for turn in turns if not turn.words.startswith("/")), turns[0])  # no command of a client
+        named = [turn for turn in turns if turn is not first and _NEW_GOAL.search(turn.words)]
+        for turn in [first, *named[-1:]]:
             self._add("Goal", f'- "{self._quote(turn.words)}" (turn {turn.number})')
 
     def _tell_files(self) -> None:
@@ -396,16 +411,21 @@ class _Writing:
         if not turns:
             return
         room = self.room - _HEADING_TOKENS
-        words_room, outcomes_room = int(room * _WORDS_SHARE), int(room * _OUTCOMES_SHARE)
-        said = [self._quote(turn.words) if turn.words in self.beside else one_line(turn.words) for turn in turns]
-        quotes = _share_room(said, words_room, self.count)
-        came = _share_room([_came_of(turn) for turn in turns], outcomes_room, self.count)
+        said = [self._quote(turn.words) if self._is_beside(turn.words) else one_line(turn.words) for turn in turns]
+        quotes = _share_room(said, int(room * _WORDS_SHARE), self.count, telling_part)
+        left = room - sum(map(self.count, quotes))
+        ran = _share_room(
+            ["; ".join(turn.outcomes.values()) for turn in turns], int(left * _OUTCOMES_SHARE), self.count
+        )
+        closings = _share_room([_closing(turn) for turn in turns], int(left * _CLOSINGS_SHARE), self.count)
         items = []
         goal = "\n".join(self.document.items["Goal"])
-        for turn, words, outcome in zip(turns, quotes, came, strict=True):
-            if words:
-                said = ", the goal" if f'"{words}"' in goal else f', "{words}"'
-                items.append(f"- turn {turn.number}{said}" + (f" → {outcome}" if outcome else ""))
+        for turn, words, *came in zip(turns, quotes, closings, ran, strict=True):
+            outcome = "; ".join(filter(None, came))
+            is_goal = f'"{words}"' in goal
+            if words and (outcome or not is_goal):
+                quoted = ", the goal" if is_goal else f', "{words}"'
+                items.append(f"- turn {turn.number}{quoted}" + (f" → {outcome}" if outcome else ""))
         self.document.items["Done"] = items
         self.room -= sum(self.count(item) + 1 for item in items) + _HEADING_TOKENS
 
@@ -427,11 +447,9 @@ def _outcome_line(step: Step) -> str:
     return f"`{step.title}`{' failed' if step.failed else ''}{f' → {told}' if told else ''}"
 
 
-def _came_of(turn: TurnEntry) -> str:
-    parts = []
-    if turn.closing:
-        parts.append(f'"{one_line(turn.closing)}"' if turn.is_closed else f'(under way) "{one_line(turn.closing)}"')
-    return "; ".join([*parts, *turn.outcomes.values()])
+def _closing(turn: TurnEntry) -> str:
+    said = one_line(without_fences(turn.closing).partition("\n\n")[0])
+    return f'{"" if turn.is_closed else "(under way) "}"{said}"' if said else ""
 
 
 def _is_filler(words: str) -> bool:
@@ -464,7 +482,9 @@ def _richest(named: list[QuotedLine]) -> list[QuotedLine]:
     return [named[place] for place in sorted(kept)]
 
 
-def _share_room(texts: Sequence[str], room: int, count: TextCount) -> list[str]:
+def _share_room(
+    texts: Sequence[str], room: int, count: TextCount, cut_text: Callable[[str, int], str] = cut_at_clause
+) -> list[str]:
     """Cut texts so that they fit a room together: the longest first, older ones more than newer ones."""
     sizes = [len(text) for text in texts]
     weights = [0.5 + 0.5 * (place + 1) / len(texts) for place in range(len(texts))]
@@ -479,8 +499,7 @@ def _share_room(texts: Sequence[str], room: int, count: TextCount) -> list[str]:
             middle = (low + high) / 2
             low, high = (middle, high) if total(middle) <= characters else (low, middle)
         cut = [
-            cut_at_clause(text, int(max(_LEAST_WORDS, low * weight)))
-            for text, weight in zip(texts, weights, strict=True)
+            cut_text(text, int(max(_LEAST_WORDS, low * weight))) for text, weight in zip(texts, weights, strict=True)
         ]
     else:
         cut = list(texts)
@@ -490,6 +509,20 @@ def _share_room(texts: Sequence[str], room: int, count: TextCount) -> list[str]:
         if spent > room:
             cut[place] = ""
     return cut
+
+
+def telling_part(text: str, length: int) -> str:
+    """Return about ``length`` characters of a text, in one piece: those with the most names, else its beginning."""
+    if len(text) <= length:
+        return text
+    places = sorted({text.find(name) for name in entities(text)})
+    if not places or places[-1] < length // 2:
+        return cut_at_clause(text, length)
+    best = max(places, key=lambda start: (sum(start <= other < start + length // 2 for other in places), -start))
+    start = max(0, best - length // 2)
+    start = 0 if start < _LEAST_FIRST else text.find(" ", start) + 1
+    told = cut_at_clause(text[start:], length)
+    return f"… {told}" if start else told
 
 
 def _choose_lines(
@@ -507,7 +540,7 @@ def _choose_lines(
 
     def worth(place: int, line: QuotedLine) -> float:
         value = sum(weight.get(name, 1.0) for name in line.names if name not in known)
-        return value * (1 + _RECENT * (place + 1) / len(sources)) / (cost(place, line) + 8)
+        return sources[place].factor * value * (1 + _RECENT * (place + 1) / len(sources)) / (cost(place, line) + 8)
 
     lines = [(place, number) for place, source in enumerate(sources) for number in range(len(source.lines))]
     heap = [(-worth(place, sources[place].lines[number]), place, number) for place, number in lines]

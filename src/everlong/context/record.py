@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from everlong.context.literals import CLEARED_RESULT
+from everlong.context.names import names_by_line
 from everlong.context.text import beginning
 from everlong.model import Message, ToolCall, calls_of, text_of
 
@@ -27,6 +28,8 @@ _LOOK_AT = 6_000
 _TITLE_LENGTH = 160
 _OUTCOME_LENGTH = 200
 _ERROR_LINES = 3
+_LAST_LINES = 20
+"""Lines at the end of a result among which its outcome is looked for."""
 _LONG_QUOTE = 60
 """A quotation of this length on a command line is a program."""
 
@@ -169,10 +172,11 @@ class Step:
 
     @cached_property
     def last_lines(self) -> tuple[str, ...]:
-        """The last lines of the result that say something."""
+        """The last lines of the result that say something; those that name something come before others."""
         lines = [] if self.result in (None, CLEARED_RESULT) else _ends(self.result or "").splitlines()
-        telling = [line.strip() for line in lines if not _SAYS_NOTHING.match(line)]
-        return tuple(beginning(line, _OUTCOME_LENGTH) for line in telling[-_ERROR_LINES:])
+        telling = list(dict.fromkeys(line.strip() for line in lines[-_LAST_LINES:] if not _SAYS_NOTHING.match(line)))
+        named = [line for line, names in zip(telling, names_by_line(telling), strict=True) if names]
+        return tuple(beginning(line, _OUTCOME_LENGTH) for line in (named or telling)[-_ERROR_LINES:])
 
     @property
     def outcome(self) -> str:
