@@ -148,9 +148,7 @@ def _newest_start(messages: Sequence[Message], start: int) -> int:
     """Return the index of the newest assistant message with which a tail may begin; the list's length without one."""
     for index in range(len(messages) - 1, start - 1, -1):
         if messages[index]["role"] == "assistant" and not is_acknowledgement(messages[index]):
-            while index > start and not allows_cut(messages, index):
-                index -= 1
-            return index
+            return next(at for at in range(index, start - 1, -1) if at == start or allows_cut(messages, at))
     return len(messages)
 
 

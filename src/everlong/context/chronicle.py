@@ -1,7 +1,7 @@
 """The chronicle: the built-in summary, which quotes and guesses nothing.
 
-It tells in order what the user said and what came of it, the plan, the files, the last failing command, and whole lines
-of the originals for the names that nothing else has. `Chronicle` reads messages once and goes on reading where it ended,
+It tells in order what the user said and what came of it, the plan, the files, the last failing command, and whole
+lines of the originals for the names that nothing else has. `Chronicle` reads messages once and goes on where it ended,
 so that a conversation of any length costs what it grows. `Chronicle.write` makes the document within a budget.
 """
 
@@ -59,15 +59,19 @@ _ONCE = 0.3
 """The weight of a name that was mentioned once."""
 _RECENT = 0.5
 """The newest lines are worth this share more than the oldest."""
+_SETTLED = 0.999
 _LONGEST_BEFORE = 40
 """Characters of the line before a quoted one, up to which it is quoted too: it tells what the line is about."""
 _CHARS_PER_TOKEN = 3.5
 
 _FILLERS = frozenset(
-    "thanks thank you thx ok okay yes yep yeah sure go on ahead continue proceed please great perfect nice good cool keep "
-    "going resume next done weiter danke gut ja bitte merci oui continuez continúa gracias sí obrigado sim continue "
-    "спасибо да дальше продолжай 继续 谢谢 好的 好 是的 ありがとう はい 続けて".split()
+    """
+    thanks thank you thx ok okay yes yep yeah sure go on ahead continue proceed please great perfect nice good cool keep
+    going resume next done weiter danke gut ja bitte merci oui continuez continúa gracias sí obrigado sim спасибо да
+    дальше продолжай 继续 谢谢 好的 好 是的 ありがとう はい 続けて
+    """.split()  # noqa: SIM905 - words, as one reads them
 )
+"""Words of turns that only thank, agree or say to go on."""
 _NEW_GOAL = re.compile(
     r"\b(?:the|our|my|new|next) (?:\w+ )?(?:goal|task|aim|objective)(?: is)? now\b|\bnow (?:the|our|my) (?:goal|task)\b"
     r"|\bnew (?:goal|task|objective):|(?:现在|新)的?(?:目标|任务)|\bdas (?:neue )?Ziel ist jetzt\b|\bnuevo objetivo\b",
@@ -136,13 +140,15 @@ class Chronicle:
     """Calls without a result at the end."""
     count: int = 0
     """The user's turns so far, also those that are not quoted."""
+    reads_lines: bool = True
+    """False to leave out the lines to quote, which take most of the time, where only the state is wanted."""
     carried: dict[str, list[str]] = field(default_factory=dict)
     """Items of an earlier summary that are told again as they are."""
 
     @classmethod
-    def carried_on(cls, previous: str | None) -> Chronicle:
+    def carried_on(cls, previous: str | None, *, reads_lines: bool = True) -> Chronicle:
         """Return a chronicle that goes on from an earlier summary, where the originals are not at hand."""
-        chronicle = cls()
+        chronicle = cls(reads_lines=reads_lines)
         if previous:
             chronicle._take_over(SummaryDocument.parse(previous))
         return chronicle
@@ -152,12 +158,7 @@ class Chronicle:
 
         With ``repeats`` the first message may be a request that was repeated after a summary, and is known already.
         """
-        if (
-            repeats
-            and messages
-            and self.turns
-            and typed_words(messages[0])[:_LONGEST_WORDS].strip() == self.turns[-1].words
-        ):
+        if repeats and messages and self.turns and _words_of(typed_words(messages[0])) == self.turns[-1].words:
             messages = messages[1:]
         longer = replace(
             self,
@@ -169,12 +170,13 @@ class Chronicle:
             sources=dict(self.sources),
             mentions=dict(self.mentions),
         )
-        longer._read(messages)
+        longer.read(messages)
         return longer
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def _read(self, messages: Sequence[Message]) -> None:
+    def read(self, messages: Sequence[Message]) -> None:
+        """Take in the messages that follow."""
         steps = read_steps(messages)
         self.plan = tuple(read_plan(messages, steps, self.plan))
         at_message: dict[int, list[Step]] = {}
@@ -196,7 +198,7 @@ class Chronicle:
         if found.typed and not found.is_local:
             self.count += 1
             if not self.turns or not _is_filler(found.typed):
-                self.turns.append(TurnEntry(self.count, without_fences(found.typed[:_LONGEST_WORDS]).strip()))
+                self.turns.append(TurnEntry(self.count, _words_of(found.typed)))
             self._keep_lines(
                 f"turn {self.count}", f"turn {self.count}, the user:", without_fences(found.typed), _OWN_WORDS, _USERS
             )
@@ -240,6 +242,8 @@ class Chronicle:
 
     def _keep_lines(self, subject: str, source: str, text: str, weight: float = 1.0, factor: float = 1.0) -> None:
         """Keep the lines of a message that name something, in place of older ones on the same subject."""
+        if not self.reads_lines:
+            return
         if len(text) > _LOOK_AT:
             text = f"{text[: _LOOK_AT // 2]}\n{text[-_LOOK_AT // 2 :]}"
         lines = [piece for line in text.splitlines() for piece in _pieces(line)]
@@ -434,10 +438,11 @@ class _Writing:
         known = set(entities("\n".join([self.beside, self.document.render()])))
         fresh = [lines for subject, lines in self.past.sources.items() if self.now.sources.get(subject) is lines]
         room = self.room - _HEADING_TOKENS
-        chosen, left = _choose_lines(fresh, known, int(room * (1 - _NAMES_SHARE)), self.past.mentions)
-        items = ["\n".join([source, *(f"  {line}" for line in lines)]) for source, lines in chosen.items()]
+        choice = _LineChoice(fresh, known, self.past.mentions)
+        choice.choose(room * (1 - _NAMES_SHARE) * _CHARS_PER_TOKEN)
+        items = choice.items()
         room -= sum(map(self.count, items)) + len(items)
-        if names := _fit_names(left, room, self.count):
+        if names := _fit_names(choice.names_left(), room, self.count):
             items.append(f"- Names: {', '.join(names)}")
         self.document.items["Critical Context"] = items
 
@@ -450,6 +455,11 @@ def _outcome_line(step: Step) -> str:
 def _closing(turn: TurnEntry) -> str:
     said = one_line(without_fences(turn.closing).partition("\n\n")[0])
     return f'{"" if turn.is_closed else "(under way) "}"{said}"' if said else ""
+
+
+def _words_of(typed: str) -> str:
+    """Return the words of a turn as they are kept: without code, and not too many."""
+    return without_fences(typed[:_LONGEST_WORDS]).strip()
 
 
 def _is_filler(words: str) -> bool:
@@ -525,53 +535,63 @@ def telling_part(text: str, length: int) -> str:
     return f"… {told}" if start else told
 
 
-def _choose_lines(
-    sources: Sequence[SourceLines], known: set[str], room: int, mentions: dict[str, float]
-) -> tuple[dict[str, list[str]], list[str]]:
-    """Return lines with the most new names per token, by source in order of time, and the names that are left."""
-    weight = {name: _weigh(times) for name, times in mentions.items()}
-    taken: dict[int, set[int]] = {}
-    shown: dict[int, set[str]] = {}
-    budget = room * _CHARS_PER_TOKEN
+class _LineChoice:
+    """The greedy choice of lines: again and again the one with the most new names for its length."""
 
-    def cost(place: int, line: QuotedLine) -> float:
-        before = 0 if line.before in shown.get(place, ()) else len(line.before)
-        return len(line.text) + 4 + before + (0 if place in taken else len(sources[place].source) + 2)
+    def __init__(self, sources: Sequence[SourceLines], known: set[str], mentions: dict[str, float]) -> None:
+        self.sources, self.known = sources, known
+        self.weight = {name: _weigh(times) for name, times in mentions.items()}
+        self.taken: dict[int, set[int]] = {}
+        """The chosen lines by source, as indices."""
+        self._shown: dict[int, set[str]] = {}
 
-    def worth(place: int, line: QuotedLine) -> float:
-        value = sum(weight.get(name, 1.0) for name in line.names if name not in known)
-        return sources[place].factor * value * (1 + _RECENT * (place + 1) / len(sources)) / (cost(place, line) + 8)
+    def choose(self, room: float) -> None:
+        """Choose lines until they take so many characters."""
+        heap = [
+            (-self._worth(place, line), place, number)
+            for place, source in enumerate(self.sources)
+            for number, line in enumerate(source.lines)
+            if len(line.text) <= _LONGEST_LINE
+        ]
+        heapq.heapify(heap)
+        while heap and room > 0:
+            negative, place, number = heapq.heappop(heap)
+            line = self.sources[place].lines[number]
+            worth = self._worth(place, line)
+            if 0 < worth < -negative * _SETTLED:  # a line chosen since then has some of its names
+                heapq.heappush(heap, (-worth, place, number))
+            elif worth > 0 and (cost := self._cost(place, line)) <= room:
+                room -= cost
+                self.taken.setdefault(place, set()).add(number)
+                self._shown.setdefault(place, set()).update((line.text, line.before))
+                self.known.update(line.names)
 
-    lines = [(place, number) for place, source in enumerate(sources) for number in range(len(source.lines))]
-    heap = [(-worth(place, sources[place].lines[number]), place, number) for place, number in lines]
-    heapq.heapify(heap)
-    while heap and budget > 0:
-        negative, place, number = heapq.heappop(heap)
-        line = sources[place].lines[number]
-        value = worth(place, line)
-        if value <= 0:
-            continue
-        if value < -negative * 0.999:
-            heapq.heappush(heap, (-value, place, number))
-            continue
-        if cost(place, line) > budget or len(line.text) > _LONGEST_LINE:
-            continue
-        budget -= cost(place, line)
-        taken.setdefault(place, set()).add(number)
-        shown.setdefault(place, set()).update((line.text, line.before))
-        known.update(line.names)
-    by_source: dict[str, list[str]] = {}
-    for place in sorted(taken):
-        quoted = by_source.setdefault(sources[place].source, [])
-        for number in sorted(taken[place]):
-            line = sources[place].lines[number]
-            if line.before and line.before not in quoted[-2:]:
-                quoted.append(line.before)
-            if line.text not in quoted[-1:]:
-                quoted.append(line.text)
-    left = dict.fromkeys(name for source in reversed(sources) for line in source.lines for name in line.names)
-    rest = sorted((name for name in left if name not in known), key=lambda name: -weight.get(name, 1.0))
-    return by_source, rest
+    def _cost(self, place: int, line: QuotedLine) -> int:
+        before = 0 if line.before in self._shown.get(place, ()) else len(line.before)
+        return len(line.text) + 4 + before + (0 if place in self.taken else len(self.sources[place].source) + 2)
+
+    def _worth(self, place: int, line: QuotedLine) -> float:
+        value = sum(self.weight.get(name, 1.0) for name in line.names if name not in self.known)
+        recent = 1 + _RECENT * (place + 1) / len(self.sources)
+        return self.sources[place].factor * value * recent / (self._cost(place, line) + 8)
+
+    def items(self) -> list[str]:
+        """Return the chosen lines under their sources, in order of time."""
+        by_source: dict[str, list[str]] = {}
+        for place in sorted(self.taken):
+            quoted = by_source.setdefault(self.sources[place].source, [])
+            for number in sorted(self.taken[place]):
+                line = self.sources[place].lines[number]
+                if line.before and line.before not in quoted[-2:]:
+                    quoted.append(line.before)
+                if line.text not in quoted[-1:]:
+                    quoted.append(line.text)
+        return ["\n".join([source, *(f"  {line}" for line in lines)]) for source, lines in by_source.items()]
+
+    def names_left(self) -> list[str]:
+        """Return the names that no chosen line has, the weightiest first."""
+        named = dict.fromkeys(name for source in reversed(self.sources) for line in source.lines for name in line.names)
+        return sorted((name for name in named if name not in self.known), key=lambda name: -self.weight.get(name, 1.0))
 
 
 def _weigh(mentions: float) -> float:

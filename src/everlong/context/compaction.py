@@ -163,16 +163,13 @@ class CompactionRun:
         return min(found, key=lambda candidate: candidate.pruned.tokens)
 
     def _better_request(self, result: _Result) -> CompactionRequest | None:
-        """Return the request for a second try, whose tail takes the room that the summary left; None if it is little."""
+        """Return the request for a second try, whose tail takes the room that the summary left; None for little."""
         request, limits = self.request, self.known.limits
-        if (
-            result.written is None
-            or request.summary_tokens is not None
-            or self.plan.tail_start <= self.known.layout.body_start
-        ):
+        is_whole = self.plan.tail_start <= self.known.layout.body_start
+        if result.written is None or request.summary_tokens is not None or is_whole:
             return None
         if request.target_tokens is None:
-            is_short = 0 < limits.least and result.pruned.tokens < limits.least
+            is_short = limits.least > 0 and result.pruned.tokens < limits.least
             more = replace(request, written=result.written, summary_tokens=result.summary_tokens - self.rules_tokens)
             return more if is_short else None
         room = limits.tail / request.tail_share
@@ -284,7 +281,7 @@ class CompactionRun:
             shortened=self.tail.changed,
             written=written,
             summary_tokens=counter.count_text(written.text) + self.rules_tokens,
-            chronicle=self.chronicle,
+            chronicle=None if written.prose else self.chronicle,
         )
 
     def _write_summary(self) -> WrittenSummary:
@@ -349,7 +346,7 @@ class CompactionRun:
             memory_context=self.request.memory_context,
             prefix=self.known.repaired[: self.plan.tail_start],
             prefix_tokens=self.known.tokens(sum(self.known.counts[: self.plan.tail_start])),
-            known=self.chronicle,
+            known=lambda: self.chronicle,
         )
 
     def _originals_first(self) -> list[Message]:
