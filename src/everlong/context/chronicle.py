@@ -44,6 +44,10 @@ _LEAST_WORDS = 60
 _FRONTIER_SHARE = 0.4
 _GOAL_SHARE = 0.12
 _FILES_SHARE = 0.1
+_CARRIED_SHARE = 0.15
+"""The share of the budget that one item of an earlier summary may take."""
+_FOCUS_SHARE = 0.65
+_LONGEST_MEMORY = 600
 _WORDS_SHARE = 0.85
 _OUTCOMES_SHARE = 0.2
 _CLOSINGS_SHARE = 0.2
@@ -268,7 +272,8 @@ class Chronicle:
                 self.carried.setdefault("Done", []).append(item)
                 continue
             self.count = max(self.count, int(found["number"]))
-            turn = TurnEntry(int(found["number"]), found["words"], (found["came"] or "").strip('"'), is_closed=True)
+            words = found["words"] or "\n".join(document.items["Goal"]).removeprefix('- "').partition('" (turn ')[0]
+            turn = TurnEntry(int(found["number"]), words, (found["came"] or "").strip('"'), is_closed=True)
             turn.outcomes = {line: line.strip().removeprefix("- ") for line in outcomes}
             self.turns.append(turn)
         self.plan = tuple(read_plan([{"role": "assistant", "content": document.render()}], [], ()))
@@ -283,7 +288,8 @@ class Chronicle:
             else:
                 self.carried.setdefault("Critical Context", []).append(item)
         for section in ("Goal", "Constraints & Preferences", "Key Decisions", "Resolved Questions", "Tools & Patterns"):
-            self.carried.setdefault(section, []).extend(document.items[section])
+            if document.items[section]:
+                self.carried[section] = document.items[section]
 
     def state_items(self) -> list[str]:
         """Return the plan, the files in hand and the last failing command, each as one item."""
@@ -345,6 +351,11 @@ class _Writing:
         """Return the finished document."""
         self._tell_state()
         self._tell_goal()
+        for section, items in self.past.carried.items():
+            for item in items if section != "Goal" else ():
+                self._add(section, item, _CARRIED_SHARE)
+        if self.memory:
+            self._add("Critical Context", f"- {cut_at_clause(one_line(self.memory), _LONGEST_MEMORY)}")
         self._tell_files()
         self._tell_turns()
         self._quote_lines()
@@ -394,7 +405,9 @@ class _Writing:
 
     def _tell_goal(self) -> None:
         turns = [turn for turn in self.past.turns if turn.words]
-        if not turns:
+        for item in self.past.carried.get("Goal", []):
+            self._add("Goal", item, _GOAL_SHARE)
+        if not turns or self.document.items["Goal"]:
             return
         first = next((turn for turn in turns if not turn.words.startswith("/")), turns[0])  # no command of a client
         named = [turn for turn in turns if turn is not first and _NEW_GOAL.search(turn.words)]
@@ -430,7 +443,7 @@ class _Writing:
             if words and (outcome or not is_goal):
                 quoted = ", the goal" if is_goal else f', "{words}"'
                 items.append(f"- turn {turn.number}{quoted}" + (f" → {outcome}" if outcome else ""))
-        self.document.items["Done"] = items
+        self.document.items["Done"] += items
         self.room -= sum(self.count(item) + 1 for item in items) + _HEADING_TOKENS
 
     def _quote_lines(self) -> None:
@@ -439,12 +452,15 @@ class _Writing:
         fresh = [lines for subject, lines in self.past.sources.items() if self.now.sources.get(subject) is lines]
         room = self.room - _HEADING_TOKENS
         choice = _LineChoice(fresh, known, self.past.mentions)
-        choice.choose(room * (1 - _NAMES_SHARE) * _CHARS_PER_TOKEN)
+        most = room * (1 - _NAMES_SHARE) * _CHARS_PER_TOKEN
+        if self.focus:
+            choice.choose(most * _FOCUS_SHARE, frozenset(re.findall(r"\w{3,}", self.focus.casefold())))
+        choice.choose(most - choice.spent)
         items = choice.items()
         room -= sum(map(self.count, items)) + len(items)
         if names := _fit_names(choice.names_left(), room, self.count):
             items.append(f"- Names: {', '.join(names)}")
-        self.document.items["Critical Context"] = items
+        self.document.items["Critical Context"] += items
 
 
 def _outcome_line(step: Step) -> str:
@@ -544,14 +560,17 @@ class _LineChoice:
         self.taken: dict[int, set[int]] = {}
         """The chosen lines by source, as indices."""
         self._shown: dict[int, set[str]] = {}
+        self.spent = 0.0
+        """Characters of the chosen lines."""
 
-    def choose(self, room: float) -> None:
-        """Choose lines until they take so many characters."""
+    def choose(self, room: float, topic: frozenset[str] = frozenset()) -> None:
+        """Choose lines until they take so many characters; with a topic, only those with one of its words."""
+        self.spent += room
         heap = [
             (-self._worth(place, line), place, number)
             for place, source in enumerate(self.sources)
             for number, line in enumerate(source.lines)
-            if len(line.text) <= _LONGEST_LINE
+            if len(line.text) <= _LONGEST_LINE and (not topic or any(word in line.text.casefold() for word in topic))
         ]
         heapq.heapify(heap)
         while heap and room > 0:
@@ -565,6 +584,7 @@ class _LineChoice:
                 self.taken.setdefault(place, set()).add(number)
                 self._shown.setdefault(place, set()).update((line.text, line.before))
                 self.known.update(line.names)
+        self.spent -= room
 
     def _cost(self, place: int, line: QuotedLine) -> int:
         before = 0 if line.before in self._shown.get(place, ()) else len(line.before)
