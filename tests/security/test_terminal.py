@@ -143,7 +143,7 @@ COMMANDS = [
     "sessions stats",
     "sessions show {hostile}",
     "inspect {file}",
-    "compress --explain {file}",
+    "compress --why end {file}",
     "usage",
     "usage --session {session}",
     "doctor",

@@ -320,7 +320,7 @@ class Compactor:
 
 
 def _figures(report: CompactionReport) -> dict[str, Any]:
-    quality = report.quality.score if report.quality is not None else None
+    quality = report.quality.in_words() if report.quality is not None else None
     return {"summarizer": report.summarizer, "fallback": report.fallback_reason, "quality": quality}
 
 

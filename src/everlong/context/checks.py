@@ -23,8 +23,10 @@ __all__ = ["check_summary", "invented_names"]
 
 _LOOKED_AT = 400_000
 """Characters of the source in which recurring names are counted; of a longer one, a sample of its messages."""
-_TELLING = 0.5
-"""The share of the telling words of a request that a summary must have to name it."""
+_TELLING = 0.3
+"""The share of the telling words of a request that a summary must have to name it: a good one in other words has few."""
+_FEWEST_TELLING = 4
+"""A request with fewer telling words, such as a greeting, need not be named."""
 _LONGEST_REQUEST = 600
 """Characters of a request whose words are looked for."""
 _MOST_WANTED = 400
@@ -56,9 +58,9 @@ def check_summary(
 
 
 def _is_named(words: str, told: str) -> bool:
-    """Return whether a text has half of the telling words of a request."""
+    """Return whether a text has enough of the telling words of a request."""
     wanted = set(_WORD.findall(words[:_LONGEST_REQUEST].casefold()))
-    return not wanted or sum(word in told for word in wanted) >= _TELLING * len(wanted)
+    return len(wanted) < _FEWEST_TELLING or sum(word in told for word in wanted) >= _TELLING * len(wanted)
 
 
 def _names_kept(text: str, request: SummaryRequest) -> float:

@@ -75,16 +75,15 @@ def shorten_results(pruned: Pruned, max_tokens: int, count: MessageCount, count_
     if work.over <= 0:
         return pruned
     results = [index for index, message in enumerate(work.messages) if message["role"] == "tool"]
-    results.sort(key=lambda place: -work.counts[place])
-    left = sum(work.counts[index] for index in results)
+    results.sort(key=lambda place: work.counts[place])
+    room = sum(work.counts[index] for index in results) - work.over
     for position, index in enumerate(results):
-        if work.over <= 0:
-            break
-        # Equal shares: the largest shrink to a common size instead of one vanishing altogether.
-        share = (left - work.over) // (len(results) - position)
-        left -= work.counts[index]
-        frame = max(0, work.counts[index] - work.text_tokens(index))
-        work.shorten(index, max(SHORTEST_RESULT, share - frame))
+        # The largest shrink to a common size; what the small ones do not need is theirs.
+        size = min(work.counts[index], room // (len(results) - position))
+        if size < work.counts[index]:
+            frame = max(0, work.counts[index] - work.text_tokens(index))
+            work.shorten(index, max(SHORTEST_RESULT, size - frame))
+        room -= work.counts[index]
     return work.result()
 
 

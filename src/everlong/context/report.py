@@ -25,7 +25,7 @@ class Quality:
     """
 
     task_kept: bool
-    """True if the summary names the task: half of the telling words of the first request."""
+    """True if the summary names the task: three in ten of the telling words of the first request."""
     request_kept: bool
     """True if the summary names the newest request."""
     names_kept: float

@@ -112,6 +112,12 @@ class Compaction:
     quality: float | None
     report: dict[str, Any] | None
 
+    @property
+    def findings(self) -> str:
+        """The quality as a person reads it; empty if the engine told none."""
+        told = (self.report or {}).get("quality")
+        return str(told.get("in_words") or "") if isinstance(told, dict) else ""
+
 
 class Compacted(NamedTuple):
     """The result of a compaction: the messages to send now, and the new view and history entry, if any.
