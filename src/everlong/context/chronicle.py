@@ -434,11 +434,16 @@ class _Writing:
         ran = _share_room(
             ["; ".join(turn.outcomes.values()) for turn in turns], int(left * _OUTCOMES_SHARE), self.count
         )
-        closings = _share_room([_closing(turn) for turn in turns], int(left * _CLOSINGS_SHARE), self.count)
+        closings = _share_room(
+            [one_line(without_fences(turn.closing).partition("\n\n")[0]) for turn in turns],
+            int(left * _CLOSINGS_SHARE),
+            self.count,
+        )
         items = []
         goal = "\n".join(self.document.items["Goal"])
-        for turn, words, *came in zip(turns, quotes, closings, ran, strict=True):
-            outcome = "; ".join(filter(None, came))
+        for turn, words, closing, outcomes in zip(turns, quotes, closings, ran, strict=True):
+            said_last = f'{"" if turn.is_closed else "(under way) "}"{closing}"' if closing else ""
+            outcome = "; ".join(filter(None, (said_last, outcomes)))
             is_goal = f'"{words}"' in goal
             if words and (outcome or not is_goal):
                 quoted = ", the goal" if is_goal else f', "{words}"'
@@ -466,11 +471,6 @@ class _Writing:
 def _outcome_line(step: Step) -> str:
     told = step.outcome
     return f"`{step.title}`{' failed' if step.failed else ''}{f' → {told}' if told else ''}"
-
-
-def _closing(turn: TurnEntry) -> str:
-    said = one_line(without_fences(turn.closing).partition("\n\n")[0])
-    return f'{"" if turn.is_closed else "(under way) "}"{said}"' if said else ""
 
 
 def _words_of(typed: str) -> str:
