@@ -15,6 +15,7 @@ from everlong.model.content import (
 from everlong.model.groups import Group, Grouping, ToolAnswer, find_groups
 from everlong.model.identity import HashChain, HashedBlock, Node, Trace, blocks_of
 from everlong.model.message import (
+    ADDED,
     CLEARED_RESULT,
     EPHEMERAL,
     SUMMARY_STARTS,
@@ -39,6 +40,7 @@ from everlong.model.typed import (
 )
 
 __all__ = [
+    "ADDED",
     "CLEARED_RESULT",
     "EPHEMERAL",
     "SUMMARY_STARTS",

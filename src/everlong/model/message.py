@@ -29,6 +29,9 @@ SYSTEM_ROLES = frozenset({"system", "developer"})
 EPHEMERAL = "_ephemeral"
 """A private key that a host sets on a message or part for one request only; it is not sent."""
 
+ADDED = "_added"
+"""A private key on a user message or part that a client, a plugin or a memory wrote, not the person; it is not sent."""
+
 
 class ToolCall(NamedTuple):
     """One call of an assistant message; ``arguments`` is the JSON text as the model wrote it."""
