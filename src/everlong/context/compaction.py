@@ -39,7 +39,7 @@ from everlong.context.literals import (
 from everlong.context.policy import Budgets
 from everlong.context.pruning import Pruned, clear_results, shorten_results, shorten_texts
 from everlong.context.report import Boundaries, CompactionReport, Outcome, Quality, SummarizerInput
-from everlong.context.rules import StandingRules, standing_rules, without_lifted
+from everlong.context.rules import StandingRules, standing_rules
 from everlong.context.summarize import SummaryRequest, SummaryWriter, WrittenSummary
 from everlong.context.summary.extractive import ExtractiveSummarizer
 from everlong.context.summary.message_digest import MessageDigests
@@ -229,8 +229,8 @@ class CompactionRun:
 
     @cached_property
     def rules(self) -> StandingRules:
-        """The standing rules that neither head nor tail states, as far as they fit their share of the budget."""
-        unsaid = self.known.rules.beside(self._head(), self._after())
+        """The standing rules that the messages after the summary do not state, as far as they fit their share."""
+        unsaid = self.known.rules.beside(self._after())
         shared = min(int(self.plan.summary_tokens * _RULES_SHARE), self.plan.summary_tokens - LEAST_SUMMARY)
         room = shared if self.request.target_tokens is not None else self.known.limits.rules
         return unsaid.fit(room, self.request.counter.count_text)
@@ -243,7 +243,7 @@ class CompactionRun:
     @cached_property
     def rules_tokens(self) -> int:
         """The size of the block of standing rules."""
-        return self.request.counter.count_text(self.rules.render()) if self.rules.render() else 0
+        return self.request.counter.count_text(self.rules.render())
 
     # -- the stages ------------------------------------------------------------------------------------------------
 
@@ -274,8 +274,6 @@ class CompactionRun:
         plan, counter = self.plan, self.request.counter
         with self.known.timed("summarize"):
             written = self._write_summary()
-            kept = [rule.text for rule in self.known.rules.lines]
-            written = written._replace(text=without_lifted(written.text, self.known.rules.lifted, kept))
         with self.known.timed("assemble"):
             result = self.assembled(written.text)
         with self.known.timed("verify"):
@@ -540,8 +538,7 @@ class CompactionSituation:
 
     def _reserve_for_rules(self, summary: int) -> int:
         """Return the tokens of a summary's largest budget that are kept free for the standing rules."""
-        block = self.rules.render()
-        return min(self.request.counter.count_text(block), int(summary * _RULES_SHARE)) if block else 0
+        return min(self.request.counter.count_text(self.rules.render()), int(summary * _RULES_SHARE))
 
     @cached_property
     def exchange(self) -> Pruned:

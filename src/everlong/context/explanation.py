@@ -331,7 +331,7 @@ class _ConversationAccount:
         if unit.line == 1 and unit.text.startswith(SUMMARY_PREFIX[:20]):
             reason = "announces the earlier summary; the new one has its own first words"
             return Verdict(unit.text, "dropped", "announcement", reason)
-        if unit.text.startswith(RULES_HEADING) or unit.text in rules_block(text_of(message)).split("\n"):
+        if unit.text.startswith(RULES_HEADING) or unit.text in rules_block(message).split("\n"):
             carried = any(rule.render() == unit.text for rule in self._rules.lines)
             reason = (
                 "a standing rule, carried over" if carried else "of the block of standing rules, which is made anew"
@@ -343,8 +343,8 @@ class _ConversationAccount:
     @cached_property
     def _rules(self) -> StandingRules:
         """The rules in the block after the summary."""
-        said = (text_of(message) for message in self._ended.messages if is_summary(message))
-        return read_block(next(said, ""))
+        summary = next(filter(is_summary, self._ended.messages), None)
+        return (summary and read_block(summary)) or StandingRules()
 
     @cached_property
     def _turns(self) -> dict[int, int]:
