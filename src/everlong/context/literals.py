@@ -56,8 +56,8 @@ ACKNOWLEDGEMENT = "Understood. I have read the summary and continue from there."
 RULES_HEADING = "Standing rules of the user, in force:"
 """The first line of the block after a summary; unlike the summary, the block is to be obeyed."""
 _RULES_END = re.compile(
-    re.escape(RULES_HEADING)
-    + r"""(?:\n- (?:older rules, by id: rule-.*|".*" \(turn \d+\)|\(none\)))+\n\(The user's own words; \d+ turns? so far\.\)\s*\Z"""
+    re.escape(RULES_HEADING) + r"(?:\n- (?:\(none\)|older rules, by id: rule-.*|\".*\" \(turn \d+\)))+"
+    r"\n\(The user's own words; \d+ turns? so far\.\)\s*\Z"
 )
 """The block of standing rules at the end of a text; a rule has no line break, so nothing in it can begin another."""
 _NOTE_START = "[Note: Some earlier conversation turns"

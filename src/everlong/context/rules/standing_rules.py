@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,11 +22,9 @@ _LINE = re.compile(
     r'- "(?P<text>.*)" \(turn (?P<turn>\d+)\)|- older rules, by id: (?P<ids>rule-[\da-f]{8}(?:, rule-[\da-f]{8})*)'
     r"(?: and \d+ more)?|\(The user's own words; (?P<turns>\d+) turns? so far\.\)"
 )
-_NONE = "- (none)"
 _MOST_IDS = 40
 _EDIT_START = "<user_rules>\nEdited by the user with /rules:"
 _EDIT_END = "</user_rules>"
-_LONGEST_EDIT = 1_000
 EDIT_ANSWER = "Noted. I keep to the rules as they stand now."
 """The assistant message after an edit, so that roles alternate."""
 _PINNED_START = "[Pinned: kept word for word"
@@ -62,10 +60,12 @@ class StandingRules:
     """The number of the user's turns so far."""
 
     def render(self) -> str:
-        """Return the block that follows a summary, also without a rule: where it stands, no other text can."""
-        body = [*((_ids_line(self.older),) if self.older else ()), *(rule.render() for rule in self.lines)]
+        """Return the block that follows a summary, also without a rule, so that no other text can take its place."""
+        shown, more = self.older[-_MOST_IDS:], len(self.older) - _MOST_IDS
+        ids = f"- older rules, by id: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}"
+        body = [*((ids,) if shown else ()), *(rule.render() for rule in self.lines)]
         count = f"(The user's own words; {self.turns} turn{'' if self.turns == 1 else 's'} so far.)"
-        return "\n".join([RULES_HEADING, *(body or (_NONE,)), count])
+        return "\n".join([RULES_HEADING, *(body or ["- (none)"]), count])
 
     def beside(self, after: Sequence[Message]) -> StandingRules:
         """Return the rules, and the turns, that the messages after the block do not state themselves."""
@@ -77,20 +77,17 @@ class StandingRules:
     def fit(self, room: int, count: Callable[[str], int]) -> StandingRules:
         """Return the newest rules that fit the room; the older ones become ids, as many as fit."""
 
-        def with_ids(number: int) -> StandingRules:
-            ids = tuple(rule.id for rule in self.lines[:number])
-            return replace(self, lines=self.lines[number:], older=(*self.older, *ids))
+        def newest(number: int) -> StandingRules:
+            gone = self.lines[: len(self.lines) - number]
+            return replace(self, lines=self.lines[len(gone) :], older=(*self.older, *(rule.id for rule in gone)))
 
-        places = range(len(self.lines) + 1)
-        fitting = with_ids(bisect_left(places, -room, hi=len(self.lines), key=lambda n: -count(with_ids(n).render())))
+        if count(self.render()) <= room:
+            return self
+        number = bisect_right(range(len(self.lines)), room, key=lambda number: count(newest(number).render()))
+        fitting = newest(max(0, number - 1))
         while fitting.older and count(fitting.render()) > room:
             fitting = replace(fitting, older=fitting.older[len(fitting.older) // 2 + 1 :])
         return fitting
-
-
-def _ids_line(ids: Sequence[str]) -> str:
-    more = f" and {len(ids) - _MOST_IDS} more" if len(ids) > _MOST_IDS else ""
-    return f"- older rules, by id: {', '.join(ids[-_MOST_IDS:])}{more}"
 
 
 def standing_rules(messages: Sequence[Message], summaries: Sequence[int] = ()) -> StandingRules:
@@ -109,7 +106,7 @@ def standing_rules(messages: Sequence[Message], summaries: Sequence[int] = ()) -
         elif message.get("role") != "user" or is_summary(message):
             continue
         elif edit := read_edit(message):
-            rules = {text: turn for text, turn in rules.items() if text not in edit[1]}
+            rules = {text: turn for text, turn in rules.items() if one_line(text) not in edit[1]}
             rules.update(dict.fromkeys(edit[0], max(1, turns)))
         elif (typed := typed_words(message)) and not typed.startswith(_PINNED_START):
             turns += 1
@@ -120,10 +117,10 @@ def standing_rules(messages: Sequence[Message], summaries: Sequence[int] = ()) -
 def _hear(typed: str, rules: dict[str, int], turn: int) -> None:
     """Add the rules of a text and remove those that it takes back."""
     for said, plain in sentences(typed):
-        ended = taken_back(plain, list(rules))
-        if ended is not None or is_rule(plain):
-            rules.pop(said if ended is None else ended, None)
-        if ended is None and is_rule(plain):
+        if ended := taken_back(plain, list(rules)):
+            del rules[ended]
+        elif is_rule(plain):
+            rules.pop(said, None)
             rules[said] = turn
 
 
@@ -157,5 +154,5 @@ def read_edit(message: Message) -> tuple[list[str], list[str]] | None:
     if not (text.startswith(_EDIT_START) and text.endswith(_EDIT_END)) or message.get("role") != "user":
         return None
     lines = text[len(_EDIT_START) : -len(_EDIT_END)].strip().split("\n")
-    added = [line[2:].strip()[:_LONGEST_EDIT] for line in lines if line.startswith("+ ")]
-    return added, [line[2:].strip() for line in lines if line.startswith("- ")]
+    added, removed = ([line[2:].strip() for line in lines if line.startswith(sign)] for sign in ("+ ", "- "))
+    return added, removed

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from itertools import accumulate, pairwise
+from functools import cache, lru_cache
+from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
 
 _LONGEST_RULE = 600
-_LONGEST_TYPED = 6_000
-"""Characters of a text up to which it is read whole; the middle of a longer one is probably pasted."""
+_LONGEST_TYPED = 6_000  # the middle of a longer text is probably pasted
 _LONGEST_EDGE = 1_500
-_WRAPPED = 50
-"""The least length of a line that may be the first part of a wrapped sentence."""
+_WRAPPED = 50  # a shorter line in lower case is not the first part of a wrapped sentence
 _FILLER = "\0"
+_WORD = re.compile(r"[^\W_\u3040-\u9fff]+|[\u3040-\u9fff]{2,}")
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
 
 
 class _Language(NamedTuple):
@@ -44,12 +43,11 @@ class _Language(NamedTuple):
 _ENGLISH = _Language(
     lead=r"please|pls|also|and|but|so|ok(?:ay)?|oh|then|hey|hi|yes|no|again|btw|by the way|fyi|actually|important|note"
     r"|reminder|rules?|one more thing|in general|as a rule|thanks|it(?:'s| is) important that you"
-    r"|(?:make|be) sure(?: that)?(?: you| to)?|ensure(?: that)? you|try to|remember(?: to)?|as i said",
+    r"|(?:make|be) sure(?: that)?(?: you| to)?|ensure(?: that)? you|try to|remember(?: to)?",
     verb=r"(?:use|write|run|answer|reply|respond|speak|ask|tell|show|give|include|add|put|keep|make|check|call|name"
     r"|format|explain|update|commit|push|cite|mention|say|edit|touch|modify|install|suggest|recommend|assume|invent"
     r"|repeat|share|log|rename|refactor|translate|spell|create|skip)\b",
-    always=r"always|never(?:,? (?:ever|under any circumstances))?|at all times|under no circumstances(?: should you)?"
-    r"|do(?: not|n'?t) ever",
+    always=r"always|never(?:,? ever)?|at all times|under no circumstances(?: should you)?|do(?: not|n'?t) ever",
     order=r"(?!(?:mind|again|been|got|ha[dsv]e?|was|were|is|are|am|did|does|an?|the|in|on|at|to|of|with|for|from|by|so"
     r"|too|as|if|when|it|he|she|they|we|i|you|my|our|this|that|these|those|no|not|good|happy|more|enough|before|seen"
     r"|saw|knew|heard|felt|thought|said|told|went|came|made|took|found|understood|could|would|should|will|may|can|need"
@@ -68,12 +66,12 @@ _ENGLISH = _Language(
     r"|version|not|the (?:new|old|blue|red|short|long|earlier|original)\w*)\b)|i'd (?:much )?prefer (?!it|not)"
     r"|i(?:'d| would) (?:much )?rather (?:you|not use|have|use|see|keep)\b|i like (?!it )[^,;]{2,60} (?:better"
     r"|more than)|my (?:\w+ )?preference (?:is|for)\b",
-    veto=r"(?:he|she|they|who|docs?|documentation|readme|manual|guide|article|error|spec|boss|colleague|friend)\b[^,]* "
-    r"(?:sa(?:id|ys?)|told|wrote|writes?|reads?|states?|mentions?|warns?|suggests?|recommends?)|according to|told me"
+    veto=r"(?:he|she|they|docs?|documentation|readme|manual|guide|error|spec|boss|colleague|friend)\b[^,]* (?:sa(?:id"
+    r"|ys?)|told|wrote|writes?|reads?|states?|mentions?|warns?|suggests?|recommends?)|according to|told me"
     r"|th(?:is|ese|ose) (?!repo|project|codebase|conversation|chat|session|team|company)\w+|that (?:one|file|line|test"
     r"|time)|the (?:first|second|third|last|next|previous|other|same|latter|former|failing|current)|in line \d+"
-    r"|(?:for|right|just) now|(?<!from )now[.!]*$|at the moment|yet|tonight|tomorrow|yesterday|(?<!from )today"
-    r"|until (?!i say|further)",
+    r"|(?:for|right|just) now|(?<!from )now[.!]*$|yet|tonight|tomorrow|yesterday|(?<!from )today|until (?!i say)"
+    r"|^(?:can|could|would|will|how|what|why)",
 )
 _GERMAN = _Language(
     lead=r"bitte|und|also|ok|okay|aber|übrigens|außerdem|wichtig|hinweis|regel|dann|noch etwas|generell|zuerst",
@@ -81,8 +79,8 @@ _GERMAN = _Language(
     r"|bekomme|kriege|sehe|finde|verstehe|brauche|vergesse|viele|heute|leute|danke)\b)\w{3,}e|schreib|mach|gib|nimm"
     r"|lass|sag|frag|nutz|benutz|halt|sprich|push|\w+en sie)\b",
     always=r"immer(?! noch)|nie(?:mals)?|stets|grundsätzlich|auf keinen fall|unter keinen umständen|keinesfalls",
-    order=r"(?!sollte|müsste|wird|kann|wieder)[^,;:]* (?!ge\w+|verstanden|bekommen|vergessen|haben)[a-zäöü]+(?:en|ern"
-    r"|eln)[.!]*$|[^;:]*\bbitte\b",
+    order=r"(?!sollte|müsste|wird|kann|wieder)[^,;:]* (?!ge\w+|verstanden|bekommen|vergessen"
+    r"|haben)[a-zäöü]+e[lr]?n[.!]*$|[^;:]*\bbitte\b",
     since=r"ab (?:jetzt|sofort|nun|heute)|von (?:nun|jetzt) an|in zukunft|(?:zu)?künftig|fortan",
     rule=r"(?:verwende|benutze?|nutze?|schreibe?|ändere|lösche|füge?|erwähne|sieze|duze|committe|pushe?|installiere"
     r"|antworte|sprich|sag) [^,;:]*\b(?:kein(?:e[nr]?)?|nichts?|ausschließlich|nur)\b|nur noch\b"
@@ -93,16 +91,15 @@ _GERMAN = _Language(
     wish=r"ich (?:bevorzuge|ziehe\b.*\bvor|(?:mag|lese|sehe|habe)\b.*\blieber|hätte (?:es )?lieber)\b(?! nicht)"
     r"|mir (?:ist|sind|wäre|wären)\b.*\blieber",
     veto=r"sagte?|steht|schreibt|meinte?|laut|heißt|diesmal|vorerst|fürs erste|noch nicht|jetzt (?:nicht|nur)(?! noch)"
-    r"|keine sorgen?|(?<!ab )heute|morgen|gestern|bis|dies(?:e[nrsm]?)? (?!projekt|repo)\w+|(?:erste|zweite|letzte"
-    r"|fehlgeschlagene)\w*|^\w+st du",
+    r"|keine sorgen?|(?<!ab )heute|morgen|gestern|bis|dies(?:e[nrsm]?)? (?!projekt|repo)\w+|(?:erste|zweite|letzte)\w*"
+    r"|^\w+st du",
 )
 _FRENCH = _Language(
     lead=r"s'il (?:te|vous) pla[iî]t|stp|svp|et|aussi|mais|donc|alors|ok|important|note|règle|merci de|prière de"
     r"|veuillez|assure-toi de|assurez-vous de|pense[zs]? à",
     verb=r"(?:(?:utilis|écri[sv]?|répond|mets?|mett|fai[st]?|lanc|ajout|gard|vérifi|demand|indiqu|cit|expliqu|donn"
     r"|montr|appell?|nomm|comment|test|inclu|commenc|format|tutoi|vouvoi|parl|signal|mentionn|précis|propos|suggèr"
-    r"|envoi|modifi|touch|install|suppos|invent|commit|pouss|cré|renomm|ferm|limit)(?:e|s|ez)?(?:-(?:moi|le|la|les"
-    r"|nous))?)\b",
+    r"|envoi|modifi|touch|install|suppos|invent|commit|pouss|cré|renomm|ferm|limit)(?:e|s|ez)?(?:-(?:moi|le|les))?)\b",
     always=r"toujours|systématiquement|en aucun cas",
     order=r"\w+(?:er|ir|re)\b|il ne faut\b",
     since=r"à partir de maintenant|désormais|dorénavant|à l'avenir",
@@ -112,13 +109,13 @@ _FRENCH = _Language(
     r"|VERB\b[^,;:]*\b(?:uniquement|exclusivement)\b",
     when=r"(?:à )?chaque fois que",
     wish=r"je préf(?:ère|[éè]rerais)\b(?! (?:ne|celui|celle|ça)\b)|j'aim(?:e|erais) mieux\b",
-    veto=r"(?:dit|écrit|indique) (?:de|que)|selon|pour (?:l'instant|le moment)|cette fois|aujourd'hui|demain|hier"
-    r"|encore|(?<!partir de )maintenant|c(?:e|et|ette|es) (?!projet|dépôt|soit)\w+|jusqu'\w+|tant qu\S+|qui échoue"
+    veto=r"(?:dit|écrit|indique) (?:de|que)|selon|pour (?:l'instant|le moment)|aujourd'hui|demain|hier|encore"
+    r"|(?<!partir de )maintenant|c(?:e|et|ette|es) (?!projet|dépôt|soit)\w+|jusqu'\w+|tant qu\S+|qui échoue"
     r"|(?:premi|deuxi|second|derni)\w+",
 )
 _SPANISH_NOT = (
     r"(?:me |te |l[aoe]s? )?(?:(?:us|modifiqu|toqu|cambi|borr|elimin|agregu|instal|edit|ejecut|llam|invent|expliqu"
-    r"|utilic|mencion|muestr|gener|coment|contest|habl|env[ií])es|(?:añad|hag|pong|escrib|respond|incluy|sub|asum"
+    r"|utilic|mencion|muestr|gener|coment|contest|habl|env[ií])es|(?:añad|hag|pong|escrib|respond|incluy|sub"
     r"|sugier)as)\b(?! (?:of|found|for|caso)\b)"
 )
 _SPANISH = _Language(
@@ -137,14 +134,11 @@ _SPANISH = _Language(
     veto=r"dijo|dice|según|escribió|esta vez|por (?:ahora|el momento)|de momento|todavía|aún|hoy(?! en)|mañana|ayer"
     r"|hasta|que falla|demasiad\w+|es[ao]|es?[st][aeo]s? (?!proyecto|repo)\w+|primera? \w+|segund[ao]|últim[ao]",
 )
-_PORTUGUESE_DO = (
-    r"(?:me )?(?:(?:us|rod|modifiqu|coloqu|apagu|adicion|edit|cri|alter|mostr|cit|indiqu|test|execut|verifiqu|pergunt"
-    r"|expliqu|cham|coment|mencion|instal|atualiz|utiliz|avis|invent|envi|apont|fal)es?|(?:respond|escrev|faç|ponh"
-    r"|inclu|mex|remov|dig|mantenh|assum|sugir|exclu)as?|dê|feche|(?:us|rod|execut|test|cit)ar)\b"
-)
 _PORTUGUESE = _Language(
     lead=r"por favor|e|além disso|também|mas|então|ok|importante|nota|regra|certifique-se de|lembre-se de|primeiro",
-    verb=_PORTUGUESE_DO,
+    verb=r"(?:me )?(?:(?:us|rod|modifiqu|coloqu|apagu|adicion|edit|cri|alter|mostr|cit|indiqu|test|execut|verifiqu"
+    r"|pergunt|expliqu|cham|coment|mencion|instal|atualiz|utiliz|avis|invent|envi|apont|fal)es?|(?:respond|escrev|faç"
+    r"|ponh|inclu|mex|remov|dig|mantenh|assum|sugir|exclu)as?|dê|feche|(?:us|rod|execut|test|cit)ar)\b",
     always=r"sempre(?! que)|nunca|jamais|em (?:hipótese alguma|nenhuma hipótese)|de forma alguma",
     order=r"usar\b",
     since=r"(?:de|a partir de) (?:agora|hoje)(?: em diante)?|daqui (?:em|para|pra) (?:diante|frente)|doravante",
@@ -159,11 +153,9 @@ _PORTUGUESE = _Language(
 _RUSSIAN = _Language(
     lead=r"пожалуйста|и|а|но|также|ещё|ок|хорошо|важно|правило|кстати|тогда|запомни|обязательно|поэтому|сначала",
     verb=r"(?:(?:использу|отвеча|запуска|добавля|указыва|спрашива|проверя|объясня|обновля|дела|сообща|называ|обраща"
-    r"|упомина|предлага|трога|меня|редактиру|изменя|удаля|присыла|начина)й|пиши|говори|ставь|пушь|спроси|проверь"
-    r"|предупреди)(?:те)?(?:сь|ся)?\b",
+    r"|упомина|предлага|трога|меня|редактиру|изменя|удаля|присыла|начина)й|пиши|говори|ставь|пушь)(?:те)?(?:сь|ся)?\b",
     always=r"всегда|никогда(?: не)?|ни в коем случае(?: не)?",
-    order=r"(?!(?:очень|есть|здесь|опять|теперь|лишь|ни|эти|при|или|они)\b)\w+(?:[аяую]й|[^лыиеоай\W]и"
-    r"|[^ш\W]ь)(?:те)?(?:сь|ся)?\b",
+    order=r"(?!(?:очень|есть|здесь|опять|теперь|эти|они)\b)\w+(?:[аяую]й|[^лыиеоай\W]и|[^ш\W]ь)(?:те)?(?:сь|ся)?\b",
     since=r"с (?:этого момента|сегодняшнего дня)|впредь|отныне|в дальнейшем|в будущем",
     rule=r"не VERB|(?:ты|вы) долж(?:ен|на|ны) [^,;:]*\b(?:всегда|никогда)\b|име(?:й|йте) в виду, что"
     r"|(?:отвечай|VERB)[^,;:]*\bтолько\b|(?:я )?хочу, чтобы (?:ты|вы) [^,;:]*\b(?:всегда|никогда)\b"
@@ -192,29 +184,27 @@ _JAPANESE = (
     r"|ほしい(?:です)?|ように)ね?[。！!]*$|.*ない(?:で(?:ください|下さい)|こと)[。！!]*$|.*(?:方|ほう)が(?:好き|いい"
     r"|良い|望ましい)|.*を好(?:みます|む))"
 )
+_OTHERS = (_GERMAN, _FRENCH, _SPANISH, _PORTUGUESE, _RUSSIAN)
+_COMMON = _words("the you your is are i my it to of and with for at this that please from")
+"""A sentence with one of these words is English; making the patterns of the others takes time."""
+_CJK = tuple(re.compile(one) for one in (_CHINESE, _JAPANESE))
 _AT_MOST = r"max\w*|máximo|at most|no more than|no máximo|не больше"
 _IF = r"wenn|falls|quand|si|cuando|quando|se|если|когда"
 
 
-def _pattern(words: _Language) -> str:
+@cache
+def _pattern(words: _Language) -> re.Pattern[str]:
     """Return the pattern of a rule in a language."""
     rule = words.rule.replace("VERB", words.verb)
-    order = rf"(?:{words.verb}|{words.order}|{rule})"
     lead = rf"(?:(?:{words.lead})\b[\s,:.!–—-]*){{0,4}}"
-    clause = rf"(?:.*?(?:[,;–—]|\s-)\s*)?{lead}"
     near = r"(?:(?! (?:that|which|die|der|das|qui|que|котор\w+) )[^;:,])*?"
-    late = rf"{words.verb}{near}\b(?:{words.later or words.always}|{words.since})"
-    return (
-        rf"^(?!.*\b(?:{words.veto})\b)(?:{clause}(?:{words.always})\b[\s,]+{lead}{order}"
-        rf"|{clause}(?:{words.since})\b[\s,:]+{lead}(?:(?:{words.always})\s+)?(?:{order}|{words.wish}|{_AT_MOST})"
-        rf"|{lead}(?:{rule}|{late})|(?:{_IF})\b[^,]*,\s*{lead}{late}"
-        rf"|{lead}(?:{words.when})\b[^,]*(?:,[^,]*)?,\s*{lead}{order}"
+    return re.compile(
+        rf"(?i)^(?!.*\b(?:{words.veto})\b)(?:(?:(?P<stands>(?:.*?(?:[,;–—]|\s-)\s*)?{lead}(?:{words.always}|{words.since})\b"
+        rf"[\s,:]+|{lead}(?:{words.when})\b[^,]*(?:,[^,]*)?,\s*)|(?:{_IF})\b[^,]*,\s*)?{lead}(?:{rule}"
+        rf"|{words.verb}(?(stands)|{near}\b(?:{words.later or words.always}|{words.since}))"
+        rf"|(?(stands)(?:{words.always})?\s*(?:{words.order}|{words.wish}|{_AT_MOST})|(?!)))"
         rf"|(?:.*?(?:[,;:–—]|\b(?:and|so|but|because|since|given|in))\s*)?{lead}(?:{words.wish}))"
     )
-
-
-_TABLES = (_ENGLISH, _GERMAN, _FRENCH, _SPANISH, _PORTUGUESE, _RUSSIAN)
-_RULES = tuple(re.compile(one, re.IGNORECASE) for one in (*map(_pattern, _TABLES), _CHINESE, _JAPANESE))
 
 
 def found_rules(text: str) -> list[str]:
@@ -226,29 +216,29 @@ def is_rule(sentence: str) -> bool:
     """Return whether a sentence, with code and quotations masked, lays down a rule."""
     if len(sentence) > _LONGEST_RULE or sentence.endswith(("?", "？")):
         return False
-    return any(pattern.match(sentence) for pattern in _RULES)
+    others = _OTHERS if _COMMON.isdisjoint(_WORD.findall(sentence.lower())) else ()
+    patterns = chain(map(_pattern, (_ENGLISH, *others)), () if sentence.isascii() else _CJK)
+    return any(pattern.match(sentence) for pattern in patterns)
 
 
 # -- sentences ---------------------------------------------------------------------------------------------------------
 
 _MASKED = re.compile(
-    r"^[ \t]*(?P<fence>```|~~~).*?(?:^[ \t]*(?P=fence)[^\n]*$|\Z)|^[ \t]*>[^\n]*|`[^`\n]*`"
-    r"|\"[^\"]*?(?:\"|\n[ \t]*\n|\Z)|“[^”]*?(?:”|\Z)|„[^“”]*[“”]|«[^»]*»|「[^」]*」|『[^』]*』|(?<!\w)'[^'\n]+'(?!\w)",
+    r"^[ \t]*(?P<fence>```|~~~).*?(?:^[ \t]*(?P=fence)[^\n]*$|\Z)|^[ \t]*>[^\n]*|`[^`\n]*`|(?<!\w)'[^'\n]+'(?!\w)"
+    r"|\"[^\"]*?(?:\"|\n[ \t]*\n|\Z)|“[^”]*?(?:”|\Z)|„[^“”]*[“”]|«[^»]*»|「[^」]*」|『[^』]*』",
     re.DOTALL | re.MULTILINE,
 )
 """Code and quotations."""
 _END = re.compile(
-    r"[.!?…]+[\"')\]*_”’»]*(?=\s|$)|[。！？]+[」』”）]*"
-    r"|,\s+(?=(?:(?:so|and|but) )?(?:(?:can|could|would|will) (?:you|we)|how (?:can|do|should|would)|what)\b)",
-    re.IGNORECASE,
+    r"(?i)[.!?…]+[\"')\]*_”’»]*(?=\s|$)|[。！？]+[」』”）]*"
+    r"|,\s+(?=(?:(?:so|and|but) )?(?:(?:can|could|would|will) (?:you|we)|how (?:can|do|should|would)|what)\b)"
 )
 """The end of a sentence; in English also the comma before a question."""
 _LIST_MARK = re.compile(r"\s*(?:(?:[-*+•–]|\d{1,3}[.)]|[a-z][.)])\s+)?(?:\[[ x]\]\s+)?", re.IGNORECASE)
 _ABBREVIATIONS = _words("e.g i.e etc vs dr mr mrs ms z.b d.h bzw ca usw т.е т.д")
 _CODE_STARTS = ("#", "//", "/*", "|", "$ ", "<", "@", "--", "++", "[…")
-_CODE_ENDS = (";", "{", "}")
 _GIVEN = _words(
-    "translate summari proofread rewrite here's following says wrote reads below mail error log output übersetz folgende"
+    "translate summari proofread rewrite here's following says wrote reads below mail error output übersetz folgende"
     " traduis voici suivant traduce siguiente traduz seguinte перевед вот следующ 翻译 以下 如下 总结 訳 次の"
 )
 """Words before a colon that announce the words of others, unless they are about rules."""
@@ -282,7 +272,7 @@ def _mask(found: re.Match[str]) -> str:
 def _edges(text: str) -> str:
     """Return the first and the last paragraph of a long text, or the lines of them that are near enough to its ends."""
     first, _, rest = text.strip().partition("\n\n")
-    middle, _, last = rest.rpartition("\n\n")
+    last = rest.rpartition("\n\n")[2]
     first = first if len(first) <= _LONGEST_EDGE else first[:_LONGEST_EDGE].rpartition("\n")[0]
     last = last if len(last) <= _LONGEST_EDGE else last[-_LONGEST_EDGE:].partition("\n")[2]
     opened = "```" if first.count("```") % 2 else ""
@@ -318,15 +308,15 @@ def _spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 def _is_wrapped(text: str, place: int) -> bool:
     """Return whether a sentence goes on over the line break before a place."""
-    before = "".join(text[max(0, place - _LONGEST_RULE) : place].splitlines()[-1:]).rstrip()
-    is_open = len(before) >= _WRAPPED and before[-1] not in ".!?:;。！？"
+    before = "".join(text[max(0, place - _LONGEST_RULE) : place].splitlines()[-1:]).strip()
+    is_open = (len(before) >= _WRAPPED or before[:1].isupper()) and before[-1] not in ".!?:;。！？"
     return is_open and text[place : place + _WRAPPED].lstrip()[:1].islower()
 
 
 # -- taking a rule back ------------------------------------------------------------------------------------------------
 
 _TAKES_BACK = re.compile(
-    r"(?P<rule>\b(?:(?:forget|ignore|drop|cancel) (?:about )?(?:(?:the|my|that) (?:\w+ )?(?:rule|instruction"
+    r"(?i)(?P<rule>\b(?:(?:forget|ignore|drop|cancel) (?:about )?(?:(?:the|my|that) (?:\w+ )?(?:rule|instruction"
     r"|preference)|what i (?:said|told you) about)|the rule (?:about|on|for|against)\b.* no longer applies|(?:vergiss"
     r"|streiche) (?:die regel|was ich)|die regel\b.* gilt nicht mehr|oublie[zs]? (?:la règle|ce que j'ai dit)"
     r"|olvida (?:la regla|lo que dije)|esqueça (?:a regra|o que eu disse)|забудь(?:те)? (?:про )?правило|отмени(?:те)? "
@@ -336,20 +326,17 @@ _TAKES_BACK = re.compile(
     r"|não precisa mais|больше не (?:нужно|надо))|^(?:please )?(?:you can )?stop \w+ing|(?:不用|不必|不需要)再.*了"
     r"|もう.*なくて(?:も)?いい)|(?P<ban>\b(?:you (?:can|may)\b.* again|(?:is|are) (?:fine|ok|okay|allowed) (?:again"
     r"|now)|darfst\b.* wieder|(?:ist|sind) wieder (?:erlaubt|ok)|(?:tu peux|vous pouvez) (?:de|à) nouveau|puedes\b.* "
-    r"(?:de nuevo|otra vez)|pode\b.* (?:de novo|novamente)|снова можно)|(?:又|现在|重新)可以.*了|また.*てもいい)",
-    re.IGNORECASE,
+    r"(?:de nuevo|otra vez)|pode\b.* (?:de novo|novamente)|снова можно)|(?:又|现在|重新)可以.*了|また.*てもいい)"
 )
 _NEGATION = re.compile(
-    r"\b(?:never|not|no|don'?t|nie|niemals|nicht|keine?|jamais|ne|nunca|jamás|não|никогда|не)\b|n'|不|别|禁|ない",
-    re.IGNORECASE,
+    r"(?i)\b(?:never|not|no|don'?t|nie|niemals|nicht|keine?|jamais|ne|nunca|não|не)\b|n'|不|别|禁|ない"
 )
-_WORD = re.compile(r"[^\W_\u3040-\u9fff]{2,}|[\u3040-\u9fff]{2,}")
-_EMPTY = {
-    *_words("use using with your are it on me don anymore sur über sobre usar usa verwende utilise используй"),
-    *_WORD.findall(" ".join([_TAKES_BACK.pattern, *(f"{one.lead} {one.always} {one.since}" for one in _TABLES)])),
+_EMPTY = _words("using with your are it me don anymore sur über sobre usar usa verwende utilise используй") | {
+    *_WORD.findall(_TAKES_BACK.pattern),
+    *(word for one in (_ENGLISH, *_OTHERS) for word in _WORD.findall(f"{one.lead} {one.always} {one.since}")),
 }
-"""Words that do not tell what a rule is about."""
-_ENOUGH = 0.6
+"""Words that do not tell what a rule is about; neither do the verbs of most rules."""
+_VERBS = [verb.removesuffix("e") for verb in _WORD.findall(_ENGLISH.verb) if len(verb) > 2]
 
 
 def taken_back(sentence: str, rules: Sequence[str]) -> str | None:
@@ -360,7 +347,7 @@ def taken_back(sentence: str, rules: Sequence[str]) -> str | None:
     shares = {rule: _share(sentence, rule) for rule in rules if _is_of_kind(rule, said.lastgroup)}
     best = max(shares.values(), default=0.0)
     found = [rule for rule, share in shares.items() if share == best]
-    return found[0] if best >= _ENOUGH and len(found) == 1 else None
+    return found[0] if best >= 0.6 and len(found) == 1 else None
 
 
 def _is_of_kind(rule: str, kind: str | None) -> bool:
@@ -381,10 +368,11 @@ def _share(sentence: str, rule: str) -> float:
 def _telling_words(text: str) -> set[str]:
     words = _WORD.findall(text.lower())
     pairs = {word[at : at + 2] for word in words if word >= "\u3040" for at in range(len(word) - 1)}
-    return pairs | {word for word in words if word < "\u3040" and word not in _EMPTY}
+    verbs = {word for word in words for verb in _VERBS if word.startswith(verb) and len(word) < len(verb) + 5}
+    return pairs | {word for word in words if "\u3040" > word not in _EMPTY and word not in verbs and len(word) > 1}
 
 
 def _is_same(word: str, other: str) -> bool:
     """Return whether two words are the same but for their endings."""
     stem = max(3, min(len(word), len(other)) - 2)
-    return word == other or (word[:stem] == other[:stem] and min(len(word), len(other)) > 2)
+    return word == other or (word[:stem] == other[:stem] and len(word) > 2 < len(other))
