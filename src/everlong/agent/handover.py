@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from everlong.agent.quotations import Quote, fit_quotations
 from everlong.context.chronicle import Chronicle
+from everlong.context.literals import summary_indices
 from everlong.context.rules import StandingRules, standing_rules
 from everlong.context.text import TextCount, clip
 from everlong.model import Message, newest_request, text_of, typed_words
@@ -121,7 +122,8 @@ def _rules(store: Store, one: Conversation, tail: Sequence[Message]) -> Standing
     """Return the rules in force: those of the summary in force and after it, or of the beginning and the end."""
     runs = store.conversations.path(one.id).runs
     if one.compactions and runs:
-        return standing_rules(store.context(store.branch(runs[-1].branch)))
+        context = store.context(store.branch(runs[-1].branch))
+        return standing_rules(context, summary_indices(context))
     if one.messages <= len(tail):
         return standing_rules(tail)
     first = islice(store.conversations.lines(one.id), _TURNS // 4)

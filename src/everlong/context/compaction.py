@@ -223,8 +223,8 @@ class CompactionRun:
 
     @cached_property
     def rules(self) -> StandingRules:
-        """The standing rules that neither head nor tail states, as far as they fit their share of the budget."""
-        unsaid = self.known.rules.beside(self._head(), self._after())
+        """The standing rules that the messages after the summary do not state, as far as they fit their share."""
+        unsaid = self.known.rules.beside(self._after())
         shared = min(int(self.plan.summary_tokens * _RULES_SHARE), self.plan.summary_tokens - LEAST_SUMMARY)
         room = shared if self.request.target_tokens is not None else self.known.limits.rules
         return unsaid.fit(room, self.request.counter.count_text)
@@ -237,7 +237,7 @@ class CompactionRun:
     @cached_property
     def rules_tokens(self) -> int:
         """The size of the block of standing rules."""
-        return self.request.counter.count_text(self.rules.render()) if self.rules.render() else 0
+        return self.request.counter.count_text(self.rules.render())
 
     # -- the stages ------------------------------------------------------------------------------------------------
 
@@ -508,8 +508,7 @@ class CompactionSituation:
 
     def _reserve_for_rules(self, summary: int) -> int:
         """Return the tokens of a summary's largest budget that are kept free for the standing rules."""
-        block = self.rules.render()
-        return min(self.request.counter.count_text(block), int(summary * _RULES_SHARE)) if block else 0
+        return min(self.request.counter.count_text(self.rules.render()), int(summary * _RULES_SHARE))
 
     @property
     def _result_tokens(self) -> int:
