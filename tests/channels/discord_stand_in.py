@@ -22,6 +22,7 @@ from aiohttp import BodyPartReader, web
 from tests.channels import discord_shapes as shapes
 from tests.channels.discord_gateway_stand_in import GatewayStandIn
 from tests.channels.discord_shapes import DM, FORUM, TEXT, THREAD, Json, next_id
+from tests.waiting import PATIENCE
 
 __all__ = ["DiscordStandIn", "Fault", "Request", "discord_stand_in"]
 
@@ -159,7 +160,7 @@ class DiscordStandIn:
 
     def call(self, do: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Do something in the server's thread, and return what came of it."""
-        return asyncio.run_coroutine_threadsafe(do(), self._loop).result(20)
+        return asyncio.run_coroutine_threadsafe(do(), self._loop).result(PATIENCE)
 
     # -- what people do --------------------------------------------------------------------------------------------
     def add_person(self, name: str) -> str:
@@ -620,5 +621,5 @@ def discord_stand_in() -> Iterator[DiscordStandIn]:
         made.call(made.stop)
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(PATIENCE)
         loop.close()
