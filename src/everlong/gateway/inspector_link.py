@@ -23,6 +23,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, w
 from multidict import CIMultiDict
 
 from everlong.gateway.auth import OWN_HEADER, Caller, Guard, Guesses, Refused, is_loopback
+from everlong.gateway.bounds import HeldMemory, receive
 
 if TYPE_CHECKING:
     from everlong.gateway.account import RequestAccount
@@ -131,11 +132,7 @@ class InspectorLink:
     # -- the process ---------------------------------------------------------------------------------------------------
 
     async def _pass_on(self, request: web.Request, caller: Caller) -> web.StreamResponse:
-        if (request.content_length or 0) > _MOST_BYTES:
-            raise Refused(413, "the inspector takes no forms as large as this", close=True)
-        body = await request.read() if request.body_exists else None
-        if body is not None and len(body) > _MOST_BYTES:
-            raise Refused(413, "the inspector takes no forms as large as this", close=True)
+        body = await receive(request, HeldMemory(most=_MOST_BYTES)) if request.body_exists else None
         headers = CIMultiDict((name, value) for name, value in request.headers.items() if name.lower() in _PASSED_ON)
         headers["x-everlong-inspector"] = self._proof
         headers["x-everlong-tenant"] = caller.tenant
