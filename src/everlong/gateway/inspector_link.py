@@ -12,7 +12,6 @@ import base64
 import binascii
 import json
 import secrets
-import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +22,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, w
 from multidict import CIMultiDict
 
 from everlong.gateway.auth import OWN_HEADER, Caller, Guard, Guesses, Refused, is_loopback
+from everlong.processes import own_command
 
 if TYPE_CHECKING:
     from everlong.gateway.account import RequestAccount
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["COMMAND", "INSPECTOR_PATH", "InspectorLink"]
 
 INSPECTOR_PATH = "/inspector"
-COMMAND: Sequence[str] = (sys.executable, "-m", "everlong.cli.inspect_web")
+COMMAND: Sequence[str] = own_command("everlong.cli.inspect_web")
 """The program that renders pages."""
 _START_SECONDS = 30.0
 _ANSWER_SECONDS = 60.0
