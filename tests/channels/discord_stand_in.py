@@ -494,6 +494,7 @@ class DiscordStandIn:
         number = next_id()
         content = shapes.message(number, channel, self.bot, (body.get("content") or "").strip())
         content |= {"components": body.get("components") or [], "attachments": self._uploads(body)}
+        content["flags"] = body.get("flags") or 0
         reference = body.get("message_reference")
         if reference and str(reference["message_id"]) in self.messages[channel]:
             content |= {"type": 19, "message_reference": {**reference, "message_id": str(reference["message_id"])}}
@@ -529,7 +530,8 @@ class DiscordStandIn:
         return content
 
     async def _change(self, content: Json, body: Json) -> None:
-        content |= {"content": body["content"].strip(), "flags": content["flags"] & ~LOADING}
+        flags = body.get("flags", content["flags"]) & ~LOADING
+        content |= {"content": body["content"].strip(), "flags": flags}
         content["components"] = body.get("components", content["components"])
         content["edited_timestamp"] = shapes.time_of(next_id())
         await self.gateway.dispatch("MESSAGE_UPDATE", self._event(content))
