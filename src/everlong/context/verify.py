@@ -23,9 +23,9 @@ from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.entities import entities
 from everlong.context.summary.language import quotes_wrapper, said_in
 from everlong.context.summary.newest_request import is_restated
-from everlong.context.summary.redaction import REDACTED
 from everlong.context.text import one_line
 from everlong.model import Message, Reading, calls_of, is_system, read_message, readable_text, text_of, typed_words
+from everlong.redaction import REDACTED
 
 _LATELY, _MOST_SAID = 120, 4_000
 """The number of newest messages, and the characters of each, that are compared with a summary sentence by sentence."""

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from everlong.context.summary.actions import outcome_of
 from everlong.context.summary.entities import KnownNames
-from everlong.context.summary.redaction import redact
 from everlong.context.text import TextCount, clip, one_line, shorten_text
 from everlong.model import Message, calls_of, is_image, parts_of, readable_text
+from everlong.redaction import redact
 
 SPOKEN_TOKENS = 2_000
 """The most tokens of one piece."""

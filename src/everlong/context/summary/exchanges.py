@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from everlong.context.summary.redaction import redact
 from everlong.model import Message, text_of
+from everlong.redaction import redact
 
 __all__ = ["LONGEST_ANSWER", "LONGEST_PROMPT", "MOST_EXCHANGES", "Complete", "SummaryExchange", "SummaryExchanges"]
 

@@ -38,10 +38,10 @@ from everlong.context.summary.digest import (
 from everlong.context.summary.document import SummaryDocument
 from everlong.context.summary.exchanges import Complete
 from everlong.context.summary.judge import answer_document, judge_answer
-from everlong.context.summary.redaction import redact
 from everlong.context.text import clip, one_line, shorten_text
 from everlong.errors import ConfigError, SummarizerError
 from everlong.model import Message, calls_of, text_of, with_part_appended
+from everlong.redaction import redact
 
 LEAST_WINDOW = 1_024
 _LEAST_ROOM = 128
