@@ -15,11 +15,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench.measure import best_cpu, exponent, verdict
-from everlong import Message
 from everlong.context.summary.facts import read_facts
 from everlong.context.summary.key_lines import many_lines
 from everlong.context.verify import Yardstick
+
+from bench.measure import best_cpu, exponent, verdict
+from everlong import Message
 from everlong.model import calls_of, text_of
 
 SIZES = (1_000, 4_000, 16_000, 64_000, 256_000, 1_000_000, 4_000_000)

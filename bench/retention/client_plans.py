@@ -12,12 +12,13 @@ from copy import copy
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from everlong.context.frontier import Frontier, inherited_frontier, read_frontier
+
 from bench.clients.install import is_installed
 from bench.clients.programs import PROGRAMS, Place, Program
 from bench.clients.script import Plan, Step, Task
 from bench.clients.session import open_desk
 from everlong.context import ContextCompressor
-from everlong.context.frontier import Frontier, inherited_frontier, read_frontier
 from everlong.context.literals import is_summary, summary_body
 from everlong.model import Message
 from everlong.testing import Ask

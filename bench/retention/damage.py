@@ -15,10 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bench.measure import verdict
-from everlong.context.checks import GOOD
 from everlong.context.frontier import place_frontier, read_frontier
 from everlong.context.verify import Yardstick
+
+from bench.measure import verdict
+from everlong.context.checks import GOOD
 from everlong.model import Message
 
 SESSIONS = 25

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from everlong.context.frontier import Frontier, inherited_frontier
+
 from bench.measure import verdict
 from bench.retention.data import Conversation
 from everlong.context import ContextCompressor
-from everlong.context.frontier import Frontier, inherited_frontier
 from everlong.context.literals import is_summary, summary_body
 from everlong.context.text import one_line
 from everlong.model import Message, text_of, typed_words

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.retention.damage import Outcome, called, outcomes as made_up_outcomes, planned, report, spoken
 from everlong.context.frontier import place_frontier, read_frontier
 from everlong.context.verify import Yardstick
+
+from bench.retention.damage import Outcome, called, outcomes as made_up_outcomes, planned, report, spoken
 from everlong.model import Message
 
 FOLDER = Path(__file__).with_name("damaged")

@@ -17,11 +17,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from everlong.context.summary.language import newest_label, said_in
+
 from bench.retention.data import CUTS, Conversation, cuts, load, shipped
 from everlong.context import ContextCompressor
-from everlong.context.literals import is_summary, summary_body
 from everlong.context.document import SummaryDocument
-from everlong.context.summary.language import newest_label, said_in
+from everlong.context.literals import is_summary, summary_body
 from everlong.context.text import one_line
 from everlong.errors import TargetUnreachable
 from everlong.model import Message, calls_of, leading_system_count, newest_request, read_message, typed_words

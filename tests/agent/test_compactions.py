@@ -12,8 +12,8 @@ import pytest
 
 from everlong import ContextCompressor, ContextOverflow, StoreFull
 from everlong.agent import Agent, AgentEvent, CompactionFinished, Notice, tool
-from everlong.context.literals import SUMMARY_PREFIX
 from everlong.context.document import SummaryDocument
+from everlong.context.literals import SUMMARY_PREFIX
 from everlong.memory import MemoryManager, MemoryProvider
 from everlong.model import Message
 from everlong.store import Store

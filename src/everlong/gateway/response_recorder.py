@@ -112,7 +112,7 @@ class ResponseRecorder(ConversationRecorder):
         trace = store.chain.trace(map(store.cleaned, messages), None if at is None else Node(mark, at.depth))
         preamble = None
         if said.system or said.tools:
-            told = {"system": list(map(store.cleaned, said.system)), "tools": said.tools or None}
+            told = {"system": list(map(store.cleaned, said.system)), "tools": store.cleaned_tools(said.tools)}
             preamble = blob(store.tenant, encoded(told))
         system = "\n".join(map(text_of, said.system))
         about = replace(
