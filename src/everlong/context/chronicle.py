@@ -485,13 +485,10 @@ def _is_filler(words: str) -> bool:
 
 
 def _pieces(line: str) -> Iterable[str]:
-    """Return a line as it is; a long one by its records or sentences, each whole."""
+    """Return a line as it is, a long one by its records or sentences, each whole; nothing if it has no words."""
     line = line.strip()
-    if len(line) <= 3:
-        return ()
-    if len(line) <= _LONGEST_LINE:
-        return (line,)
-    return [piece.strip() for piece in _LINE_BREAK.split(line) if len(piece.strip()) > 3]
+    pieces = (line,) if len(line) <= _LONGEST_LINE else _LINE_BREAK.split(line)
+    return [piece for piece in map(str.strip, pieces) if sum(map(str.isalpha, piece[:80])) > 2 and piece[:3] != "```"]
 
 
 def _richest(named: list[QuotedLine]) -> list[QuotedLine]:
