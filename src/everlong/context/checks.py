@@ -24,7 +24,7 @@ __all__ = ["check_summary", "invented_names"]
 _LOOKED_AT = 400_000
 """Characters of the source in which recurring names are counted; of a longer one, a sample of its messages."""
 _TELLING = 0.3
-"""The share of the telling words of a request that a summary must have to name it: a good one in other words has few."""
+"""The share of the telling words of a request that a summary must have to name it; one in other words has few."""
 _FEWEST_TELLING = 4
 """A request with fewer telling words, such as a greeting, need not be named."""
 _LONGEST_REQUEST = 600

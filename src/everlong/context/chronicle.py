@@ -250,7 +250,7 @@ class Chronicle:
             return
         if len(text) > _LOOK_AT:
             text = f"{text[: _LOOK_AT // 2]}\n{text[-_LOOK_AT // 2 :]}"
-        lines = [piece for line in text.splitlines() for piece in _pieces(line)]
+        lines = [piece for line in text.splitlines() if "```" not in line for piece in _pieces(line)]
         before = ["", *(line if len(line) <= _LONGEST_BEFORE else "" for line in lines)]
         found = zip(lines, names_by_line(lines), before, strict=False)
         named = [QuotedLine(*line) for line in found if line[1] and line[0] not in source]
@@ -488,7 +488,7 @@ def _pieces(line: str) -> Iterable[str]:
     """Return a line as it is, a long one by its records or sentences, each whole; nothing if it has no words."""
     line = line.strip()
     pieces = (line,) if len(line) <= _LONGEST_LINE else _LINE_BREAK.split(line)
-    return [piece for piece in map(str.strip, pieces) if sum(map(str.isalpha, piece[:80])) > 2 and piece[:3] != "```"]
+    return [piece for piece in map(str.strip, pieces) if piece.lower() != piece.upper() or not piece.isascii()]
 
 
 def _richest(named: list[QuotedLine]) -> list[QuotedLine]:
