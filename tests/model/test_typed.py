@@ -83,10 +83,11 @@ def test_a_message_without_text_has_no_typed_words(content: Any) -> None:
 
 
 @pytest.mark.parametrize("key", [EPHEMERAL, ADDED])
-def test_a_marked_message_or_part_was_not_typed(key: str) -> None:
+def test_a_marked_part_was_not_typed(key: str) -> None:
     parts = [{"type": "text", "text": EVIL, key: True}, {"type": "text", "text": "Hello."}]
     assert typed_words({"role": "user", "content": parts}) == "Hello."
-    assert typed_words({**user(EVIL), key: True}) == ""
+    held = [{"type": "text", "text": f"<user_query>{EVIL}</user_query>\n<b>x</b>\n{EVIL}", key: True}, *parts]
+    assert typed_words({"role": "user", "content": held}) == "Hello."
 
 
 def test_files_and_results_are_material_and_reminders_are_not() -> None:

@@ -154,7 +154,7 @@ def test_what_claude_code_added_to_a_parallel_result_is_kept() -> None:
     log = read_log([SIMPLE[0], *entries])
     assert only(log)[2:] == [
         user([result("t1"), result("t2")]),
-        user([text("How this skill works: …")]),
+        user([text("How this skill works: …") | {"_added": True}]),
         assistant(text("Done.")),
     ]
     assert log.left_out.abandoned == 0

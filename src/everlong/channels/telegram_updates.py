@@ -80,12 +80,12 @@ def _read_move(update: int, message: Message) -> Inbound:
 def _read_message(update: int, message: Message, is_edit: bool, bot: tuple[int, str]) -> Inbound | None:
     text = (message.text or message.caption or "").replace("\x00", "")
     attachments = tuple(_attachments(message))
+    is_forwarded = message.forward_origin is not None or message.via_bot is not None
     if not text and not attachments:
-        text = _described(message)
+        text, is_forwarded = _described(message), True  # the name of a contact or place is nobody's sentence
         if not text:
             return None
     is_private = message.chat.type == ChatType.PRIVATE
-    is_forwarded = message.forward_origin is not None or message.via_bot is not None
     text, is_addressed = _addressed(message, text, bot)
     reply = _reply(message)
     return Inbound(

@@ -2,6 +2,7 @@
 
 from everlong.model.content import (
     Part,
+    added_parts,
     is_image,
     is_reasoning,
     part_text,
@@ -56,6 +57,7 @@ __all__ = [
     "ToolAnswer",
     "ToolCall",
     "Trace",
+    "added_parts",
     "begins_with_wrapper",
     "blocks_of",
     "calls_of",

@@ -30,7 +30,7 @@ EPHEMERAL = "_ephemeral"
 """A private key that a host sets on a message or part for one request only; it is not sent."""
 
 ADDED = "_added"
-"""A private key on a user message or part that a client, a plugin or a memory wrote, not the person; it is not sent."""
+"""A private key on a part of a user message whose words a client, plugin or memory wrote; it is not sent."""
 
 
 class ToolCall(NamedTuple):

@@ -48,11 +48,11 @@ def _beginnings(table: str) -> tuple[str, ...]:
 
 _NOTICES = _beginnings("""
     Caveat: The messages below | CRITICAL: Respond with TEXT | # AGENTS.md instructions | [ERROR] You did not | [System
-    [NOTE] Some previous | System: | Format error: | No tool call found | No tool calls found | Provide exactly one action
+    [NOTE] Some previous | System: | Format error: | No tool call found | No tool calls found | Provide exactly one act
     Please always provide EXACTLY | Continue if you have next steps | Please continue working on the task
     Your output was not formatted | Your command ran successfully | The LLM did not conform | # Fix any errors
     I did `git reset | Here are summaries of some files | I am working with you on code | I am not sharing any files
-    I switched to a new code base | Don't try and edit any existing code | This is the Gemini CLI | This is the Qwen Code
+    I switched to a new code base | Don't try and edit any existing code | This is the Gemini CLI | This is the Qwen
 """)
 """The beginnings of texts of a client's or harness's own: orders, listings, complaints about an answer."""
 _OTHERS = tuple(map(str.lower, SUMMARY_STARTS)) + _beginnings("""
@@ -148,10 +148,10 @@ def read_message(message: Message) -> Reading:
         return _read_result(text_of(message))
     if role != "user":
         return Reading(material=text_of(message))
-    if message.get(EPHEMERAL) or message.get(ADDED):
+    if message.get(EPHEMERAL):
         return Reading(added=text_of(message))
-    parts = [part for part in parts_of(message) if not (part.get(EPHEMERAL) or part.get(ADDED))]
-    return _MessageReader(list(filter(None, map(part_text, parts)))).read()
+    parts = [part for part in parts_of(message) if part_text(part) and not part.get(EPHEMERAL)]
+    return _MessageReader([*map(part_text, parts)], [bool(part.get(ADDED)) for part in parts]).read()
 
 
 def readable_text(message: Message) -> str:
@@ -195,8 +195,8 @@ def begins_with_wrapper(text: str) -> bool:
 class _MessageReader:
     """Reads the text parts of one user message."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._texts = texts
+    def __init__(self, texts: Sequence[str], are_added: Sequence[bool]) -> None:
+        self._texts, self._are_added = texts, are_added
         self._last_ends = {end[1].lower(): at for at, text in enumerate(texts[1:], 1) for end in _CLOSE.finditer(text)}
         """The number of the last part with an end tag, by the tag's name."""
         self._covered = -1
@@ -215,6 +215,8 @@ class _MessageReader:
         for at, text in enumerate(self._texts):
             if at <= self._covered:
                 self._material.append(text)
+            elif self._are_added[at]:
+                self._material += self._slices(text, is_part=True, is_added=True)
             elif asked := _ASKED.match(text):
                 self._added.append(asked[0])
                 self._take_answer(text[asked.end() :] or "".join(self._texts[at + 1 : at + 2]))
@@ -241,7 +243,7 @@ class _MessageReader:
         slices = self._slices(text, is_part=True)
         (self._added if self._is_prompt else self._said).extend(slices)
 
-    def _slices(self, text: str, *, is_part: bool = False) -> list[str]:
+    def _slices(self, text: str, *, is_part: bool = False, is_added: bool = False) -> list[str]:
         """Return the typed slices of a text; in a whole part there may be notices, and tags that hold words."""
         ends: dict[str, list[int]] = {}
         for end in _CLOSE.finditer(text):
@@ -263,7 +265,7 @@ class _MessageReader:
                 self._material += [*slices, text[mark.start() :]]
                 return []
             if mark["block"] or mark["inline"]:
-                may_hold = is_part and not (slices or self._said or self._held)
+                may_hold = is_part and not (is_added or slices or self._said or self._held)
                 done = at = self._pass_tag(mark, ends, may_hold=may_hold)
             else:
                 done = at = self._pass_block(mark, ends)
