@@ -41,82 +41,79 @@ class _Language(NamedTuple):
 
 
 _ENGLISH = _Language(
-    lead=r"please|pls|also|and|but|so|ok(?:ay)?|oh|then|hey|hi|yes|no|again|btw|by the way|fyi|actually|important|note"
-    r"|reminder|rules?|one more thing|in general|as a rule|thanks|it(?:'s| is) important that you"
-    r"|(?:make|be) sure(?: that)?(?: you| to)?|ensure(?: that)? you|try to|remember(?: to)?",
+    lead=r"please|pls|also|and|but|so|ok(?:ay)?|then|yes|no|btw|important|note|rules?|one more thing|it(?:'s| is) "
+    r"important that you|(?:make|be) sure(?: that)?(?: you| to)?|ensure(?: that)? you|try to|remember(?: to)?",
     verb=r"(?:use|write|run|answer|reply|respond|speak|ask|tell|show|give|include|add|put|keep|make|check|call|name"
     r"|format|explain|update|commit|push|cite|mention|say|edit|touch|modify|install|suggest|recommend|assume|invent"
     r"|repeat|share|log|rename|refactor|translate|spell|create|skip)\b",
-    always=r"always|never(?:,? ever)?|at all times|under no circumstances(?: should you)?|do(?: not|n'?t) ever",
+    always=r"always|never(?:,? ever)?|under no circumstances(?: should you)?|do(?: not|n'?t) ever",
     order=r"(?!(?:mind|again|been|got|ha[dsv]e?|was|were|is|are|am|did|does|an?|the|in|on|at|to|of|with|for|from|by|so"
-    r"|too|as|if|when|it|he|she|they|we|i|you|my|our|this|that|these|those|no|not|good|happy|more|enough|before|seen"
-    r"|saw|knew|heard|felt|thought|said|told|went|came|made|took|found|understood|could|would|should|will|may|can|need"
-    r"|want|like|know|think|understand|happen)\b|[a-z]*(?:[^e]ed|ing|[^su]s)\b)[a-z-]{2,}\b(?! \w+s[.!]*$)",
-    since=r"from (?:now|here|today) on(?:wards?)?|(?:going|moving) forward|in (?:the )?future|henceforth"
-    r"|for the rest of (?:this|our) (?:session|conversation|chat)|until i say otherwise",
-    rule=r"do(?: not|n'?t) (?:VERB(?! (?:it|that|them)\b)|[a-z]+ (?:any(?:thing)?|files) (?!else))"
-    r"|only (?:ever )?(?:use\b|VERB(?! (?:the|me|my)\b))|(?:use|answer|reply|respond|speak)\b[^,;:]*\bonly\b"
-    r"|you (?:must|should|may|need to|have to|are(?: to)?) (?:always|never|only)\b|you (?:must|may) not (?!have\b)"
-    r"|i(?:'d| would)? (?:want|need|like|expect) you to (?:always|never|only|not|stop|(?:answer|reply|respond|speak|use"
-    r"|ask|be|keep|call)\b(?! (?:the|an?|it)\b))|(?:keep|bear) in mind that (?!was\b|it\b)|remember to (?!fix\b)",
+    r"|too|as|if|when|it|he|she|they|we|i|you|my|our|this|that|these|those|no|not|good|nice|great|better|glad|happy"
+    r"|hard|easy|more|enough|before|seen|saw|knew|heard|felt|thought|said|told|went|came|made|took|found|understood"
+    r"|could|would|should|will|may|can|need|want|like|know|think|understand|happen)\b(?!-)|[a-z]*(?:[^e]ed|ing"
+    r"|[^su]s)\b)[a-z-]{2,}\b(?! \w+s[.!]*$)",
+    since=r"from (?:now|here|today) on(?:wards?)?|(?:going|moving) forward|in (?:the )?future",
+    rule=r"do(?: not|n'?t) (?:VERB(?! (?:it|that|them)\b)|[a-z]+ (?:any(?:thing)?|files) (?!else))|only (?:ever "
+    r")?(?:use\b|VERB(?! (?:the|me|my)\b))|(?:use|answer|respond)\b[^,;:]*\bonly\b(?! (?:one|two|three|\d))|you (?:must"
+    r"|should|need to|have to|are(?: to)?) (?:always|never|only)\b(?! have)|you may (?:only|never) VERB|you (?:must"
+    r"|may) not (?!have\b)|i(?:'d| would)? (?:want|need|like) you to (?:always|never|only|not|stop|(?:answer|respond"
+    r"|use|ask|be|keep|call)\b(?! (?:the|an?|it)\b))|keep in mind that (?!was\b|it\b)|remember to\b",
     later=r",? (?:always|never|ever)[.!]*$|, (?:always|never) |(?:whenever|every ?time|each time) (?:you|we|i"
-    r"|something)\b|at all times|(?:before|after) (?:every|each|any) (?:commit|push|change|edit|answer|reply|step)",
+    r"|something)\b|(?:before|after) (?:every|each) (?:commit|push|change|edit|answer|step)",
     when=r"whenever|every ?time|each time|any ?time",
-    wish=r"i (?:(?:really|much|strongly|generally|usually|always|also|still|would) )*prefer\b(?! (?:it(?! over)|option"
-    r"|version|not|the (?:new|old|blue|red|short|long|earlier|original)\w*)\b)|i'd (?:much )?prefer (?!it|not)"
-    r"|i(?:'d| would) (?:much )?rather (?:you|not use|have|use|see|keep)\b|i like (?!it )[^,;]{2,60} (?:better"
-    r"|more than)|my (?:\w+ )?preference (?:is|for)\b",
+    wish=r"i (?:(?:really|generally|usually|also|still) )*prefer\b(?! (?:it(?! over)|your|option|version|not|the (?!.* "
+    r"(?:over|to|than)\b))\b)|i(?:'d| would) (?:much )?prefer (?!it|not|to|the)|i(?:'d| would) (?:much )?rather (?:you"
+    r"|not use|have|use|see|keep)\b|i like (?!it |the )[^,;]{2,60} (?:better|more than)|my preference (?:is|for)\b",
     veto=r"(?:he|she|they|docs?|documentation|readme|manual|guide|error|spec|boss|colleague|friend)\b[^,]* (?:sa(?:id"
-    r"|ys?)|told|wrote|writes?|reads?|states?|mentions?|warns?|suggests?|recommends?)|according to|told me"
-    r"|th(?:is|ese|ose) (?!repo|project|codebase|conversation|chat|session|team|company)\w+|that (?:one|file|line|test"
-    r"|time)|the (?:first|second|third|last|next|previous|other|same|latter|former|failing|current)|in line \d+"
-    r"|(?:for|right|just) now|(?<!from )now[.!]*$|yet|tonight|tomorrow|yesterday|(?<!from )today|until (?!i say)"
-    r"|^(?:can|could|would|will|how|what|why)",
+    r"|ys?)|told|wrote|writes?|reads?|states?|mentions?|warns?|suggests?|recommends?)|told me|th(?:is|ese|ose) (?!repo"
+    r"|project|codebase|conversation|chat|session|team|company)\w+|that (?:one|file|line)|the (?:first|second|third"
+    r"|last|next|previous|other|same|failing)|in line \d+|while (?:i|we|it|the)|at (?:\d+|noon|one|five|six)|(?:for"
+    r"|just) now|(?<!from )now[.!]*$|yet|tonight|tomorrow|yesterday|(?<!from )today|until|^(?:can|could|how|what|why)",
 )
 _GERMAN = _Language(
     lead=r"bitte|und|also|ok|okay|aber|übrigens|außerdem|wichtig|hinweis|regel|dann|noch etwas|generell|zuerst",
     verb=r"(?:(?!(?:\w*(?:eine|alle|diese|selbe)|habe|hätte|hatte|wäre|würde|sollte|könnte|müsste|wollte|konnte|musste"
     r"|bekomme|kriege|sehe|finde|verstehe|brauche|vergesse|viele|heute|leute|danke)\b)\w{3,}e|schreib|mach|gib|nimm"
-    r"|lass|sag|frag|nutz|benutz|halt|sprich|push|\w+en sie)\b",
-    always=r"immer(?! noch)|nie(?:mals)?|stets|grundsätzlich|auf keinen fall|unter keinen umständen|keinesfalls",
-    order=r"(?!sollte|müsste|wird|kann|wieder)[^,;:]* (?!ge\w+|verstanden|bekommen|vergessen"
-    r"|haben)[a-zäöü]+e[lr]?n[.!]*$|[^;:]*\bbitte\b",
+    r"|lass|sag|frag|zeig|nutz|benutz|halt|sprich|push|\w+en sie)\b(?! ich\b)",
+    always=r"immer(?! noch|,? wenn)|nie(?:mals)?|stets|grundsätzlich|auf keinen fall|unter keinen umständen",
+    order=r"(?!(?!direkt|nicht|erst)\w+t\b|sollte|müsste|wird|kann|wieder)[^,;:]* (?!ge\w+|verstanden|bekommen"
+    r"|vergessen|haben)(?-i:[a-zäöü]+e[lr]?n)[.!]*$|[^;:]*\bbitte\b",
     since=r"ab (?:jetzt|sofort|nun|heute)|von (?:nun|jetzt) an|in zukunft|(?:zu)?künftig|fortan",
-    rule=r"(?:verwende|benutze?|nutze?|schreibe?|ändere|lösche|füge?|erwähne|sieze|duze|committe|pushe?|installiere"
-    r"|antworte|sprich|sag) [^,;:]*\b(?:kein(?:e[nr]?)?|nichts?|ausschließlich|nur)\b|nur noch\b"
-    r"|du (?:sollst|darfst|musst|solltest) [^,;:]*?\b(?:immer|nie|niemals|stets|nur|nicht)\b|\w+st du\b"
-    r"|ich (?:möchte|will|erwarte),? dass du [^,;:]*\b(?:immer|nie|niemals|stets|nur|nicht)\b|(?:denke? daran|bedenke"
-    r"|behalte? im (?:kopf|hinterkopf)),? dass\b",
+    rule=r"(?:verwende|benutze?|nutze?|schreibe?|ändere|lösche|füge?|erwähne|sieze|installiere) "
+    r"[^,;:]*\b(?:kein(?:e[nr]?)?|nichts?(?! mehr)|ausschließlich)\b|(?:verwende|benutze?|nutze?|antworte|sprich"
+    r"|pushe) [^,;:]*\bnur\b(?! (?:zwei|drei|\d))|nur noch\b|du (?:sollst|darfst|musst|solltest) [^,;:]*?\b(?:immer|nie"
+    r"|niemals|stets|nur|nicht)\b|\w+st du\b|ich (?:möchte|will|erwarte),? dass du [^,;:]*\b(?:immer|nie|niemals|stets"
+    r"|nur|nicht)\b|(?:denke? daran|bedenke|behalte? im (?:kopf|hinterkopf)),? dass\b",
     when=r"jedes ?mal,? wenn|wann immer|immer,? wenn",
-    wish=r"ich (?:bevorzuge|ziehe\b.*\bvor|(?:mag|lese|sehe|habe)\b.*\blieber|hätte (?:es )?lieber)\b(?! nicht)"
-    r"|mir (?:ist|sind|wäre|wären)\b.*\blieber",
-    veto=r"sagte?|steht|schreibt|meinte?|laut|heißt|diesmal|vorerst|fürs erste|noch nicht|jetzt (?:nicht|nur)(?! noch)"
-    r"|keine sorgen?|(?<!ab )heute|morgen|gestern|bis|dies(?:e[nrsm]?)? (?!projekt|repo)\w+|(?:erste|zweite|letzte)\w*"
-    r"|^\w+st du",
+    wish=r"ich (?:bevorzuge|ziehe\b.*\bvor|(?:mag|lese|sehe|habe)\b.*\blieber|hätte (?:es )?lieber)\b(?! nicht| option"
+    r"| variante| (?:den|die|das) (?!.* (?:als|statt)\b))|mir (?:ist|sind|wäre|wären)\b.*\blieber",
+    veto=r"sagte?|steht|schreibt|meinte?|laut|heißt|diesmal|vorerst|noch nichts?|solange|jetzt (?:nicht|nur)(?! noch)"
+    r"|(?<!ab )heute|morgen|bis|dies(?:e[nrsm]?)? (?!projekt|repo)\w+|(?:erst|zweit|letzt)e\w*|^\w+st du",
 )
 _FRENCH = _Language(
     lead=r"s'il (?:te|vous) pla[iî]t|stp|svp|et|aussi|mais|donc|alors|ok|important|note|règle|merci de|prière de"
-    r"|veuillez|assure-toi de|assurez-vous de|pense[zs]? à",
+    r"|veuillez|assure-toi de|assurez-vous de",
     verb=r"(?:(?:utilis|écri[sv]?|répond|mets?|mett|fai[st]?|lanc|ajout|gard|vérifi|demand|indiqu|cit|expliqu|donn"
-    r"|montr|appell?|nomm|comment|test|inclu|commenc|format|tutoi|vouvoi|parl|signal|mentionn|précis|propos|suggèr"
-    r"|envoi|modifi|touch|install|suppos|invent|commit|pouss|cré|renomm|ferm|limit)(?:e|s|ez)?(?:-(?:moi|le|les))?)\b",
+    r"|montr|appell?|nomm|comment|test|inclu|commenc|format|tutoi|vouvoi|parl|signal|précis|propos|envoi|modifi|ferm"
+    r"|limit)(?:e|s|ez)?(?:-(?:moi|le|les))?)\b",
     always=r"toujours|systématiquement|en aucun cas",
     order=r"\w+(?:er|ir|re)\b|il ne faut\b",
     since=r"à partir de maintenant|désormais|dorénavant|à l'avenir",
-    rule=r"n(?:e |')(?:jamais \w+(?:er|ir|re)|(?:m'|me )?\w+ jamais|VERB (?:pas|que|rien|aucune?))\b(?! attention)"
-    r"|(?:tu dois|vous devez|il faut) (?:toujours|ne jamais)|il ne faut jamais|tu (?:réponds|utilises|écris)\b"
-    r"|gardez? à l'esprit que|(?:je (?:veux|voudrais)|j'aimerais) que (?:tu|vous) [^,;:]*\b(?:toujours|jamais)\b"
-    r"|VERB\b[^,;:]*\b(?:uniquement|exclusivement)\b",
+    rule=r"n(?:e |')(?:jamais \w+(?:er|ir|re)|(?:m'|me )?\w+ jamais|(?:utilise|écris|ajoute|mentionne|propose|modifie"
+    r"|installe|suppose|invente|commite|pousse|touche|réponds|mets)z? (?:pas|que|aucune?))\b|(?:tu dois|vous devez"
+    r"|il faut) (?:toujours|ne jamais)|il ne faut jamais|tu (?:réponds|utilises|écris)\b|gardez? à l'esprit que|(?:je "
+    r"(?:veux|voudrais)|j'aimerais) que (?:tu|vous) [^,;:]*\b(?:toujours|jamais)\b|(?:utilise"
+    r"|réponds)\b[^,;:]*\buniquement\b",
     when=r"(?:à )?chaque fois que",
-    wish=r"je préf(?:ère|[éè]rerais)\b(?! (?:ne|celui|celle|ça)\b)|j'aim(?:e|erais) mieux\b",
-    veto=r"(?:dit|écrit|indique) (?:de|que)|selon|pour (?:l'instant|le moment)|aujourd'hui|demain|hier|encore"
-    r"|(?<!partir de )maintenant|c(?:e|et|ette|es) (?!projet|dépôt|soit)\w+|jusqu'\w+|tant qu\S+|qui échoue"
-    r"|(?:premi|deuxi|second|derni)\w+",
+    wish=r"je préf(?:ère|[éè]rerais)\b(?! (?:ne|celui|celle|ça|l'option|l[ea]s?)\b(?!.* (?:à|aux?|que)\b))(?= \S+ \S)"
+    r"|j'aim(?:e|erais) mieux\b",
+    veto=r"(?:dit|écrit|indique) (?:de|que)|selon|pour (?:l'instant|le moment)|aujourd'hui|hier|encore|(?<!partir de "
+    r")maintenant|c(?:e|et|ette|es) (?!projet|dépôt|soit)\w+|jusqu'\w+|tant qu\S+|pendant|à \w+ heures|(?:premi|deuxi"
+    r"|second)\w+",
 )
 _SPANISH_NOT = (
-    r"(?:me |te |l[aoe]s? )?(?:(?:us|modifiqu|toqu|cambi|borr|elimin|agregu|instal|edit|ejecut|llam|invent|expliqu"
-    r"|utilic|mencion|muestr|gener|coment|contest|habl|env[ií])es|(?:añad|hag|pong|escrib|respond|incluy|sub"
-    r"|sugier)as)\b(?! (?:of|found|for|caso)\b)"
+    r"(?:me |te |l[aoe]s? )?(?:(?:us|modifiqu|toqu|cambi|borr|elimin|instal|edit|ejecut|llam|invent|expliqu|utilic"
+    r"|mencion|muestr|guard|contest)es|(?:añad|hag|pong|escrib|respond|incluy|sub|sugier)as)\b(?! (?:of|nada)\b)"
 )
 _SPANISH = _Language(
     lead=r"por favor|y|además|también|pero|entonces|ok|vale|importante|nota|regla|asegúrate de|recuerda|primero",
@@ -126,29 +123,31 @@ _SPANISH = _Language(
     always=r"siempre(?! que)|nunca|jamás|bajo ninguna circunstancia|en ningún caso",
     order=_SPANISH_NOT,
     since=r"de (?:ahora|aquí|hoy) en adelante|a partir de (?:ahora|hoy)|desde ahora|en adelante",
-    rule=rf"no {_SPANISH_NOT}|no olvides nunca\b|(?:debes|tienes que) [^,;:]*\bsiempre\b|ten (?:en cuenta|presente) que"
-    r"|quiero que [^,;:]*\b(?:siempre|nunca|jamás)\b|recuerda \w+[aei]r\b"
-    r"|(?:usa|utiliza|responde|escribe|habla)\b[^,;:]*\b(?:s[oó]lo|únicamente|exclusivamente)\b",
+    rule=r"no NOT|no olvides nunca\b|(?:debes|tienes que) [^,;:]*\bsiempre\b|ten (?:en cuenta|presente) que|quiero que "
+    r"[^,;:]*\b(?:siempre|nunca|jamás)\b|recuerda \w+[aei]r\b|(?:usa|utiliza|responde|escribe"
+    r"|habla)\b[^,;:]*\b(?:s[oó]lo|únicamente|exclusivamente)\b",
     when=r"cada vez que|siempre que",
-    wish=r"(?:yo )?(?:prefiero|preferiría)\b(?! (?:no|así)\b)|me gustan? más\b(?! así)",
-    veto=r"dijo|dice|según|escribió|esta vez|por (?:ahora|el momento)|de momento|todavía|aún|hoy(?! en)|mañana|ayer"
-    r"|hasta|que falla|demasiad\w+|es[ao]|es?[st][aeo]s? (?!proyecto|repo)\w+|primera? \w+|segund[ao]|últim[ao]",
+    wish=r"(?:yo )?(?:prefiero|preferiría)\b(?! (?:no|así|l[aoe]s?|el|(?!usar|recib|ten|ver)\w+[aei]r)\b(?!.* (?:al?"
+    r"|que)\b))(?= \S+ \S)|me gustan? más\b(?! (?:así|la|el)\b)",
+    veto=r"dijo|dice|según|por ahora|de momento|todavía|aún|hoy(?! en)|mañana|ayer|hasta|mientras|a las \w+|que falla"
+    r"|demasiad\w+|es[ao]|es?[st][aeo]s? (?!proyecto|repo)\w+|primer(?:as?|os)?(?= \w)|segund[ao]|últim[ao]",
 )
 _PORTUGUESE = _Language(
     lead=r"por favor|e|além disso|também|mas|então|ok|importante|nota|regra|certifique-se de|lembre-se de|primeiro",
     verb=r"(?:me )?(?:(?:us|rod|modifiqu|coloqu|apagu|adicion|edit|cri|alter|mostr|cit|indiqu|test|execut|verifiqu"
-    r"|pergunt|expliqu|cham|coment|mencion|instal|atualiz|utiliz|avis|invent|envi|apont|fal)es?|(?:respond|escrev|faç"
-    r"|ponh|inclu|mex|remov|dig|mantenh|assum|sugir|exclu)as?|dê|feche|(?:us|rod|execut|test|cit)ar)\b",
+    r"|pergunt|expliqu|cham|coment|mencion|guard|instal|atualiz|utiliz|avis|invent|apont|fal)es?|(?:respond|escrev|ponh"
+    r"|inclu|mex|remov|dig|mantenh|assum|sugir|exclu)as?|dê|feche|(?:us|rod|execut|test|cit)ar)\b",
     always=r"sempre(?! que)|nunca|jamais|em (?:hipótese alguma|nenhuma hipótese)|de forma alguma",
-    order=r"usar\b",
+    order=r"(?:faça|envie|abrevie)s?\b",
     since=r"(?:de|a partir de) (?:agora|hoje)(?: em diante)?|daqui (?:em|para|pra) (?:diante|frente)|doravante",
-    rule=r"não VERB|(?:você|tu) (?:deves?|tem que) [^,;:]*\b(?:sempre|nunca)\b|(?:tenha|tem) em mente que"
-    r"|lembre-se de \w+r\b|quero que [^,;:]*\b(?:sempre|nunca|jamais)\b|(?:use|utilize|responda|escreva"
-    r"|fale)\b[^,;:]*\b(?:apenas|somente|só)\b|usa (?:sempre|nunca|só)\b",
+    rule=r"não (?:us|modifiqu|coloqu|adicion|edit|alter|mencion|instal|invent|toqu|escrev|inclu|respond|sugir)[ae]s?\b"
+    r"|(?:você|tu) (?:deves?|tem que) [^,;:]*\b(?:sempre|nunca)\b|(?:tenha|tem) em mente que|quero que "
+    r"[^,;:]*\b(?:sempre|nunca)\b|(?:use|utilize|responda|escreva|fale)\b[^,;:]*\b(?:apenas|somente|só)\b|usa sempre\b",
     when=r"(?:toda|cada) vez que|sempre que",
-    wish=r"(?:eu )?(?:prefiro|prefer(?:ia|iria))\b(?! (?:não|isso|assim)\b)|(?:eu )?gosto mais d\w+",
-    veto=r"disse|diz|segundo|escreveu|desta vez|por enquanto|ainda|(?<!de )hoje|amanhã|ontem|até|que falha|isso"
-    r"|d?es[ts][ae]s? (?!projeto|repo)\w+|primeir[ao] \w+ão|segund[ao]|últim[ao]",
+    wish=r"(?:eu )?(?:prefiro|prefer(?:ia|iria))\b(?! (?:não|isso|assim|[ao]s?|(?!usar|receber|ter"
+    r"|ver)\w+[aei]r)\b(?!.* (?:ao?s?|à|do que)\b))(?= \S+ \S)|(?:eu )?gosto mais d\w+",
+    veto=r"disse|diz|segundo|escreveu|desta vez|por enquanto|ainda|(?<!de )hoje|amanhã|ontem|até|enquanto|às \w+"
+    r"|que falha|isso|d?es[ts][ae]s? (?!projeto|repo)\w+|primeir(?:as?|os)|segund[ao]|últim[ao]",
 )
 _RUSSIAN = _Language(
     lead=r"пожалуйста|и|а|но|также|ещё|ок|хорошо|важно|правило|кстати|тогда|запомни|обязательно|поэтому|сначала",
@@ -157,32 +156,34 @@ _RUSSIAN = _Language(
     always=r"всегда|никогда(?: не)?|ни в коем случае(?: не)?",
     order=r"(?!(?:очень|есть|здесь|опять|теперь|эти|они)\b)\w+(?:[аяую]й|[^лыиеоай\W]и|[^ш\W]ь)(?:те)?(?:сь|ся)?\b",
     since=r"с (?:этого момента|сегодняшнего дня)|впредь|отныне|в дальнейшем|в будущем",
-    rule=r"не VERB|(?:ты|вы) долж(?:ен|на|ны) [^,;:]*\b(?:всегда|никогда)\b|име(?:й|йте) в виду, что"
-    r"|(?:отвечай|VERB)[^,;:]*\bтолько\b|(?:я )?хочу, чтобы (?:ты|вы) [^,;:]*\b(?:всегда|никогда)\b"
+    rule=r"не (?!дела)VERB(?! ничего[.!]*$)|(?:ты|вы) долж(?:ен|на|ны) [^,;:]*\b(?:всегда|никогда)\b|име(?:й|йте) в "
+    r"виду, что|(?:отвечай|VERB)[^,;:]*\bтолько\b|(?:я )?хочу, чтобы (?:ты|вы) [^,;:]*\b(?:всегда|никогда)\b"
     r"|VERB[^,;:]*\b(?:перед каждым|каждый раз)\b",
     when=r"(?:каждый|всякий) раз,? когда",
-    wish=r"я (?:бы )?предпоч(?:итаю|[её]л|ла)\b(?! не)|мне больше нрав[ия]тся\b",
+    wish=r"я (?:бы )?предпоч(?:итаю|[её]л|ла)\b(?! не| вариант)(?=,? \S+ \S)|мне больше нрав[ия]тся\b",
     veto=r"сказа[лн]\w*|написано|говорит|пока|сейчас|сегодня|завтра|вчера|этот раз|эт(?:от|у|и|о|ого) (?!проект"
     r"|момент)\w+|(?:перв|втор|последн)\w+",
 )
 _CHINESE = (
     r"^(?!.*(?:[ぁ-ヿ]|说过?(?!的)|写着|据说|根据|这(?:次|一|个(?!项目|仓库)|两|里)|那个|暂时|先[不别]|现在(?!开始|起)"
-    r"|[今明昨]天|目前|刚才|第[一二三\d](?!方)|应该|碰它|[吗呢]。?$|请问|为什么|怎么|是否|能不能))(?:(?:请你?|另外|还有"
-    r"|对了|好的?|注意|重要|麻烦你?|[，,：:\s])*(?:(?:不要|别|禁止|严禁|不准|不许|切勿)(?!紧|担心|着急|客气|管|误会|急"
-    r"|怕|想|说)|[只仅]能?(?:用|使用|写|回答|修改|推荐|推送)|务必.*(?:每|所有|都)|(?:每次|每当|凡是).*(?:都要|都请"
-    r"|都必须|请|务必|必须|要先|都先)|(?:记住|牢记)[，,:：]?)|.*请(?:始终|总是|一律|每次|务必|不要)"
-    r"|(?:.*[，,；;])?(?:请你?|所以|你|记住|\s)*(?:(?:永远|绝对?|千万|任何情况下都?)(?:不要|别|不能|不准|不许)"
-    r"|(?:以后|今后|从现在(?:开始|起)|从今(?:往|以)后)(?!再|有空)(?!.*会).{0,10}?(?:请|不要|别|必须|一律|都|只|用|先|要"
-    r"|叫我)|(?:总是|始终|一律|永远)(?:要|用|使用|先|以|把|给|保持|写|回答|检查|确保|运行)|我(?:想|希望|要"
-    r"|需要)你.*(?:总是|始终|每次|以后|永远|不要)|我(?:个人|还是)?更喜欢|我(?:个人)?偏好))"
+    r"|[今明昨]天|目前|刚才|第[一二三\d](?!方)|前[一二两三\d]|应该|碰它|[吗呢]。?$|请问|为什么|怎么|是否"
+    r"|能不能))(?:(?:请你?|另外|还有|对了|好的?|注意|重要|麻烦你?|[，,：:\s])*(?:(?:不要|别|禁止|严禁|不准|不许"
+    r"|切勿)(?!紧|担心|着急|客气|误会|怕|想|说|忘|.{1,2}$|.*(?:了|其他的)[。！!]?$)|[只仅]能?(?:用|使用|写|回答|修改"
+    r"|推荐|推送)|务必.*(?:每|所有|都)|(?:每次|每当|凡是).{2,}(?:都要|都请|都必须|请|务必|必须|要先|都先)|(?:记住"
+    r"|牢记)[，,:：]?)|.*请(?:始终|总是|一律|每次|务必|不要)|(?:.*[，,；;])?(?:请你?|所以|你|记住|\s)*(?:(?:永远|绝对?"
+    r"|千万|任何情况下都?)(?:不要|别|不能|不准|不许)(?!误会|担心)|(?:以后|今后|从现在(?:开始|起)|从今(?:往|以)后)(?!再"
+    r"|有空)(?!.*会).{0,10}?(?:请|不要|别|必须|一律|都|只|用|先|要|叫我)|(?:总是|始终|一律|永远)(?:要|用|使用|先|以|把"
+    r"|给|保持|写|回答|检查|确保|运行)|我(?:想|希望|要|需要)你.*(?:总是|始终|每次|以后[都不请]|永远|不要)|我(?:个人"
+    r"|还是)?更喜欢(?!.{1,4}$)|我(?:个人)?偏好))"
 )
 _JAPANESE = (
-    r"^(?!.*(?:と言|と書|とのこと|によると|この(?!プロジェクト)|その|今[はすの]|今回|[今明昨]日|まだ|まで|とりあえず"
-    r"|一旦|失敗した|番目|最[初後]の|次の|心配|気にし|遠慮|(?:関数|クラス|スクリプト|テスト|ボタン|機能)を(?:書|作"
-    r"|追加)))(?:.*(?:常に|必ず(?!しも)|いつも|絶対|決して|今後|これから|以後|毎回|たびに|二度と"
-    r"|(?:だけ|のみ)[をで]?(?=使|答え|回答|書|お願)).*(?:ください|下さい|お願いします|こと|なさい|ない|[てで]"
-    r"|ほしい(?:です)?|ように)ね?[。！!]*$|.*ない(?:で(?:ください|下さい)|こと)[。！!]*$|.*(?:方|ほう)が(?:好き|いい"
-    r"|良い|望ましい)|.*を好(?:みます|む))"
+    r"^(?!.*(?:と言|と書|とのこと|によると|この(?!プロジェクト)|その|今[はすの]|今回|[今明昨]日|まだ|まで|間は|\d時"
+    r"|されるように|とりあえず|失敗した|番目|最[初後]の|次の|上司|彼|案[A-Z]|心配|気にし|遠慮|無理|何も|話を|(?:関数"
+    r"|クラス|スクリプト|テスト|ボタン|機能)を(?:書|作|追加)))(?:.*(?:常に|必ず(?!しも)|いつも|絶対|決して|今後"
+    r"|これから[はも]|以後|毎回|たびに|二度と|(?:だけ|のみ)[をで]?(?=使|答え|回答|書|お願)).*(?:ください|下さい"
+    r"|お願いします|こと|なさい|ないで|て|ほしい(?:です)?|ように)ね?[。！!]*$|.*(?:使わ|書か|呼ば|[れら触]|(?:追加|変更"
+    r"|編集|言及|プッシュ|push|コミット|マージ)し)ない(?:で(?:ください|下さい)|こと)[。！!]*$|.*(?:より.*|の)(?:方"
+    r"|ほう)が(?:好き|いい)|.*を好みます)"
 )
 _OTHERS = (_GERMAN, _FRENCH, _SPANISH, _PORTUGUESE, _RUSSIAN)
 _COMMON = _words("the you your is are i my it to of and with for at this that please from")
@@ -195,14 +196,14 @@ _IF = r"wenn|falls|quand|si|cuando|quando|se|если|когда"
 @cache
 def _pattern(words: _Language) -> re.Pattern[str]:
     """Return the pattern of a rule in a language."""
-    rule = words.rule.replace("VERB", words.verb)
+    rule = words.rule.replace("VERB", words.verb).replace("NOT", words.order)
     lead = rf"(?:(?:{words.lead})\b[\s,:.!–—-]*){{0,4}}"
     near = r"(?:(?! (?:that|which|die|der|das|qui|que|котор\w+) )[^;:,])*?"
     return re.compile(
         rf"(?i)^(?!.*\b(?:{words.veto})\b)(?:(?:(?P<stands>(?:.*?(?:[,;–—]|\s-)\s*)?{lead}(?:{words.always}|{words.since})\b"
         rf"[\s,:]+|{lead}(?:{words.when})\b[^,]*(?:,[^,]*)?,\s*)|(?:{_IF})\b[^,]*,\s*)?{lead}(?:{rule}"
         rf"|{words.verb}(?(stands)|{near}\b(?:{words.later or words.always}|{words.since}))"
-        rf"|(?(stands)(?:{words.always})?\s*(?:{words.order}|{words.wish}|{_AT_MOST})|(?!)))"
+        rf"|(?(stands)(?:{words.always})?\s*(?=\S)(?:{words.order}|{words.wish}|{_AT_MOST})|(?!)))"
         rf"|(?:.*?(?:[,;:–—]|\b(?:and|so|but|because|since|given|in))\s*)?{lead}(?:{words.wish}))"
     )
 
@@ -318,12 +319,12 @@ def _is_wrapped(text: str, place: int) -> bool:
 _TAKES_BACK = re.compile(
     r"(?i)(?P<rule>\b(?:(?:forget|ignore|drop|cancel) (?:about )?(?:(?:the|my|that) (?:\w+ )?(?:rule|instruction"
     r"|preference)|what i (?:said|told you) about)|the rule (?:about|on|for|against)\b.* no longer applies|(?:vergiss"
-    r"|streiche) (?:die regel|was ich)|die regel\b.* gilt nicht mehr|oublie[zs]? (?:la règle|ce que j'ai dit)"
-    r"|olvida (?:la regla|lo que dije)|esqueça (?:a regra|o que eu disse)|забудь(?:те)? (?:про )?правило|отмени(?:те)? "
-    r"правило)|(?:取消|忘掉|忘了).*(?:规则|要求|的话)|ルール.*(?:忘れて|取り消し|無効))|(?P<order>\b(?:you (?:no "
-    r"longer (?:need|have) to|do(?:n't| not) (?:need|have) to\b.* any ?(?:more|longer))|no need to\b.* any ?more"
-    r"|du (?:musst|brauchst)\b.* nicht mehr|(?:tu n'as|vous n'avez) plus besoin de|ya no (?:hace falta|tienes que)"
-    r"|não precisa mais|больше не (?:нужно|надо))|^(?:please )?(?:you can )?stop \w+ing|(?:不用|不必|不需要)再.*了"
+    r"|streiche) (?:die regel|was ich)|die regel\b.* gilt nicht mehr|oublie[zs]? (?:la règle|ce que j'ai dit)|olvida "
+    r"(?:la regla|lo que dije)|esqueça (?:a regra|o que eu disse)|забудь(?:те)? (?:про )?правило|отмени(?:те)? правило)"
+    r"|(?:取消|忘掉|忘了).*(?:规则|要求|的话)|ルール.*(?:忘れて|取り消し|無効))|(?P<order>\b(?:you (?:no longer (?:need"
+    r"|have) to|do(?:n't| not) (?:need|have) to\b.* any ?(?:more|longer))|no need to\b.* any ?more|du (?:musst"
+    r"|brauchst)\b.* nicht mehr|(?:tu n'as|vous n'avez) plus besoin de|ya no (?:hace falta|tienes que)|não precisa mais"
+    r"|больше не (?:нужно|надо))|^(?:please )?(?:you can )?stop \w+ing|(?:不用|不必|不需要)再.*了"
     r"|もう.*なくて(?:も)?いい)|(?P<ban>\b(?:you (?:can|may)\b.* again|(?:is|are) (?:fine|ok|okay|allowed) (?:again"
     r"|now)|darfst\b.* wieder|(?:ist|sind) wieder (?:erlaubt|ok)|(?:tu peux|vous pouvez) (?:de|à) nouveau|puedes\b.* "
     r"(?:de nuevo|otra vez)|pode\b.* (?:de novo|novamente)|снова можно)|(?:又|现在|重新)可以.*了|また.*てもいい)"
