@@ -166,7 +166,7 @@ def run_kept(conversations: Sequence[Conversation], jobs: int) -> int:
                 f"{sum(shares) / len(shares):>6.2f} {max(shares):>6.2f} {sum(one.is_off for one in mine):>5,}"
             )
     print(
-        f"off: outside of {LEAST_LEFT:.2f} to {MOST_LEFT:.2f} of the threshold, though whole groups and what must stay allow it; "
-        f"a compaction at a message is one before it is sent."
+        f"off: outside of {LEAST_LEFT:.2f} to {MOST_LEFT:.2f} of the threshold, though whole groups and what must stay "
+        "would allow it; a compaction at a message is one before it is sent"
     )
     return 1 if any(one.missing for one in found) else 0

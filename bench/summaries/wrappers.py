@@ -113,11 +113,11 @@ def find_faults(name: str, source: Sequence[Message], document: SummaryDocument)
             if words in flat and words not in own:
                 yield Fault("sentence", name, words)
     typed = one_line("\n".join(typed_words(message) for message in source))
-    newest = [item for item in document.items["Pending User Asks"] if newest_label(item)]
+    newest = [item for item in document.items["Pending User Asks"] if item.startswith("- Newest request")]
     for kind, items in (("goal", document.items["Goal"]), ("newest request", newest)):
         for item in items:
-            words = one_line(said_in(item)).removesuffix(" ...")[:_COMPARED].rstrip()
-            if words not in typed:
+            quoted = one_line(item).partition('"')[2].rpartition('"')[0] or item.removeprefix("- ")
+            if not item.endswith(": the goal") and quoted.rstrip(" …")[:_COMPARED].rstrip() not in typed:
                 yield Fault(kind, name, item)
     if newest_request(source) is not None and not newest:
         yield Fault("no newest request", name, "")

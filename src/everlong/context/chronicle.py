@@ -359,7 +359,8 @@ class _Writing:
         self._tell_files()
         self._tell_turns()
         self._quote_lines()
-        return self.document.fit(self.budget, self.count)
+        asked = {item for section in ("Goal", "Pending User Asks") for item in self.document.items[section]}
+        return self.document.fit(self.budget, self.count, keep=asked.__contains__)
 
     def _add(self, section: str, item: str, share: float | None = None) -> bool:
         """Add an item if there is room for it, within a share of the budget."""

@@ -1,8 +1,7 @@
-"""The state of the work after a compaction, against labels that a person wrote: ``--frontier``.
+"""The state of the work after a compaction, against labels that a person wrote: ``--state``.
 
-Cuts the labelled transcripts where the labels say, compacts what is before the cut, and looks in the summary message
-for the newest request, the plan, the open error and the files in hand; and for errors that a later turn closed and that
-are called open all the same.
+Cuts the labelled transcripts where the labels say, compacts what is before the cut, and looks in the context for the
+newest request, the plan, the open error and the files in hand; and under Blocked for errors that a later turn closed.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from everlong.context.frontier import Frontier, inherited_frontier
-
 from bench.measure import verdict
 from bench.retention.data import Conversation
 from everlong.context import ContextCompressor
+from everlong.context.chronicle import Chronicle
+from everlong.context.document import SummaryDocument
 from everlong.context.literals import is_summary, summary_body
 from everlong.context.text import one_line
-from everlong.model import Message, text_of, typed_words
+from everlong.model import Message, typed_words, whole_text
 
-LABELS = Path(__file__).parent / "labels" / "frontier.jsonl"
+LABELS = Path(__file__).parent / "labels" / "state.jsonl"
 WINDOW = 32_000
 KEPT = 4
 """Messages that every tail has; where a conversation is so short that the usual tail holds it all, the newest two."""
@@ -61,9 +60,9 @@ class Bar(NamedTuple):
 BARS = (
     Bar("newest request exact", 1.0),
     Bar("last written plan complete", 1.0),
-    Bar("last error text", 0.98),
-    Bar("files in progress", 1.0),
-    Bar("running processes", 1.0),
+    Bar("last error there", 1.0),
+    Bar("last error called open", 0.72),
+    Bar("files in hand named", 0.95),
     Bar("closed and not called open", 0.98),
 )
 
@@ -110,34 +109,25 @@ def compare(label: dict[str, Any], messages: list[Message], context: list[Messag
     """Compare one context with its label."""
     where = f"{label['conversation']}@{label['cut']}"
     summary = "\n".join(summary_body(message) for message in context if is_summary(message))
-    whole = one_line("\n".join(text_of(message) for message in context))
-    stated = inherited_frontier(summary) or Frontier()
-    told = "\n".join(error.text for error in stated.errors)
+    whole = one_line("\n".join(map(whole_text, context)))
     request = one_line(typed_words(messages[label["request"]]))
     tallies["newest request exact"].note(request in whole, f"{where}: {request[:60]!r}")
+    blocked = one_line("\n".join(SummaryDocument.parse(summary).items["Blocked"]))
     for error in label["errors"]:
-        tallies["last error text"].note(error["text"] in told, f"{where}: {error['text'][:80]}")
+        text = one_line(error["text"])
+        tallies["last error there"].note(text in whole, f"{where}: {text[:80]}")
+        tallies["last error called open"].note(text in blocked, f"{where}: {text[:80]}")
     for path in label["files"]:
-        named = any(_is_same_file(file.path, path) for file in stated.files)
-        tallies["files in progress"].note(named, f"{where}: {path}")
-    for process in label["running"]:
-        tallies["running processes"].note(any(r.id == process for r in stated.running), f"{where}: {process}")
+        tallies["files in hand named"].note(path.rpartition("/")[2] in whole, f"{where}: {path}")
     still_open = {error["text"] for error in label["errors"]}
     for error in label["closed"]:
         if error["text"] not in still_open:
-            called_open = error["text"] in told
-            tallies["closed and not called open"].note(not called_open, f"{where}: {error['text'][:80]}")
-    for process in label["stopped"]:
-        is_gone = all(running.id != process for running in stated.running)
-        tallies["closed and not called open"].note(is_gone, f"{where}: process {process}")
+            is_closed = one_line(error["text"]) not in blocked
+            tallies["closed and not called open"].note(is_closed, f"{where}: {error['text'][:80]}")
     if label["plan"] is not None:
         wanted = [tuple(item) for item in label["plan"]["items"]]
-        written = [(item.state, item.text) for item in stated.plan]
+        written = [(item.state, item.text) for item in Chronicle.carried_on(summary).plan]
         tallies["last written plan complete"].note(written == wanted, f"{where}: {written}")
-
-
-def _is_same_file(path: str, wanted: str) -> bool:
-    return path == wanted or path.endswith("/" + wanted) or wanted.endswith("/" + path.removeprefix("./"))
 
 
 def rows(tallies: dict[str, Tally]) -> Iterator[str]:
@@ -148,11 +138,11 @@ def rows(tallies: dict[str, Tally]) -> Iterator[str]:
         yield f"{bar.name:<28} {tally.right:>4}/{tally.asked:<4} {tally.share:>6.3f}  (bar {bar.least:.2f}) {told}"
 
 
-def run(conversations: Sequence[Conversation], *, chain: bool, misses: int) -> int:
+def run_state(conversations: Sequence[Conversation], *, chain: bool, misses: int) -> int:
     """Measure, print, and return 0 where every bar holds."""
     tallies = measure(conversations, chain=chain)
     cuts = sum(label["conversation"] in {c.name for c in conversations} for label in labels())
-    print(f"The frontier at {cuts} labelled cuts{' after three compactions' if chain else ''}:\n")
+    print(f"The state of the work at {cuts} labelled cuts{' after three compactions' if chain else ''}:\n")
     for row in rows(tallies):
         print(row)
     for name, tally in tallies.items():
