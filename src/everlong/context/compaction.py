@@ -208,8 +208,8 @@ class CompactionRun:
     @property
     def has_new_turns(self) -> bool:
         """True if there is anything to summarize besides a request that is repeated anyway."""
-        latest = self.known.layout.latest_user if self.plan.repeat_latest else None
-        return any(index != latest for index in self.covered)
+        repeated = self.known.layout.repeated(self.plan.tail_start)
+        return any(index not in repeated for index in self.covered)
 
     def _summary_is_too_long(self) -> bool:
         """Return whether an earlier summary must shrink, as after a switch to a smaller window."""
@@ -307,10 +307,9 @@ class CompactionRun:
         return [*known.repaired[: layout.system_end], *request, *answer]
 
     def _after(self) -> list[Message]:
-        """Return the messages after the summary: the tail, and before it the latest request if that is older."""
-        latest = self.known.layout.latest_user
-        repeated = [self.known.repaired[latest]] if latest is not None and self.plan.repeat_latest else []
-        return [*repeated, *self.tail.messages]
+        """Return the messages after the summary: the tail, and before it the newest request if that is older."""
+        repeated = self.known.layout.repeated(self.plan.tail_start) if self.plan.repeat_latest else []
+        return [*(self.known.repaired[index] for index in repeated), *self.tail.messages]
 
     @cached_property
     def tail(self) -> Pruned:
