@@ -199,13 +199,14 @@ class Chronicle:
 
     def _hear(self, message: Message) -> None:
         found = read_message(message)
-        if found.typed and not found.is_local:
+        # Whoever wrote the first message in a user's name, it says what is to be done.
+        typed = found.typed or (found.material if not self.count else "")
+        if typed and not found.is_local:
             self.count += 1
-            if not self.turns or not _is_filler(found.typed):
-                self.turns.append(TurnEntry(self.count, _words_of(found.typed)))
-            self._keep_lines(
-                f"turn {self.count}", f"turn {self.count}, the user:", without_fences(found.typed), _OWN_WORDS, _USERS
-            )
+            if not self.turns or not _is_filler(typed):
+                self.turns.append(TurnEntry(self.count, _words_of(typed)))
+            lines = without_fences(typed)
+            self._keep_lines(f"turn {self.count}", f"turn {self.count}, the user:", lines, _OWN_WORDS, _USERS)
         if found.material:
             self._keep_lines(f"material {self.count}", f"sent along in turn {self.count}:", found.material)
 
