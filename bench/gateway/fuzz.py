@@ -37,6 +37,8 @@ from everlong.store import Store
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+__all__ = ["Neighbour", "bare_server", "peak_megabytes"]
+
 _MOST_SECONDS = 0.25
 _MOST_MEGABYTES = 400
 _PATIENCE = 120.0
@@ -45,13 +47,14 @@ _OTHER = b"another client"
 _MODEL = re.compile(r'"model":"[^"]*"')
 
 
-class _Neighbour(threading.Thread):
+class Neighbour(threading.Thread):
     """Another client: how long it has to wait for what it asks."""
 
-    def __init__(self, address: str, path: str) -> None:
+    def __init__(self, address: str, path: str, pause: float = 0.02) -> None:
         super().__init__(daemon=True)
         self._address = address
         self._path = path
+        self._pause = pause
         self._is_over = threading.Event()
         self.waits: list[float] = []
         self.problems: list[str] = []
@@ -71,7 +74,7 @@ class _Neighbour(threading.Thread):
     def run(self) -> None:
         number = 0
         with raw(self._address) as client:
-            while not self._is_over.wait(0.02):
+            while not self._is_over.wait(self._pause):
                 number += 1
                 said = {"model": "m", "messages": [{"role": "user", "content": f"{_OTHER.decode()} asks {number}"}]}
                 began = time.perf_counter()
@@ -106,7 +109,7 @@ web.run_app(app, sock=listening, print=None)
 
 
 @contextmanager
-def _bare_server() -> Iterator[str]:
+def bare_server() -> Iterator[str]:
     """Run a server that does nothing but answer; its address."""
     process = subprocess.Popen([sys.executable, "-c", _BARE], stdout=subprocess.PIPE, text=True)
     try:
@@ -155,8 +158,8 @@ class _Run:
         self._store, self._log = f"{folder}/store.db", Path(folder, "log")
         arguments = ("--port", "0", "--upstream", upstream, "--store", self._store, "--log-file", str(self._log))
         self._program = Program(*arguments, EVERLONG_HOME=folder)
-        self.others = [_Neighbour(self._program.address, path) for path in ("/healthz", "/v1/chat/completions")]
-        self.bare = _Neighbour(bare, "/healthz")
+        self.others = [Neighbour(self._program.address, path) for path in ("/healthz", "/v1/chat/completions")]
+        self.bare = Neighbour(bare, "/healthz")
         self.outcomes: Counter[str] = Counter()
         self.problems: list[str] = []
         self.slow: list[tuple[float, str]] = []
@@ -179,7 +182,7 @@ class _Run:
             for other in self.others:
                 other.end()
                 self.problems += other.problems[:5]
-            self.megabytes = _peak_megabytes(self._program.process.pid)
+            self.megabytes = peak_megabytes(self._program.process.pid)
             self._program.tell(signal.SIGTERM)
             self._program.end()
         finally:
@@ -214,7 +217,7 @@ def main() -> int:
     options = parser.parse_args()
     bombs = options.bombs if options.bombs is not None else options.count // 100
     began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder, Upstream(_answered) as upstream, _bare_server() as bare:
+    with tempfile.TemporaryDirectory() as folder, Upstream(_answered) as upstream, bare_server() as bare:
         run = _Run(folder, upstream.url, bare)
         run.play(options.seed, options.count, max(1, options.count // max(1, bombs)))
     problems = run.problems
@@ -253,7 +256,7 @@ def _told(shot: Shot) -> str:
     return f"{len(body):,} bytes, {head[:60]!r} … {body[:60]!r}"
 
 
-def _peak_megabytes(pid: int) -> float:
+def peak_megabytes(pid: int) -> float:
     """Return the most memory that a process has had; 0 where the system does not tell."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()

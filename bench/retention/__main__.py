@@ -135,8 +135,10 @@ def _rules(options: argparse.Namespace) -> int:
     else:
         print(f"retention: no chats with questions in {options.data}; only sentences and sessions", file=sys.stderr)
     for name in ("tuning", "blind"):
-        found = detect(name)
-        print(f"sentences, {name}: recall {found.recall:.2f}, precision {found.precision:.2f}")
+        print(f"sentences, {name}:")
+        for found in detect(name):
+            shares = f"recall {found.recall:.2f}, precision {found.precision:.2f}"
+            print(f"  {found.language:<4} {found.rules:>4} rules, {shares}")
     return 0 if print_sessions(options.sessions, jobs=options.jobs) and is_good else 1
 
 

@@ -22,7 +22,7 @@ from everlong.store.stateless import Sender, StatelessRequest
 from everlong.store.turns import FinishedTurn
 from tests.archive import samples
 from tests.cli.conftest import Run, run
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 __all__ = ["run"]
 
@@ -99,7 +99,7 @@ def test_it_goes_on_until_it_is_stopped(home: Path) -> None:
         log.with_name("new.jsonl").write_text(samples.ClaudeLog("new").ask("Still there?").say("Yes.").text())
         until(lambda: len(titles()) == 3)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def test_the_doctor_warns_of_logs_that_will_be_deleted(run: Run, home: Path) -> None:

@@ -117,7 +117,7 @@ def test_a_forwarded_command_is_no_command(opened: Opened, platform: RecordingPl
             await channel.receive(platform.message("/reset", is_forwarded=True))
             await channel.settle()
             assert channel.places.all("telegram")[0].conversation == bound
-        assert platform.texts() == ["remember me", "/reset"]
+        assert platform.texts() == ["remember me", "<forwarded>\n/reset\n</forwarded>"]
 
     run(talk)
     assert "words of somebody else" in model.asked[-1].last_user

@@ -15,6 +15,7 @@ from everlong.testing import Ask, ScriptedModel
 from tests.channels.conftest import ON_BOTH_DATABASES, Clock, Opened, run
 from tests.channels.recorder import RecordingPlatform
 from tests.channels.test_queueing import words
+from tests.waiting import PATIENCE
 
 HERE = Place("telegram", "10")
 
@@ -172,7 +173,7 @@ def test_a_compaction_that_takes_too_long_leaves_the_conversation_as_it_was(
 
     def say(ask: Ask) -> str:
         if "summar" in ask.last_user.lower():
-            may_end.wait(20)
+            may_end.wait(PATIENCE)
         return "fine"
 
     server = serve(say, window=200_000)

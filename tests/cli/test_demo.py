@@ -17,6 +17,7 @@ from everlong.cli.demo.playback import Played, answers_of, play, undo_one
 from everlong.cli.demo.session import Fact, load_session, stated_in, still_known
 from everlong.context.invariants import check_all
 from tests.cli.conftest import Run
+from tests.waiting import PATIENCE
 
 
 def test_the_shipped_session_is_long_and_has_what_real_ones_have() -> None:
@@ -158,7 +159,7 @@ def test_a_key_ends_the_pause_between_two_screens(keys: bytes) -> None:
             while hint not in shown:
                 shown += os.read(ours, 1_000)
             os.write(ours, bytes([key]))
-        assert child.wait(timeout=20) == 0
+        assert child.wait(timeout=PATIENCE) == 0
         assert termios.tcgetattr(theirs) == modes
     finally:
         child.kill()

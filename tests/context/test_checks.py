@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from bench.retention.damage import DAMAGES, LEAST_DROP, LEAST_NAMED, LEAST_ORIGINAL, outcomes
 from bench.retention.written_damage import outcomes as written_outcomes
+from everlong.context.verify import Yardstick
 
 from everlong import ContextCompressor, SummarizerChain
 from everlong.context import SummaryRequest
 from everlong.context.model_summary import Choice
-from everlong.context.verify import Yardstick
 from tests.context.builders import assistant, long_session, user
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from everlong.context.claims import Statements, clauses_of, read_clause, stem
 
 SAID = (

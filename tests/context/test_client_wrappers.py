@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from everlong.context.summary.judge import judge_answer
+from everlong.context.verify import Yardstick
 
 from everlong import ContextCompressor, ExtractiveSummarizer, Message, Quality, SummaryRequest
 from everlong.context import CompletionSummarizer
-from everlong.context.literals import is_summary, summary_body
 from everlong.context.digest import turn_pieces
 from everlong.context.document import SummaryDocument
-from everlong.context.summary.judge import judge_answer
+from everlong.context.literals import is_summary, summary_body
 from everlong.context.model_summary import transcript_prompt
-from everlong.context.verify import Yardstick
 from everlong.model import text_of
 from tests.context.builders import assistant, output, step, summary_text, system, user
 from tests.context.scripted import COUNT, Model

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from everlong.context.summary.judge import judge_answer
+from everlong.context.verify import Yardstick
 
 from everlong import CompletionSummarizer, ContextCompressor, ExtractiveSummarizer, Message, SummaryRequest
 from everlong.context import WarmPrefixSummarizer
-from everlong.context.summarizers import complete_prose
 from everlong.context.document import SummaryDocument
-from everlong.context.summary.judge import judge_answer
-from everlong.context.verify import Yardstick
+from everlong.context.summarizers import complete_prose
 from everlong.model import text_of
 from tests.context.builders import assistant, long_session, output, step, summary_text, system, user
 from tests.context.scripted import COUNT, Model

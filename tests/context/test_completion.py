@@ -8,8 +8,8 @@ import pytest
 
 from everlong import CompletionSummarizer, ConfigError, ContextCompressor, Message, SummarizerError
 from everlong.context import SummaryProgress
-from everlong.context.literals import CLEARED_RESULT
 from everlong.context.document import SECTIONS
+from everlong.context.literals import CLEARED_RESULT
 from everlong.context.model_summary import INSTRUCTIONS
 from everlong.model import text_of
 from tests.context.builders import assistant, long_session, output, step, user

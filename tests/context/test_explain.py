@@ -6,13 +6,13 @@ import json
 import re
 
 import pytest
+from everlong.context.explanation import source_lines
 from hypothesis import given, strategies as st
 
 from everlong import CompletionSummarizer, ContextCompressor, ExplainedLine, Explanation, Message, Verdict
 from everlong.cli.demo.session import load_session
-from everlong.context.explanation import source_lines
-from everlong.context.literals import is_summary
 from everlong.context.digest import without_control_words
+from everlong.context.literals import is_summary
 from everlong.context.names import entities
 from everlong.errors import TargetUnreachable
 from everlong.model import calls_of, text_of

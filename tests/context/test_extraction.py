@@ -8,16 +8,16 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, strategies as st
-
-from everlong import Message
 from everlong.context.summary.actions import _STRUCTURE, ActionOutcome, _is_structure, action_of, outcome_of
-from everlong.context.digest import escaped
-from everlong.context.names import _TOKEN, _named_in, entities
 from everlong.context.summary.facts import read_facts
 from everlong.context.summary.key_lines import LineGroup, MessageLine, few_lines, many_lines
 from everlong.context.summary.language import marks, sentences
 from everlong.context.summary.selection import Gains
+from hypothesis import assume, given, strategies as st
+
+from everlong import Message
+from everlong.context.digest import escaped
+from everlong.context.names import _TOKEN, _named_in, entities
 from everlong.context.text import beginning, clip, one_line
 from everlong.model import ToolCall
 from tests.context.builders import user

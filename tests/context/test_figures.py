@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-
-from everlong import ContextCompressor, Message
-from everlong.context.literals import is_summary
 from everlong.context.summary.clauses import clauses
 from everlong.context.summary.facts import read_facts
 from everlong.context.summary.figures import find_outdated, read_figures
+
+from everlong import ContextCompressor, Message
+from everlong.context.literals import is_summary
 from everlong.model import text_of
 from tests.context.builders import assistant, system, user
 

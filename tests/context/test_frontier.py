@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from everlong.context.frontier import Frontier, inherited_frontier, place_frontier, read_frontier, without_frontier
 
 from everlong import ContextCompressor, Message
-from everlong.context.frontier import Frontier, inherited_frontier, place_frontier, read_frontier, without_frontier
 from everlong.context.literals import is_summary, summary_body
 from everlong.model import text_of
 from tests.context.builders import assistant, user

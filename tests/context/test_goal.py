@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
 from everlong.context.summary.facts import read_facts
 from everlong.context.summary.goal import central_goal, goal_in
 from everlong.context.summary.tasks import Task, cut_into_tasks
+
 from tests.context.builders import user
 
 OPENING = "Can you help me find out which weekday April 9 is?"

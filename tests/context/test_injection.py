@@ -12,9 +12,9 @@ import pytest
 
 from everlong import CompletionSummarizer, ContextCompressor, Message, Summarizer
 from everlong.context import WarmPrefixSummarizer
+from everlong.context.document import PROGRESS, SECTIONS
 from everlong.context.invariants import check_all
 from everlong.context.literals import ACKNOWLEDGEMENT, COMPACTION_NOTE, SUMMARY_PREFIX, is_summary
-from everlong.context.document import PROGRESS, SECTIONS
 from everlong.context.model_summary import INSTRUCTIONS
 from everlong.model import text_of
 from tests.context.builders import assistant, long_session, output, step, summary_text, system, user

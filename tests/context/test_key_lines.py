@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from everlong.context.summarizers import SummaryRequest
 from everlong.context.summary.actions import outcome_of
-from everlong.context.summarizers import ExtractiveSummarizer
 from everlong.context.summary.key_lines import many_lines, records
+
+from everlong.context.summarizers import ExtractiveSummarizer, SummaryRequest
 from everlong.model import Message
 from tests.context.builders import user
 from tests.context.scripted import COUNT

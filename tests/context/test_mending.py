@@ -6,11 +6,11 @@ import json
 from itertools import cycle
 
 import pytest
+from everlong.context.summary.judge import judge_answer
+from everlong.context.verify import Yardstick
 
 from everlong import ContextCompressor, Message, Quality, SummarizerError, SummaryRequest
 from everlong.context import CompletionSummarizer, Weakness
-from everlong.context.summary.judge import judge_answer
-from everlong.context.verify import Yardstick
 from tests.context.builders import assistant, step, summary_text, system, user
 from tests.context.scripted import COUNT, Model
 

@@ -7,14 +7,14 @@ import json
 from dataclasses import replace
 
 import pytest
-
-from everlong import CompletionSummarizer, ContextCompressor, Message
 from everlong.context.frontier import read_frontier
 from everlong.context.steps import KnownSteps, read_steps
 from everlong.context.summary.clauses import clauses
-from everlong.context.digest import turn_pieces
 from everlong.context.summary.key_lines import many_lines
 from everlong.context.summary.message_digest import MessageDigests
+
+from everlong import CompletionSummarizer, ContextCompressor, Message
+from everlong.context.digest import turn_pieces
 from tests.context.builders import assistant, long_session, output, step, system, user
 from tests.context.scripted import COUNT, GOOD, Model
 

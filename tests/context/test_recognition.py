@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from everlong import ContextCompressor, Message
+from everlong.context.document import SummaryDocument
 from everlong.context.invariants import check_all
 from everlong.context.literals import (
     ACKNOWLEDGEMENT,
@@ -18,7 +19,6 @@ from everlong.context.literals import (
     split_merged_summary,
     summary_indices,
 )
-from everlong.context.document import SummaryDocument
 from everlong.model import text_of
 from everlong.wire.anthropic import sendable, to_anthropic, to_openai
 from tests.context.builders import assistant, long_session, output, step, summary_text, system, user

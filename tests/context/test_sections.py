@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from everlong.context.rules.detection import found_rules
 from everlong.context.summary.clauses import clauses, prose
 from everlong.context.summary.facts import read_facts
@@ -11,6 +10,7 @@ from everlong.context.summary.language import phrases_for, sentences
 from everlong.context.summary.outline import Candidate, Outline
 from everlong.context.summary.retractions import find_retractions
 from everlong.context.summary.selection import select
+
 from everlong.tokens import EstimatingCounter
 from tests.context.builders import assistant, step, user
 from tests.context.test_extractive import sections, summarize

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from everlong import ContextCompressor, ExtractiveSummarizer, Message, SummaryRequest
 from everlong.context.summary.judge import judge_answer
 from everlong.context.verify import Yardstick
+
+from everlong import ContextCompressor, ExtractiveSummarizer, Message, SummaryRequest
 from everlong.tokens import EstimatingCounter
 from tests.context.builders import long_session, summary_text
 

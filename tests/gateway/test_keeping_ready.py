@@ -10,10 +10,11 @@ import pytest
 from everlong.gateway.account import RequestAccount
 from everlong.gateway.auth import Refused
 from tests.gateway.running import Running
+from tests.waiting import PATIENCE
 
 
 def _problem(relay: Running) -> str:
-    return asyncio.run_coroutine_threadsafe(relay.gateway.keeping_problem(), relay.loop).result(20)
+    return asyncio.run_coroutine_threadsafe(relay.gateway.keeping_problem(), relay.loop).result(PATIENCE)
 
 
 def test_who_has_turned_a_request_away_is_not_ready_until_the_journal_has_room(

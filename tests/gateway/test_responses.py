@@ -22,7 +22,7 @@ from everlong.store import Store
 from everlong.store.turns import Turn, Turns
 from tests.gateway.running import TENANT, Raw, Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 CALL = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "look", "arguments": '{"at": "a"}'}
 REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "b3BhcXVl"}
@@ -279,7 +279,7 @@ def test_a_question_is_stored_before_its_answer_is_there(upstream: Upstream, rel
     is_seen = threading.Event()
 
     def slowly(exchange: Exchange) -> None:
-        is_seen.wait(20)
+        is_seen.wait(PATIENCE)
         script(exchange)
 
     upstream.script = slowly

@@ -22,6 +22,7 @@ from tests.cli.conftest import Run, run
 from tests.gateway.served import program, raw, serving
 from tests.gateway.upstream import Exchange, Upstream
 from tests.program import everlong_program
+from tests.waiting import PATIENCE
 
 __all__ = ["run"]
 
@@ -136,7 +137,7 @@ def held_stream(upstream: Upstream) -> threading.Event:
     def script(exchange: Exchange) -> None:
         exchange.begin()
         exchange.chunk(b'data: {"first": 1}\n\n')
-        go_on.wait(20)
+        go_on.wait(PATIENCE)
         exchange.chunk(b"data: [DONE]\n\n")
         exchange.end()
 
@@ -152,8 +153,7 @@ def test_a_stream_under_way_is_finished_before_the_gateway_leaves(upstream: Upst
             assert client.head().status == 200
             assert b"first" in client.chunk()
             served.tell(signal.SIGTERM)
-            assert served.process.stderr is not None
-            assert "1 request under way" in served.process.stderr.readline()
+            served.hear("1 request under way")
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", int(served.address.rpartition(":")[2])))
             go_on.set()
@@ -230,7 +230,7 @@ def test_a_silent_upstream_does_not_hold_up_the_list_of_models(
     leave = threading.Event()
 
     def silent(_exchange: Exchange) -> None:
-        leave.wait(20)
+        leave.wait(PATIENCE)
 
     upstream.script = silent
     with raw(hosted.address) as client:

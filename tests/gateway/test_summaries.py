@@ -16,6 +16,7 @@ from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
 from tests.gateway.running import Running, run_gateway
 from tests.gateway.upstream import Upstream
+from tests.waiting import PATIENCE
 
 WINDOW = 8_000
 SETTINGS: dict[str, Any] = {"models": {"claude-sonnet-5": {"context_length": WINDOW}}, "auxiliary": {}}
@@ -196,7 +197,7 @@ def test_a_request_waits_no_longer_than_it_may(tmp_path: Path, monkeypatch: pyte
 
     def slow(ask: Ask) -> Answer:
         if is_summary_request(ask):
-            go_on.wait(30)
+            go_on.wait(PATIENCE)
         return writes(ask)
 
     with (

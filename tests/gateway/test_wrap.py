@@ -21,6 +21,7 @@ from everlong.testing import ModelServer
 from tests.gateway.served import program, raw, serving
 from tests.gateway.upstream import Upstream
 from tests.program import everlong_program
+from tests.waiting import PATIENCE
 
 SHOW = "import json, os; print(json.dumps(dict(os.environ)))"
 CALL = """
@@ -47,7 +48,7 @@ def wrapped(*words: str, folder: Path, **env: str) -> subprocess.Popen[str]:
 
 def run(*words: str, folder: Path, **env: str) -> tuple[int, str, str]:
     process = wrapped(*words, folder=folder, **env)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     return process.returncode, out, err
 
 
@@ -131,7 +132,7 @@ while True:
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(getattr(signal, name))
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == 33
 
 
@@ -183,7 +184,7 @@ sys.stdin = open(sys.argv[1])  # a pipe: opened when the gateway is gone
         served.process.kill()
         served.process.wait()
     with pipe.open("w"):
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (0, "Understood.\n"), err
 
 

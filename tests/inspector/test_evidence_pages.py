@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from everlong.inspector.pages.dropped import read_dropped
+
 from everlong.config import Settings
 from everlong.context import CompletionSummarizer, ContextCompressor, Summarizer
-from everlong.inspector.pages.dropped import read_dropped
 from everlong.model import Message
 from everlong.store import Occasion, Store
 from tests.context.builders import assistant, user

@@ -24,6 +24,7 @@ from everlong.mcp.server import HistoryServer
 from everlong.memory.notes import NotesMemory
 from everlong.store import Store
 from tests.mcp_server.conftest import HERE, Said
+from tests.waiting import PATIENCE
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 TOOLS = {"search_history", "read_conversation", "list_conversations", "recall", "remember"}
@@ -233,7 +234,9 @@ def test_help_loads_neither_the_sdk_nor_the_store() -> None:
         "print([name for name in sys.modules if name in ('mcp', 'sqlalchemy', 'anyio', 'uvicorn')], file=sys.stderr)"
     )
     env = {**os.environ, "PYTHONPATH": SOURCE}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
     assert done.stderr.splitlines()[-1] == "[]"
     assert "--all" in done.stdout
 
@@ -272,7 +275,7 @@ def over_http(url: str, key: str | None, work: Callable[[Client], Awaitable[None
 
     async def run() -> None:
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=60) as http,
+            httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http,
             Client(streamable_http_client(url, http_client=http), mode=mode) as client,
         ):
             await work(client)
@@ -305,7 +308,7 @@ def test_over_http_nobody_comes_in_without_a_key_and_no_session_is_another_ones(
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}}  # fmt: skip
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
     plain = {"Accept": "application/json, text/event-stream"}
-    with keyed(tmp_path) as env, serving(folder, env) as url, httpx2.Client(timeout=60) as http:
+    with keyed(tmp_path) as env, serving(folder, env) as url, httpx2.Client(timeout=PATIENCE) as http:
         for headers in ({}, {"Authorization": "Bearer wrong-wrong-wrong-wrong"}, {"x-everlong-key": ""}):
             assert http.post(url, json=begin, headers={**plain, **headers}).status_code == 401
             assert http.get(url, headers={**plain, **headers}).status_code == 401
@@ -327,7 +330,7 @@ def test_over_http_without_keys_web_pages_are_not_let_in(said: Said, folder: Pat
     async def work(client: Client) -> None:
         assert "7431" in words(await client.call_tool("recall", {"question": "which port?"}))
 
-    with serving(folder, environment(tmp_path)) as url, httpx2.Client(timeout=60) as http:
+    with serving(folder, environment(tmp_path)) as url, httpx2.Client(timeout=PATIENCE) as http:
         over_http(url, None, work)
         for headers in ({"Origin": "https://example.org"}, {"Host": "harbour.example"}):
             assert http.post(url, json={}, headers=headers).status_code == 403
@@ -336,7 +339,7 @@ def test_over_http_without_keys_web_pages_are_not_let_in(said: Said, folder: Pat
 def test_other_machines_need_a_key(folder: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "everlong", "mcp", "--http", "--host", "0.0.0.0", "--port", "0"]  # noqa: S104 - refused
     done = subprocess.run(
-        command, cwd=folder, env=environment(tmp_path), capture_output=True, text=True, check=False, timeout=60
+        command, cwd=folder, env=environment(tmp_path), capture_output=True, text=True, check=False, timeout=PATIENCE
     )
     assert done.returncode == 1
     assert "without a key" in done.stderr

@@ -19,6 +19,7 @@ from everlong.testing import Answer, Ask, Call
 from tests.agent.test_approval import Person
 from tests.program import everlong_program
 from tests.testing_server.conftest import Serve
+from tests.waiting import PATIENCE
 
 pytestmark = [
     pytest.mark.spec("12.3"),
@@ -51,7 +52,7 @@ def on_terminal(command: list[str], env: dict[str, str], cwd: Path) -> str:
         if not data:
             break
         seen += data
-    process.wait(60)
+    process.wait(PATIENCE)
     os.close(master)
     return seen.decode("utf-8", "replace")
 
@@ -220,6 +221,6 @@ def test_in_a_pipe_everything_stays_as_it_is(tmp_path: Path) -> None:
     command = ["sessions", "--store", str(tmp_path / "store.db"), "export", session.id]
     program = [*everlong_program(), *command]
     env = {**os.environ, "EVERLONG_HOME": str(tmp_path / "home"), "PYTHONPATH": os.pathsep.join(sys.path)}
-    told = subprocess.run(program, env=env, stdout=subprocess.PIPE, check=True, timeout=60).stdout
+    told = subprocess.run(program, env=env, stdout=subprocess.PIPE, check=True, timeout=PATIENCE).stdout
     written = [json.dumps(HOSTILE, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)]
     assert any(one in told.decode() for one in written)

@@ -41,6 +41,7 @@ from everlong.store.upgrade import (
     open_database,
 )
 from tests.store.old_stores import OldStore, create_earlier
+from tests.waiting import PATIENCE
 
 TALK: list[Message] = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "world"}]
 
@@ -218,9 +219,9 @@ def test_an_upgrade_of_another_process_is_waited_for_longer_than_a_write(tmp_pat
     older(path, REVISIONS[0])
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
         other.execute("BEGIN IMMEDIATE")
-        letting_go = threading.Timer(3.0, lambda: other.execute("ROLLBACK"))
+        letting_go = threading.Timer(1.0, lambda: other.execute("ROLLBACK"))
         letting_go.start()
-        open_database(path, wait=1.0).close()
+        open_database(path, wait=0.1).close()
         letting_go.join()
 
 
@@ -241,7 +242,7 @@ def test_several_processes_may_open_a_new_or_old_file_at_once(tmp_path: Path, st
         older(path, REVISIONS[0])
     command = [sys.executable, "-c", OPENING, str(path)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
-    said = [process.communicate(timeout=60) for process in running]
+    said = [process.communicate(timeout=PATIENCE) for process in running]
     assert [process.returncode for process in running] == [0] * 4, said
     if start == "new":  # loading Alembic takes longer than opening a store
         assert {out.strip() for out, _ in said} == {"False"}
@@ -256,7 +257,7 @@ def test_several_processes_may_open_an_empty_server_at_once(schema_url: str, cou
     running = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(count)
     ]
-    said = [process.communicate(timeout=60) for process in running]
+    said = [process.communicate(timeout=PATIENCE) for process in running]
     assert [process.returncode for process in running] == [0] * count, said
 
 

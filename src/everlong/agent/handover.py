@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everlong.agent.quotations import Quote, fit_quotations
+from everlong.agent.text import outside_name
 from everlong.context.chronicle import Chronicle
+from everlong.context.literals import summary_indices
 from everlong.context.rules import StandingRules, standing_rules
 from everlong.context.text import TextCount, clip
 from everlong.model import Message, newest_request, text_of, typed_words
 from everlong.store.conversation_list import ConversationFilters, ListCursor
 from everlong.store.conversations import ConversationLine
-from everlong.store.transcripts import one_line
 
 if TYPE_CHECKING:
     from everlong.store import Conversation, Store
@@ -100,8 +101,8 @@ def _parts(messages: Sequence[Message], rules: StandingRules) -> Iterator[Quote]
 
 
 def _about(one: Conversation) -> str:
-    title = f" ({one_line(one.title)[:120]})" if one.title else ""
-    client = f", held in {one_line(one.client)[:40]}" if one.client else ""
+    title = f" ({outside_name(one.title, 120)})" if one.title else ""
+    client = f", held in {outside_name(one.client, 40)}" if one.client else ""
     return f"Conversation {one.id}{title}{client}, {one.messages:,} messages, last active {when(one.active)}."
 
 
@@ -121,7 +122,8 @@ def _rules(store: Store, one: Conversation, tail: Sequence[Message]) -> Standing
     """Return the rules in force: those of the summary in force and after it, or of the beginning and the end."""
     runs = store.conversations.path(one.id).runs
     if one.compactions and runs:
-        return standing_rules(store.context(store.branch(runs[-1].branch)))
+        context = store.context(store.branch(runs[-1].branch))
+        return standing_rules(context, summary_indices(context))
     if one.messages <= len(tail):
         return standing_rules(tail)
     first = islice(store.conversations.lines(one.id), _TURNS // 4)

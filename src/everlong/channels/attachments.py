@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from sqlalchemy import insert
 
 from everlong.agent.attachments import file_part
-from everlong.agent.text import one_line
 from everlong.channels.delivery import Delivery
 from everlong.channels.platform import Attachment, Inbound, Place, Platform, PlatformError, PlatformRefused
 from everlong.channels.turns import PromptFile
@@ -86,7 +85,7 @@ class Attachments:
         self._database.write(lambda connection: connection.execute(insert(channel_file), rows))
 
     async def _take(self, event: Inbound, one: Attachment) -> tuple[PromptFile, str]:
-        name = one_line(one.name, 80) or one.kind
+        name = one.name or one.kind
         if one.kind == "voice":
             return PromptFile("a voice message came along, which you cannot hear"), _VOICE
         limit = f"{self._most // 1_000_000} MB"

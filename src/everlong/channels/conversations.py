@@ -47,6 +47,7 @@ AskPerson = Callable[[Place, str, ApprovalRequest], Decision]
 _HARMLESS = frozenset({"recall", "read_turn", "read_output", "update_todo", "search_sessions", "remind_me"})
 """Tools that stay where ``tools`` is ``never``: they touch nothing but the conversation itself."""
 
+_NOBODY = "nobody is known who could allow it: the message has no author"
 _NO_EFFECTS = "in this chat the agent may only read (channels.*.tools is read)"
 
 
@@ -69,6 +70,7 @@ class Seat:
     def begin_turn(self, person: str) -> LiveText:
         """Prepare a turn for a person; return its words as they will come."""
         self.person, self.live, self.notices = person, LiveText(), []
+        self.agent.tools.approvals.person = person
         return self.live
 
     def listen(self, event: AgentEvent) -> None:
@@ -88,9 +90,11 @@ class Seat:
             return "once"
         if self.policy != "ask":
             raise ApprovalRefused(_NO_EFFECTS)
-        if request.tool == "memory" or not self.person:
+        if request.tool == "memory":
             # Notes at a compaction or reset: they are read in this chat only, and nobody may be there to press.
             return "once"
+        if not self.person:
+            raise ApprovalRefused(_NOBODY)
         return self.ask(self.place, self.person, request)
 
 

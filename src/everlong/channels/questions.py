@@ -21,7 +21,7 @@ from everlong.agent.text import unmistakable
 from everlong.agent.watch import Interrupted
 from everlong.channels.delivery import Delivery
 from everlong.channels.places import delete_some, place_columns
-from everlong.channels.platform import Button, Inbound, Place, Platform, PlatformError
+from everlong.channels.platform import Button, Inbound, Place, Platform, PlatformError, PlatformRefused
 from everlong.store.schema import channel_question
 
 if TYPE_CHECKING:
@@ -31,12 +31,13 @@ __all__ = ["Questions"]
 
 _log = logging.getLogger("everlong.channels")
 
-_DETAIL_CHARS = 1_500
+_FILE = "call.txt"
 _MARK = "ask"
 _CODES: dict[str, Decision] = {"y": "once", "a": "session", "n": "no"}
-_NOTES = {"y": "allowed", "a": "allowed, and in this session from now on", "n": "refused"}
+_NOTES = {"y": "allowed", "a": "allowed, for you also from now on in this session", "n": "refused"}
 CLOSED = "This question is no longer open."
 NOT_YOURS = "Only the person who asked for this can decide."
+TOO_LONG = "it is too long to be shown to anybody in this chat; make several smaller calls"
 RAN_OUT = "nobody pressed a button in time, so it was not done; ask again if it still matters"
 
 
@@ -46,6 +47,8 @@ class _Open:
     person: str
     expires: float
     text: str
+    file: bytes = b""
+    """The whole call, if it is too long for a message."""
     message: str = ""
     code: str = ""
     """The answer; empty while there is none."""
@@ -80,11 +83,17 @@ class Questions:
         """
         assert self._loop is not None  # noqa: S101 - set before any turn begins
         ident = secrets.token_hex(6)
-        one = _Open(place, person, self._clock() + self._seconds, _describe(request))
+        text, file = self._describe(request)
+        if len(file) > self._platform.limits.upload:
+            raise ApprovalRefused(TOO_LONG)
+        one = _Open(place, person, self._clock() + self._seconds, text, file)
         self._open[ident] = one
         try:
             self._insert(ident, one)
-            asyncio.run_coroutine_threadsafe(self._send(ident, one, request), self._loop).result()
+            try:
+                asyncio.run_coroutine_threadsafe(self._send(ident, one, request), self._loop).result()
+            except PlatformRefused as error:
+                raise ApprovalRefused(f"the question could not be shown: {error}") from error
             one.is_over.wait()
         finally:
             del self._open[ident]
@@ -98,6 +107,16 @@ class Questions:
         if one.code == "n":
             raise ApprovalRefused
         return _CODES[one.code]
+
+    def _describe(self, request: ApprovalRequest) -> tuple[str, bytes]:
+        """Return the words of a question, and the file that holds the whole call where one message cannot."""
+        always = f"Always: {unmistakable(request.remembered_as)}, when you ask for it" if request.remembered_as else ""
+        whole = f"{unmistakable(request.detail)}\n\n{always}".strip()
+        text = _ask_about(request.tool, whole)
+        if len(self._platform.pieces(f"{text}\n\n→ {max(_NOTES.values(), key=len)}")) == 1:
+            return text, b""
+        told = f"… {len(whole):,} characters, all in the file above: read it first"
+        return _ask_about(request.tool, f"{unmistakable(request.summary)}\n{told}"), whole.encode()
 
     # -- in the loop ---------------------------------------------------------------------------------------------------
 
@@ -142,6 +161,10 @@ class Questions:
         if request.remembered_as:
             buttons.append(Button("Always here", f"{_MARK}:{ident}:a"))
         buttons.append(Button("Refuse", f"{_MARK}:{ident}:n"))
+        if one.file:
+            await self._delivery.persist(
+                lambda: self._platform.send_file(one.place, _FILE, one.file, nonce=f"ask-{ident}-file")
+            )
         text, nonce = self._platform.pieces(one.text)[0], f"ask-{ident}"
         one.message = await self._delivery.persist(
             lambda: self._platform.send(one.place, text, buttons=buttons, nonce=nonce)
@@ -193,9 +216,7 @@ class Questions:
         return [(row.id, Place(row.platform, row.chat, row.topic), row.message) for row in rows]
 
 
-def _describe(request: ApprovalRequest) -> str:
-    detail = unmistakable(request.detail).replace("```", "ʼʼʼ")
-    if len(detail) > _DETAIL_CHARS:
-        detail = f"{detail[:_DETAIL_CHARS]}\n… ({len(request.detail):,} characters in all)"
-    always = f"\nAlways: {unmistakable(request.remembered_as)}" if request.remembered_as else ""
-    return f"**May I do this?** {unmistakable(request.summary)}\n```\n{detail}\n```{always}"
+def _ask_about(tool: str, call: str) -> str:
+    """Return a question in Markdown, in which nothing of a call has a meaning."""
+    shown = call.replace("```", "ʼʼʼ")
+    return f"**May I do this?** {tool}\n```\n{shown}\n```"

@@ -119,7 +119,7 @@ class Channel:
         self.questions = Questions(store, platform, self.delivery, seconds, self._clock.now)
         self.conversations = Conversations(store, settings, channel, self.questions.ask, self._tools_for, opener=opener)
         self._attachments = Attachments(store, platform, self.delivery, channel, self.conversations.folder)
-        self._commands = CommandRunner(self.conversations, self.places, settings, self._clock.now)
+        self._commands = CommandRunner(self.conversations, self.places, self.access, settings, self._clock.now)
         self._turns = Turns(self.outbox, self.places, self._zone, self._clock.now, settings.channels.compaction_seconds)
         self._lanes: dict[Place, _Lane] = {}
         self._inbox: Inbox | None = None

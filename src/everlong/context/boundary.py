@@ -16,7 +16,7 @@ from typing import NamedTuple
 from everlong.context.invariants import allows_cut, latest_user_index
 from everlong.context.literals import is_acknowledgement
 from everlong.context.pruning import least_tail_tokens
-from everlong.model import Message, calls_of, leading_system_count, typed_words
+from everlong.model import Message, calls_of, leading_system_count, read_message, typed_words
 
 LEAST_SUMMARY = 40
 """The least tokens that a summary's text gets."""
@@ -41,8 +41,14 @@ class ListLayout:
     body_start: int
     latest_user: int | None
     """The index of the newest request."""
+    in_doubt: int | None
+    """The index of a newer user message of which nobody knows who wrote it; it is kept as a request is."""
     newest_start: int
     """The start of the newest assistant message, or of the user messages right before a first one."""
+
+    def repeated(self, cut: int) -> list[int]:
+        """Return the user messages that are repeated after the summary, because a tail from ``cut`` on lacks them."""
+        return [index for index in (self.latest_user, self.in_doubt) if index is not None and index < cut]
 
 
 class BoundaryLimits(NamedTuple):
@@ -105,6 +111,7 @@ def survey(messages: Sequence[Message], summaries: tuple[int, ...], protect_firs
         body_start = summaries[-1] + 1
         if body_start < len(messages) and is_acknowledgement(messages[body_start]):
             body_start += 1
+    latest = latest_user_index(messages, summaries)
     return ListLayout(
         system_end=system_end,
         request=request,
@@ -113,9 +120,18 @@ def survey(messages: Sequence[Message], summaries: tuple[int, ...], protect_firs
         summaries=summaries,
         inserted=frozenset((*summaries, *acknowledgements)),
         body_start=body_start,
-        latest_user=latest_user_index(messages, summaries),
+        latest_user=latest,
+        in_doubt=_in_doubt(messages, latest, summaries),
         newest_start=max(newest_start, body_start),
     )
+
+
+def _in_doubt(messages: Sequence[Message], latest: int | None, summaries: tuple[int, ...]) -> int | None:
+    """Return the newest user message after the newest request that is more than a client's addition."""
+    for index in range(len(messages) - 1, -1 if latest is None else latest, -1):
+        if messages[index]["role"] == "user" and index not in summaries:
+            return index if read_message(messages[index]).material else None
+    return None
 
 
 def _first_request(messages: Sequence[Message], start: int, stop: int, summaries: tuple[int, ...]) -> tuple[int, ...]:
@@ -148,9 +164,7 @@ def _newest_start(messages: Sequence[Message], start: int) -> int:
     """Return the index of the newest assistant message with which a tail may begin; the list's length without one."""
     for index in range(len(messages) - 1, start - 1, -1):
         if messages[index]["role"] == "assistant" and not is_acknowledgement(messages[index]):
-            while index > start and not allows_cut(messages, index):
-                index -= 1
-            return index
+            return next(at for at in range(index, start - 1, -1) if at == start or allows_cut(messages, at))
     return len(messages)
 
 
@@ -269,14 +283,11 @@ class _Planner:
 
     def rest(self, cut: int, exchange: int, summary: int) -> int:
         """Return the size of the result without its tail."""
-        repeated = self._is_repeated(cut)
+        repeated = self.layout.repeated(cut)
         following = "user" if repeated else self.messages[cut]["role"] if cut < len(self.messages) else ""
         leading = self.messages[self.layout.exchange_end - 1]["role"] if exchange else "user"
         parted = self.limits.acknowledgement if "user" in (following, leading) else 0
-        latest = self.layout.latest_user
-        return (
-            self.fixed + exchange + summary + parted + (self.counts[latest] if repeated and latest is not None else 0)
-        )
+        return self.fixed + exchange + summary + parted + sum(self.counts[index] for index in repeated)
 
     def _tail_tokens(self, cut: int) -> int:
         return self._before[-1] - self._before[cut]
@@ -296,4 +307,4 @@ class _Planner:
         return least_tail_tokens(self.messages[cut:], self.counts[cut:])
 
     def _is_repeated(self, cut: int) -> bool:
-        return self.layout.latest_user is not None and self.layout.latest_user < cut
+        return bool(self.layout.repeated(cut))

@@ -24,7 +24,7 @@ __all__ = ["check_summary", "invented_names"]
 _LOOKED_AT = 400_000
 """Characters of the source in which recurring names are counted; of a longer one, a sample of its messages."""
 _TELLING = 0.3
-"""The share of the telling words of a request that a summary must have to name it: a good one in other words has few."""
+"""The share of the telling words of a request that a summary must have to name it; one in other words has few."""
 _FEWEST_TELLING = 4
 """A request with fewer telling words, such as a greeting, need not be named."""
 _LONGEST_REQUEST = 600
@@ -70,26 +70,24 @@ def _names_kept(text: str, request: SummaryRequest) -> float:
     counted = Counter(name for names in covered for name in names)
     later = set(entities("\n".join(map(whole_text, request.after))))
     wanted = [name for name, times in counted.most_common() if times > 1 or name in later][:_MOST_WANTED]
-    if not wanted:
-        wanted = list(counted)[:_MOST_WANTED]
-    has = set(entities(text))
-    return sum(name in has or name in text for name in wanted) / len(wanted) if wanted else 1.0
+    wanted = wanted or list(counted)[:_MOST_WANTED]
+    return sum(name in text for name in wanted) / len(wanted) if wanted else 1.0
 
 
-def _source(request: SummaryRequest) -> list[str]:
+def _source(request: SummaryRequest) -> str:
     messages: Iterable[Message] = [*request.prefix, *request.before, *request.turns, *request.after]
     unique = {id(message): message for message in messages}.values()
     more = (request.previous, request.memory_context, request.focus_topic)
-    return [*map(whole_text, unique), *(text for text in more if text)]
+    return "\n".join([*map(whole_text, unique), *(text for text in more if text)])
 
 
-def invented_names(text: str, source: Sequence[str]) -> list[str]:
+def invented_names(text: str, source: str) -> list[str]:
     """Return the names of a text that are nowhere in the source; a dotted name is there if its parts are."""
     names = [name for name in dict.fromkeys(entities(text)) if not _is_plain_number(name)]
-    unknown = [name for name in names if not any(name in said for said in source)]
+    unknown = [name for name in names if name not in source]
     if not unknown:
         return []
-    whole = "\n".join(source).casefold()
+    whole = source.casefold()
     return [name for name in unknown if not all(part.casefold() in whole for part in _PIECE.findall(name))]
 
 

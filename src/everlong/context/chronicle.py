@@ -1,7 +1,7 @@
 """The chronicle: the built-in summary, which quotes and guesses nothing.
 
-It tells in order what the user said and what came of it, the plan, the files, the last failing command, and whole lines
-of the originals for the names that nothing else has. `Chronicle` reads messages once and goes on reading where it ended,
+It tells in order what the user said and what came of it, the plan, the files, the last failing command, and whole
+lines of the originals for the names that nothing else has. `Chronicle` reads messages once and goes on where it ended,
 so that a conversation of any length costs what it grows. `Chronicle.write` makes the document within a budget.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from everlong.context.document import SummaryDocument
 from everlong.context.names import entities, names_by_line
 from everlong.context.plans import PlanItem, read_plan, render_item
 from everlong.context.record import Step, read_steps
-from everlong.context.text import TextCount, cut_at_clause, one_line
+from everlong.context.text import TextCount, cut_at_clause, one_line, without_fences
 from everlong.model import Message, read_message, text_of, typed_words
 
 __all__ = ["Chronicle", "OpenError", "TurnEntry"]
@@ -38,32 +38,44 @@ _LOOK_AT = 40_000
 """Characters of a message that are searched for lines, from its beginning and its end."""
 _BESIDE_LENGTH = 160
 """Characters that are quoted of a request that stands beside the summary as a whole."""
+_LEAST_FIRST = 30
 _LEAST_WORDS = 60
 """Characters of a turn's words that are quoted at least."""
 _FRONTIER_SHARE = 0.4
 _GOAL_SHARE = 0.12
 _FILES_SHARE = 0.1
-_WORDS_SHARE = 0.45
-_OUTCOMES_SHARE = 0.3
+_CARRIED_SHARE = 0.15
+"""The share of the budget that one item of an earlier summary may take."""
+_FOCUS_SHARE = 0.65
+_LONGEST_MEMORY = 600
+_WORDS_SHARE = 0.85
+_OUTCOMES_SHARE = 0.2
+_CLOSINGS_SHARE = 0.2
 _NAMES_SHARE = 0.2
 _HEADING_TOKENS = 6
 _ROOMY = 600
 """Tokens from which on a budget also has room for what the tail tells."""
 _OWN_WORDS = 3.0
 """The weight of a name in somebody's own words; in a tool's output it is 1."""
+_USERS = 3.0
+"""A line of the user is worth this many lines of others."""
 _ONCE = 0.3
 """The weight of a name that was mentioned once."""
 _RECENT = 0.5
 """The newest lines are worth this share more than the oldest."""
+_SETTLED = 0.999
 _LONGEST_BEFORE = 40
 """Characters of the line before a quoted one, up to which it is quoted too: it tells what the line is about."""
 _CHARS_PER_TOKEN = 3.5
 
 _FILLERS = frozenset(
-    "thanks thank you thx ok okay yes yep yeah sure go on ahead continue proceed please great perfect nice good cool keep "
-    "going resume next done weiter danke gut ja bitte merci oui continuez continúa gracias sí obrigado sim continue "
-    "спасибо да дальше продолжай 继续 谢谢 好的 好 是的 ありがとう はい 続けて".split()
+    """
+    thanks thank you thx ok okay yes yep yeah sure go on ahead continue proceed please great perfect nice good cool keep
+    going resume next done weiter danke gut ja bitte merci oui continuez continúa gracias sí obrigado sim спасибо да
+    дальше продолжай 继续 谢谢 好的 好 是的 ありがとう はい 続けて
+    """.split()  # noqa: SIM905 - words, as one reads them
 )
+"""Words of turns that only thank, agree or say to go on."""
 _NEW_GOAL = re.compile(
     r"\b(?:the|our|my|new|next) (?:\w+ )?(?:goal|task|aim|objective)(?: is)? now\b|\bnow (?:the|our|my) (?:goal|task)\b"
     r"|\bnew (?:goal|task|objective):|(?:现在|新)的?(?:目标|任务)|\bdas (?:neue )?Ziel ist jetzt\b|\bnuevo objetivo\b",
@@ -111,7 +123,7 @@ class SourceLines(NamedTuple):
 
     source: str
     lines: tuple[QuotedLine, ...]
-    turn: int
+    factor: float
 
 
 @dataclass
@@ -132,13 +144,15 @@ class Chronicle:
     """Calls without a result at the end."""
     count: int = 0
     """The user's turns so far, also those that are not quoted."""
+    reads_lines: bool = True
+    """False to leave out the lines to quote, which take most of the time, where only the state is wanted."""
     carried: dict[str, list[str]] = field(default_factory=dict)
     """Items of an earlier summary that are told again as they are."""
 
     @classmethod
-    def carried_on(cls, previous: str | None) -> Chronicle:
+    def carried_on(cls, previous: str | None, *, reads_lines: bool = True) -> Chronicle:
         """Return a chronicle that goes on from an earlier summary, where the originals are not at hand."""
-        chronicle = cls()
+        chronicle = cls(reads_lines=reads_lines)
         if previous:
             chronicle._take_over(SummaryDocument.parse(previous))
         return chronicle
@@ -148,12 +162,7 @@ class Chronicle:
 
         With ``repeats`` the first message may be a request that was repeated after a summary, and is known already.
         """
-        if (
-            repeats
-            and messages
-            and self.turns
-            and typed_words(messages[0])[:_LONGEST_WORDS].strip() == self.turns[-1].words
-        ):
+        if repeats and messages and self.turns and _words_of(typed_words(messages[0])) == self.turns[-1].words:
             messages = messages[1:]
         longer = replace(
             self,
@@ -165,12 +174,13 @@ class Chronicle:
             sources=dict(self.sources),
             mentions=dict(self.mentions),
         )
-        longer._read(messages)
+        longer.read(messages)
         return longer
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def _read(self, messages: Sequence[Message]) -> None:
+    def read(self, messages: Sequence[Message]) -> None:
+        """Take in the messages that follow."""
         steps = read_steps(messages)
         self.plan = tuple(read_plan(messages, steps, self.plan))
         at_message: dict[int, list[Step]] = {}
@@ -189,11 +199,14 @@ class Chronicle:
 
     def _hear(self, message: Message) -> None:
         found = read_message(message)
-        if found.typed and not found.is_local:
+        # Whoever wrote the first message in a user's name, it says what is to be done.
+        typed = found.typed or (found.material if not self.count else "")
+        if typed and not found.is_local:
             self.count += 1
-            if not self.turns or not _is_filler(found.typed):
-                self.turns.append(TurnEntry(self.count, found.typed[:_LONGEST_WORDS].strip()))
-            self._keep_lines(f"turn {self.count}", f"turn {self.count}, the user:", found.typed, _OWN_WORDS)
+            if not self.turns or not _is_filler(typed):
+                self.turns.append(TurnEntry(self.count, _words_of(typed)))
+            lines = without_fences(typed)
+            self._keep_lines(f"turn {self.count}", f"turn {self.count}, the user:", lines, _OWN_WORDS, _USERS)
         if found.material:
             self._keep_lines(f"material {self.count}", f"sent along in turn {self.count}:", found.material)
 
@@ -201,14 +214,19 @@ class Chronicle:
         turn = self.turns[-1] if self.turns else TurnEntry(0, "")
         if text.strip():
             turn.closing, turn.is_closed = text[:_LONGEST_CLOSING].strip(), not steps
-            self._keep_lines(f"said {self.count} {len(self.sources)}", f"said in turn {self.count}:", text, _OWN_WORDS)
+            self._keep_lines(
+                f"said {self.count} {len(self.sources)}",
+                f"said in turn {self.count}:",
+                text if steps else without_fences(text),
+                _OWN_WORDS,
+            )
         for step in steps:
             self._take_step(step, turn)
 
     def _take_step(self, step: Step, turn: TurnEntry) -> None:
         for change in step.changes:
             known = self.files.pop(change.path, "")
-            if change.how != "removed":
+            if change.how != "removed" and not change.path.startswith("/tmp/"):  # noqa: S108 - nothing is made there
                 self.files[change.path] = "created" if "created" in (known, change.how) else "edited"
         if step.result is not None and not step.was_stopped:
             self.last = step
@@ -227,11 +245,13 @@ class Chronicle:
         if step.result:
             self._keep_lines(step.subject, source, step.result)
 
-    def _keep_lines(self, subject: str, source: str, text: str, weight: float = 1.0) -> None:
+    def _keep_lines(self, subject: str, source: str, text: str, weight: float = 1.0, factor: float = 1.0) -> None:
         """Keep the lines of a message that name something, in place of older ones on the same subject."""
+        if not self.reads_lines:
+            return
         if len(text) > _LOOK_AT:
             text = f"{text[: _LOOK_AT // 2]}\n{text[-_LOOK_AT // 2 :]}"
-        lines = [piece for line in text.splitlines() for piece in _pieces(line)]
+        lines = [piece for line in text.splitlines() if "```" not in line for piece in _pieces(line)]
         before = ["", *(line if len(line) <= _LONGEST_BEFORE else "" for line in lines)]
         found = zip(lines, names_by_line(lines), before, strict=False)
         named = [QuotedLine(*line) for line in found if line[1] and line[0] not in source]
@@ -242,7 +262,7 @@ class Chronicle:
         if named:
             if len(named) > _MOST_LINES:
                 named = _richest(named)
-            self.sources[subject] = SourceLines(source, tuple(named), self.count)
+            self.sources[subject] = SourceLines(source, tuple(named), factor)
 
     def _take_over(self, document: SummaryDocument) -> None:
         """Take in the lines of an earlier chronicle, or the items of a model's summary as they are."""
@@ -253,7 +273,8 @@ class Chronicle:
                 self.carried.setdefault("Done", []).append(item)
                 continue
             self.count = max(self.count, int(found["number"]))
-            turn = TurnEntry(int(found["number"]), found["words"], (found["came"] or "").strip('"'), is_closed=True)
+            words = found["words"] or "\n".join(document.items["Goal"]).removeprefix('- "').partition('" (turn ')[0]
+            turn = TurnEntry(int(found["number"]), words, (found["came"] or "").strip('"'), is_closed=True)
             turn.outcomes = {line: line.strip().removeprefix("- ") for line in outcomes}
             self.turns.append(turn)
         self.plan = tuple(read_plan([{"role": "assistant", "content": document.render()}], [], ()))
@@ -268,7 +289,8 @@ class Chronicle:
             else:
                 self.carried.setdefault("Critical Context", []).append(item)
         for section in ("Goal", "Constraints & Preferences", "Key Decisions", "Resolved Questions", "Tools & Patterns"):
-            self.carried.setdefault(section, []).extend(document.items[section])
+            if document.items[section]:
+                self.carried[section] = document.items[section]
 
     def state_items(self) -> list[str]:
         """Return the plan, the files in hand and the last failing command, each as one item."""
@@ -330,6 +352,11 @@ class _Writing:
         """Return the finished document."""
         self._tell_state()
         self._tell_goal()
+        for section, items in self.past.carried.items():
+            for item in items if section != "Goal" else ():
+                self._add(section, item, _CARRIED_SHARE)
+        if self.memory:
+            self._add("Critical Context", f"- {cut_at_clause(one_line(self.memory), _LONGEST_MEMORY)}")
         self._tell_files()
         self._tell_turns()
         self._quote_lines()
@@ -348,8 +375,11 @@ class _Writing:
 
     def _quote(self, words: str) -> str:
         """Return a request on one line; only its beginning if the whole stands beside the summary."""
-        most = _BESIDE_LENGTH if words[:_LONGEST_WORDS] in self.beside else self.budget * _GOAL_SHARE * _CHARS_PER_TOKEN
+        most = _BESIDE_LENGTH if self._is_beside(words) else self.budget * _GOAL_SHARE * _CHARS_PER_TOKEN
         return cut_at_clause(one_line(words), max(_LEAST_WORDS, int(most)))
+
+    def _is_beside(self, words: str) -> bool:
+        return words[:_BESIDE_LENGTH].partition("\n")[0] in self.beside
 
     def _tell_state(self) -> None:
         """Tell where the work stands: newest request, plan, last call, failing commands."""
@@ -377,10 +407,13 @@ class _Writing:
 
     def _tell_goal(self) -> None:
         turns = [turn for turn in self.past.turns if turn.words]
-        if not turns:
+        for item in self.past.carried.get("Goal", []):
+            self._add("Goal", item, _GOAL_SHARE)
+        if not turns or self.document.items["Goal"]:
             return
-        named = [turn for turn in turns[1:] if _NEW_GOAL.search(turn.words)]
-        for turn in [turns[0], *named[-1:]]:
+        first = next((turn for turn in turns if not turn.words.startswith("/")), turns[0])  # no command of a client
+        named = [turn for turn in turns if turn is not first and _NEW_GOAL.search(turn.words)]
+        for turn in [first, *named[-1:]]:
             self._add("Goal", f'- "{self._quote(turn.words)}" (turn {turn.number})')
 
     def _tell_files(self) -> None:
@@ -397,17 +430,27 @@ class _Writing:
         if not turns:
             return
         room = self.room - _HEADING_TOKENS
-        words_room, outcomes_room = int(room * _WORDS_SHARE), int(room * _OUTCOMES_SHARE)
-        said = [self._quote(turn.words) if turn.words in self.beside else one_line(turn.words) for turn in turns]
-        quotes = _share_room(said, words_room, self.count)
-        came = _share_room([_came_of(turn) for turn in turns], outcomes_room, self.count)
+        said = [self._quote(turn.words) if self._is_beside(turn.words) else one_line(turn.words) for turn in turns]
+        quotes = _share_room(said, int(room * _WORDS_SHARE), self.count, telling_part)
+        left = room - sum(map(self.count, quotes))
+        ran = _share_room(
+            ["; ".join(turn.outcomes.values()) for turn in turns], int(left * _OUTCOMES_SHARE), self.count
+        )
+        closings = _share_room(
+            [one_line(without_fences(turn.closing).partition("\n\n")[0]) for turn in turns],
+            int(left * _CLOSINGS_SHARE),
+            self.count,
+        )
         items = []
         goal = "\n".join(self.document.items["Goal"])
-        for turn, words, outcome in zip(turns, quotes, came, strict=True):
-            if words:
-                said = ", the goal" if f'"{words}"' in goal else f', "{words}"'
-                items.append(f"- turn {turn.number}{said}" + (f" → {outcome}" if outcome else ""))
-        self.document.items["Done"] = items
+        for turn, words, closing, outcomes in zip(turns, quotes, closings, ran, strict=True):
+            said_last = f'{"" if turn.is_closed else "(under way) "}"{closing}"' if closing else ""
+            outcome = "; ".join(filter(None, (said_last, outcomes)))
+            is_goal = f'"{words}"' in goal
+            if words and (outcome or not is_goal):
+                quoted = ", the goal" if is_goal else f', "{words}"'
+                items.append(f"- turn {turn.number}{quoted}" + (f" → {outcome}" if outcome else ""))
+        self.document.items["Done"] += items
         self.room -= sum(self.count(item) + 1 for item in items) + _HEADING_TOKENS
 
     def _quote_lines(self) -> None:
@@ -415,12 +458,16 @@ class _Writing:
         known = set(entities("\n".join([self.beside, self.document.render()])))
         fresh = [lines for subject, lines in self.past.sources.items() if self.now.sources.get(subject) is lines]
         room = self.room - _HEADING_TOKENS
-        chosen, left = _choose_lines(fresh, known, int(room * (1 - _NAMES_SHARE)), self.past.mentions)
-        items = ["\n".join([source, *(f"  {line}" for line in lines)]) for source, lines in chosen.items()]
+        choice = _LineChoice(fresh, known, self.past.mentions)
+        most = room * (1 - _NAMES_SHARE) * _CHARS_PER_TOKEN
+        if self.focus:
+            choice.choose(most * _FOCUS_SHARE, frozenset(re.findall(r"\w{3,}", self.focus.casefold())))
+        choice.choose(most - choice.spent)
+        items = choice.items()
         room -= sum(map(self.count, items)) + len(items)
-        if names := _fit_names(left, room, self.count):
+        if names := _fit_names(choice.names_left(), room, self.count):
             items.append(f"- Names: {', '.join(names)}")
-        self.document.items["Critical Context"] = items
+        self.document.items["Critical Context"] += items
 
 
 def _outcome_line(step: Step) -> str:
@@ -428,11 +475,9 @@ def _outcome_line(step: Step) -> str:
     return f"`{step.title}`{' failed' if step.failed else ''}{f' → {told}' if told else ''}"
 
 
-def _came_of(turn: TurnEntry) -> str:
-    parts = []
-    if turn.closing:
-        parts.append(f'"{one_line(turn.closing)}"' if turn.is_closed else f'(under way) "{one_line(turn.closing)}"')
-    return "; ".join([*parts, *turn.outcomes.values()])
+def _words_of(typed: str) -> str:
+    """Return the words of a turn as they are kept: without code, and not too many."""
+    return without_fences(typed[:_LONGEST_WORDS]).strip()
 
 
 def _is_filler(words: str) -> bool:
@@ -442,13 +487,10 @@ def _is_filler(words: str) -> bool:
 
 
 def _pieces(line: str) -> Iterable[str]:
-    """Return a line as it is; a long one by its records or sentences, each whole."""
+    """Return a line as it is, a long one by its records or sentences, each whole; nothing if it has no words."""
     line = line.strip()
-    if len(line) <= 3:
-        return ()
-    if len(line) <= _LONGEST_LINE:
-        return (line,)
-    return [piece.strip() for piece in _LINE_BREAK.split(line) if len(piece.strip()) > 3]
+    pieces = (line,) if len(line) <= _LONGEST_LINE else _LINE_BREAK.split(line)
+    return [piece for piece in map(str.strip, pieces) if piece.lower() != piece.upper() or not piece.isascii()]
 
 
 def _richest(named: list[QuotedLine]) -> list[QuotedLine]:
@@ -465,7 +507,9 @@ def _richest(named: list[QuotedLine]) -> list[QuotedLine]:
     return [named[place] for place in sorted(kept)]
 
 
-def _share_room(texts: Sequence[str], room: int, count: TextCount) -> list[str]:
+def _share_room(
+    texts: Sequence[str], room: int, count: TextCount, cut_text: Callable[[str, int], str] = cut_at_clause
+) -> list[str]:
     """Cut texts so that they fit a room together: the longest first, older ones more than newer ones."""
     sizes = [len(text) for text in texts]
     weights = [0.5 + 0.5 * (place + 1) / len(texts) for place in range(len(texts))]
@@ -480,8 +524,7 @@ def _share_room(texts: Sequence[str], room: int, count: TextCount) -> list[str]:
             middle = (low + high) / 2
             low, high = (middle, high) if total(middle) <= characters else (low, middle)
         cut = [
-            cut_at_clause(text, int(max(_LEAST_WORDS, low * weight)))
-            for text, weight in zip(texts, weights, strict=True)
+            cut_text(text, int(max(_LEAST_WORDS, low * weight))) for text, weight in zip(texts, weights, strict=True)
         ]
     else:
         cut = list(texts)
@@ -493,53 +536,81 @@ def _share_room(texts: Sequence[str], room: int, count: TextCount) -> list[str]:
     return cut
 
 
-def _choose_lines(
-    sources: Sequence[SourceLines], known: set[str], room: int, mentions: dict[str, float]
-) -> tuple[dict[str, list[str]], list[str]]:
-    """Return lines with the most new names per token, by source in order of time, and the names that are left."""
-    weight = {name: _weigh(times) for name, times in mentions.items()}
-    taken: dict[int, set[int]] = {}
-    shown: dict[int, set[str]] = {}
-    budget = room * _CHARS_PER_TOKEN
+def telling_part(text: str, length: int) -> str:
+    """Return about ``length`` characters of a text, in one piece: those with the most names, else its beginning."""
+    if len(text) <= length:
+        return text
+    places = sorted({text.find(name) for name in entities(text)})
+    if not places or places[-1] < length // 2:
+        return cut_at_clause(text, length)
+    best = max(places, key=lambda start: (sum(start <= other < start + length // 2 for other in places), -start))
+    start = max(0, best - length // 2)
+    start = 0 if start < _LEAST_FIRST else text.find(" ", start) + 1
+    told = cut_at_clause(text[start:], length)
+    return f"… {told}" if start else told
 
-    def cost(place: int, line: QuotedLine) -> float:
-        before = 0 if line.before in shown.get(place, ()) else len(line.before)
-        return len(line.text) + 4 + before + (0 if place in taken else len(sources[place].source) + 2)
 
-    def worth(place: int, line: QuotedLine) -> float:
-        value = sum(weight.get(name, 1.0) for name in line.names if name not in known)
-        return value * (1 + _RECENT * (place + 1) / len(sources)) / (cost(place, line) + 8)
+class _LineChoice:
+    """The greedy choice of lines: again and again the one with the most new names for its length."""
 
-    lines = [(place, number) for place, source in enumerate(sources) for number in range(len(source.lines))]
-    heap = [(-worth(place, sources[place].lines[number]), place, number) for place, number in lines]
-    heapq.heapify(heap)
-    while heap and budget > 0:
-        negative, place, number = heapq.heappop(heap)
-        line = sources[place].lines[number]
-        value = worth(place, line)
-        if value <= 0:
-            continue
-        if value < -negative * 0.999:
-            heapq.heappush(heap, (-value, place, number))
-            continue
-        if cost(place, line) > budget or len(line.text) > _LONGEST_LINE:
-            continue
-        budget -= cost(place, line)
-        taken.setdefault(place, set()).add(number)
-        shown.setdefault(place, set()).update((line.text, line.before))
-        known.update(line.names)
-    by_source: dict[str, list[str]] = {}
-    for place in sorted(taken):
-        quoted = by_source.setdefault(sources[place].source, [])
-        for number in sorted(taken[place]):
-            line = sources[place].lines[number]
-            if line.before and line.before not in quoted[-2:]:
-                quoted.append(line.before)
-            if line.text not in quoted[-1:]:
-                quoted.append(line.text)
-    left = dict.fromkeys(name for source in reversed(sources) for line in source.lines for name in line.names)
-    rest = sorted((name for name in left if name not in known), key=lambda name: -weight.get(name, 1.0))
-    return by_source, rest
+    def __init__(self, sources: Sequence[SourceLines], known: set[str], mentions: dict[str, float]) -> None:
+        self.sources, self.known = sources, known
+        self.weight = {name: _weigh(times) for name, times in mentions.items()}
+        self.taken: dict[int, set[int]] = {}
+        """The chosen lines by source, as indices."""
+        self._shown: dict[int, set[str]] = {}
+        self.spent = 0.0
+        """Characters of the chosen lines."""
+
+    def choose(self, room: float, topic: frozenset[str] = frozenset()) -> None:
+        """Choose lines until they take so many characters; with a topic, only those with one of its words."""
+        self.spent += room
+        heap = [
+            (-self._worth(place, line), place, number)
+            for place, source in enumerate(self.sources)
+            for number, line in enumerate(source.lines)
+            if len(line.text) <= _LONGEST_LINE and (not topic or any(word in line.text.casefold() for word in topic))
+        ]
+        heapq.heapify(heap)
+        while heap and room > 0:
+            negative, place, number = heapq.heappop(heap)
+            line = self.sources[place].lines[number]
+            worth = self._worth(place, line)
+            if 0 < worth < -negative * _SETTLED:  # a line chosen since then has some of its names
+                heapq.heappush(heap, (-worth, place, number))
+            elif worth > 0 and (cost := self._cost(place, line)) <= room:
+                room -= cost
+                self.taken.setdefault(place, set()).add(number)
+                self._shown.setdefault(place, set()).update((line.text, line.before))
+                self.known.update(line.names)
+        self.spent -= room
+
+    def _cost(self, place: int, line: QuotedLine) -> int:
+        before = 0 if line.before in self._shown.get(place, ()) else len(line.before)
+        return len(line.text) + 4 + before + (0 if place in self.taken else len(self.sources[place].source) + 2)
+
+    def _worth(self, place: int, line: QuotedLine) -> float:
+        value = sum(self.weight.get(name, 1.0) for name in line.names if name not in self.known)
+        recent = 1 + _RECENT * (place + 1) / len(self.sources)
+        return self.sources[place].factor * value * recent / (self._cost(place, line) + 8)
+
+    def items(self) -> list[str]:
+        """Return the chosen lines under their sources, in order of time."""
+        by_source: dict[str, list[str]] = {}
+        for place in sorted(self.taken):
+            quoted = by_source.setdefault(self.sources[place].source, [])
+            for number in sorted(self.taken[place]):
+                line = self.sources[place].lines[number]
+                if line.before and line.before not in quoted[-2:]:
+                    quoted.append(line.before)
+                if line.text not in quoted[-1:]:
+                    quoted.append(line.text)
+        return ["\n".join([source, *(f"  {line}" for line in lines)]) for source, lines in by_source.items()]
+
+    def names_left(self) -> list[str]:
+        """Return the names that no chosen line has, the weightiest first."""
+        named = dict.fromkeys(name for source in reversed(self.sources) for line in source.lines for name in line.names)
+        return sorted((name for name in named if name not in self.known), key=lambda name: -self.weight.get(name, 1.0))
 
 
 def _weigh(mentions: float) -> float:

@@ -163,16 +163,13 @@ class CompactionRun:
         return min(found, key=lambda candidate: candidate.pruned.tokens)
 
     def _better_request(self, result: _Result) -> CompactionRequest | None:
-        """Return the request for a second try, whose tail takes the room that the summary left; None if it is little."""
+        """Return the request for a second try, whose tail takes the room that the summary left; None for little."""
         request, limits = self.request, self.known.limits
-        if (
-            result.written is None
-            or request.summary_tokens is not None
-            or self.plan.tail_start <= self.known.layout.body_start
-        ):
+        is_whole = self.plan.tail_start <= self.known.layout.body_start
+        if result.written is None or request.summary_tokens is not None or is_whole:
             return None
         if request.target_tokens is None:
-            is_short = 0 < limits.least and result.pruned.tokens < limits.least
+            is_short = limits.least > 0 and result.pruned.tokens < limits.least
             more = replace(request, written=result.written, summary_tokens=result.summary_tokens - self.rules_tokens)
             return more if is_short else None
         room = limits.tail / request.tail_share
@@ -211,8 +208,8 @@ class CompactionRun:
     @property
     def has_new_turns(self) -> bool:
         """True if there is anything to summarize besides a request that is repeated anyway."""
-        latest = self.known.layout.latest_user if self.plan.repeat_latest else None
-        return any(index != latest for index in self.covered)
+        repeated = self.known.layout.repeated(self.plan.tail_start)
+        return any(index not in repeated for index in self.covered)
 
     def _summary_is_too_long(self) -> bool:
         """Return whether an earlier summary must shrink, as after a switch to a smaller window."""
@@ -226,8 +223,8 @@ class CompactionRun:
 
     @cached_property
     def rules(self) -> StandingRules:
-        """The standing rules that neither head nor tail states, as far as they fit their share of the budget."""
-        unsaid = self.known.rules.beside(self._head(), self._after())
+        """The standing rules that the messages after the summary do not state, as far as they fit their share."""
+        unsaid = self.known.rules.beside(self._after())
         shared = min(int(self.plan.summary_tokens * _RULES_SHARE), self.plan.summary_tokens - LEAST_SUMMARY)
         room = shared if self.request.target_tokens is not None else self.known.limits.rules
         return unsaid.fit(room, self.request.counter.count_text)
@@ -240,7 +237,7 @@ class CompactionRun:
     @cached_property
     def rules_tokens(self) -> int:
         """The size of the block of standing rules."""
-        return self.request.counter.count_text(self.rules.render()) if self.rules.render() else 0
+        return self.request.counter.count_text(self.rules.render())
 
     # -- the stages ------------------------------------------------------------------------------------------------
 
@@ -284,7 +281,7 @@ class CompactionRun:
             shortened=self.tail.changed,
             written=written,
             summary_tokens=counter.count_text(written.text) + self.rules_tokens,
-            chronicle=self.chronicle,
+            chronicle=None if written.prose else self.chronicle,
         )
 
     def _write_summary(self) -> WrittenSummary:
@@ -310,10 +307,9 @@ class CompactionRun:
         return [*known.repaired[: layout.system_end], *request, *answer]
 
     def _after(self) -> list[Message]:
-        """Return the messages after the summary: the tail, and before it the latest request if that is older."""
-        latest = self.known.layout.latest_user
-        repeated = [self.known.repaired[latest]] if latest is not None and self.plan.repeat_latest else []
-        return [*repeated, *self.tail.messages]
+        """Return the messages after the summary: the tail, and before it the newest request if that is older."""
+        repeated = self.known.layout.repeated(self.plan.tail_start) if self.plan.repeat_latest else []
+        return [*(self.known.repaired[index] for index in repeated), *self.tail.messages]
 
     @cached_property
     def tail(self) -> Pruned:
@@ -349,7 +345,7 @@ class CompactionRun:
             memory_context=self.request.memory_context,
             prefix=self.known.repaired[: self.plan.tail_start],
             prefix_tokens=self.known.tokens(sum(self.known.counts[: self.plan.tail_start])),
-            known=self.chronicle,
+            known=lambda: self.chronicle,
         )
 
     def _originals_first(self) -> list[Message]:
@@ -511,8 +507,7 @@ class CompactionSituation:
 
     def _reserve_for_rules(self, summary: int) -> int:
         """Return the tokens of a summary's largest budget that are kept free for the standing rules."""
-        block = self.rules.render()
-        return min(self.request.counter.count_text(block), int(summary * _RULES_SHARE)) if block else 0
+        return min(self.request.counter.count_text(self.rules.render()), int(summary * _RULES_SHARE))
 
     @property
     def _result_tokens(self) -> int:

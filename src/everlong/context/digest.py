@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from everlong.context.names import names_by_line
-from everlong.context.summary.redaction import redact
 from everlong.context.text import TextCount, clip, one_line, shorten_text
 from everlong.model import Message, calls_of, is_image, parts_of, readable_text
+from everlong.redaction import redact
 
 SPOKEN_TOKENS = 2_000
 """The most tokens of one piece."""

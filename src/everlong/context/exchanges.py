@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from everlong.context.summary.redaction import redact
 from everlong.model import Message, text_of
+from everlong.redaction import redact
 
 __all__ = [
     "LONGEST_ANSWER",

@@ -1,7 +1,7 @@
 """The record of an agent's work: each tool call with its result, its outcome and the files that it changed.
 
 This is the one reader of calls. It tells only what structure tells: a step failed if an exit code or the harness says
-so, never because of a word in the output; a file changed if the call's name, its arguments or the shell's syntax say so.
+so, never because of a word in the output; a file changed if the call or the shell's syntax say so.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from everlong.context.literals import CLEARED_RESULT
+from everlong.context.names import names_by_line
 from everlong.context.text import beginning
 from everlong.model import Message, ToolCall, calls_of, text_of
 
@@ -22,11 +23,14 @@ __all__ = ["FileChange", "Step", "read_steps"]
 
 _COMMAND_KEYS = ("command", "cmd", "script", "bash_command")
 _PATH_KEYS = ("path", "file_path", "filePath", "filename", "file", "filepath", "target_file", "notebook_path")
-_LOOK_AT = 6_000
-"""Characters at each end of a result that are read."""
+_LOOK_AT = 600
+"""Characters at each end of a result in which a harness tells how a call ended."""
+_LOOK_AT_LINES = 6_000
 _TITLE_LENGTH = 160
 _OUTCOME_LENGTH = 200
 _ERROR_LINES = 3
+_LAST_LINES = 20
+"""Lines at the end of a result among which its outcome is looked for."""
 _LONG_QUOTE = 60
 """A quotation of this length on a command line is a program."""
 
@@ -35,7 +39,9 @@ _EXIT_CODE = re.compile(
     r" (?:code|status):? )(-?\d+)",
     re.IGNORECASE | re.MULTILINE,
 )
-_HARNESS_ERROR = re.compile(r"\s*(?:<tool_use_error>|<error>|\[?error\]?\s*:|\{\"error\": ?(?!null|false|\"\"))", re.I)
+_HARNESS_ERROR = re.compile(
+    r"\s*(?:<tool_use_error>|<error>|\[?error\]?\s*:|\{\"error\": ?(?!null|false|\"\"))", re.IGNORECASE
+)
 _STOPPED = re.compile(
     r"doesn't want to (?:proceed|take)|user (?:rejected|denied|declined|cancell?ed|aborted|interrupted)"
     r"|tool use was rejected|\[Request interrupted by user|^Command aborted",
@@ -126,9 +132,13 @@ class Step:
         return beginning(f"{self.call.name}({shown})", _TITLE_LENGTH).replace("`", "'")
 
     @cached_property
+    def _runs(self) -> list[tuple[list[str], list[tuple[str, str]]]]:
+        return list(_simple_commands(self.command)) if self.command else []
+
+    @property
     def programs(self) -> list[list[str]]:
         """The words of each program that the command runs, in order."""
-        return [words for words, _ in _simple_commands(self.command)] if self.command else []
+        return [words for words, _ in self._runs]
 
     @cached_property
     def subject(self) -> str:
@@ -169,10 +179,11 @@ class Step:
 
     @cached_property
     def last_lines(self) -> tuple[str, ...]:
-        """The last lines of the result that say something."""
-        lines = [] if self.result in (None, CLEARED_RESULT) else _ends(self.result or "").splitlines()
-        telling = [line.strip() for line in lines if not _SAYS_NOTHING.match(line)]
-        return tuple(beginning(line, _OUTCOME_LENGTH) for line in telling[-_ERROR_LINES:])
+        """The last lines of the result that say something; those that name something come before others."""
+        lines = [] if self.result in (None, CLEARED_RESULT) else (self.result or "")[-_LOOK_AT_LINES:].splitlines()
+        telling = list(dict.fromkeys(line.strip() for line in lines[-_LAST_LINES:] if not _SAYS_NOTHING.match(line)))
+        named = [line for line, names in zip(telling, names_by_line(telling), strict=True) if names]
+        return tuple(beginning(line, _OUTCOME_LENGTH) for line in (named or telling)[-_ERROR_LINES:])
 
     @property
     def outcome(self) -> str:
@@ -184,7 +195,7 @@ class Step:
         """The call's changes to files, in order; none if it failed or was stopped."""
         if self.was_stopped or (self.failed and not self.command):
             return ()
-        return tuple(_shell_changes(self.command) if self.command else _tool_changes(self))
+        return tuple(_shell_changes(self._runs) if self.command else _tool_changes(self))
 
 
 def read_steps(messages: Sequence[Message]) -> list[Step]:
@@ -236,9 +247,6 @@ def _ends(text: str) -> str:
 
 # -- shell commands ----------------------------------------------------------------------------------------------------
 
-_GIT_LOOKING = frozenset(
-    f"git {name}" for name in "status log diff show blame branch remote rev-parse ls-files".split()
-)
 _LONGEST_PARSED = 20_000
 
 
@@ -296,9 +304,9 @@ def _is_path(word: str) -> bool:
     return not name.startswith("-") and ("/" in name or (0 < name.rfind(".") < len(name) - 1)) and " " not in name
 
 
-def _shell_changes(command: str) -> Iterator[FileChange]:
+def _shell_changes(runs: Iterable[tuple[list[str], list[tuple[str, str]]]]) -> Iterator[FileChange]:
     folder = ""
-    for words, targets in _simple_commands(command):
+    for words, targets in runs:
         plain = [word for word in words[1:] if not word.startswith("-")]
         if words[0] == "cd":
             folder = plain[0] if plain else ""

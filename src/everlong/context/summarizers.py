@@ -76,8 +76,8 @@ class SummaryRequest:
     """Everything up to the cut as it was sent to the main model, for a summarizer that reuses its cached prefix."""
     prefix_tokens: int = 0
     """The size of the prefix; 0 if it is unknown."""
-    known: Chronicle | None = None
-    """The chronicle of everything up to the cut, if an engine keeps one; else it is read from the turns."""
+    known: Callable[[], Chronicle] | None = None
+    """Returns the chronicle of everything up to the cut, if an engine keeps one; else it is read from the turns."""
     exchanges: SummaryExchanges = field(default_factory=SummaryExchanges, repr=False, compare=False)
     """Receives what a model is asked and answers; `SummaryExchanges.listen` does it for a completion function."""
 
@@ -85,14 +85,22 @@ class SummaryRequest:
     def chronicle(self) -> Chronicle:
         """The chronicle of everything up to the cut."""
         if self.known is not None:
-            return self.known
+            return self.known()
         return Chronicle.carried_on(self.previous).extended([*self.before, *self.turns])
 
     @cached_property
     def chronicle_now(self) -> Chronicle:
         """The chronicle of the whole conversation; plan, files and errors are told as they stand there."""
-        repeated = self.latest_user
-        return self.chronicle.extended([message for message in self.after if message is not repeated])
+        return self.chronicle.extended(self._following())
+
+    @cached_property
+    def state(self) -> Chronicle:
+        """The plan, files and errors of the whole conversation, without lines to quote."""
+        before = Chronicle.carried_on(self.previous, reads_lines=False)
+        return before.extended([*self.before, *self.turns, *self._following()])
+
+    def _following(self) -> list[Message]:
+        return [message for message in self.after if message is not self.latest_user]
 
     @property
     def opening_words(self) -> str:
@@ -312,7 +320,7 @@ def complete(prose: str, request: SummaryRequest) -> str:
     added: list[str] = []
     newest = cut_at_clause(one_line(request.newest_words), _LONGEST_NEWEST)
     lacking = [f'- Newest request: "{newest}"'] if newest and newest[:60].casefold() not in said else []
-    lacking += [item for item in request.chronicle_now.state_items() if not _is_said(item, said)]
+    lacking += [item for item in request.state.state_items() if not _is_said(item, said)]
     for item in lacking:
         cost = request.count(item) + 1
         if cost <= room:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 
 from everlong.context.digest import DigestPiece, boundary, enclosed, outgoing, without_marks
 from everlong.context.summarizers import SummaryRequest
-from everlong.context.summary.redaction import redact
 from everlong.context.text import clip, one_line
 from everlong.model import Message, calls_of, with_part_appended
+from everlong.redaction import redact
 
 __all__ = ["INSTRUCTIONS", "known_document", "transcript_prompt", "warm_ask", "warm_prompt"]
 

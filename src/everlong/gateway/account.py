@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from everlong.gateway.bounds import HeldMemory
+
 if TYPE_CHECKING:
     from everlong.caching.misses import Miss
     from everlong.gateway.auth import Caller
@@ -56,6 +58,8 @@ class RequestAccount:
     usage: Usage | None = None
     miss: Miss | None = None
     """The part of the prompt that was not read from the provider's cache, and the reason."""
+    held: HeldMemory = field(default_factory=HeldMemory)
+    """The memory that its body and its answer take."""
     charge: Charge | None = None
     """The charge for a key that may spend only so much."""
     cost: float = 0.0

@@ -17,6 +17,7 @@ from everlong.errors import StoreError
 from everlong.gateway.account import ACCOUNT, REQUEST_ID, RequestAccount, request_id
 from everlong.gateway.auth import Guard, Guesses, KeyLimits, Refused
 from everlong.gateway.body import BrokenBody, check_model, check_structure_apart, is_heavy, read_body
+from everlong.gateway.bounds import BodyMemory, HeldMemory, receive
 from everlong.gateway.budget import Charge
 from everlong.gateway.bypass import opted_out
 from everlong.gateway.formats import ANTHROPIC, OPENAI
@@ -33,9 +34,11 @@ from everlong.gateway.upstream import (
     forwarded_headers,
     misnamed_header,
     stream_response,
+    whole_of,
     whole_response,
 )
 from everlong.gateway.window import Counting, has_no_count
+from everlong.wire.event_stream import MOST_ANSWER
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -86,6 +89,7 @@ class Front:
         self._tracing = tracing
         self._body_seconds = body_seconds
         self._guesses = Guesses()
+        self._memory = BodyMemory()
         self.is_draining = False
         self._idle: asyncio.Event | None = None
 
@@ -138,8 +142,6 @@ class Front:
             return await self._admit(request, account, handler)
         except Refused as refused:
             return refusal(request, refused)
-        except web.HTTPRequestEntityTooLarge:
-            return refusal(request, self._too_large(self.limits.most_bytes))
         except (web.HTTPException, ConnectionError, asyncio.CancelledError):
             raise
         except web.RequestPayloadError:
@@ -173,35 +175,26 @@ class Front:
             account.charge = Charge(caller.tenant, caller.limits.dollars_per_day)
         try:
             if request.body_exists:
-                account.received = len(await self._read_body(request, self.limits.body_limit(caller)))
+                account.held = HeldMemory(self._memory, caller.tenant, self.limits.body_limit(caller))
+                account.received = len(await self._receive(request, account.held))
             return await handler(request, account)
         finally:
+            account.held.release()
             self.limits.leave(caller)
             if account.charge is not None:
                 # A client that hangs up must not keep what it has used from being counted.
                 account.cost = await asyncio.shield(asyncio.ensure_future(account.charge.close()))
 
-    async def _read_body(self, request: web.Request, most: int) -> bytes:
+    async def _receive(self, request: web.Request, held: HeldMemory) -> bytes:
         """Return the whole body; it stays with the request."""
-        if (request.content_length or 0) > most:
-            raise self._too_large(most)
         if request.content.is_eof():
-            body = await request.read()
-        else:
-            try:
-                async with asyncio.timeout(self._body_seconds):
-                    body = await request.read()
-            except TimeoutError as error:
-                raise Refused(
-                    408, f"the request took longer than {self._body_seconds:g} seconds to come", close=True
-                ) from error
-        if len(body) > most:
-            raise self._too_large(most)
-        return body
-
-    @staticmethod
-    def _too_large(most: int) -> Refused:
-        return Refused(413, f"the request is larger than {most:,} bytes, which is the most here", close=True)
+            return await receive(request, held)
+        try:
+            async with asyncio.timeout(self._body_seconds):
+                return await receive(request, held)
+        except TimeoutError as error:
+            said = f"the request took longer than {self._body_seconds:g} seconds to come"
+            raise Refused(408, said, close=True) from error
 
     def _close_account(self, account: RequestAccount) -> None:
         self.metrics.in_flight -= 1
@@ -307,7 +300,12 @@ async def fetch_answer(
     try:
         async with asyncio.timeout(seconds):
             upstream = await _send(relay, request, account, route, body)
-            return upstream, await upstream.read()
+            read = await whole_of(upstream, MOST_ANSWER)
+            if not read.is_all or read.is_cut:
+                upstream.close()
+                problem = "broke off" if read.is_cut else f"is larger than {MOST_ANSWER:,} bytes"
+                raise Refused(502, f"the answer of the upstream {route.shown} {problem}")
+            return upstream, read.data
     except TimeoutError as error:
         raise Refused(504, f"the upstream {route.shown} did not answer within {seconds:g} seconds") from error
     except (ClientError, OSError) as error:
@@ -326,7 +324,7 @@ async def pass_through(
     if request.method == "HEAD" or await comes_whole(upstream):
         return whole_response(upstream, await upstream.read(), extra, is_head=request.method == "HEAD")
     try:
-        return await stream_response(request, upstream, lambda _: False, _nothing, extra)
+        return await stream_response(request, upstream, None, _nothing, extra)
     except ClientGone as gone:
         raise ConnectionResetError("the client has hung up") from gone
     finally:

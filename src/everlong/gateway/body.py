@@ -9,22 +9,18 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from json.decoder import scanstring  # type: ignore[attr-defined]  # as old as the module, and documented nowhere
 from typing import Any
 
-import brotli
 import orjson
-import zstandard
 
 from everlong.gateway.auth import Refused
-from everlong.model.long_texts import LONG, cut_before_escape, find_long_texts, read_in_steps, text_end, write_in_steps
+from everlong.model.long_texts import LONG, find_long_texts, read_in_steps, structure, text_end, write_in_steps
 
 __all__ = [
-    "MAX_PLAIN_BYTES",
     "MOST_DEPTH",
     "BrokenBody",
     "Change",
@@ -33,30 +29,21 @@ __all__ = [
     "Read",
     "Span",
     "Stretch",
-    "TooLarge",
-    "Unreadable",
     "check_model",
     "check_structure",
     "check_structure_apart",
-    "decoder",
     "draft_of",
     "dump_json",
-    "encoding_of",
     "fields_at",
-    "is_compressed",
     "is_heavy",
     "is_unwieldy",
     "items_at",
     "model_in",
     "parse_json",
-    "plain",
     "read_body",
     "read_fields",
     "read_more",
-    "readable_of",
     "splice",
-    "structure",
-    "unpack",
 ]
 
 _SPACE = frozenset(" \t\n\r")
@@ -68,9 +55,6 @@ _NO_SIGNS = re.compile(rb'[^"\[\]{},]+')
 _LONG_NUMBER = re.compile(rb"\d{19}")
 _LONG_DIGITS = 19
 """Digits of a number that may not fit into 64 bits."""
-_PIECE = 1 << 20
-_BRACKETS = bytes.maketrans(b"{}", b"[]")
-_NO_STRUCTURE = bytes(set(range(256)) - set(b'"[]{},'))
 _LARGE = 50_000
 """Bytes of a large body, in which digits are looked for only where numbers stand: images are full of them."""
 _STEP, _SPACE_STEP = 1 << 18, 1 << 10
@@ -516,27 +500,6 @@ def parse_json(data: bytes, *, has_long: bool | None = None) -> Any:
         raise BrokenBody(str(error)) from error
 
 
-def structure(data: bytes, start: int, most: int, stop: int | None = None) -> tuple[int, bytes]:
-    """Return the number of values in JSON, and its brackets, all written as ``[`` and ``]``; texts are left out.
-
-    Looks no further once there are more than so many values.
-    """
-    values, brackets, is_text, place = 0, bytearray(), False, start
-    stop = len(data) if stop is None else stop
-    while place < stop and values <= most:
-        end = cut_before_escape(data, place, min(place + _PIECE, stop), stop)
-        piece = data[place:end]
-        place = end
-        if b"\\" in piece:
-            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
-        parts = piece.translate(None, _NO_STRUCTURE).split(b'"')  # a few signs are left of long texts
-        signs = b"".join(parts[1::2] if is_text else parts[::2])
-        is_text ^= len(parts) % 2 == 0
-        values += signs.count(b",") + signs.count(b"[") + signs.count(b"{")
-        brackets += signs.translate(_BRACKETS, b",")
-    return values, bytes(brackets)
-
-
 _BETWEEN = b", \t\n\r"
 
 
@@ -597,104 +560,6 @@ def _end(changes: Sequence[Change], place: int) -> int:
     return place + sum(len(new) - (end - start) for start, end, new in changes if start < place and end <= place)
 
 
-MAX_PLAIN_BYTES = 256_000_000
-"""Bytes that a compressed body may unpack to; a few bytes can stand for very many."""
-
-_READABLE = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd", "identity"})
-_ERRORS = (zlib.error, zstandard.ZstdError, brotli.error)
-_MAGIC = {"gzip": b"\x1f\x8b", "x-gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
-
-
-class Unreadable(ValueError):  # noqa: N818 - what a body is that cannot be read
-    """Bytes in an unknown encoding, or not in the encoding that was named."""
-
-
-class TooLarge(Unreadable):
-    """Bytes that unpack to more than is allowed."""
-
-
-def readable_of(accepted: str) -> str:
-    """Return the encodings that a client accepts, without those that the gateway cannot read."""
-    offers = [offer.strip() for offer in accepted.split(",")]
-    kept = [offer for offer in offers if offer.partition(";")[0].strip().lower() in _READABLE]
-    if len(kept) == len(offers):
-        return accepted
-    return ", ".join(kept) or "identity"
-
-
-def is_compressed(data: bytes, encoding: str) -> bool:
-    """Return whether a body is in the encoding that its headers name; some servers unpack it and leave the header."""
-    kind = encoding.strip().lower()
-    magic = _MAGIC.get(kind)
-    return kind not in {"", "identity"} and (magic is None or data.startswith(magic))
-
-
-def plain(data: bytes, encoding: str, most: int = MAX_PLAIN_BYTES) -> bytes:
-    """Return a whole body without its encoding; `Unreadable` if that fails or unpacks to too much."""
-    kind = encoding.strip().lower()
-    if kind in {"", "identity"}:
-        return data
-    try:
-        if kind == "zstd":
-            reader = zstandard.ZstdDecompressor().stream_reader(data)
-            found, is_over = reader.read(most), not reader.read(1)
-        elif kind == "br":
-            found, is_over = _unpack_brotli(data, most)
-        elif kind in _READABLE:
-            inflating = zlib.decompressobj(_bits(kind))
-            found, is_over = inflating.decompress(data, most), not inflating.unconsumed_tail
-        else:
-            raise Unreadable(f"the encoding {kind[:40]!r} is not known")
-    except _ERRORS as error:
-        raise Unreadable(str(error)) from error
-    if not is_over:
-        raise TooLarge(f"the body is larger than {most:,} bytes")
-    return found
-
-
-def decoder(encoding: str) -> Callable[[bytes], bytes]:
-    """Return a reader of a stream in an encoding, piece by piece; it raises `Unreadable` for a broken piece."""
-    kind = encoding.strip().lower()
-    if kind in {"", "identity"}:
-        return lambda data: data
-    if kind not in _READABLE:
-        raise Unreadable(f"the encoding {kind[:40]!r} is not known")
-    decompress = _decompressing(kind)
-
-    def decode(data: bytes) -> bytes:
-        try:
-            return decompress(data)
-        except _ERRORS as error:
-            raise Unreadable(str(error)) from error
-
-    return decode
-
-
-def _decompressing(kind: str) -> Callable[[bytes], bytes]:
-    if kind == "br":
-        unbrotli: Callable[[bytes], bytes] = brotli.Decompressor().process
-        return unbrotli
-    return (
-        zstandard.ZstdDecompressor().decompressobj() if kind == "zstd" else zlib.decompressobj(_bits(kind))
-    ).decompress
-
-
-def _unpack_brotli(data: bytes, most: int) -> tuple[bytes, bool]:
-    """Unpack bytes in Brotli, up to about so many; return them, and whether that is all."""
-    decompressor = brotli.Decompressor()
-    found = decompressor.process(data, output_buffer_limit=most + 1)
-    while not decompressor.is_finished() and len(found) <= most:
-        more = decompressor.process(b"", output_buffer_limit=most + 1 - len(found))
-        if not more:
-            raise Unreadable("the body breaks off")
-        found += more
-    return found, len(found) <= most
-
-
-def _bits(kind: str) -> int:
-    return zlib.MAX_WBITS if kind == "deflate" else zlib.MAX_WBITS | 16
-
-
 MOST_DEPTH = 128
 """Depth of lists and objects inside each other; the schemas of tools need about twenty."""
 _HEAVY_VALUES = 2_000
@@ -704,27 +569,6 @@ _UNWIELDY_BYTES = 24_000_000
 _UNWIELDY_TEXT = 3_500_000
 _LONGEST_MODEL = 1_000
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=-_:;,."
-
-
-def encoding_of(headers: Mapping[str, str]) -> str:
-    """Return the encoding that a request says its body is in; several headers say one after the other."""
-    every = getattr(headers, "getall", None)
-    return ", ".join(every("Content-Encoding", [])) if every is not None else headers.get("Content-Encoding", "")
-
-
-async def unpack(body: bytes, encoding: str, most: int) -> bytes:
-    """Return a body without its encoding.
-
-    Raises:
-        Unreadable: the encoding is not known, or the bytes are not in it.
-        Refused: the body would come to more than so many bytes.
-    """
-    if not is_compressed(body, encoding):
-        return body
-    try:
-        return await asyncio.to_thread(plain, body, encoding, most)
-    except TooLarge as error:
-        raise Refused(413, f"the request is larger than {most:,} bytes when it is unpacked", close=True) from error
 
 
 def check_structure(data: bytes, most_values: int, start: int = 0) -> int:

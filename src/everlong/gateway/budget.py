@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -80,8 +80,8 @@ class Charge:
     """US dollars in a day."""
     sends: list[_SentCost] = field(default_factory=list)
     budget: Budget | None = None
-    said: Callable[[], Message | None] | None = None
-    """Returns the part of the newest answer that has arrived."""
+    said: Callable[[], Awaitable[Message | None]] | None = None
+    """Returns the part of the newest answer that has arrived; None if its bytes have to be counted."""
 
     def answered(self, upstream: ClientResponse) -> None:
         """Note the answer to the request that was sent last."""
@@ -98,7 +98,7 @@ class Charge:
         sends, self.sends = self.sends, []
         total = 0.0
         for number, sent in enumerate(sends):
-            said = self.said() if self.said is not None and number == len(sends) - 1 else None
+            said = await self.said() if self.said is not None and number == len(sends) - 1 else None
             total += await sent.settle(self.budget, said)
         return total
 

@@ -16,17 +16,15 @@ from everlong.gateway.account import REQUEST_ID, account_of
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import (
     BrokenBody,
-    Unreadable,
     check_model,
     check_structure_apart,
     draft_of,
-    encoding_of,
-    is_compressed,
     is_heavy,
     parse_json,
     read_body,
-    unpack,
 )
+from everlong.gateway.bounds import unpack
+from everlong.gateway.encodings import Unreadable, encoding_of, is_compressed
 from everlong.gateway.formats import OPENAI, Dialect
 from everlong.gateway.stream import Tapped, tap_for
 from everlong.gateway.upstream import (
@@ -47,7 +45,7 @@ if TYPE_CHECKING:
     from everlong.gateway.budget import Budget
     from everlong.gateway.cache_markers import CacheMarkers
     from everlong.gateway.routing import Route, Routes
-    from everlong.gateway.stream import StreamTap, WholeTap
+    from everlong.gateway.stream import AnswerTap
     from everlong.providers.base import Usage
 
 __all__ = ["HEADER", "Bypass", "OptOut", "Shape", "opted_out"]
@@ -116,7 +114,7 @@ class Bypass:
         encoding = encoding_of(request.headers)
         is_packed = is_compressed(body, encoding)
         try:
-            words = await unpack(body, encoding, request.client_max_size)
+            words = await unpack(body, encoding, account.held)
             values = await check_structure_apart(words, self._most_values)
             is_slow = is_heavy(words, values=values)
             told = await asyncio.to_thread(parse_json, words) if is_slow else parse_json(words)
@@ -165,23 +163,23 @@ class Bypass:
     async def _answer(
         self, request: web.Request, account: RequestAccount, tapped: Tapped, upstream: ClientResponse
     ) -> web.StreamResponse:
-        tap, extra = tap_for(tapped, upstream), {REQUEST_ID: account.id}
+        tap, extra = tap_for(tapped, upstream, account.held), {REQUEST_ID: account.id}
         if account.charge is not None:
-            account.charge.said = tap.partial
+            account.charge.said = tap.unread
         if await comes_whole(upstream):
             data = await upstream.read()
-            tap(data)
-            self._count(account, tap)
+            await tap.take(data)
+            await self._count(account, tap)
             return whole_response(upstream, data, extra)
 
         async def before_end() -> None:
             if account.usage is None:
-                self._count(account, tap)
+                await self._count(account, tap)
 
-        return await stream_response(request, upstream, tap, before_end, extra)
+        return await stream_response(request, upstream, tap.take, before_end, extra)
 
-    def _count(self, account: RequestAccount, tap: StreamTap | WholeTap) -> None:
-        reply = tap.reply()
+    async def _count(self, account: RequestAccount, tap: AnswerTap) -> None:
+        reply = await tap.reply()
         if reply is not None and reply.usage.prompt_tokens:
             account.usage = reply.usage
             account.cost = self._cost(account.model, account.provider, reply.usage)

@@ -589,9 +589,9 @@ class ResponsesRequest:
         return bool(self.follows) or any(message["role"] == "assistant" for message in self.messages)
 
     def written(self, clean: Callable[[Message], Message]) -> str:
-        """Return the request as a text for the journal, with cleaned messages."""
-        said = (list(map(clean, self.system)), list(map(clean, self.messages)))
-        return dump_json([self.model, *said, self.tools, self.follows, self.conversation]).decode()
+        """Return the request as a text for the journal, with cleaned messages and tools."""
+        said = (list(map(clean, self.system)), list(map(clean, self.messages)), clean({"tools": self.tools})["tools"])
+        return dump_json([self.model, *said, self.follows, self.conversation]).decode()
 
     @classmethod
     def read(cls, text: str) -> ResponsesRequest:

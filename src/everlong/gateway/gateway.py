@@ -20,27 +20,26 @@ from aiohttp import ClientError, web
 from everlong.agent.tools.recall import HiddenTool, RecallLookup, look_up_all
 from everlong.context.policy import OVERFLOW_TRIES
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge, StoreError, SummarizerError
+from everlong.gateway.account import account_of
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import (
     BrokenBody,
     Overgrown,
-    Unreadable,
     check_structure_apart,
     draft_of,
     dump_json,
-    encoding_of,
     is_heavy,
     parse_json,
-    plain,
     read_body,
-    unpack,
 )
+from everlong.gateway.bounds import unpack
 from everlong.gateway.budget import Budget, Charge
 from everlong.gateway.bypass import Bypass, opted_out
 from everlong.gateway.cache_markers import CacheMarkers
 from everlong.gateway.cache_watch import CacheWatch, Sent
 from everlong.gateway.compaction import ConversationCompactor
 from everlong.gateway.conversations import ConversationMemory
+from everlong.gateway.encodings import Unreadable, encoding_of, plain
 from everlong.gateway.engines import Engines, GatewayPlugins
 from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless, sender_of
 from everlong.gateway.journal import Journal, JournalEntry
@@ -96,6 +95,7 @@ from everlong.store.opening import redacted_message
 from everlong.store.teasers import find_teaser
 from everlong.store.turns import FinishedTurn
 from everlong.tokens import counter_for
+from everlong.wire.event_stream import MOST_ANSWER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -123,6 +123,8 @@ _LEAST_ENTRIES = 2
 """Entries of the smallest request for a compaction: something to compact, and the item that asks."""
 _EXPIRY_SECONDS = 60.0
 _PEEK_STATUS = frozenset({400, 413, 422, 500})
+_MOST_REFUSAL = 100_000
+"""Bytes of a refusal that is read."""
 
 
 class _AnswerHead(NamedTuple):
@@ -131,6 +133,8 @@ class _AnswerHead(NamedTuple):
     data: bytes = b""
     error: ProviderError | None = None
     is_cut: bool = False
+    is_all: bool = True
+    """True if nothing more of a refusal can come."""
 
 
 class Gateway:
@@ -248,11 +252,7 @@ class Gateway:
         if choice := opted_out(request.headers):
             shape = None if self._is_audit else partial(self.by_view, dialect=dialect, tenant=tenant)
             return await self._bypass.pass_on(request, dialect.name, dialect, choice, check_readable, shape)
-        try:
-            body = await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            return _too_large(request, dialect)
-        return await self._relay(request, dialect, tenant, body)
+        return await self._relay(request, dialect, tenant, await request.read())
 
     async def _relay(
         self, request: web.Request, dialect: Dialect, tenant: str, body: bytes, *, is_rewritten: bool = False
@@ -291,12 +291,9 @@ class Gateway:
         if choice := opted_out(request.headers):
             check = partial(self._responder.check_names, tenant)
             return await self._bypass.pass_on(request, RESPONSES.api, RESPONSES, choice, check)
+        body = await request.read()
         try:
-            body = await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            return _too_large(request, RESPONSES)
-        try:
-            words = await unpack(body, encoding_of(request.headers), request.client_max_size)
+            words = await unpack(body, encoding_of(request.headers), account_of(request).held)
         except Unreadable:
             return await self._responder.respond(request, tenant, body, None)
         values = await check_structure_apart(words, self.settings.gateway.body_values)
@@ -337,7 +334,7 @@ class Gateway:
         request, dialect = relayed.request, relayed.dialect
         body: bytes | None = None
         try:
-            body = await unpack(relayed.body, relayed.encoding, request.client_max_size)
+            body = await unpack(relayed.body, relayed.encoding, relayed.account.held)
             is_small = None if self.engines.is_on else partial(self._is_small, dialect)
             relayed.turn = await relayed.conversations.enter(body, sender_of(request.headers), is_small)
             relayed.account.model = relayed.turn.model
@@ -463,9 +460,9 @@ class Gateway:
             turn.conversation.cache.forget()
         if not is_whole(upstream):
             return _AnswerHead()
-        data, is_cut = await whole_of(upstream)
-        error = classify_answer(upstream.status, data) if upstream.status in _PEEK_STATUS else None
-        return _AnswerHead(data, error, is_cut)
+        data, is_cut, is_all = await whole_of(upstream, _MOST_REFUSAL)
+        error = classify_answer(upstream.status, data) if is_all and upstream.status in _PEEK_STATUS else None
+        return _AnswerHead(data, error, is_cut, is_all)
 
     async def _pass_back(
         self, relayed: RelayedRequest, sent: bytes, upstream: ClientResponse, head: _AnswerHead
@@ -473,8 +470,8 @@ class Gateway:
         if upstream.status == 200:
             return await self._make_answering(relayed, sent).answer(upstream, head.data)
         finish = partial(self._finish_refused, relayed, upstream)
-        if not is_whole(upstream):
-            return await stream_response(relayed.request, upstream, lambda _: False, finish, relayed.extra)
+        if not is_whole(upstream) or not head.is_all:
+            return await stream_response(relayed.request, upstream, None, finish, relayed.extra, head.data)
         await finish()
         if head.is_cut:
             return await broken_response(relayed.request, upstream, head.data, relayed.extra)
@@ -486,12 +483,14 @@ class Gateway:
         """Answer a client that asks for a compaction: with the upstream's, or with one of our own."""
         if not is_unknown:
             upstream = await self._send(relayed, self._make_body(relayed, turn))
-            data, is_cut = await whole_of(upstream)
+            data, is_cut, is_all = await whole_of(upstream, MOST_ANSWER)
             path = relayed.request.path
+            if not is_all:
+                return await self._make_answering(relayed, relayed.body).answer(upstream, data)
             if upstream.status == 200 and not is_cut:
-                tap = tap_for(relayed.dialect, upstream)
-                tap(data)
-                reply = tap.reply()
+                tap = tap_for(relayed.dialect, upstream, relayed.account.held)
+                await tap.take(data)
+                reply = await tap.reply()
                 is_known = reply is not None and is_compaction(reply.raw)
                 self._client_compaction.learn(relayed.route, path, is_known=is_known)
                 if is_known:
@@ -636,9 +635,10 @@ class Gateway:
             look_up,
             lambda body: self._send(relayed, body),
             hidden=relayed.hidden,
+            held=relayed.account.held,
         )
         if relayed.account.charge is not None:
-            relayed.account.charge.said = relayed.answering.partial
+            relayed.account.charge.said = relayed.answering.unread
         return relayed.answering
 
     # -- the store -----------------------------------------------------------------------------------------------------
@@ -724,9 +724,11 @@ class Gateway:
 
     def _abandon(self, relayed: RelayedRequest) -> None:
         """Record the turn of a client that has hung up."""
-        partial = None if relayed.answering is None else relayed.answering.partial()
-        ended = EndedRequest(error="the client hung up", is_cut=True, partial=partial)
-        self._backlog.do(self._finish(relayed, ended))
+        self._backlog.do(self._finish_abandoned(relayed, relayed.answering))
+
+    async def _finish_abandoned(self, relayed: RelayedRequest, answering: Answering | None) -> None:
+        partial = None if answering is None else await answering.partial()
+        await self._finish(relayed, EndedRequest(error="the client hung up", is_cut=True, partial=partial))
 
     def look_up_views(self, tenant: str) -> None:
         """Have the next requests of a tenant sent under the views and pins that are in force in the store now."""
@@ -761,7 +763,7 @@ def _describe_sent(
 def _whole_entry(relayed: RelayedRequest, ended: EndedRequest | None) -> JournalEntry:
     """Return the journal entry of a request whose conversation is not known; None says that it is not answered yet."""
     store, began = relayed.conversations.recorder.store, relayed.account.started
-    body = parse_json(plain(relayed.body, relayed.encoding))
+    body = parse_json(plain(relayed.body, relayed.encoding, relayed.account.held.most))
     model = str(body.get("model") or "") or None
     turn = FinishedTurn(model=model, began=began) if ended is None else ended.turn(store.cleaned, model, began)
     words, sender = dump_json(store.cleaned(body)).decode(), sender_of(relayed.request.headers)
@@ -807,8 +809,3 @@ def _unfold(words: bytes) -> tuple[bytes, bool]:
             raise Refused(413, str(error), close=True) from error
     whole = unfold_compactions(words)
     return whole, is_stateless(whole)
-
-
-def _too_large(request: web.Request, dialect: Dialect) -> web.Response:
-    said = f"the request is larger than {request.client_max_size:,} bytes, which is all that this gateway takes"
-    return web.json_response(dialect.error(413, said), status=413)

@@ -12,7 +12,6 @@ import base64
 import binascii
 import json
 import secrets
-import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +22,8 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, w
 from multidict import CIMultiDict
 
 from everlong.gateway.auth import OWN_HEADER, Caller, Guard, Guesses, Refused, is_loopback
+from everlong.gateway.bounds import HeldMemory, receive
+from everlong.processes import own_command
 
 if TYPE_CHECKING:
     from everlong.gateway.account import RequestAccount
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["COMMAND", "INSPECTOR_PATH", "InspectorLink"]
 
 INSPECTOR_PATH = "/inspector"
-COMMAND: Sequence[str] = (sys.executable, "-m", "everlong.cli.inspect_web")
+COMMAND: Sequence[str] = own_command("everlong.cli.inspect_web")
 """The program that renders pages."""
 _START_SECONDS = 30.0
 _ANSWER_SECONDS = 60.0
@@ -131,11 +132,7 @@ class InspectorLink:
     # -- the process ---------------------------------------------------------------------------------------------------
 
     async def _pass_on(self, request: web.Request, caller: Caller) -> web.StreamResponse:
-        if (request.content_length or 0) > _MOST_BYTES:
-            raise Refused(413, "the inspector takes no forms as large as this", close=True)
-        body = await request.read() if request.body_exists else None
-        if body is not None and len(body) > _MOST_BYTES:
-            raise Refused(413, "the inspector takes no forms as large as this", close=True)
+        body = await receive(request, HeldMemory(most=_MOST_BYTES)) if request.body_exists else None
         headers = CIMultiDict((name, value) for name, value in request.headers.items() if name.lower() in _PASSED_ON)
         headers["x-everlong-inspector"] = self._proof
         headers["x-everlong-tenant"] = caller.tenant

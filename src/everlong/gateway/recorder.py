@@ -274,7 +274,7 @@ class ConversationRecorder:
         tools = read.field("tools")
         if not system and not tools:
             return None
-        told = {"system": system, "tools": tools if isinstance(tools, list) and tools else None}
+        told = {"system": system, "tools": self.store.cleaned_tools(tools)}
         return blob(self.store.tenant, encoded_in_steps(told))
 
     def _describe(self, read: Read, conversation: LiveConversation, new: ClientAddition, sender: Sender) -> Sender:

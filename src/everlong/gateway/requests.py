@@ -23,8 +23,6 @@ from everlong.gateway.body import (
     check_structure_apart,
     draft_of,
     dump_json,
-    encoding_of,
-    is_compressed,
     is_heavy,
     is_unwieldy,
     parse_json,
@@ -45,6 +43,7 @@ from everlong.gateway.conversations import (
     unplaced,
     with_view,
 )
+from everlong.gateway.encodings import encoding_of, is_compressed
 from everlong.gateway.formats import PLATFORM, hint_in
 from everlong.gateway.journal import AWAY, Journal, JournalEntry
 from everlong.gateway.recorder import ClientAddition, UnstoredTurn, rest_of

@@ -27,7 +27,7 @@ from everlong.store.tree import Branch
 from everlong.store.turns import FinishedTurn, is_name, storable
 
 if TYPE_CHECKING:
-    from everlong.gateway.stream import StreamTap, WholeTap
+    from everlong.gateway.stream import AnswerTap
     from everlong.gateway.turn_queue import EndedRequest
     from everlong.gateway.writer import StoreWriter
     from everlong.model import Message
@@ -112,7 +112,7 @@ class ResponseRecorder(ConversationRecorder):
         trace = store.chain.trace(map(store.cleaned, messages), None if at is None else Node(mark, at.depth))
         preamble = None
         if said.system or said.tools:
-            told = {"system": list(map(store.cleaned, said.system)), "tools": said.tools or None}
+            told = {"system": list(map(store.cleaned, said.system)), "tools": store.cleaned_tools(said.tools)}
             preamble = blob(store.tenant, encoded(told))
         system = "\n".join(map(text_of, said.system))
         about = replace(
@@ -157,7 +157,7 @@ class ResponseTurn(OpenTurn):
     """Its place, once its beginning is stored."""
     is_over: bool = False
     """True once its end is known."""
-    tap: StreamTap | WholeTap | None = None
+    tap: AnswerTap | None = None
     """The listener to the answer, once there is one."""
     warning: str = ""
     """The reason why it is not kept, if it passes all the same."""

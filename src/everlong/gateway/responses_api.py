@@ -10,6 +10,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import ClientError, web
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
     from everlong.gateway.budget import Budget
     from everlong.gateway.formats import ResponsesRequest
     from everlong.gateway.routing import Route, Routes
-    from everlong.gateway.stream import StreamTap, WholeTap
+    from everlong.gateway.stream import AnswerTap
     from everlong.gateway.turn_queue import Backlog
 
 __all__ = [
@@ -221,15 +222,16 @@ class Responder:
     async def _answer(
         self, request: web.Request, upstream: ClientResponse, known: TenantResponses, turn: ResponseTurn | None
     ) -> web.StreamResponse:
-        tap, account = tap_for(RESPONSES, upstream), account_of(request)
+        account = account_of(request)
+        tap = tap_for(RESPONSES, upstream, account.held)
         if turn is not None:
             turn.tap = tap
         if account.charge is not None:
-            account.charge.said = tap.partial
+            account.charge.said = tap.unread
         if await comes_whole(upstream):
             data = await upstream.read()
-            tap(data)
-            ended = self._end_of(account, tap, upstream.status)
+            await tap.take(data)
+            ended = await self._end_of(account, tap, upstream.status)
             return whole_response(upstream, data, await self._finish(known, turn, ended))
         is_finished = False
 
@@ -237,23 +239,23 @@ class Responder:
             nonlocal is_finished
             if not is_finished:
                 is_finished = True
-                await self._finish(known, turn, self._end_of(account, tap, upstream.status))
+                await self._finish(known, turn, await self._end_of(account, tap, upstream.status))
 
         told = {WARNING: turn.warning} if turn is not None and turn.warning else {}
-        return await stream_response(request, upstream, tap, before_end, {REQUEST_ID: account.id, **told})
+        return await stream_response(request, upstream, tap.take, before_end, {REQUEST_ID: account.id, **told})
 
-    def _end_of(self, account: RequestAccount, tap: StreamTap | WholeTap, status: int) -> EndedRequest:
+    async def _end_of(self, account: RequestAccount, tap: AnswerTap, status: int) -> EndedRequest:
         """Return how a request ended, and note its usage and cost in its account."""
         if status != 200:
             return EndedRequest(error=f"status {status}")
-        reply = tap.reply()
-        if reply is None:
-            return EndedRequest(error=tap.otherwise, partial=tap.partial())
-        account.usage = reply.usage
-        account.cost = self._cost(account.model, account.provider, reply.usage)
-        if account.charge is not None and reply.usage.total_tokens:
+        ended = await tap.end()
+        if ended.reply is None:
+            return ended
+        account.usage = ended.reply.usage
+        account.cost = self._cost(account.model, account.provider, account.usage)
+        if account.charge is not None and account.usage.total_tokens:
             account.charge.told(account.cost)
-        return EndedRequest(reply, cost=account.cost)
+        return replace(ended, cost=account.cost)
 
     async def _finish(self, known: TenantResponses, turn: ResponseTurn | None, ended: EndedRequest) -> dict[str, str]:
         """Record the end of a request, the first time that this is called.
@@ -272,9 +274,11 @@ class Responder:
 
     def _abandon(self, known: TenantResponses, turn: ResponseTurn | None) -> None:
         """Record the end of a request whose client has hung up."""
-        partial = None if turn is None or turn.tap is None else turn.tap.partial()
-        ended = EndedRequest(error="the client hung up", is_cut=True, partial=partial)
-        self._backlog.do(self._finish(known, turn, ended))
+        self._backlog.do(self._finish_abandoned(known, turn))
+
+    async def _finish_abandoned(self, known: TenantResponses, turn: ResponseTurn | None) -> None:
+        partial = None if turn is None or turn.tap is None else await turn.tap.partial()
+        await self._finish(known, turn, EndedRequest(error="the client hung up", is_cut=True, partial=partial))
 
 
 COMPACT_PATH = "/v1/responses/compact"

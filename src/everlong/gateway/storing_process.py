@@ -38,6 +38,7 @@ from everlong.gateway.storing_messages import (
     read_message,
 )
 from everlong.gateway.writer import StoreWriter
+from everlong.processes import OWN_FOLDER, own_command
 
 if TYPE_CHECKING:
     from everlong.gateway.recorder import ConversationRecorder
@@ -106,10 +107,10 @@ def launch() -> LaunchedProcess:
     ours, its = socket.socketpair()
     for end in (ours, its):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
-    code = f"from everlong.gateway.storing_program import run; run({its.fileno()})"
     try:
         process = subprocess.Popen(  # noqa: S603 - ourselves
-            [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {code}"],
+            own_command("everlong.gateway.storing_program", str(its.fileno())),
+            cwd=OWN_FOLDER,
             stdin=subprocess.DEVNULL,
             pass_fds=(its.fileno(),),
             env={name: value for name, value in os.environ.items() if not name.upper().endswith(_SECRET)},

@@ -7,37 +7,56 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Set
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-import orjson
-
 from everlong.agent.tools.hidden_calls import find_lookups, hide_lookups, hiding_for
 from everlong.agent.tools.recall import NAMES, NO_ROOM, ROUNDS, RecallLookup
-from everlong.gateway.body import BrokenBody, Unreadable, decoder, dump_json, parse_json, plain
+from everlong.gateway.body import BrokenBody, Overgrown, dump_json, parse_json
+from everlong.gateway.bounds import is_light, read_apart
+from everlong.gateway.encodings import TooLarge, Unpacking, Unreadable, encoding_of, plain
 from everlong.gateway.recall import answer_lookups
 from everlong.gateway.turn_queue import EndedRequest
-from everlong.gateway.upstream import Stream, comes_whole, is_whole, next_chunk, stream_response, whole_response
+from everlong.gateway.upstream import (
+    Stream,
+    comes_whole,
+    is_whole,
+    next_chunk,
+    stream_response,
+    whole_of,
+    whole_response,
+)
+from everlong.model.long_texts import structure
+from everlong.providers.client import weigh
 from everlong.providers.failures import classify_answer
+from everlong.wire.event_stream import MOST_ANSWER, MOST_EVENTS, EventStream
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, web
 
+    from everlong.agent.tools.hidden_calls import Hiding
     from everlong.errors import ProviderError
+    from everlong.gateway.bounds import HeldMemory
     from everlong.gateway.formats import Dialect
     from everlong.model import Message
     from everlong.providers.base import Reply, Usage
     from everlong.providers.client import StreamAssembler
+    from everlong.wire.event_stream import EventPiece
 
-__all__ = ["Answering", "StreamTap", "Tapped", "WholeTap", "events_in", "read_beginning", "reply_of", "tap_for"]
+__all__ = ["TOO_LARGE", "AnswerTap", "Answering", "StreamTap", "Tapped", "WholeTap", "read_beginning", "tap_for"]
 
-_MADE_UP = (BrokenBody, Unreadable, KeyError, IndexError, TypeError, ValueError, AttributeError)
+_MADE_UP = (BrokenBody, Unreadable, KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 """The errors of reading an answer that a server made up."""
-_SEAM = 64
-"""Bytes that the beginning of a last event has at most."""
-_BLANK = re.compile(rb"\r\n\r\n|\n\n|\r\r")
-_LINE_END = re.compile(rb"\r\n|\r|\n")
+_MOST_VALUES = 100_000
+"""Values of a whole answer that is read; the likelihoods of a thousand tokens have about as many."""
+_LIGHT_PACKED = 1_000
+"""Packed bytes that are unpacked in the event loop."""
+_LARGE_BYTES = 64_000
+"""Weight of a reply that is made and recorded in another thread."""
+TOO_LARGE = "the answer was passed on whole, but is too large to be read; stored as far as it was read"
 
 
 class Tapped(Protocol):
@@ -45,7 +64,7 @@ class Tapped(Protocol):
 
     @property
     def last_event(self) -> re.Pattern[bytes]:
-        """The beginning of a stream's last event."""
+        """The beginning of a stream's last event, behind a line end."""
 
     def gathering(self) -> StreamAssembler:
         """Return a new gathering, which adds up the events of a stream."""
@@ -54,124 +73,249 @@ class Tapped(Protocol):
         """Return the reply in a whole answer."""
 
 
-def reply_of(dialect: Tapped, data: bytes, encoding: str = "") -> Reply | None:
-    """Return the reply in a whole answer; None if there is none."""
-    try:
-        answer = parse_json(plain(data, encoding))
-        return dialect.reply(answer) if isinstance(answer, dict) else None
-    except _MADE_UP:
+class AnswerTap(ABC):
+    """A listener to an answer that passes. It reads up to a bound; the rest passes unread.
+
+    Args:
+        dialect: the API.
+        encoding: the encoding of the answer.
+        held: the memory of its request; None if nobody counts.
+    """
+
+    otherwise: str
+    """The error if there is no reply."""
+
+    def __init__(self, dialect: Tapped, encoding: str = "", held: HeldMemory | None = None) -> None:
+        self._dialect = dialect
+        self._encoding = encoding
+        self._held = held
+        self.is_read = True
+        """True if everything that came was read."""
+
+    @property
+    @abstractmethod
+    def weight(self) -> int:
+        """Bytes that are kept of the answer, roughly."""
+
+    @abstractmethod
+    async def take(self, chunk: bytes) -> bool:
+        """Take a chunk; return whether the stream's last event has ended with it."""
+
+    @abstractmethod
+    async def reply(self) -> Reply | None:
+        """Return the reply; None if the answer broke off or cannot be read."""
+
+    @abstractmethod
+    async def partial(self) -> Message | None:
+        """Return the part of a broken answer that arrived; None if none of it can be read."""
+
+    async def end(self, before: Sequence[Usage] = ()) -> EndedRequest:
+        """Return how the request ended, as far as the answer tells."""
+        reply = await self.reply()
+        if reply is None:
+            partial = await self.partial()
+            is_large = self.weight > _LARGE_BYTES
+            return EndedRequest(error=self.otherwise, partial=partial, before=tuple(before), is_large=is_large)
+        error = None if self.is_read else self.otherwise
+        return EndedRequest(reply, error=error, before=tuple(before), is_large=self.weight > _LARGE_BYTES)
+
+    async def unread(self) -> Message | None:
+        """Return the part of an answer that arrived, for a count of its tokens; None if it was not read to its end."""
+        return await self.partial() if self.is_read else None
+
+    def _pass_over(self) -> None:
+        """Note that something was not read."""
+        self.is_read, self.otherwise = False, TOO_LARGE
+
+    def _stop(self) -> None:
+        """Read no further."""
+        self._pass_over()
+
+    def _has_room(self, size: int) -> bool:
+        return self._held is None or self._held.take(size)
+
+    def _reply_in(self, answer: Mapping[str, Any] | None) -> Reply | None:
+        try:
+            found = None if answer is None else self._dialect.reply(answer)
+            if found is None or weigh(found.message) <= MOST_ANSWER:
+                return found
+        except _MADE_UP:
+            return None
+        self._stop()
         return None
 
 
-class WholeTap:
+class WholeTap(AnswerTap):
     """A listener to an answer in one piece that comes bit by bit."""
 
     otherwise = "the answer holds no reply"
-    """The error if there is no reply."""
 
-    def __init__(self, dialect: Tapped, encoding: str = "") -> None:
-        self._dialect = dialect
-        self._encoding = encoding
+    def __init__(self, dialect: Tapped, encoding: str = "", held: HeldMemory | None = None) -> None:
+        super().__init__(dialect, encoding, held)
         self._chunks: list[bytes] = []
+        self._size = 0
 
-    def __call__(self, chunk: bytes) -> bool:
+    @property
+    def weight(self) -> int:
+        """Bytes that are kept of the answer."""
+        return self._size
+
+    async def take(self, chunk: bytes) -> bool:
         """Take a chunk; return False, because a chunk does not show where the answer ends."""
-        self._chunks.append(chunk)
+        if self.is_read:
+            self._size += len(chunk)
+            if self._size > MOST_ANSWER or not self._has_room(len(chunk)):
+                self._stop()
+                self._chunks = []
+            else:
+                self._chunks.append(chunk)
         return False
 
-    def reply(self) -> Reply | None:
+    async def reply(self) -> Reply | None:
         """Return the reply; None if the answer broke off or cannot be read."""
-        return reply_of(self._dialect, b"".join(self._chunks), self._encoding)
+        data = b"".join(self._chunks)
+        is_here = len(data) <= (_LIGHT_PACKED if self._encoding else _LARGE_BYTES)
+        return self._read(data) if is_here else await read_apart(self._read, data)
 
-    def partial(self) -> Message | None:
+    async def partial(self) -> Message | None:
         """Return None: an answer in one piece is of no use before its end."""
         return None
 
+    def _read(self, data: bytes) -> Reply | None:
+        try:
+            answer = parse_answer(data, self._encoding)
+        except (TooLarge, Overgrown):
+            self._stop()
+            return None
+        except _MADE_UP:
+            return None
+        return self._reply_in(answer)
 
-class StreamTap:
-    """A listener to one stream."""
+
+class StreamTap(AnswerTap):
+    """A listener to one stream. What its events add up to is bounded, and not the stream itself."""
 
     otherwise = "the stream broke off"
-    """The error if there is no reply."""
 
-    def __init__(self, dialect: Tapped, encoding: str = "") -> None:
-        self._dialect = dialect
-        self._chunks: list[bytes] = []
-        self._seam = b"\n"
-        self._ending: bytes | None = None
-        """The bytes from the beginning of the last event on."""
-        self._is_readable = True
+    def __init__(self, dialect: Tapped, encoding: str = "", held: HeldMemory | None = None) -> None:
+        super().__init__(dialect, encoding, held)
+        self._gathering = dialect.gathering()
+        self._events = EventStream()
+        self._reading = threading.Lock()  # a client may hang up while a thread reads
+        self._count = self._weight = 0
+        self._is_over = False
+        """True if nothing more can be read."""
+        self._is_broken = False
+        """True if something was no event of the API."""
+        self._unpack: Unpacking | None = None
         try:
-            self._decode = decoder(encoding)
+            self._unpack = Unpacking(encoding) if encoding else None
         except Unreadable:
-            self._is_readable = False
+            self._is_over = self._is_broken = True
 
-    def __call__(self, chunk: bytes) -> bool:
+    @property
+    def weight(self) -> int:
+        """Bytes that are kept of the answer, roughly."""
+        return self._weight
+
+    async def take(self, chunk: bytes) -> bool:
         """Take a chunk; return whether the stream's last event has ended with it."""
-        if not self._is_readable:
+        if self._is_over:
             return False
-        try:
-            said = self._decode(chunk)
-        except Unreadable:
-            self._is_readable = False
-            return False
-        self._chunks.append(said)
-        if self._ending is not None:
-            self._ending += said
-        else:
-            seam = self._seam + said
-            self._seam = seam[-_SEAM:]
-            found = self._dialect.last_event.search(seam)
-            if found is None:
-                return False
-            self._ending = seam[found.end() :]
-        return _BLANK.search(self._ending) is not None
+        if self._unpack is not None:
+            is_here = len(chunk) <= _LIGHT_PACKED
+            chunk = self._unpacked(chunk) if is_here else await read_apart(self._unpacked, chunk)
+        return self._read(chunk) if is_light(chunk) else await read_apart(self._read, chunk)
 
-    def reply(self) -> Reply | None:
+    async def reply(self) -> Reply | None:
         """Return the reply; None if the stream broke off or cannot be read."""
-        return self._read(lambda gathering: gathering.whole())
+        return await self._make(self._gathering.whole)
 
-    def partial(self) -> Message | None:
+    async def partial(self) -> Message | None:
         """Return the part of a broken answer that arrived; None if none of it can be read."""
-        found = self._read(lambda gathering: gathering.so_far())
+        found = await self._make(self._gathering.so_far)
         return None if found is None else found.message
 
-    def _read(self, take: Callable[[StreamAssembler], dict[str, Any] | None]) -> Reply | None:
-        if not self._is_readable:
-            return None
-        gathering = self._dialect.gathering()
+    async def _make(self, take: Callable[[], dict[str, Any] | None]) -> Reply | None:
+        def make() -> Reply | None:
+            with self._reading:
+                if not self._is_over:
+                    self._read_event(self._events.end())
+                try:
+                    return None if self._is_broken else self._reply_in(take())
+                except _MADE_UP:
+                    return None
+
+        is_here = self.weight + self._events.waiting <= _LARGE_BYTES and not self._reading.locked()
+        return make() if is_here else await read_apart(make)
+
+    def _unpacked(self, chunk: bytes) -> bytes:
+        assert self._unpack is not None  # noqa: S101 - asked before
+        parts: list[bytes] = []
+        size = 0
         try:
-            for event in events_in(b"".join(self._chunks)):
-                for _ in gathering.take(event):
-                    pass
-        except _MADE_UP:
-            return None
+            for part in self._unpack.take(chunk):
+                size += len(part)
+                if size > MOST_ANSWER:
+                    self._stop()
+                    return b""
+                parts.append(part)
+        except Unreadable:
+            self._is_over = self._is_broken = True
+        return b"".join(parts)
+
+    def _read(self, chunk: bytes) -> bool:
+        is_last = False
+        with self._reading:
+            for piece in self._events.take(chunk):
+                is_last = self._read_event(piece) or is_last
+                if self._is_over:
+                    return False
+        return is_last
+
+    def _read_event(self, piece: EventPiece) -> bool:
+        """Take an event; return whether it is the last one."""
+        if piece.data is None:
+            self._pass_over()
+            return False
+        self._count += 1
         try:
-            answer = take(gathering)
-            return None if answer is None else self._dialect.reply(answer)
+            event = None if piece.data in {b"", b"[DONE]"} else parse_json(piece.data)
+            for _ in self._gathering.take(event) if isinstance(event, dict) else ():
+                pass
         except _MADE_UP:
-            return None
+            self._is_over = self._is_broken = True
+            return False
+        added, self._weight = self._gathering.weight - self._weight, self._gathering.weight
+        if self._count > MOST_EVENTS or self._weight > MOST_ANSWER or not self._has_room(added):
+            self._stop()
+        return self._dialect.last_event.search(b"\n" + piece.raw) is not None
+
+    def _stop(self) -> None:
+        super()._stop()
+        self._is_over = True
 
 
-def tap_for(dialect: Tapped, upstream: ClientResponse) -> StreamTap | WholeTap:
+def tap_for(dialect: Tapped, upstream: ClientResponse, held: HeldMemory | None = None) -> AnswerTap:
     """Return a listener to an answer."""
-    encoding = upstream.headers.get("Content-Encoding", "")
-    return WholeTap(dialect, encoding) if is_whole(upstream) else StreamTap(dialect, encoding)
+    kind = WholeTap if is_whole(upstream) else StreamTap
+    return kind(dialect, encoding_of(upstream.headers), held)
 
 
-def events_in(data: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the events of a stream that are JSON objects; `BrokenBody` if one is no JSON."""
-    lines: list[bytes] = []
-    for line in [*_LINE_END.split(data.removeprefix(b"\xef\xbb\xbf")), b""]:
-        if line.startswith(b"data:"):
-            lines.append(line[5:].removeprefix(b" "))
-        elif not line and lines:
-            text = b"\n".join(lines)
-            lines = []
-            if text.strip() not in {b"", b"[DONE]"}:
-                value = parse_json(text)
-                if isinstance(value, dict):
-                    yield value
+def parse_answer(data: bytes, encoding: str) -> dict[str, Any] | None:
+    """Return a whole answer; None if it is no object.
+
+    Raises:
+        TooLarge: it unpacks to too much.
+        Overgrown: it has too many values.
+        BrokenBody: it is no JSON.
+        Unreadable: it cannot be unpacked.
+    """
+    words = plain(data, encoding, MOST_ANSWER)
+    if len(words) > _MOST_VALUES and structure(words, 0, _MOST_VALUES)[0] > _MOST_VALUES:
+        raise Overgrown(f"the answer has more than {_MOST_VALUES:,} values")
+    value = parse_json(words)
+    return value if isinstance(value, dict) else None
 
 
 Finish = Callable[[EndedRequest], Awaitable[None]]
@@ -195,65 +339,82 @@ class Answering:
     look_up: LookUp | None = None
     """The function that answers calls of hidden tools, if some are offered."""
     send: Send | None = None
-    tap: StreamTap | WholeTap | None = None
+    tap: AnswerTap | None = None
     """The listener to the answer, once there is one."""
     hidden: Set[str] = NAMES
     """The names of the hidden tools that are offered."""
+    held: HeldMemory | None = None
+    """The memory of its request."""
     used: list[Usage] = field(default_factory=list)
     """The usage of answers that called a hidden tool and were followed by another."""
 
-    def partial(self) -> Message | None:
+    async def partial(self) -> Message | None:
         """Return the part of the answer that has arrived; None if none of it can be read."""
-        return None if self.tap is None else self.tap.partial()
+        return None if self.tap is None else await self.tap.partial()
+
+    async def unread(self) -> Message | None:
+        """Return the same for a count of its tokens; None if more came than was read."""
+        return None if self.tap is None else await self.tap.unread()
 
     async def answer(self, upstream: ClientResponse, ahead: bytes = b"") -> web.StreamResponse:
-        """Pass an answer on; ``ahead`` is the part of a stream that was read already."""
-        if (self.look_up is not None and is_whole(upstream)) or await comes_whole(upstream):
+        """Pass an answer on; ``ahead`` is the part that was read already."""
+        if is_whole(upstream) and not ahead and (self.look_up is not None or await comes_whole(upstream)):
             return await self._whole(upstream)
-        return (
-            await self._stream(upstream, ahead)
-            if self.look_up is None
-            else await self._stream_with_lookups(upstream, ahead)
-        )
+        if is_whole(upstream) or self.look_up is None:
+            return await self._stream(upstream, ahead)
+        return await self._stream_with_lookups(upstream, ahead)
 
     async def _whole(self, upstream: ClientResponse) -> web.StreamResponse:
         for left in reversed(range(ROUNDS)):
-            data = await upstream.read()
-            encoding = upstream.headers.get("Content-Encoding", "")
+            read = await whole_of(upstream, MOST_ANSWER)
+            data, encoding = read.data, encoding_of(upstream.headers)
+            if not read.is_all:
+                return await self._stream(upstream, data)
             if self.look_up is None or upstream.status != 200:
                 break
-            answer = _object(data, encoding)
-            lookups, others = find_lookups(self.dialect.name, answer, self.hidden)
+            answer, lookups, others = await read_apart(self._lookups_in, data, encoding)
             if not lookups:
                 break
             if others or not left:
                 data, encoding = dump_json(hide_lookups(self.dialect.name, answer, self.hidden)), ""
                 break
             upstream = await self._again(answer, lookups)
-        tap = WholeTap(self.dialect, encoding) if is_whole(upstream) else tap_for(self.dialect, upstream)
-        tap(data)
-        await self.finish(self._end_of(tap))
+        tap = WholeTap(self.dialect, encoding, self.held) if is_whole(upstream) else self._tap_for(upstream)
+        await tap.take(data)
+        await self.finish(await tap.end(self.used))
         response = whole_response(upstream, data, self.extra())
         if not encoding:
             response.headers.popall("Content-Encoding", None)
         return response
 
+    def _lookups_in(self, data: bytes, encoding: str) -> tuple[dict[str, Any], list[RecallLookup], bool]:
+        """Return a whole answer, its look-ups, and whether it has other calls; nothing if it cannot be read."""
+        try:
+            answer = parse_answer(data, encoding) or {}
+            return answer, *find_lookups(self.dialect.name, answer, self.hidden)
+        except _MADE_UP:
+            return {}, [], False
+
+    def _tap_for(self, upstream: ClientResponse) -> AnswerTap:
+        self.tap = tap_for(self.dialect, upstream, self.held)
+        return self.tap
+
     async def _stream(self, upstream: ClientResponse, ahead: bytes) -> web.StreamResponse:
-        tap = self.tap = tap_for(self.dialect, upstream)
+        tap = self._tap_for(upstream)
         is_finished = False
 
         async def before_end() -> None:
             nonlocal is_finished
             if not is_finished:
                 is_finished = True
-                await self.finish(self._end_of(tap))
+                await self.finish(await tap.end(self.used))
 
-        return await stream_response(self.request, upstream, tap, before_end, self.extra(), ahead)
+        return await stream_response(self.request, upstream, tap.take, before_end, self.extra(), ahead)
 
     async def _stream_with_lookups(self, upstream: ClientResponse, ahead: bytes) -> web.StreamResponse:
-        tap, hiding = StreamTap(self.dialect), hiding_for(self.dialect.name, self.hidden)
+        tap, hiding = StreamTap(self.dialect, held=self.held), hiding_for(self.dialect.name, self.hidden)
         try:
-            decode = decoder(upstream.headers.get("Content-Encoding", ""))
+            unpacking = Unpacking(encoding_of(upstream.headers))
         except Unreadable:
             return await self._stream(upstream, ahead)
         self.tap = tap
@@ -263,26 +424,37 @@ class Answering:
         for left in reversed(range(ROUNDS)):
             try:
                 async for chunk in stream.chunks(upstream, ahead):
-                    if shown := hiding.take(decode(chunk)):
-                        tap(shown)
-                        await stream.write(shown)
+                    for piece in unpacking.take(chunk):
+                        shown = hiding.take(piece) if is_light(piece) else await read_apart(hiding.take, piece)
+                        if shown:
+                            await tap.take(shown)
+                            await stream.write(shown)
+            except Unreadable:
+                stream.is_cut = True  # nobody can tell what the rest says
             finally:
                 upstream.release()
-            whole = hiding.whole()
-            lookups, others = find_lookups(self.dialect.name, whole, self.hidden) if whole is not None else ([], False)
+            whole, lookups, others = await read_apart(self._lookups_of, hiding)
             if not lookups or others or not left or whole is None:
                 break
             upstream = await self._again(whole, lookups)
             if upstream.status != 200 or is_whole(upstream):
                 upstream.release()
                 break
-            ahead, decode = b"", decoder(upstream.headers.get("Content-Encoding", ""))
+            ahead, unpacking = b"", Unpacking(encoding_of(upstream.headers))
             hiding.again()
         last = hiding.end(has_calls=others)
-        tap(last)
-        await self.finish(self._end_of(tap))
+        await tap.take(last)
+        await self.finish(await tap.end(self.used))
         await stream.write(last)
         return await stream.end()
+
+    def _lookups_of(self, hiding: Hiding) -> tuple[dict[str, Any] | None, list[RecallLookup], bool]:
+        """Return the answer of a stream, its look-ups, and whether it has other calls."""
+        try:
+            whole = hiding.whole()
+            return whole, *(find_lookups(self.dialect.name, whole, self.hidden) if whole is not None else ([], False))
+        except _MADE_UP:
+            return None, [], False
 
     async def _again(self, answer: dict[str, Any], lookups: list[RecallLookup]) -> ClientResponse:
         """Send the request once more with the results of the look-ups; with shorter ones if it is refused."""
@@ -301,57 +473,58 @@ class Answering:
                 break
         return upstream
 
-    def _end_of(self, tap: StreamTap | WholeTap) -> EndedRequest:
-        reply = tap.reply()
-        if reply is None:
-            return EndedRequest(error=tap.otherwise, partial=tap.partial(), before=tuple(self.used))
-        return EndedRequest(reply, before=tuple(self.used))
-
-
-def _object(data: bytes, encoding: str) -> dict[str, Any]:
-    try:
-        value = orjson.loads(plain(data, encoding))
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
 
 _SECONDS = 10.0
 """Seconds that the first words of an answer are held back; refusals come at once."""
 _MOST_BYTES = 1_000_000
+_MOST_BEGINNINGS = 100
+"""Events before the first output that are waited for; there are three, and one now and then while it takes long."""
 _BEGINNING = frozenset({"response.created", "response.queued", "response.in_progress", "keepalive"})
 _FAILED = frozenset({"response.failed", "error"})
 
 
 async def read_beginning(upstream: ClientResponse) -> tuple[bytes, ProviderError | None]:
     """Read a stream of the Responses API until its first output; return the bytes, and an error at its beginning."""
-    ahead, plain = b"", b""
     if is_whole(upstream):
-        return ahead, None
+        return b"", None
+    ahead: list[bytes] = []
     try:
-        decode = decoder(upstream.headers.get("Content-Encoding", ""))
+        beginning = _Beginning(encoding_of(upstream.headers))
         async with asyncio.timeout(_SECONDS):
-            while len(ahead) < _MOST_BYTES:
+            while not beginning.is_settled and sum(map(len, ahead)) < _MOST_BYTES:
                 chunk, is_cut = await next_chunk(upstream.content)
-                ahead += chunk
-                plain += decode(chunk)
-                is_settled, error = _settled(plain)
-                if is_settled or is_cut or not chunk:
-                    return ahead, error
-    except (TimeoutError, Unreadable, BrokenBody):
-        pass  # the client gets it as it came
-    return ahead, None
+                ahead.append(chunk)
+                await read_apart(beginning.take, chunk) if len(chunk) > _LIGHT_PACKED else beginning.take(chunk)
+                if is_cut or not chunk:
+                    break
+        return b"".join(ahead), beginning.error
+    except (TimeoutError, *_MADE_UP):  # the client gets it as it came
+        return b"".join(ahead), None
 
 
-def _settled(data: bytes) -> tuple[bool, ProviderError | None]:
-    """Return whether a stream has said more than that it begins, and the error if it begins with one."""
-    for event in events_in(data.replace(b"\r\n", b"\n").rpartition(b"\n\n")[0]):
-        kind = event.get("type")
-        if kind in _FAILED:
-            return True, _error_in(event)
-        if kind not in _BEGINNING:
-            return True, None
-    return False, None
+class _Beginning:
+    """The events of a stream up to its first output."""
+
+    def __init__(self, encoding: str) -> None:
+        self._unpacking = Unpacking(encoding)
+        self._events = EventStream()
+        self._left = _MOST_BEGINNINGS
+        self.is_settled = False
+        """True if the stream has said more than that it begins."""
+        self.error: ProviderError | None = None
+
+    def take(self, chunk: bytes) -> None:
+        """Read a chunk, up to the first event that says more."""
+        for unpacked in self._unpacking.take(chunk):
+            for piece in self._events.take(unpacked):
+                self._left -= 1
+                event = parse_json(piece.data) if piece.data else None
+                kind = event.get("type") if isinstance(event, dict) else None
+                if isinstance(event, dict) and kind in _FAILED:
+                    self.error = _error_in(event)
+                self.is_settled = piece.data is None or not self._left or bool(event and kind not in _BEGINNING)
+                if self.is_settled:
+                    return
 
 
 def _error_in(event: Mapping[str, Any]) -> ProviderError:

@@ -163,12 +163,12 @@ class OwnSummarizer:
             tap = tap_for(dialect, upstream)
             try:
                 async for chunk in upstream.content.iter_any():
-                    tap(chunk)
+                    await tap.take(chunk)
             finally:
                 upstream.close()  # in the middle of an answer that came too late
         except (ClientError, OSError) as error:
             raise SummarizerError(f"the upstream cannot be reached ({type(error).__name__})") from error
-        reply = tap.reply()
+        reply = await tap.reply()
         if reply is None:
             raise SummarizerError(tap.otherwise)
         model = relayed.turn.model if relayed.turn is not None else ""

@@ -79,6 +79,8 @@ class EndedRequest:
     """True if audit mode passed the request on unchanged."""
     before: tuple[Usage, ...] = ()
     """The usage of earlier answers that only looked something up, oldest first."""
+    is_large: bool = False
+    """True if recording it would hold up the event loop noticeably."""
 
     @property
     def used(self) -> Usage | None:
@@ -248,6 +250,7 @@ class TurnQueue(ABC, Generic[TurnT]):
             past = ended.turn(self.recorder.store.cleaned, turn.model or None, turn.began, turn.names(ended))
             return self._entry(turn, past, is_open=False)
 
+        turn.is_large = turn.is_large or ended.is_large
         return await _run(turn, make)
 
     async def finish(self, turn: TurnT, entry: JournalEntry) -> asyncio.Future[Any]:

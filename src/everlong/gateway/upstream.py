@@ -35,7 +35,7 @@ from yarl import URL
 
 from everlong.errors import ConfigError
 from everlong.gateway.auth import is_loopback
-from everlong.gateway.body import readable_of
+from everlong.gateway.encodings import readable_of
 
 if TYPE_CHECKING:
     from aiohttp import ClientRequest, ClientResponse, StreamReader
@@ -47,6 +47,7 @@ __all__ = [
     "ClientGone",
     "Network",
     "Pool",
+    "ReadAnswer",
     "Relay",
     "Stream",
     "Tap",
@@ -285,7 +286,7 @@ _PIECE_BYTES = 1_000_000
 MAX_HEADER_BYTES = 65_536
 """Bytes of one header: lists of beta features grow long."""
 
-Tap = Callable[[bytes], bool]
+Tap = Callable[[bytes], Awaitable[bool]]
 """A listener that sees each chunk and returns whether the stream ends with it."""
 
 
@@ -411,16 +412,29 @@ async def comes_whole(upstream: ClientResponse) -> bool:
     return upstream.content.exception() is None
 
 
-async def whole_of(upstream: ClientResponse) -> tuple[bytes, bool]:
-    """Return all that arrives of an answer, and whether it has broken off."""
+class ReadAnswer(NamedTuple):
+    """An answer as far as it was read."""
+
+    data: bytes
+    is_cut: bool = False
+    """True if it has broken off."""
+    is_all: bool = True
+    """True if nothing more can come."""
+
+
+async def whole_of(upstream: ClientResponse, most: int) -> ReadAnswer:
+    """Return an answer; of one that is longer than so many bytes, the beginning."""
     parts: list[bytes] = []
-    is_cut = False
+    size, is_cut = 0, False
     while not is_cut:
         part, is_cut = await next_chunk(upstream.content)
         if not part:
             break
         parts.append(part)
-    return b"".join(parts), is_cut
+        size += len(part)
+        if size > most:
+            return ReadAnswer(b"".join(parts), is_cut, is_all=False)
+    return ReadAnswer(b"".join(parts), is_cut)
 
 
 def whole_response(
@@ -501,7 +515,7 @@ class Stream:
 async def stream_response(
     request: web.Request,
     upstream: ClientResponse,
-    tap: Tap,
+    tap: Tap | None,
     before_end: Callable[[], Awaitable[None]],
     extra: dict[str, str],
     ahead: bytes = b"",
@@ -516,7 +530,7 @@ async def stream_response(
         await stream.open()
         async for chunk in stream.chunks(upstream, ahead):
             left = None if left is None else left - len(chunk)
-            if tap(chunk) or left == 0:
+            if (tap is not None and await tap(chunk)) or left == 0:
                 await before_end()
             await stream.write(chunk)
         await before_end()

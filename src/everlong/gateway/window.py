@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from everlong.caching.rules import prices_for
 from everlong.config import compression_values
 from everlong.context.policy import Budgets, Pace, adapt_budgets, compute_budgets, compute_pace
-from everlong.gateway.body import Unreadable, plain, read_body
+from everlong.gateway.body import read_body
+from everlong.gateway.encodings import Unreadable, plain
 from everlong.providers.catalogue import Catalogue, ModelInfo, relative_prices
 from everlong.providers.endpoints import ENDPOINTS, Endpoint, ModelName
 from everlong.tokens import Calibration, MessageCounter, Prices, counter_for

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from everlong.context.summary.redaction import redact
 from everlong.errors import NotStored
 from everlong.inspector.pages import compactions, conversation_list, cost, message, now, search, sources, timeline
 from everlong.inspector.pages.compactions import CompactionPage
@@ -19,6 +18,7 @@ from everlong.inspector.pages.transcript import page_of_turn, read_transcript
 from everlong.inspector.pages.tree import agents_cost, read_tree
 from everlong.inspector.pages.what_if import read_what_if
 from everlong.inspector.rendering import BASE
+from everlong.redaction import redact
 from everlong.store import Store
 from everlong.store.shown_path import find_message
 from everlong.store.transcripts import FORMATS, Format, suffix_of, write_transcript

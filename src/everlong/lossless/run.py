@@ -230,7 +230,7 @@ class LosslessRun(CompactionRun):
     def _state(self) -> str:
         """The exact state of the work, in the sections of a summary."""
         request, document = self.summary_request, SummaryDocument()
-        document.items["In Progress"] += request.chronicle_now.state_items()
+        document.items["In Progress"] += request.state.state_items()
         if request.newest_words and self.summary_budget > LEAST_SUMMARY:
             words = cut_at_clause(one_line(request.newest_words), _LONGEST_NEWEST)
             document.items["Pending User Asks"].append(f'- Newest request: "{words}"')

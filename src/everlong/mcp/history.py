@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from everlong.agent.handover import conversations_of, when, write_handover
 from everlong.agent.quotations import Quotation, Quote, fit_quotations, quoted
+from everlong.agent.text import outside_name
 from everlong.context.text import shorten_text
 from everlong.errors import AmbiguousName, NotStored, QueryError, ToolError
 from everlong.store.conversation_list import ListCursor, conversations_in
@@ -55,7 +56,6 @@ _LEAST = 30
 _NOTES = 3
 _MOST_CHARS = 8
 """Characters for each token of an answer that are read; no text has more."""
-_BRACKETS = {ord("["): "(", ord("]"): ")"}
 
 _count = EstimatingCounter().count_text
 
@@ -135,7 +135,7 @@ class History:
 
     def _entry(self, one: Passage, query: str, room: int, known: set[bytes] | None = None) -> Quotation:
         hit = one.hit
-        title = f" ({_label(hit.title)})" if hit.title else ""
+        title = f" ({outside_name(hit.title, _TITLE)})" if hit.title else ""
         ident = f", id {_short(hit.node)}" if hit.node is not None else ", a summary"
         where = f"conversation {hit.session}{title}, turn {hit.turn}" if hit.session else "in no conversation any more"
         text = passages(plain(one.text), query, room)
@@ -218,9 +218,9 @@ class History:
         return f"{text}\n[more: after={shown[count - 1].id}]" if len(shown) > count else text
 
     def _line(self, one: Conversation) -> str:
-        facts = [_label(one.title or "") or "untitled", _label(one.client or one.source, 40)]
+        facts = [outside_name(one.title or "", _TITLE) or "untitled", outside_name(one.client or one.source, 40)]
         if self.folders is None and one.folder:
-            facts.append(_label(one.folder, 200))
+            facts.append(outside_name(one.folder, 200))
         facts += [f"{one.messages:,} messages", when(one.active)]
         return f"{one.id}: {' · '.join(filter(None, facts))}"
 
@@ -297,11 +297,6 @@ def _checked_query(query: str) -> str:
 
 def _named(text: str) -> str:
     return repr(one_line(text)[:100])
-
-
-def _label(text: str, most: int = _TITLE) -> str:
-    """Return a title or a name for a line of an answer, without the brackets that begin and end such lines."""
-    return one_line(text)[:most].translate(_BRACKETS)
 
 
 def _short(node: bytes) -> str:

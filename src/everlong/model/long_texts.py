@@ -16,6 +16,7 @@ __all__ = [
     "find_long_texts",
     "has_long_text",
     "read_in_steps",
+    "structure",
     "text_end",
     "write_in_steps",
 ]
@@ -27,6 +28,9 @@ _STEP = 1 << 18
 _FIRST_STEP = 1 << 10
 _ESCAPE = 6
 """Bytes of the longest escape."""
+_PIECE = 1 << 17
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NO_STRUCTURE = bytes(set(range(256)) - set(b'"[]{},'))
 _BACKSLASH, _U = 0x5C, 0x75
 _FIRST_HALVES = frozenset({b"d8", b"d9", b"da", b"db"})
 """The first hexadecimal digits of an escape that makes one character together with the next."""
@@ -73,6 +77,27 @@ def find_long_texts(
         place = text_end(data, quote, stop)
         if place - quote > most:
             yield quote, place
+
+
+def structure(data: bytes, start: int, most: int, stop: int | None = None) -> tuple[int, bytes]:
+    """Return the number of values in JSON, and its brackets, all written as ``[`` and ``]``; texts are left out.
+
+    Looks no further once there are more than so many values.
+    """
+    values, brackets, is_text, place = 0, bytearray(), False, start
+    stop = len(data) if stop is None else stop
+    while place < stop and values <= most:
+        end = cut_before_escape(data, place, min(place + _PIECE, stop), stop)
+        piece = data[place:end]
+        place = end
+        if b"\\" in piece:
+            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+        parts = piece.translate(None, _NO_STRUCTURE).split(b'"')  # a few signs are left of long texts
+        signs = b"".join(parts[1::2] if is_text else parts[::2])
+        is_text ^= len(parts) % 2 == 0
+        values += signs.count(b",") + signs.count(b"[") + signs.count(b"{")
+        brackets += signs.translate(_BRACKETS, b",")
+    return values, bytes(brackets)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.errors import RequestRefused
 from everlong.model import EPHEMERAL, Message, parts_of
+from everlong.model.long_texts import structure
 from everlong.model.message import ToolCall
 from everlong.providers.base import (
     CallOptions,
@@ -24,7 +25,7 @@ from everlong.providers.base import (
     Usage,
     tokens_in,
 )
-from everlong.providers.client import ClientProvider, StreamAssembler, listed_window, need
+from everlong.providers.client import ClientProvider, StreamAssembler, listed_window, need, weigh
 from everlong.wire import sendable, to_anthropic, to_openai
 from everlong.wire.blocks import INVALID
 
@@ -317,16 +318,19 @@ class AnthropicAssembler(StreamAssembler):
     def __init__(self) -> None:
         self._message: dict[str, Any] = {}
         self._is_complete = False
-        self._arguments: dict[int, list[str]] = {}
+        self._pieces: dict[tuple[int, str], list[str]] = {}
+        """The pieces of texts, thoughts and arguments that are not in their blocks yet."""
 
     def take(self, event: Mapping[str, Any]) -> Iterator[Event]:
         kind = event.get("type")
+        if kind == "content_block_delta":
+            yield from self._add(int(event["index"]), event["delta"])
+            return
+        self.weight += weigh(event)
         if kind == "message_start":
             self._message = {**event["message"], "content": []}
         elif kind == "content_block_start":
             self._message["content"].append(dict(event["content_block"]))
-        elif kind == "content_block_delta":
-            yield from self._add(int(event["index"]), event["delta"])
         elif kind == "content_block_stop":
             yield from self._finish(int(event["index"]))
         elif kind == "message_delta":
@@ -338,11 +342,13 @@ class AnthropicAssembler(StreamAssembler):
             self._is_complete = True
 
     def whole(self) -> dict[str, Any] | None:
+        self._put_texts()
         return self._message if self._is_complete else None
 
     def so_far(self) -> dict[str, Any] | None:
-        for index in list(self._arguments):  # an unfinished call keeps the arguments that have come
-            for _ in self._finish(index):
+        self._put_texts()
+        for index in [index for index, name in self._pieces if name == _ARGUMENTS]:
+            for _ in self._finish(index):  # an unfinished call keeps the arguments that have come
                 pass
         return self._message if self._message.get("content") else None
 
@@ -350,26 +356,49 @@ class AnthropicAssembler(StreamAssembler):
         block = self._message["content"][index]
         kind = delta.get("type")
         if kind == "text_delta":
-            block["text"] = block.get("text", "") + delta["text"]
+            self._keep(index, "text", delta["text"])
             yield TextDelta(delta["text"])
         elif kind == "thinking_delta":
-            block["thinking"] = block.get("thinking", "") + delta["thinking"]
+            self._keep(index, "thinking", delta["thinking"])
             yield ThinkingDelta(delta["thinking"])
         elif kind == "signature_delta":
             block["signature"] = delta["signature"]
         elif kind == "input_json_delta":
-            self._arguments.setdefault(index, []).append(delta["partial_json"])
+            self._keep(index, _ARGUMENTS, delta["partial_json"])
         elif kind == "citations_delta":
-            block["citations"] = [*(block.get("citations") or []), delta["citation"]]
+            block["citations"] = block.get("citations") or []
+            block["citations"].append(delta["citation"])
+            self.weight += weigh(delta["citation"])
+
+    def _keep(self, index: int, name: str, text: str) -> None:
+        self._pieces.setdefault((index, name), []).append(text)
+        self.weight += len(text)
+
+    def _put_texts(self) -> None:
+        """Put the pieces of texts and thoughts into their blocks."""
+        for index, name in [key for key in self._pieces if key[1] != _ARGUMENTS]:
+            block = self._message["content"][index]
+            block[name] = block.get(name, "") + "".join(self._pieces.pop((index, name)))
 
     def _finish(self, index: int) -> Iterator[Event]:
         block = self._message["content"][index]
-        text = "".join(self._arguments.pop(index, []))
+        text = "".join(self._pieces.pop((index, _ARGUMENTS), []))
         if text:
             try:
-                block["input"] = json.loads(text)
-            except ValueError:  # the model was cut off, or wrote no JSON; the caller of the tool tells it
+                block["input"] = _parsed(text)
+            except (ValueError, RecursionError):  # cut off, or no JSON; the caller of the tool tells the model
                 block["input"] = {INVALID: text}
         if block.get("type") == "tool_use":
             arguments = text or json.dumps(block.get("input") or {}, ensure_ascii=False)
             yield ToolCallMade(ToolCall(str(block["id"]), str(block["name"]), arguments))
+
+
+_ARGUMENTS = "input"
+_MOST_VALUES = 30_000
+"""Values in the arguments of one call; parsing more at once would hold up other threads."""
+
+
+def _parsed(arguments: str) -> Any:
+    if len(arguments) > _MOST_VALUES and structure(arguments.encode(), 0, _MOST_VALUES)[0] > _MOST_VALUES:
+        raise ValueError("there are too many values in the arguments")
+    return json.loads(arguments)

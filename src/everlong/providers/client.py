@@ -20,14 +20,36 @@ from everlong.providers.base import CallOptions, Done, Event, Reply, UsageReport
 from everlong.providers.failures import classify
 from everlong.providers.shared_clients import SharedClients
 
-__all__ = ["ClientProvider", "StreamAssembler", "listed_window", "need"]
+__all__ = ["ClientProvider", "StreamAssembler", "listed_window", "need", "weigh"]
 
 _SPOKEN = ("system", "messages")
 _CLIENTS = SharedClients()
 
 
+_VALUE_WEIGHT = 256
+
+
+def weigh(value: Any) -> int:
+    """Return the weight of JSON: the characters of its texts, and 256 for each value; what it costs to keep it."""
+    weight, waiting = 0, [value]
+    while waiting:
+        item = waiting.pop()
+        weight += _VALUE_WEIGHT
+        if isinstance(item, str):
+            weight += len(item)
+        elif isinstance(item, dict):
+            weight += sum(map(len, item))
+            waiting.extend(item.values())
+        elif isinstance(item, list):
+            waiting.extend(item)
+    return weight
+
+
 class StreamAssembler(ABC):
     """Assembles an answer from the pieces of a stream."""
+
+    weight = 0
+    """The weight of what it has kept so far, by `weigh`."""
 
     @abstractmethod
     def take(self, piece: Mapping[str, Any]) -> Iterator[Event]:

@@ -21,7 +21,7 @@ from everlong.providers.base import (
     Usage,
     tokens_in,
 )
-from everlong.providers.client import ClientProvider, StreamAssembler, listed_window, need
+from everlong.providers.client import ClientProvider, StreamAssembler, listed_window, need, weigh
 from everlong.wire import sendable
 
 if TYPE_CHECKING:
@@ -256,8 +256,9 @@ class OpenAIAssembler(StreamAssembler):
     def __init__(self) -> None:
         self._finish: str | None = None
         self._frame: dict[str, Any] = {}
-        self._message: dict[str, Any] = {"role": "assistant", "content": None}
-        self._calls: dict[int, dict[str, Any]] = {}
+        self._texts: dict[str, list[str]] = {}
+        self._details: list[Any] = []
+        self._calls: dict[int, _GatheredCall] = {}
         self._usage: dict[str, Any] = {}
 
     def take(self, chunk: Mapping[str, Any]) -> Iterator[Event]:
@@ -272,18 +273,23 @@ class OpenAIAssembler(StreamAssembler):
         for name in ("reasoning_content", "reasoning", "content", "refusal"):
             text = delta.get(name)
             if isinstance(text, str) and text:
-                self._message[name] = (self._message.get(name) or "") + text
+                self._texts.setdefault(name, []).append(text)
+                self.weight += len(text)
                 yield ThinkingDelta(text) if name.startswith("reasoning") else TextDelta(text)
         details = delta.get("reasoning_details")
         if isinstance(details, list):
-            self._message["reasoning_details"] = [*self._message.get("reasoning_details", []), *details]
+            self._details += details
+            self.weight += weigh(details)
         for fragment in delta.get("tool_calls") or []:
-            empty = {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
-            call = self._calls.setdefault(int(fragment.get("index", len(self._calls))), empty)
-            call["id"] = call["id"] or fragment.get("id") or ""
-            function = fragment.get("function") or {}
-            call["function"]["name"] = call["function"]["name"] or function.get("name") or ""
-            call["function"]["arguments"] += function.get("arguments") or ""
+            index = int(fragment.get("index", len(self._calls)))
+            if index not in self._calls:
+                self._calls[index] = _GatheredCall()
+                self.weight += weigh(fragment)
+            call, function = self._calls[index], fragment.get("function") or {}
+            call.id = call.id or fragment.get("id") or ""
+            call.name = call.name or function.get("name") or ""
+            call.arguments.append(function.get("arguments") or "")
+            self.weight += len(call.arguments[-1])
 
     def end(self) -> Iterator[Event]:
         # The pieces of calls may come in any order, so no call is complete before the end.
@@ -304,8 +310,25 @@ class OpenAIAssembler(StreamAssembler):
         return {**self._frame, "choices": [choice], "usage": self._usage}
 
     def _whole_message(self) -> Message:
-        calls = [self._calls[index] for index in sorted(self._calls)]
-        return {**self._message, "tool_calls": calls} if calls else {**self._message}
+        message: Message = {"role": "assistant", "content": None}
+        message.update({name: "".join(pieces) for name, pieces in self._texts.items()})
+        if self._details:
+            message["reasoning_details"] = [*self._details]
+        if self._calls:
+            message["tool_calls"] = [self._calls[index].to_dict() for index in sorted(self._calls)]
+        return message
+
+
+class _GatheredCall:
+    """A tool call of which the pieces come one by one."""
+
+    def __init__(self) -> None:
+        self.id = self.name = ""
+        self.arguments: list[str] = []
+
+    def to_dict(self) -> dict[str, Any]:
+        function = {"name": self.name, "arguments": "".join(self.arguments)}
+        return {"id": self.id, "type": "function", "function": function}
 
 
 class FirstChoiceAssembler(OpenAIAssembler):

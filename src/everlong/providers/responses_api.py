@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from everlong.providers.base import Event, Reply, StopReason, Usage, tokens_in
-from everlong.providers.client import StreamAssembler
+from everlong.providers.client import StreamAssembler, weigh
 from everlong.wire import message_of_answer
 
 __all__ = ["ResponsesAssembler", "responses_reply"]
@@ -51,8 +51,10 @@ class ResponsesAssembler(StreamAssembler):
         elif kind == "response.output_item.done":
             self._done.append(piece["item"])
             self._words = []
+            self.weight += weigh(piece["item"])
         elif kind == "response.output_text.delta":
             self._words.append(str(piece.get("delta") or ""))
+            self.weight += len(self._words[-1])
         return iter(())
 
     def whole(self) -> dict[str, Any] | None:

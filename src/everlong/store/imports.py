@@ -91,7 +91,7 @@ class Importer:
         key = f"{kind}:{conversation.id}" if conversation.id else f"words:{trace.ids[0].hex()}"
         name, tools = _text(conversation.id), conversation.tools or None
         at = self._store.record(said, tools=tools, times=when, ext_id=name, conversation=root)
-        facts = _facts(conversation, origin, key, times, is_own=is_own)
+        facts = _facts(self._store, conversation, origin, key, times, is_own=is_own)
         first = next((n for n, one in enumerate(said[lead:]) if one.get("role") == "assistant"), len(trace.ends))
         facts["opened"] = None if root else (trace.ends[first - 1] if first else 0)
         prompt = "\n\n".join(filter(None, map(text_of, said[:lead])))
@@ -223,7 +223,13 @@ def _split_off_broken(messages: Sequence[Message], times: Sequence[float]) -> tu
 
 
 def _facts(
-    conversation: TranscriptConversation, origin: ImportOrigin, key: str, times: Sequence[float], *, is_own: bool
+    store: Store,
+    conversation: TranscriptConversation,
+    origin: ImportOrigin,
+    key: str,
+    times: Sequence[float],
+    *,
+    is_own: bool,
 ) -> dict[str, Any]:
     """Return the columns of a new session, from what the file says about it."""
     body = conversation.body or {}
@@ -231,7 +237,8 @@ def _facts(
     if not isinstance(title, str) and origin.kind != CLAUDE_CODE and not _is_bare_number(conversation.id):
         title = conversation.id
     if title is None and origin.kind != CLAUDE_CODE:
-        title = title_from(list(takewhile(lambda one: one.get("role") != "assistant", conversation.messages)))
+        opening = takewhile(lambda one: one.get("role") != "assistant", conversation.messages)
+        title = title_from(list(map(store.cleaned, opening)))
     kept: dict[str, Any] = body if is_own else {}
     platform = origin.source or _text(kept.get("platform")) or (CLAUDE_CODE if origin.kind == CLAUDE_CODE else None)
     before = kept.get("origin")
@@ -248,7 +255,7 @@ def _facts(
         "folder": _text(body.get("folder")) if is_own or origin.kind == CLAUDE_CODE else None,
         "works_for": _text(kept.get("works_for")),
         "active": max(times) if active is None else active,
-        "title": clean_title(title if isinstance(title, str) else None),
+        "title": clean_title(store.cleaned_text(title) if isinstance(title, str) else None),
         "platform": platform,
         "source": origin.source or _text(kept.get("source")) or platform or "import",
         "user": _text(kept.get("user")),

@@ -193,7 +193,7 @@ class LogImporter(Importer):
             "folder": clean_title(facts.folder),
             "works_for": self._parent(facts),
             "active": max(times),
-            "title": clean_title(facts.title),
+            "title": None if facts.title is None else clean_title(self._store.cleaned_text(facts.title)),
             "platform": origin.source or facts.client,
             "source": origin.source or facts.client,
             "user": clean_title(facts.user),
@@ -382,7 +382,7 @@ class LogImporter(Importer):
             values |= {name: getattr(usage, name) for name in (*TOTALS, "cost")}
         about = json.loads(row.origin or "{}")
         if facts.title is not None and (row.title is None or about.get("titled")):
-            values["title"] = clean_title(facts.title)
+            values["title"] = clean_title(self._store.cleaned_text(facts.title))
             about["titled"] = True
         if facts.git_branch is not None:
             about["git_branch"] = facts.git_branch

@@ -266,7 +266,7 @@ class StoredGraph:
     def add(self, made: NewSummary) -> SummaryNode:
         """Add a summary, unless another process has just added one of the same range and children."""
         core = self._core
-        text = str(core.cleaned({"role": "assistant", "content": made.text})["content"])
+        text = core.cleaned_text(made.text)
         held = blob(core.tenant, encoded(text))
         now = time.time()
 

@@ -8,7 +8,7 @@ however it is sent again. This module makes and reads tombstones; deciding what 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, bindparam, select
 
@@ -16,6 +16,9 @@ from everlong.model import HashChain, Message, blocks_of, calls_of, parts_of, ti
 from everlong.store.content import PLAIN, Blob, decoded, encoded, unpacked
 from everlong.store.database import in_batches
 from everlong.store.schema import tombstone
+
+if TYPE_CHECKING:
+    from everlong.store.core import StoreCore
 
 PLACEHOLDER = "[This message was forgotten]"
 """The text in place of the words of a forgotten message."""
@@ -78,9 +81,10 @@ def forgotten_among(connection: Connection, tenant: str, blocks: Iterable[bytes]
     return gone
 
 
-def title_of_opening(connection: Connection, tenant: str, messages: Sequence[Message]) -> str | None:
+def title_of_opening(connection: Connection, core: StoreCore, messages: Sequence[Message]) -> str | None:
     """Return the title that the first messages of a conversation give it; None if its words are forgotten."""
-    for message in reversed(messages):
+    tenant = core.tenant
+    for message in map(core.cleaned, reversed(messages)):
         if (title := title_from([message])) is not None:
             gone = forgotten_among(connection, tenant, HashChain(tenant).trace([message]).blocks)
             return None if gone else title

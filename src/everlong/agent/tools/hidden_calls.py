@@ -18,6 +18,7 @@ from everlong.providers.anthropic_api import AnthropicAssembler
 from everlong.providers.client import StreamAssembler
 from everlong.providers.openai_api import FirstChoiceAssembler
 from everlong.providers.responses_api import ResponsesAssembler
+from everlong.wire.event_stream import MOST_ANSWER, EventPiece, EventStream
 
 __all__ = [
     "ANTHROPIC",
@@ -34,6 +35,8 @@ __all__ = [
 ANTHROPIC, OPENAI, RESPONSES = "anthropic", "openai", "openai-responses"
 """The names of the APIs."""
 
+_MADE_UP = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
+"""The errors of reading events that a server made up."""
 _GATHERINGS: Mapping[str, Callable[[], StreamAssembler]] = {
     ANTHROPIC: AnthropicAssembler,
     OPENAI: FirstChoiceAssembler,
@@ -165,23 +168,42 @@ class Hiding(ABC):
     def __init__(self, api: str, names: Set[str] = NAMES) -> None:
         self._api = api
         self._names = names
-        self._rest = b""
+        self._events = EventStream()
+        self._withheld = 0
+        """Bytes that were not passed on at once."""
+        self._is_over = False
+        """True if more came than can be kept or read: from there on everything passes as it comes."""
         self._end: list[bytes] = []
         self._is_first = True
         self._gathering = _GATHERINGS[api]()
 
     def take(self, chunk: bytes) -> bytes:
         """Return the part of a chunk that goes on to the client now."""
-        *events, self._rest = (self._rest + chunk).replace(b"\r\n", b"\n").split(b"\n\n")
-        return b"".join(self._event(event + b"\n\n") for event in events)
+        return b"".join(map(self._piece, self._events.take(chunk)))
+
+    def _piece(self, piece: EventPiece) -> bytes:
+        if self._is_over or piece.data is None:
+            return piece.raw
+        try:
+            shown = self._event(piece.raw, piece.data)
+        except _MADE_UP:
+            return self._give_up() + piece.raw
+        self._withheld += 0 if shown else len(piece.raw)
+        is_much = self._withheld > MOST_ANSWER or self._gathering.weight > MOST_ANSWER
+        return shown + self._give_up() if is_much else shown
+
+    def _give_up(self) -> bytes:
+        """Hide nothing any more; return the end that was held back."""
+        end, self._end, self._is_over = b"".join(self._end), [], True
+        return end
 
     def end(self, *, has_calls: bool = True) -> bytes:
         """Return the end of the answer, which was held back; without ``has_calls`` it must not wait for calls."""
-        return b"".join(raw if has_calls else self._settled(raw) for raw in self._end) + self._rest
+        return b"".join(raw if has_calls else self._settled(raw) for raw in self._end) + self._events.end().raw
 
     def whole(self) -> dict[str, Any] | None:
-        """Return the answer with all its calls; None if it broke off."""
-        return self._gathering.whole()
+        """Return the answer with all its calls; None if it broke off, or was too much to be kept."""
+        return None if self._is_over else self._gathering.whole()
 
     @property
     def refusal(self) -> str | None:
@@ -190,12 +212,11 @@ class Hiding(ABC):
 
     def again(self) -> None:
         """Prepare for another answer, which the client takes for a part of this one."""
-        self._rest, self._end, self._is_first = b"", [], False
+        self._events, self._end, self._is_first = EventStream(), [], False
         self._gathering = _GATHERINGS[self._api]()
         self._renew()
 
-    def _event(self, raw: bytes) -> bytes:
-        data = _data_of(raw)
+    def _event(self, raw: bytes, data: bytes) -> bytes:
         if data == b"[DONE]":
             self._end.append(raw)
             return b""
@@ -332,7 +353,12 @@ class _ResponsesRecall(Hiding):
         del has_calls  # nothing at the end of these answers tells
         held = b"" if self._is_held_for_lookup else self._released()
         last = b"".join(self._closed(raw) for raw in self._end)
-        return held + last + self._rest
+        return held + last + self._events.end().raw
+
+    def _give_up(self) -> bytes:
+        held = b"".join(raw for raw, _ in self._held)
+        self._held = []
+        return held + super()._give_up()
 
     def _shown(self, raw: bytes, event: dict[str, Any]) -> bytes:
         kind = event.get("type")
@@ -432,7 +458,7 @@ def _json(value: Any) -> bytes:
 
 
 def _data_of(raw: bytes) -> bytes:
-    return b"\n".join(line[5:].lstrip() for line in raw.split(b"\n") if line.startswith(b"data:"))
+    return b"\n".join(line[5:].strip() for line in raw.split(b"\n") if line.startswith(b"data:"))
 
 
 def _told(event: dict[str, Any]) -> bytes:

@@ -12,6 +12,7 @@ from xml.sax.saxutils import escape
 
 from everlong.config.files import write_whole
 from everlong.errors import ConfigError
+from everlong.processes import own_command
 
 __all__ = ["install_service", "service_file", "service_text", "uninstall_service"]
 
@@ -40,7 +41,7 @@ def service_file(platform: str = sys.platform, home: Path | None = None) -> Path
 
 def service_text(interval: float, platform: str = sys.platform) -> str:
     """Return the text of that file."""
-    command = [sys.executable, "-m", "everlong", "archive", "--interval", f"{interval:g}"]
+    command = own_command("everlong", "archive", "--interval", f"{interval:g}")
     passed = {name: os.environ[name] for name in _PASSED if os.environ.get(name, "").strip()}
     return _plist(command, passed) if platform == "darwin" else _unit(command, passed)
 

@@ -307,7 +307,7 @@ def summary_text(items: Sequence[ViewItem]) -> str:
 
 def _rules(items: Sequence[ViewItem]) -> Iterator[str]:
     for message in _literals(items):
-        for line in rules_block(text_of(message)).splitlines()[1:]:
+        for line in rules_block(message).splitlines()[1:]:
             yield line.removeprefix("- ").strip()
 
 

@@ -1,0 +1,161 @@
+"""The bounds of bodies under way, of requests and of answers: the memory that they may take, and who reads large ones.
+
+A body is held in memory from its first byte to the end of its request, so all bodies together may take only so much. A
+tenant may take three quarters of what the others leave, so that no tenant can keep others out. A request that finds no
+room is refused with 503; an answer is passed on all the same, and no longer read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from everlong.gateway.auth import Refused
+from everlong.gateway.encodings import TooLarge, is_compressed, plain
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+__all__ = ["BodyMemory", "HeldMemory", "is_light", "read_apart", "receive", "unpack"]
+
+T = TypeVar("T")
+
+LEAST_MEMORY = 128_000_000
+"""Bytes that all bodies may take; a body costs four to five times its bytes while it is read."""
+_RETRY_SECONDS = 2
+_LIGHT_BYTES, _LIGHT_LINES = 64_000, 400
+"""Bytes and lines of an answer that are read in the event loop."""
+_readers = ThreadPoolExecutor(2, thread_name_prefix="everlong-answers")
+
+
+class BodyMemory:
+    """The memory of all bodies under way."""
+
+    def __init__(self) -> None:
+        self._most = LEAST_MEMORY
+        self._held: Counter[str] = Counter()
+        self._total = 0
+        self._lock = threading.Lock()
+
+    def allow(self, largest: int) -> None:
+        """Have room for a body of so many bytes, if there is no other."""
+        self._most = max(self._most, 2 * largest)
+
+    def room(self, tenant: str) -> int:
+        """Return the bytes that a tenant may still take."""
+        own = self._held[tenant]
+        return (self._most - (self._total - own)) * 3 // 4 - own
+
+    def take(self, tenant: str, size: int) -> bool:
+        """Take bytes for a tenant; False if it may not have so many more."""
+        with self._lock:
+            if size > self.room(tenant):
+                return False
+            self._held[tenant] += size
+            self._total += size
+            return True
+
+    def give_back(self, tenant: str, size: int) -> None:
+        """Give bytes back."""
+        with self._lock:
+            self._held[tenant] -= size
+            self._total -= size
+            if not self._held[tenant]:
+                del self._held[tenant]
+
+
+class HeldMemory:
+    """The memory of one request: its body, what that unpacks to, and what is kept of its answer."""
+
+    def __init__(self, memory: BodyMemory | None = None, tenant: str = "", most: int = 0) -> None:
+        self._memory = memory or BodyMemory()
+        self._memory.allow(most)
+        self._tenant = tenant
+        self._size = 0
+        self.most = most
+        """Bytes of the largest body, also when it is unpacked."""
+
+    def take(self, size: int) -> bool:
+        """Take more bytes; False if there is no room."""
+        if not self._memory.take(self._tenant, size):
+            return False
+        self._size += size
+        return True
+
+    def need(self, size: int) -> None:
+        """Take more bytes.
+
+        Raises:
+            Refused: there is no room, with the status 503.
+        """
+        if not self.take(size):
+            raise _no_room()
+
+    def check_room(self, size: int) -> None:
+        """Refuse a request for which there would be no room, before it has come."""
+        if size > self._memory.room(self._tenant):
+            raise _no_room()
+
+    def release(self) -> None:
+        """Give everything back; what is taken afterwards counts again."""
+        size, self._size = self._size, 0
+        self._memory.give_back(self._tenant, size)
+
+
+async def receive(request: web.Request, held: HeldMemory) -> bytes:
+    """Return the body of a request as it comes; it stays with the request.
+
+    Raises:
+        Refused: it is too large (413), or there is no room for it (503).
+    """
+    if (length := request.content_length or 0) > held.most:
+        raise _too_large(held.most)
+    held.check_room(length)
+    parts: list[bytes] = []
+    size = 0
+    while part := await request.content.readany():
+        size += len(part)
+        if size > held.most:
+            raise _too_large(held.most)
+        held.need(len(part))
+        parts.append(part)
+    body = request._read_bytes = b"".join(parts)  # noqa: SLF001 - where `request.read` looks for it
+    return body
+
+
+async def unpack(body: bytes, encoding: str, held: HeldMemory) -> bytes:
+    """Return a body without its encoding.
+
+    Raises:
+        Unreadable: the encoding is not known, or the bytes are not in it.
+        Refused: it is too large (413), or there is no room for it (503).
+    """
+    if not is_compressed(body, encoding):
+        return body
+    try:
+        return await asyncio.to_thread(plain, body, encoding, held.most, held.need)
+    except TooLarge as error:
+        raise _too_large(held.most, "; it is packed") from error
+
+
+def _too_large(most: int, why: str = "") -> Refused:
+    return Refused(413, f"the request is larger than {most:,} bytes, which is the most here{why}", close=True)
+
+
+def _no_room() -> Refused:
+    said = "requests under way take all the memory that the gateway has for them; try again in a moment"
+    return Refused(503, said, _RETRY_SECONDS, close=True)
+
+
+def is_light(data: bytes, most: int = _LIGHT_BYTES) -> bool:
+    """Return whether a piece of an answer is read in a moment."""
+    return len(data) <= most and data.count(b"\n") + data.count(b"\r") <= _LIGHT_LINES
+
+
+async def read_apart(work: Callable[..., T], *given: Any) -> T:
+    """Read a piece of an answer in another thread."""
+    return await asyncio.get_running_loop().run_in_executor(_readers, work, *given)
