@@ -107,6 +107,8 @@ _MARK = re.compile(
     r"|\[\d[\d:.,/ -]*+[^\]\n]{0,20}\])[^\n\r\x85\u2028\u2029]*+)"
     rf"|<(?P<block>{_NAME})(?=[\s>]|/>|\Z))|<(?P<inline>{_NAME})(?=[\s>])"
 )
+_LONGEST_TYPED = 1_000_000
+"""Characters of a message that are looked at; a part that reaches beyond is not typed."""
 _MOST_MARKS = 10_000
 """Marks that are looked at in one text; nobody types so many."""
 _LONGEST_INLINE = 30
@@ -212,8 +214,10 @@ class _MessageReader:
 
     def read(self) -> Reading:
         """Return the whole message by author."""
+        left = _LONGEST_TYPED
         for at, text in enumerate(self._texts):
-            if at <= self._covered:
+            left -= len(text)
+            if at <= self._covered or left < 0:
                 self._material.append(text)
             elif self._are_added[at]:
                 self._material += self._slices(text, is_part=True, is_added=True)
