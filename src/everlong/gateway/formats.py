@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from everlong.errors import EverlongError, TranscriptError
 from everlong.gateway.body import BrokenBody, Change, Read, Stretch, dump_json, fields_at, items_at, parse_json
-from everlong.model import Message, is_system, text_of, typed_words, with_part_appended
+from everlong.model import Message, is_system, read_message, text_of, with_part_appended
 from everlong.providers.anthropic_api import AnthropicAssembler, anthropic_reply
 from everlong.providers.base import Reply
 from everlong.providers.client import StreamAssembler
@@ -375,7 +375,8 @@ def folder_in(system_text: str, messages: Sequence[Message]) -> str | None:
     """Return the working directory that a client tells in its system prompt or first messages; None without one.
 
     An absolute path of POSIX or Windows, at most 300 characters. Looks at the system prompt and the messages before the
-    first answer, together 200,000 characters; a line that a person typed does not count.
+    first answer, together 200,000 characters. Of a user's message only the client's additions count: what a person
+    typed or pasted names no folder.
     """
     if (path := _folder(system_text[:_SEEN_CHARACTERS])) is not None:
         return path
@@ -386,31 +387,29 @@ def folder_in(system_text: str, messages: Sequence[Message]) -> str | None:
         if message.get("role") == "user" or is_system(message):
             text = text_of(message)[:left]
             left -= len(text)
-            if (path := _folder(text, message)) is not None:
+            path = _folder(text)
+            if path is not None and not is_system(message):
+                path = _folder(read_message(message).added)
+            if path is not None:
                 return path
     return None
 
 
-def _folder(text: str, message: Message | None = None) -> str | None:
-    typed: str | None = "" if message is None or is_system(message) else None
-    for line, told in _told_folders(text):
+def _folder(text: str) -> str | None:
+    for told in _told_folders(text):
         path = told.strip().strip("`'\"").strip()
-        if len(path) > _LONGEST_PATH or not path.isprintable() or not _ABSOLUTE.match(path):
-            continue
-        if typed is None and message is not None:
-            typed = typed_words(message)
-        if not typed or line.strip() not in typed:
+        if len(path) <= _LONGEST_PATH and path.isprintable() and _ABSOLUTE.match(path):
             return path
     return None
 
 
-def _told_folders(text: str) -> Iterator[tuple[str, str]]:
-    """Yield possible folders, each with the line or tag that names it."""
+def _told_folders(text: str) -> Iterator[str]:
+    """Yield possible folders."""
     for tag in _TAGGED.finditer(text):
-        yield tag[0], tag["told"]
+        yield tag["told"]
     for line in _marked_lines(text):
         if found := _FOLDER.fullmatch(line.rstrip("\r")):
-            yield line, found["told"] or found["listed"]
+            yield found["told"] or found["listed"]
 
 
 def _marked_lines(text: str) -> Iterator[str]:
