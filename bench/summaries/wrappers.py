@@ -25,7 +25,7 @@ from everlong.context.document import SummaryDocument
 from everlong.context.literals import is_summary, summary_body
 from everlong.context.text import one_line
 from everlong.errors import TargetUnreachable
-from everlong.model import Message, calls_of, leading_system_count, newest_request, read_message, typed_words
+from everlong.model import Message, calls_of, leading_system_count, read_message, typed_words
 
 WINDOW = 200_000
 SHARES = (0.1, 0.25, 0.5)
@@ -119,8 +119,6 @@ def find_faults(name: str, source: Sequence[Message], document: SummaryDocument)
             quoted = one_line(item).partition('"')[2].rpartition('"')[0] or item.removeprefix("- ")
             if not item.endswith(": the goal") and quoted.rstrip(" …")[:_COMPARED].rstrip() not in typed:
                 yield Fault(kind, name, item)
-    if newest_request(source) is not None and not newest:
-        yield Fault("no newest request", name, "")
 
 
 def _own_words(source: Sequence[Message]) -> Iterator[str]:

@@ -52,6 +52,7 @@ from everlong.model import Message, leading_system_count, text_of, typed_words, 
 from everlong.tokens import MessageCounter
 
 _TAIL_SHARE_OF_TARGET = 0.4
+_LEAST_TAIL_SHARE = 0.01
 _REQUEST_SHARE = 3
 """The first request stays whole unless it takes more than one in this many tokens of the result."""
 _REPEATED_SHARE = 10
@@ -163,21 +164,29 @@ class CompactionRun:
         return min(found, key=lambda candidate: candidate.pruned.tokens)
 
     def _better_request(self, result: _Result) -> CompactionRequest | None:
-        """Return the request for a second try, whose tail takes the room that the summary left; None for little."""
-        request, limits = self.request, self.known.limits
-        is_whole = self.plan.tail_start <= self.known.layout.body_start
-        if result.written is None or request.summary_tokens is not None or is_whole:
+        """Return the request for a second try; None if the first is good.
+
+        The tail takes the room that the summary left, or gives room to a model's summary that is longer than asked for.
+        If that does not fit either, the built-in summary takes its place.
+        """
+        request, limits, written = self.request, self.known.limits, result.written
+        if written is None:
             return None
+        is_over = bool(written.prose) and result.pruned.tokens > limits.most
+        if request.summary_tokens is not None or self.plan.tail_start <= self.known.layout.body_start:
+            reason = f"{written.summarizer}: its summary leaves no room"
+            short = written._replace(summarizer=ExtractiveSummarizer.name, fallback_reason=reason, prose="")
+            return replace(request, written=short) if is_over else None
         if request.target_tokens is None:
-            is_short = limits.least > 0 and result.pruned.tokens < limits.least
-            more = replace(request, written=result.written, summary_tokens=result.summary_tokens - self.rules_tokens)
-            return more if is_short else None
+            is_short = 0 < limits.least and result.pruned.tokens < limits.least
+            more = replace(request, written=written, summary_tokens=result.summary_tokens - self.rules_tokens)
+            return more if is_short or is_over else None
         room = limits.tail / request.tail_share
         used = result.summary_tokens + limits.tail
-        if result.pruned.tokens >= limits.total * _WELL_USED or not room:
+        if not room or (result.pruned.tokens >= limits.total * _WELL_USED and not is_over):
             return None
-        share = min(0.95, request.tail_share + (room - used) / room)
-        return replace(request, written=result.written, summary_tokens=result.summary_tokens, tail_share=share)
+        share = min(0.95, max(_LEAST_TAIL_SHARE, request.tail_share + (room - used) / room))
+        return replace(request, written=written, summary_tokens=result.summary_tokens, tail_share=share)
 
     # -- decisions that the stages share ---------------------------------------------------------------------------
 
