@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from everlong.context.digest import DigestPiece, boundary, enclosed, turn_pieces
-from everlong.context.literals import summary_indices
 from everlong.context.text import shorten_message
 from everlong.memory.contain import describe_error
 from everlong.model import Message, calls_of, find_groups, is_system, text_of, typed_words
