@@ -406,7 +406,10 @@ def make_app(
                 add.add_route(method, path, route("inspector", inspector.handle, is_open=True))
     add.add_route("*", r"/{path:[\s\S]*}", route("other", endpoints.other))
     front.metrics.gauge("everlong_store_queue", "Writes that wait for the store.", lambda: gateway.waiting)
-    front.metrics.gauge("everlong_journal_entries", "Entries that wait in the journal.", lambda: gateway.unstored)
+    journal = gateway.journal
+    front.metrics.gauge("everlong_journal_entries", "Entries that wait in the journal.", lambda: journal.waiting)
+    oldest = "Seconds that the oldest entry of the journal has waited since it could be stored."
+    front.metrics.gauge("everlong_journal_oldest_seconds", oldest, lambda: journal.oldest)
     front.metrics.gauge("everlong_conversations", "Conversations in memory.", lambda: gateway.conversations)
     app.on_startup.append(lambda _: gateway.start())
     app.on_cleanup.append(lambda _: gateway.close())

@@ -117,6 +117,8 @@ __all__ = ["Gateway"]
 _log = logging.getLogger("everlong.gateway")
 
 _PROBE_SECONDS = 2.0
+_STALLED_SECONDS = 60.0
+"""Seconds without a stored turn, though some wait, after which the gateway is not ready."""
 _CLIENT_SECONDS = 120.0
 """Seconds that a conversation's own model may take for a summary that its client asks for."""
 _LEAST_ENTRIES = 2
@@ -208,9 +210,9 @@ class Gateway:
         return self._writer.waiting
 
     @property
-    def unstored(self) -> int:
-        """Entries of the journal that are not in the database yet."""
-        return self._journal.waiting
+    def journal(self) -> Journal:
+        """The turns that are not in the database yet."""
+        return self._journal
 
     @property
     def conversations(self) -> int:
@@ -698,6 +700,8 @@ class Gateway:
 
     async def keeping_problem(self) -> str:
         """Return why a request could not be kept now; an empty text if the journal or the database would take it."""
+        if (stalled := self._journal.stalled) > _STALLED_SECONDS:
+            return f"nothing was stored for {stalled:.0f} seconds, though {self._journal.waiting} entries wait for it"
         if self._journal.can_write():
             self._backlog.has_unkept = False
             return ""
