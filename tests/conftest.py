@@ -12,7 +12,7 @@ import pytest
 from bench.store.server import binaries, postgres
 from hypothesis import settings
 
-from tests.examples import examples
+from tests.examples import IS_THOROUGH, examples
 
 # Loading packages and collecting thousands of tests makes no garbage: looking for it took a quarter of that time.
 gc.disable()
@@ -85,7 +85,14 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put long tests first. Refuse unknown parts always, and parts without a test when the whole suite is collected."""
+    """Put long tests first, and leave out those for `make soak`.
+
+    Refuse unknown parts of the contract always, and parts without a test when the whole suite is collected.
+    """
+    left_out = [] if IS_THOROUGH else [item for item in items if item.get_closest_marker("soak")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
     items.sort(key=lambda item: not any(name in item.nodeid.partition("::")[0] for name in _LONG))
     named = {str(part) for item in items for mark in item.iter_markers("spec") for part in mark.args}
     unknown = sorted(named - PARTS.keys())
