@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import tomllib
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -16,6 +17,12 @@ from tests.examples import IS_THOROUGH, examples
 
 # Loading packages and collecting thousands of tests makes no garbage: looking for it took a quarter of that time.
 gc.disable()
+
+# Tests in the background, as with nohup, ignore signals, and so would each program that they start: it inherits that.
+# It does not inherit a handler.
+for _name in ("SIGHUP", "SIGINT"):
+    if hasattr(signal, _name) and signal.getsignal(getattr(signal, _name)) is signal.SIG_IGN:
+        signal.signal(getattr(signal, _name), lambda *_: None)
 
 # Continuous integration asks the same questions every time; people and soak runs go on looking for new ones.
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=examples())
