@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 REASON = "imported"
 """The end reason of an imported session, unless the file gives another."""
 
+FOUND_IN = "found_in"
+"""The key, in the origin of a session, of the folder that its file was found in; it speaks for that folder only."""
 CLAUDE_CODE = "claude-code"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(/.*)?", re.IGNORECASE)
 _SESSION_ID = re.compile(r"\d{8}_\d{6}_[0-9a-f]{6}")
@@ -60,6 +62,10 @@ class ImportOrigin:
     file: str
     written: float
     source: str | None = None
+    found_in: str | None = None
+    """The folder that the file was found in; "-" for none."""
+    is_trusted: bool = True
+    """False if the file may not speak of other folders, nor add to conversations that others hold."""
 
 
 class Importer:
@@ -96,7 +102,9 @@ class Importer:
         facts["opened"] = None if root else (trace.ends[first - 1] if first else 0)
         prompt = "\n\n".join(filter(None, map(text_of, said[:lead])))
         wanted = str(conversation.id) if is_own else None
-        done = self._give_session(at, key, facts, prompt_blob(self._store, prompt or None), wanted)
+        done = self._give_session(
+            at, key, facts, prompt_blob(self._store, prompt or None), wanted, is_trusted=origin.is_trusted
+        )
         if done.session is not None and done.outcome in {"new", "grown"}:
             places = [(one, trace.ends[one.after - lead]) for one in broken if one.after >= lead]
             self._add_broken(at, done.session, places, facts["active"])
@@ -139,11 +147,15 @@ class Importer:
         wanted: str | None,
         *,
         find: Callable[[Connection], Imported | None] | None = None,
+        is_trusted: bool = True,
     ) -> Imported:
         """Give a conversation a session, unless ``find`` or an earlier import has one for it."""
 
         def work(connection: Connection) -> Imported:
-            found = self._of_same_conversation(connection, at, key) if find is None else find(connection)
+            if find is None:
+                found = self._of_same_conversation(connection, at, key, is_trusted=is_trusted)
+            else:
+                found = find(connection)
             if found is None:
                 return Imported("new", self._insert(connection, at, facts, prompt, wanted))
             if found.outcome == "grown" and find is None:
@@ -161,13 +173,20 @@ class Importer:
 
         return self._store.database.retry(write)
 
-    def _of_same_conversation(self, connection: Connection, at: Branch, key: str) -> Imported | None:
-        """Return the session that an earlier import gave to the conversation, and whether that one was shorter."""
+    def _of_same_conversation(
+        self, connection: Connection, at: Branch, key: str, *, is_trusted: bool
+    ) -> Imported | None:
+        """Return the session that an earlier import gave to the conversation, and whether that one was shorter.
+
+        What is not trusted adds to nothing but what was found in a folder too.
+        """
         here = segments_to(connection, at.id, at.depth)
         # Who else imports the same conversation waits here, and then finds the session.
         first = select(branch.c.id).where(branch.c.id == here[0].branch)
         connection.execute(self._store.database.backend.locked(first))
         for one in sessions_along(connection, self._store.tenant, here):
+            if not is_trusted and found_in_of(one) is None:
+                continue
             there = [] if one.from_depth or key_of(one) != key else stretch_of(connection, one)
             if any(part.branch == at.id and part.low < at.depth <= part.high for part in there):
                 return Imported("known", one.id)
@@ -194,6 +213,12 @@ def key_of(row: Row[Any]) -> str | None:
     """Return the key by which an imported session is known; None for any other."""
     key = json.loads(row.origin or "{}").get("import")
     return key if isinstance(key, str) else None
+
+
+def found_in_of(row: Row[Any]) -> str | None:
+    """Return the folder that the file of an imported session was found in; None for a client's own log."""
+    folder = json.loads(row.origin or "{}").get(FOUND_IN)
+    return folder if isinstance(folder, str) else None
 
 
 class _Broken(NamedTuple):
@@ -243,17 +268,21 @@ def _facts(
     platform = origin.source or _text(kept.get("platform")) or (CLAUDE_CODE if origin.kind == CLAUDE_CODE else None)
     before = kept.get("origin")
     about = {**(before if isinstance(before, dict) else {}), "import": key, "file": origin.file}
+    about[FOUND_IN] = origin.found_in
     if conversation.id and not is_own:
         about["id"] = conversation.id
     started, ended = _number(kept.get("started")), _number(kept.get("ended"))
     active = _number(kept.get("active"))
+    folder = _text(body.get("folder")) if is_own or origin.kind == CLAUDE_CODE else None
+    if not origin.is_trusted and folder is not None:
+        folder = origin.found_in
     kind = kept.get("type") if kept.get("type") in {"side", "agent"} else "main"
     return {
         "kind": kind,
         "client": _text(kept.get("client")),
-        "client_session": _text(kept.get("client_session")),
-        "folder": _text(body.get("folder")) if is_own or origin.kind == CLAUDE_CODE else None,
-        "works_for": _text(kept.get("works_for")),
+        "client_session": _text(kept.get("client_session")) if origin.is_trusted else None,
+        "folder": folder,
+        "works_for": _text(kept.get("works_for")) if origin.is_trusted else None,
         "active": max(times) if active is None else active,
         "title": clean_title(store.cleaned_text(title) if isinstance(title, str) else None),
         "platform": platform,

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, func, select, update
 
 from everlong.errors import NotStored
 from everlong.model import Trace, leading_system_count, text_of
-from everlong.store.imports import REASON, Imported, Importer, key_of
+from everlong.store.imports import FOUND_IN, REASON, Imported, Importer, key_of
 from everlong.store.packing import PackedMessages, pack_messages
 from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
 from everlong.store.schema import session, turn
@@ -43,6 +43,10 @@ class LogOrigin:
     file: str
     written: float
     source: str | None = None
+    found_in: str | None = None
+    """The folder that the file was found in, if no client keeps its logs there."""
+    is_trusted: bool = True
+    """False if the file may not speak of other folders, nor add to conversations that others hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,11 @@ def client_session_of(facts: LogFacts) -> str | None:
     return facts.session
 
 
+def _named(name: str | None, origin: LogOrigin) -> str | None:
+    """Return a client's name for a conversation; names that are not trusted are apart from those of clients."""
+    return name if name is None or origin.is_trusted else f"{FOUND_IN}:{name}"
+
+
 class LogImporter(Importer):
     """The importer of runs into one store."""
 
@@ -99,6 +108,8 @@ class LogImporter(Importer):
         Raises:
             NotStored: The place is no longer there; the log has to be read from its beginning.
         """
+        if not origin.is_trusted:
+            run.facts = replace(run.facts, folder=origin.found_in)
         if packed is None:
             start = self._store.chain.root().id if place is None or not run.goes_on else place.at.head
             packed = pack_messages(self._store.chain, start, run.messages, self._store.redact)
@@ -110,9 +121,10 @@ class LogImporter(Importer):
         usage = run.usage if place is None or run.is_total or not run.goes_on else place.usage.plus(run.usage)
         if run.goes_on and place is not None:
             if said and (seen := self._seen_by_gateway(run.facts, place, packed, times)) is not None:
+                self._learn_folder(place.session, run.facts)
                 return Imported("known", place.session), LogPlace(place.session, seen, usage, times[-1])
             at = place.at if not said else self._append(place, packed, times)
-            known = self._found_session(at, run.facts)
+            known = self._found_session(at, run.facts, origin)
             found = self._update(at, known, run.facts, usage, times, place.time)
             end = times[-1] if times else place.time
             return found, LogPlace(found.session or place.session, at, usage, end)
@@ -148,12 +160,15 @@ class LogImporter(Importer):
         trace = packed.trace_after(store.chain, store.chain.root().id, lead)
         if not trace.ids:
             return Imported("empty", None), None
-        named = self._gateway_session(facts)
+        named = self._gateway_session(facts) if origin.is_trusted else None
+        if named is not None:
+            self._learn_folder(named.id, facts)
         if named is not None and times[-1] <= named.active + _LATER and not self._is_known(trace):
             # The gateway has it in the words of the requests, which differ a little from those of the log.
             at = store.branch(named.branch)
             return Imported("known", named.conversation), LogPlace(named.id, at, usage, times[-1])
-        at = store.recording.whole(said, None, times, None, client_session_of(facts), packed)
+        name = client_session_of(facts) if origin.is_trusted else None
+        at = store.recording.whole(said, None, times, None, name, packed)
         key = log_key(facts, trace)
         columns = self._columns(facts, origin, key, times, usage)
         first = next((n for n, one in enumerate(said[lead:]) if one.get("role") == "assistant"), len(trace.ends))
@@ -166,8 +181,8 @@ class LogImporter(Importer):
         may_be_in = None if has_reply or named is None else named.conversation
 
         def find(connection: Connection) -> Imported | None:
-            found = self._of_same_conversation(connection, at, key)
-            if found is None and (has_reply or may_be_in is not None):
+            found = self._of_same_conversation(connection, at, key, is_trusted=origin.is_trusted)
+            if found is None and origin.is_trusted and (has_reply or may_be_in is not None):
                 found = self._of_gateway(connection, at, may_be_in)
             return found
 
@@ -181,17 +196,17 @@ class LogImporter(Importer):
         self, facts: LogFacts, origin: LogOrigin, key: str, times: Sequence[float], usage: LogUsage
     ) -> dict[str, Any]:
         """Return the columns of a new session."""
-        about: dict[str, Any] = {"import": key, "file": origin.file}
+        about: dict[str, Any] = {"import": key, "file": origin.file, FOUND_IN: origin.found_in}
         told = {"id": facts.key, "git_branch": facts.git_branch, "version": facts.version, "agent": facts.agent}
-        about |= {name: value for name, value in told.items() if value is not None}
+        about = {name: value for name, value in (about | told).items() if value is not None}
         if facts.title is not None:
             about["titled"] = True
         return {
             "kind": "agent" if facts.agent is not None else "main",
             "client": facts.client,
-            "client_session": clean_title(client_session_of(facts)),
+            "client_session": clean_title(_named(client_session_of(facts), origin)),
             "folder": clean_title(facts.folder),
-            "works_for": self._parent(facts),
+            "works_for": self._parent(facts, origin),
             "active": max(times),
             "title": None if facts.title is None else clean_title(self._store.cleaned_text(facts.title)),
             "platform": origin.source or facts.client,
@@ -205,11 +220,12 @@ class LogImporter(Importer):
             **{name: getattr(usage, name) for name in (*TOTALS, "cost")},
         }
 
-    def _parent(self, facts: LogFacts) -> str | None:
+    def _parent(self, facts: LogFacts, origin: LogOrigin) -> str | None:
         """Return the conversation that had this one begun."""
         if facts.works_for is None:
             return None
-        name = client_session_of(replace(facts, session=facts.works_for, agent=None, works_for=None))
+        parent = replace(facts, session=facts.works_for, agent=None, works_for=None)
+        name = _named(client_session_of(parent), origin)
         if name is None:
             return None
         if self._parents.get(name) is None:
@@ -334,12 +350,22 @@ class LogImporter(Importer):
                 return Imported("grown", one.id)
         return None
 
-    def _found_session(self, at: Branch, facts: LogFacts) -> Imported:
+    def _learn_folder(self, ident: str, facts: LogFacts) -> None:
+        """Note the folder of a conversation of the gateway, which its requests need not tell."""
+        if facts.folder is None:
+            return
+        whole = select(session.c.conversation).where(session.c.id == ident).scalar_subquery()
+        learned = update(session).where(session.c.conversation == whole, session.c.folder.is_(None))
+        folder = clean_title(facts.folder)
+        self._store.database.write(lambda connection: connection.execute(learned.values(folder=folder)).rowcount)
+
+    def _found_session(self, at: Branch, facts: LogFacts, origin: LogOrigin) -> Imported:
         """Return the session of a conversation that goes on to a place."""
         key = log_key(facts, None)
 
         def work(connection: Connection) -> Imported | None:
-            return self._of_same_conversation(connection, at, key) or self._of_gateway(connection, at)
+            found = self._of_same_conversation(connection, at, key, is_trusted=origin.is_trusted)
+            return found or (self._of_gateway(connection, at) if origin.is_trusted else None)
 
         with self._store.database.read() as connection:
             found = work(connection)
@@ -368,6 +394,8 @@ class LogImporter(Importer):
                 values["active"] = end
             if key_of(row) is not None:
                 values |= self._told(row, facts, usage, end)
+            elif row.folder is None:
+                values["folder"] = clean_title(facts.folder)
             changed = {name: value for name, value in values.items() if getattr(row, name) != value}
             if changed:
                 connection.execute(update(session).where(session.c.id == row.id).values(changed))
