@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -268,12 +269,10 @@ def import_files(
                 continue
             transcript = _read_transcript(name)
             if is_stream:
-                origin = ImportOrigin(transcript.kind, "standard input", time.time(), source, found_in="-")
+                origin = ImportOrigin("standard input", time.time(), source, found_in="-")
             else:
-                where = logs.origin(path, path.stat().st_mtime)
-                origin = ImportOrigin(
-                    transcript.kind, where.file, where.written, source, where.found_in, is_trusted=where.is_trusted
-                )
+                origin = logs.origin(path, path.stat().st_mtime)
+            origin = replace(origin, kind=transcript.kind)
             with store.batch():
                 for conversation in transcript.conversations:
                     done_with = importer.add(conversation, origin)

@@ -56,16 +56,22 @@ class Imported(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImportOrigin:
-    """The origin of conversations: kind and name of the file, the time it was written, the name of the source."""
+    """The file that conversations are from, the time it was written, and the name that a person gave to the source."""
 
-    kind: str
     file: str
     written: float
     source: str | None = None
     found_in: str | None = None
-    """The folder that the file was found in; "-" for none."""
-    is_trusted: bool = True
-    """False if the file may not speak of other folders, nor add to conversations that others hold."""
+    """The folder of a file that is no client's own; "-" for a stream."""
+    is_apart: bool = False
+    """True if nobody has named the file: it speaks of its own folder only, and adds to no conversation of others."""
+    kind: str = ""
+    """The format of a file that is no log."""
+
+    @property
+    def root(self) -> str:
+        """The root of its conversations; empty for that which all share."""
+        return f"{FOUND_IN} {self.found_in}" if self.is_apart else ""
 
 
 class Importer:
@@ -86,6 +92,7 @@ class Importer:
             is_named = body.get("own_root") is True if before is None else self._has_root(before)
             root = str(conversation.id) if is_named else ""
             conversation = replace(conversation, messages=checked_messages(body["messages"]))
+        root = f"{origin.root} {root}".strip()
         times = times_of(conversation, origin.written)
         said, broken = _split_off_broken(conversation.messages, times) if is_own else (list(conversation.messages), [])
         when = [time for place, time in enumerate(times) if place not in {one.place for one in broken}]
@@ -102,9 +109,7 @@ class Importer:
         facts["opened"] = None if root else (trace.ends[first - 1] if first else 0)
         prompt = "\n\n".join(filter(None, map(text_of, said[:lead])))
         wanted = str(conversation.id) if is_own else None
-        done = self._give_session(
-            at, key, facts, prompt_blob(self._store, prompt or None), wanted, is_trusted=origin.is_trusted
-        )
+        done = self._give_session(at, key, facts, prompt_blob(self._store, prompt or None), wanted)
         if done.session is not None and done.outcome in {"new", "grown"}:
             places = [(one, trace.ends[one.after - lead]) for one in broken if one.after >= lead]
             self._add_broken(at, done.session, places, facts["active"])
@@ -147,15 +152,11 @@ class Importer:
         wanted: str | None,
         *,
         find: Callable[[Connection], Imported | None] | None = None,
-        is_trusted: bool = True,
     ) -> Imported:
         """Give a conversation a session, unless ``find`` or an earlier import has one for it."""
 
         def work(connection: Connection) -> Imported:
-            if find is None:
-                found = self._of_same_conversation(connection, at, key, is_trusted=is_trusted)
-            else:
-                found = find(connection)
+            found = self._of_same_conversation(connection, at, key) if find is None else find(connection)
             if found is None:
                 return Imported("new", self._insert(connection, at, facts, prompt, wanted))
             if found.outcome == "grown" and find is None:
@@ -173,20 +174,13 @@ class Importer:
 
         return self._store.database.retry(write)
 
-    def _of_same_conversation(
-        self, connection: Connection, at: Branch, key: str, *, is_trusted: bool
-    ) -> Imported | None:
-        """Return the session that an earlier import gave to the conversation, and whether that one was shorter.
-
-        What is not trusted adds to nothing but what was found in a folder too.
-        """
+    def _of_same_conversation(self, connection: Connection, at: Branch, key: str) -> Imported | None:
+        """Return the session that an earlier import gave to the conversation, and whether that one was shorter."""
         here = segments_to(connection, at.id, at.depth)
         # Who else imports the same conversation waits here, and then finds the session.
         first = select(branch.c.id).where(branch.c.id == here[0].branch)
         connection.execute(self._store.database.backend.locked(first))
         for one in sessions_along(connection, self._store.tenant, here):
-            if not is_trusted and found_in_of(one) is None:
-                continue
             there = [] if one.from_depth or key_of(one) != key else stretch_of(connection, one)
             if any(part.branch == at.id and part.low < at.depth <= part.high for part in there):
                 return Imported("known", one.id)
@@ -213,12 +207,6 @@ def key_of(row: Row[Any]) -> str | None:
     """Return the key by which an imported session is known; None for any other."""
     key = json.loads(row.origin or "{}").get("import")
     return key if isinstance(key, str) else None
-
-
-def found_in_of(row: Row[Any]) -> str | None:
-    """Return the folder that the file of an imported session was found in; None for a client's own log."""
-    folder = json.loads(row.origin or "{}").get(FOUND_IN)
-    return folder if isinstance(folder, str) else None
 
 
 class _Broken(NamedTuple):
@@ -274,15 +262,13 @@ def _facts(
     started, ended = _number(kept.get("started")), _number(kept.get("ended"))
     active = _number(kept.get("active"))
     folder = _text(body.get("folder")) if is_own or origin.kind == CLAUDE_CODE else None
-    if not origin.is_trusted and folder is not None:
-        folder = origin.found_in
     kind = kept.get("type") if kept.get("type") in {"side", "agent"} else "main"
     return {
         "kind": kind,
         "client": _text(kept.get("client")),
-        "client_session": _text(kept.get("client_session")) if origin.is_trusted else None,
-        "folder": folder,
-        "works_for": _text(kept.get("works_for")) if origin.is_trusted else None,
+        "client_session": None if origin.is_apart else _text(kept.get("client_session")),
+        "folder": origin.found_in if origin.is_apart else folder,
+        "works_for": None if origin.is_apart else _text(kept.get("works_for")),
         "active": max(times) if active is None else active,
         "title": clean_title(store.cleaned_text(title) if isinstance(title, str) else None),
         "platform": platform,

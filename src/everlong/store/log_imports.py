@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, func, select, update
 
 from everlong.errors import NotStored
 from everlong.model import Trace, leading_system_count, text_of
-from everlong.store.imports import FOUND_IN, REASON, Imported, Importer, key_of
+from everlong.store.imports import FOUND_IN, REASON, Imported, Importer, ImportOrigin, key_of
 from everlong.store.packing import PackedMessages, pack_messages
 from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
 from everlong.store.schema import session, turn
@@ -27,26 +27,13 @@ if TYPE_CHECKING:
     from everlong.store.store import Store
     from everlong.wire.logs.log import LogFacts, LogRun, LogUsage
 
-__all__ = ["LogImporter", "LogOrigin", "LogPlace"]
+__all__ = ["LogImporter", "LogPlace"]
 
 COMPRESSION = "compression"
 _LOGGED_LATER = 5.0
 """Seconds after which a client may log a reply whose end the gateway has seen."""
 _LATER = 120.0
 """Seconds by which a log may end after the gateway's last turn of the same conversation and tell nothing new."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogOrigin:
-    """The file that runs are from, the time it was written, and the name that a person gave to the source."""
-
-    file: str
-    written: float
-    source: str | None = None
-    found_in: str | None = None
-    """The folder that the file was found in, if no client keeps its logs there."""
-    is_trusted: bool = True
-    """False if the file may not speak of other folders, nor add to conversations that others hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +66,9 @@ def client_session_of(facts: LogFacts) -> str | None:
     return facts.session
 
 
-def _named(name: str | None, origin: LogOrigin) -> str | None:
-    """Return a client's name for a conversation; names that are not trusted are apart from those of clients."""
-    return name if name is None or origin.is_trusted else f"{FOUND_IN}:{name}"
+def _named(name: str | None, origin: ImportOrigin) -> str | None:
+    """Return a client's name for a conversation; those in files that nobody named are apart from those of clients."""
+    return f"{FOUND_IN}:{name}" if name is not None and origin.is_apart else name
 
 
 class LogImporter(Importer):
@@ -92,7 +79,7 @@ class LogImporter(Importer):
         self._parents: dict[str, str | None] = {}
 
     def add_run(
-        self, run: LogRun, origin: LogOrigin, place: LogPlace | None = None, packed: PackedMessages | None = None
+        self, run: LogRun, origin: ImportOrigin, place: LogPlace | None = None, packed: PackedMessages | None = None
     ) -> tuple[Imported, LogPlace | None]:
         """Store a run of a conversation, and give the conversation a session if it has none.
 
@@ -108,10 +95,10 @@ class LogImporter(Importer):
         Raises:
             NotStored: The place is no longer there; the log has to be read from its beginning.
         """
-        if not origin.is_trusted:
+        if origin.is_apart:
             run.facts = replace(run.facts, folder=origin.found_in)
         if packed is None:
-            start = self._store.chain.root().id if place is None or not run.goes_on else place.at.head
+            start = self._store.chain.root(origin.root).id if place is None or not run.goes_on else place.at.head
             packed = pack_messages(self._store.chain, start, run.messages, self._store.redact)
         said = packed.outlines
         if run.goes_on and place is None:
@@ -124,7 +111,7 @@ class LogImporter(Importer):
                 self._learn_folder(place.session, run.facts)
                 return Imported("known", place.session), LogPlace(place.session, seen, usage, times[-1])
             at = place.at if not said else self._append(place, packed, times)
-            known = self._found_session(at, run.facts, origin)
+            known = self._found_session(at, run.facts)
             found = self._update(at, known, run.facts, usage, times, place.time)
             end = times[-1] if times else place.time
             return found, LogPlace(found.session or place.session, at, usage, end)
@@ -153,22 +140,22 @@ class LogImporter(Importer):
         return self._store.recording.after(place.at, said, times, None, may_be_known=True, packed=packed)
 
     def _begin(
-        self, run: LogRun, packed: PackedMessages, times: Sequence[float], usage: LogUsage, origin: LogOrigin
+        self, run: LogRun, packed: PackedMessages, times: Sequence[float], usage: LogUsage, origin: ImportOrigin
     ) -> tuple[Imported, LogPlace | None]:
         store, facts, said = self._store, run.facts, packed.outlines
         lead = leading_system_count(said)
-        trace = packed.trace_after(store.chain, store.chain.root().id, lead)
+        trace = packed.trace_after(store.chain, store.chain.root(origin.root).id, lead)
         if not trace.ids:
             return Imported("empty", None), None
-        named = self._gateway_session(facts) if origin.is_trusted else None
+        named = None if origin.is_apart else self._gateway_session(facts)
         if named is not None:
             self._learn_folder(named.id, facts)
         if named is not None and times[-1] <= named.active + _LATER and not self._is_known(trace):
             # The gateway has it in the words of the requests, which differ a little from those of the log.
             at = store.branch(named.branch)
             return Imported("known", named.conversation), LogPlace(named.id, at, usage, times[-1])
-        name = client_session_of(facts) if origin.is_trusted else None
-        at = store.recording.whole(said, None, times, None, name, packed)
+        name = _named(client_session_of(facts), origin)
+        at = store.recording.whole(said, None, times, None, name, packed, origin.root)
         key = log_key(facts, trace)
         columns = self._columns(facts, origin, key, times, usage)
         first = next((n for n, one in enumerate(said[lead:]) if one.get("role") == "assistant"), len(trace.ends))
@@ -181,8 +168,8 @@ class LogImporter(Importer):
         may_be_in = None if has_reply or named is None else named.conversation
 
         def find(connection: Connection) -> Imported | None:
-            found = self._of_same_conversation(connection, at, key, is_trusted=origin.is_trusted)
-            if found is None and origin.is_trusted and (has_reply or may_be_in is not None):
+            found = self._of_same_conversation(connection, at, key)
+            if found is None and (has_reply or may_be_in is not None):
                 found = self._of_gateway(connection, at, may_be_in)
             return found
 
@@ -193,7 +180,7 @@ class LogImporter(Importer):
         return done, LogPlace(done.session, at, usage, times[-1])
 
     def _columns(
-        self, facts: LogFacts, origin: LogOrigin, key: str, times: Sequence[float], usage: LogUsage
+        self, facts: LogFacts, origin: ImportOrigin, key: str, times: Sequence[float], usage: LogUsage
     ) -> dict[str, Any]:
         """Return the columns of a new session."""
         about: dict[str, Any] = {"import": key, "file": origin.file, FOUND_IN: origin.found_in}
@@ -220,7 +207,7 @@ class LogImporter(Importer):
             **{name: getattr(usage, name) for name in (*TOTALS, "cost")},
         }
 
-    def _parent(self, facts: LogFacts, origin: LogOrigin) -> str | None:
+    def _parent(self, facts: LogFacts, origin: ImportOrigin) -> str | None:
         """Return the conversation that had this one begun."""
         if facts.works_for is None:
             return None
@@ -236,7 +223,7 @@ class LogImporter(Importer):
                 self._parents[name] = connection.execute(query.order_by(session.c.started).limit(1)).scalar()
         return self._parents[name]
 
-    def add_lineage(self, parts: Sequence[LogRun], origin: LogOrigin, starts: Sequence[int]) -> list[Imported]:
+    def add_lineage(self, parts: Sequence[LogRun], origin: ImportOrigin, starts: Sequence[int]) -> list[Imported]:
         """Store a conversation that its client has kept as several sessions, each the child of the one before.
 
         Args:
@@ -282,7 +269,7 @@ class LogImporter(Importer):
         part: LogRun,
         branch: int,
         stretch: tuple[int, int],
-        origin: LogOrigin,
+        origin: ImportOrigin,
         *,
         outcomes: list[Imported],
     ) -> Row[Any]:
@@ -359,13 +346,12 @@ class LogImporter(Importer):
         folder = clean_title(facts.folder)
         self._store.database.write(lambda connection: connection.execute(learned.values(folder=folder)).rowcount)
 
-    def _found_session(self, at: Branch, facts: LogFacts, origin: LogOrigin) -> Imported:
+    def _found_session(self, at: Branch, facts: LogFacts) -> Imported:
         """Return the session of a conversation that goes on to a place."""
         key = log_key(facts, None)
 
         def work(connection: Connection) -> Imported | None:
-            found = self._of_same_conversation(connection, at, key, is_trusted=origin.is_trusted)
-            return found or (self._of_gateway(connection, at) if origin.is_trusted else None)
+            return self._of_same_conversation(connection, at, key) or self._of_gateway(connection, at)
 
         with self._store.database.read() as connection:
             found = work(connection)

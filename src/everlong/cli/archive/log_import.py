@@ -25,11 +25,11 @@ from everlong.cli.archive.log_reading import QUIET, LogEnd, LogOpened, LogStep, 
 from everlong.cli.archive.places import is_clients_own
 from everlong.cli.archive.reading_processes import ReadingFailed, ReadingProcesses
 from everlong.config.files import open_regular
-from everlong.config.trust import is_folder_trusted
 from everlong.errors import EverlongError, NotStored, StoreError, TranscriptError
 from everlong.model import Message
+from everlong.store.imports import ImportOrigin
 from everlong.store.log_files import FileStamp, KnownLog, LogFiles
-from everlong.store.log_imports import LogImporter, LogOrigin, LogPlace
+from everlong.store.log_imports import LogImporter, LogPlace
 from everlong.store.packing import PackedMessages
 from everlong.wire.logs.cline import read_cline_session, read_cline_task
 from everlong.wire.logs.gemini import read_gemini_records, read_gemini_session
@@ -126,14 +126,13 @@ class LogImport:
         self._importer = LogImporter(store)
         self._clock = clock
 
-    def origin(self, path: Path, written: float) -> LogOrigin:
+    def origin(self, path: Path, written: float) -> ImportOrigin:
         """Return where the conversations of a log are from; one that no client keeps there belongs to its folder."""
         name = str(path.absolute())
         if self._is_own(path):
-            return LogOrigin(name, written, self.source)
+            return ImportOrigin(name, written, self.source)
         folder = os.path.realpath(path.parent)
-        is_trusted = self._is_named(path) or is_folder_trusted(Path(folder))
-        return LogOrigin(name, written, self.source, folder, is_trusted=is_trusted)
+        return ImportOrigin(name, written, self.source, folder, is_apart=not self._is_named(path))
 
     def add(self, path: Path, *, is_growing: bool = False, form: LogFormat | None = None) -> FileImport | None:
         """Import what is new in a file; return None if it is no log of a client that is known.
@@ -290,7 +289,7 @@ class LogImport:
         self.on_bytes(stamp.size)
         self.files.put(KnownLog(name, form, stamp if is_quiet else FileStamp(-1, 0, stamp.inode), 0, None, state))
 
-    def _add_lineage(self, lineage: list[LogRun], origin: LogOrigin, done: FileImport) -> None:
+    def _add_lineage(self, lineage: list[LogRun], origin: ImportOrigin, done: FileImport) -> None:
         for found in self._importer.add_lineage(lineage, origin, join_lineage(lineage)):
             done.outcomes[found.outcome] += 1
             if found.outcome in {"new", "grown"} and found.session is not None:
@@ -299,7 +298,7 @@ class LogImport:
     def add_run(
         self,
         run: LogRun,
-        origin: LogOrigin,
+        origin: ImportOrigin,
         place: LogPlace | None,
         done: FileImport,
         packed: PackedMessages | None = None,
@@ -325,7 +324,7 @@ class _LineImport:
         self._archive = archive
         self._task = task
         self._done = done
-        self._origin = LogOrigin(task.path, 0.0)
+        self._origin = ImportOrigin(task.path, 0.0)
         self._place: LogPlace | None = None
         self._known = KnownLog(task.path, task.form, _UNREAD)
 
