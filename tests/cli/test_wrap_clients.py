@@ -229,7 +229,7 @@ values["providers"]["anthropic"]["settings"]["apiKey"] = "sk-new"
 json.dump(values, open(name, "w"))
 """
     ran = wrapped("--port", "0", "--", stand_in(tmp_path, "cline", code))
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v1\n", ran.stdout)
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/folder/[\w-]+/v1\n", ran.stdout)
     kept = json.loads(path.read_bytes())["providers"]["anthropic"]
     assert kept["settings"] == {"provider": "anthropic", "apiKey": "sk-new"}
 
