@@ -178,7 +178,7 @@ class CompactionRun:
             short = written._replace(summarizer=ExtractiveSummarizer.name, fallback_reason=reason, prose="")
             return replace(request, written=short) if is_over else None
         if request.target_tokens is None:
-            is_short = 0 < limits.least and result.pruned.tokens < limits.least
+            is_short = limits.least > 0 and result.pruned.tokens < limits.least
             more = replace(request, written=written, summary_tokens=result.summary_tokens - self.rules_tokens)
             return more if is_short or is_over else None
         room = limits.tail / request.tail_share

@@ -114,8 +114,8 @@ class GatewayUpkeep:
                         await self._store_batch(part)
                     except AWAY as error:
                         away[tenant] = error
-        for error in away.values():
-            raise error
+        for reason in away.values():
+            raise reason
         return has_any and not self._is_over.is_set()
 
     async def _store_batch(self, batch: Sequence[tuple[int, JournalEntry]]) -> None:
