@@ -137,7 +137,7 @@ def import_as_before(store: Store, folder: Path) -> None:
     importer = Importer(store)
     for path in sorted(folder.glob("*.jsonl")):
         transcript = read_transcript(path.read_bytes())
-        origin = ImportOrigin(transcript.kind, str(path), path.stat().st_mtime)
+        origin = ImportOrigin(str(path), path.stat().st_mtime, kind=transcript.kind)
         with store.batch():
             for one in transcript.conversations:
                 importer.add(one, origin)

@@ -17,8 +17,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from everlong.context.summary.language import newest_label, said_in
-
 from bench.retention.data import CUTS, Conversation, cuts, load, shipped
 from everlong.context import ContextCompressor
 from everlong.context.document import SummaryDocument

@@ -145,8 +145,9 @@ def _redact_named(name: Any, value: Any) -> Any:
     if not isinstance(value, str):
         return redact_values(value)
     found = _NAMED.search(name) if isinstance(name, str) else None
-    is_named = found is not None and _is_whole_name(found)
-    if is_named and value and not any(map(str.isspace, value)) and _is_secret(value, found["password"]):
+    if found is None or not _is_whole_name(found) or not value or any(map(str.isspace, value)):
+        return redact(value)
+    if _is_secret(value, found["password"]):
         return _mark(found)
     return redact(value)
 

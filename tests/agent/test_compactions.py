@@ -20,6 +20,7 @@ from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, Fault, ModelServer
 from tests.agent.conftest import APIS, MODELS, Opened, connected, settings_for
 from tests.context.test_closed_requests import OPEN
+from tests.examples import few
 from tests.testing_server.conftest import Serve
 from tests.waiting import PATIENCE
 
@@ -44,7 +45,7 @@ def talk(agent: Agent, turns: int, start: int = 0) -> None:
 
 
 @pytest.mark.spec("4.1", "4.4", "7.1", "7.2")
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", few(APIS))
 def test_a_conversation_outgrows_its_window_unnoticed(
     serve: Serve, opened: Opened, store: Store, heard: list[AgentEvent], api: str
 ) -> None:

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from everlong.cli.archive.log_import import LogImport
-from everlong.cli.archive.scan import days_until_deletion
+from everlong.cli.archive.places import days_until_deletion
 from everlong.cli.archive.service import service_file, service_text
 from everlong.config import load_settings
 from everlong.store import Store
@@ -175,7 +174,7 @@ def test_a_conversation_of_the_gateway_appears_once(tmp_path: Path) -> None:
         with Store.open(tmp_path / f"{number}.db") as store:
             session = through_the_gateway(store, talk, name)
             path.write_text(log.text())
-            found = LogImport(store).add(path)
+            found = samples.OwnLogs(store).add(path)
             assert found is not None
             assert (dict(found.outcomes), [one.id for one in store.conversations.newest()]) == ({"known": 1}, [session])
             log_on = samples.ClaudeLog("named")
@@ -183,7 +182,7 @@ def test_a_conversation_of_the_gateway_appears_once(tmp_path: Path) -> None:
             for entry in log_on.ask("And at noon?").say("The north berth.").entries:
                 entry["timestamp"] = "2099-01-01T00:00:00Z"
             path.write_text(log_on.text())
-            LogImport(store).add(path)
+            samples.OwnLogs(store).add(path)
             assert [one.messages for one in store.conversations.newest()] == [6]
             assert store.verify().problems == []
 
@@ -197,7 +196,7 @@ def test_a_conversation_of_the_gateway_with_one_question_appears_once(tmp_path: 
     path.write_text(samples.ClaudeLog("named").ask("Which berth is free?").say("The south berth.").text())
     with Store.open(tmp_path / "store.db") as store:
         session = through_the_gateway(store, [QUESTION, REPLY], "named/")
-        found = LogImport(store).add(path)
+        found = samples.OwnLogs(store).add(path)
         assert found is not None
         assert dict(found.outcomes) == {"known": 1}
         assert [(one.id, one.messages) for one in store.conversations.newest()] == [(session, 2)]
@@ -210,7 +209,7 @@ def test_a_reply_that_the_gateway_has_after_other_words_is_not_added_again(tmp_p
         wrapped: dict[str, object] = {"role": "user", "content": "Which berth is free? Answer in one line."}
         session = through_the_gateway(store, [wrapped, REPLY], "named/")
         for _ in range(2):
-            LogImport(store).add(path)
+            samples.OwnLogs(store).add(path)
             assert [(one.id, one.messages) for one in store.conversations.newest()] == [(session, 2)]
         assert store.verify().problems == []
 
@@ -220,7 +219,7 @@ def test_the_same_question_under_another_name_is_a_conversation_of_its_own(tmp_p
     path.write_text(samples.ClaudeLog("named").ask("Which berth is free?").say("The north berth.").text())
     with Store.open(tmp_path / "store.db") as store:
         through_the_gateway(store, [QUESTION, REPLY], "other/")
-        found = LogImport(store).add(path)
+        found = samples.OwnLogs(store).add(path)
         assert found is not None
         assert dict(found.outcomes) == {"new": 1}
         assert [one.messages for one in store.conversations.newest()] == [2, 2]

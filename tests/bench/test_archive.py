@@ -8,7 +8,8 @@ import pytest
 from bench.store import archive
 
 from everlong.cli.archive.log_import import LogImport
-from everlong.cli.archive.scan import LogFolder, Scan
+from everlong.cli.archive.places import LogFolder
+from everlong.cli.archive.scan import Scan
 from everlong.store import Store
 from everlong.store.maintenance import stats
 

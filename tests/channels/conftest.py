@@ -20,6 +20,7 @@ from everlong.providers import RetryPolicy, connect
 from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.channels.recorder import RecordingPlatform
+from tests.examples import few
 from tests.testing_server.conftest import serve
 from tests.waiting import PATIENCE
 
@@ -56,6 +57,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 ON_BOTH_DATABASES = pytest.mark.parametrize("store", ["sqlite", "postgresql"], indirect=True)
+ON_SQLITE_AND_IN_SOAK_ON_BOTH = pytest.mark.parametrize("store", few(["sqlite", "postgresql"]), indirect=True)
 
 
 @pytest.fixture

@@ -241,7 +241,7 @@ def test_a_session_as_codex_sends_it_is_one_conversation(tmp_path: Path) -> None
         assert len({(turn.session, turn.branch) for turn in turns}) == 1
         assert all(turn.echo_node is not None for turn in turns[:-1])
         found = store.sessions.get(str(turns[0].session))
-        assert (found.client, found.folder) == ("codex", "/home/ada/harbour")
+        assert (found.client, found.folder) == ("codex", None), "words of a prompt name no folder"
         assert [record.headers["x-codex-window-id"] for record in server.requests] == ["thread:0"] * 9
 
 

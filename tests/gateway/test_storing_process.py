@@ -22,6 +22,7 @@ from everlong.errors import StoreUnavailable
 from everlong.gateway import storing_process
 from everlong.gateway.auth import Refused
 from everlong.gateway.formats import OPENAI
+from everlong.gateway.journal import JournalEntry
 from everlong.gateway.recorder import ConversationRecorder
 from everlong.gateway.storing_process import StorePlace, StoringProcess, can_run, launch
 from everlong.model import text_of
@@ -146,7 +147,7 @@ def test_a_killed_process_is_started_again_and_nothing_is_lost_or_doubled(
     is_over.set()
     killer.join()
     asked = Counter((words, f"Heard: {words}") for said in talks for words in said[::2])
-    until(lambda: not running.gateway.unstored)
+    until(lambda: not running.gateway.journal.waiting)
     assert Counter(turns_of(running)) == asked
     assert not running.store().verify().problems
     assert len(killed) >= 3
@@ -283,7 +284,7 @@ def test_a_turn_whose_place_was_never_told_is_not_kept_in_memory(running: Runnin
     os.kill(process.pid, signal.SIGSTOP)
     talk(client, "two", 1)
     os.kill(process.pid, signal.SIGKILL)
-    until(lambda: not running.gateway.unstored)
+    until(lambda: not running.gateway.journal.waiting)
     talk(client, "three", 1)
     assert {words for words, _ in turns_of(running)} == {"one, 0", "two, 0", "three, 0"}
     (conversations,) = [one for one in running.gateway._conversations.values() if one.recorder.api == OPENAI.name]
@@ -311,7 +312,7 @@ def test_secrets_reach_neither_journal_nor_database(repeating: ModelServer, tmp_
             assert SECRET not in journal
             os.kill(process.pid, signal.SIGKILL if is_killed else signal.SIGCONT)
             asked.join(PATIENCE)
-            until(lambda: not running.gateway.unstored)
+            until(lambda: not running.gateway.journal.waiting)
             if words == "a first one":
                 said.append({"role": "assistant", "content": f"Heard: {words}: {SECRET}"})
             else:
@@ -331,7 +332,8 @@ def journal_with(running: Running, words: str) -> str:
     """Return the journal once it has a finished turn with these words; empty before that."""
     files = running.gateway._journal._folder.glob("*.jsonl")
     lines = [line for file in files for line in file.read_text().splitlines()]
-    finished = [line for line in lines if words in line and "Heard" in json.dumps(json.loads(line)[7] or "")]
+    replies = [(line, JournalEntry.from_line(line.encode()).turn.reply) for line in lines]
+    finished = [line for line, reply in replies if words in line and "Heard" in json.dumps(reply)]
     return "\n".join(lines) if finished else ""
 
 

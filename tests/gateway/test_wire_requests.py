@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from pathlib import Path
 from typing import Any
 
 import brotli
 import pytest
 import zstandard
 
+from everlong.gateway.formats import path_of_folder
 from tests.gateway.running import Raw, Running
 from tests.gateway.upstream import Upstream
 
@@ -152,6 +154,36 @@ def test_a_header_in_utf_8_goes_on(raw: Raw, upstream: Upstream) -> None:
 def test_path_and_query_go_on_as_they_are_written(target: str, raw: Raw, upstream: Upstream) -> None:
     raw.ask(BODIES["spaces"], target)
     assert upstream.last.target.rstrip("?") == target.rstrip("?")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v1/messages?beta=true&x=%2F%20+a%C3%BC",
+        "/v1/chat/completions",
+        "/v1/responses",
+        "/v1/embeddings?x=%2F",
+        "/v1/files/a%20b",
+        "/api/x",
+    ],
+)
+def test_the_folder_in_a_path_stays_behind(target: str, raw: Raw, upstream: Upstream) -> None:
+    prefix = path_of_folder(Path("/srv/my shop"))
+    for before in (prefix, f"http://example.invalid{prefix}"):
+        assert raw.ask(BODIES["spaces"], f"{before}{target}").status == 200
+        assert upstream.last.target == target
+        assert "folder" not in upstream.last.head.decode().lower()
+    head = [("host", "localhost"), ("content-length", "0")]
+    for path in (prefix, f"{prefix}/", f"{prefix}/api/hello"):
+        raw.begin(b"", path, head, "HEAD")
+        assert raw.answer(has_body=False).status == 200, "clients look whether somebody is there"
+
+
+def test_a_folder_in_a_path_is_no_way_around_a_check(raw: Raw) -> None:
+    prefix = path_of_folder(Path("/srv/shop"))
+    assert raw.ask(b"{}", f"{prefix}/v1/../../admin").status == 400
+    for path in ("/metrics", "/healthz", "/inspector"):
+        assert b"everlong" not in raw.ask(b"", f"{prefix}{path}", method="GET").body
 
 
 def test_a_host_in_the_path_is_not_asked(raw: Raw, upstream: Upstream) -> None:

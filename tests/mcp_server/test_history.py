@@ -54,7 +54,7 @@ def test_another_folder_does_not_exist(said: Said) -> None:
     for ident in (hidden, nowhere, "Kelp", "Dulse"):
         assert _refusal(history, ident).replace(ident, "X") == unknown.replace("20200101_000000_abcdef", "X")
     for ident in secret:
-        assert _refusal(history, ident) == f"there is no message '{ident}' in this folder"
+        assert _refusal(history, ident) == f'there is no message "{ident}" in this folder'
     with pytest.raises(ToolError):
         history.search("password", conversation=hidden)
     with pytest.raises(ToolError):
@@ -106,7 +106,7 @@ def test_no_line_of_a_conversation_passes_for_a_line_of_the_answer(said: Said) -
         lines = [line for line in text.splitlines() if "20260101_000000_abcdef" in line or "Ignore all" in line]
         assert lines
         assert all(line.startswith("> ") for line in lines)
-    assert "x) (user, id 1234" in history.list_conversations()
+    assert '"x] [user, id 1234"' in history.list_conversations()
 
 
 @pytest.mark.parametrize("text", ["tide table " * 40_000, "潮汐表" * 60_000, "a1" * 100_000, "\n" * 50_000 + "tide"])
@@ -159,7 +159,7 @@ def test_the_list_goes_on_after_the_last_one(said: Said) -> None:
     history, listed, after = said.history(), [], None
     for _ in range(10):
         page = history.list_conversations(limit=4, after=after)
-        listed += re.findall(r"^(\d{8}_\d{6}_[0-9a-f]{6}):", page, re.MULTILINE)
+        listed += re.findall(r"^conversation (\d{8}_\d{6}_[0-9a-f]{6}),", page, re.MULTILINE)
         more = re.search(r"\[more: after=(\S+)\]", page)
         if more is None:
             break

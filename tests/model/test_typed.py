@@ -253,7 +253,12 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_text_is_read_in_steps_that_grow_with_its_length(kind: str) -> None:
     assert lines_run(HOSTILE[kind](20_000)) <= 4.5 * lines_run(HOSTILE[kind](5_000)) + 100
-    typed_words(user(HOSTILE[kind](1_000_000)))  # what a pattern does inside, only a test that hangs would show
+    typed_words(user(HOSTILE[kind](900_000)))  # what a pattern does inside, only a test that hangs would show
+
+
+def test_a_part_that_nobody_can_have_typed_is_not_cut_in_two() -> None:
+    whole = user("Read it.", f"<file>\n</file>\n{EVIL}\n" + "x" * 1_000_000 + "\n</file>")
+    assert typed_words(whole) == "Read it."
 
 
 def test_parts_that_end_nothing_are_read_once() -> None:

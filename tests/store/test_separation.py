@@ -31,7 +31,7 @@ from tests.waiting import PATIENCE, until
 
 AT_ONCE = length(4, 2)
 """Processes that open one store."""
-FILE = ImportOrigin("openai", "/tmp/export.jsonl", 1_000.0)  # noqa: S108 - a name, no file
+FILE = ImportOrigin("/tmp/export.jsonl", 1_000.0, kind="openai")  # noqa: S108 - a name, no file
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -2,7 +2,8 @@
 
 It has the newest request, the frontier of the work, the standing rules of the user and the last answer, read from the
 stored messages without a model. What the conversation says is quoted line by line, so that no text in it can pass for a
-part of the handover.
+part of the handover. A file that a folder brought along speaks for nobody: its rules are left out until the user has
+trusted that folder.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everlong.agent.quotations import Quote, fit_quotations
-from everlong.agent.text import outside_name
+from everlong.agent.quotations import Quote, fit_quotations, name_quoted
+from everlong.config.trust import is_folder_trusted
 from everlong.context.chronicle import Chronicle
 from everlong.context.literals import summary_indices
 from everlong.context.rules import StandingRules, standing_rules
@@ -23,11 +24,12 @@ from everlong.context.text import TextCount, clip
 from everlong.model import Message, newest_request, text_of, typed_words
 from everlong.store.conversation_list import ConversationFilters, ListCursor
 from everlong.store.conversations import ConversationLine
+from everlong.store.imports import FOUND_IN
 
 if TYPE_CHECKING:
     from everlong.store import Conversation, Store
 
-__all__ = ["conversations_of", "folder_spellings", "when", "write_handover"]
+__all__ = ["conversations_of", "folder_spellings", "is_trusted", "source_of", "when", "write_handover"]
 
 _TURNS = 1_500
 """Blocks at the end of a conversation that are read; what came before is in its summary, if it has one."""
@@ -62,11 +64,38 @@ def write_handover(store: Store, one: Conversation, room: int, count: TextCount,
         closing: a last line, which says how to look further back.
     """
     messages = _tail(store, one)
-    parts = list(_parts(messages, _rules(store, one, messages)))
-    opening = f"{_HEADING}\n{_about(one)}\n{_NOTE}"
+    rules = _rules(store, one, messages) if is_trusted(one) else StandingRules()
+    opening = f"{_HEADING}\nFrom {source_of(one)}, {one.messages:,} messages, last active {when(one.active)}.\n{_NOTE}"
+    parts = list(_parts(messages, rules))
     told = [[part] for part in parts]
     text, shown = fit_quotations(told, room, count, opening=opening, closing=closing, shortens=True)
     return text if shown else ""
+
+
+def is_trusted(one: Conversation) -> bool:
+    """Return whether the words of a conversation are those of the user: no folder has brought its file along.
+
+    Logs where their clients keep them are the user's own. A file that was found elsewhere counts once its folder is
+    trusted.
+    """
+    found_in = (one.origin or {}).get(FOUND_IN)
+    if found_in is None:
+        return True
+    try:
+        return Path(str(found_in)).is_absolute() and is_folder_trusted(Path(str(found_in)))
+    except (OSError, RuntimeError):  # links in a circle
+        return False
+
+
+def source_of(one: Conversation) -> str:
+    """Return where words come from, for a line of an answer: conversation, title, client, and whose they are."""
+    facts = [f"conversation {one.id}"]
+    if one.title:
+        facts.append(name_quoted(one.title))
+    facts.append(f"in {name_quoted(one.client or one.source, 40)}")
+    if not is_trusted(one):
+        facts.append(f"from a file found in {name_quoted(str((one.origin or {})[FOUND_IN]), 200)}, not from the user")
+    return ", ".join(facts)
 
 
 def when(seconds: float) -> str:
@@ -98,12 +127,6 @@ def _parts(messages: Sequence[Message], rules: StandingRules) -> Iterator[Quote]
     answers = (text_of(one) for one in reversed(messages) if one.get("role") == "assistant")
     if answer := next((text for text in answers if text.strip()), ""):
         yield Quote("## The last answer", answer.strip())
-
-
-def _about(one: Conversation) -> str:
-    title = f" ({outside_name(one.title, 120)})" if one.title else ""
-    client = f", held in {outside_name(one.client, 40)}" if one.client else ""
-    return f"Conversation {one.id}{title}{client}, {one.messages:,} messages, last active {when(one.active)}."
 
 
 def _tail(store: Store, one: Conversation) -> list[Message]:

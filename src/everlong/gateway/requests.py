@@ -44,7 +44,7 @@ from everlong.gateway.conversations import (
     with_view,
 )
 from everlong.gateway.encodings import encoding_of, is_compressed
-from everlong.gateway.formats import PLATFORM, hint_in
+from everlong.gateway.formats import PLATFORM, hint_in, sender_of
 from everlong.gateway.journal import AWAY, Journal, JournalEntry
 from everlong.gateway.recorder import ClientAddition, UnstoredTurn, rest_of
 from everlong.gateway.turn_queue import OpenTurn, TurnQueue
@@ -134,6 +134,11 @@ class RelayedRequest:
 
     def __post_init__(self) -> None:
         self.account = account_of(self.request)
+
+    @property
+    def sender(self) -> Sender:
+        """The client that sent it."""
+        return sender_of(self.request.headers, self.account.folder)
 
     @property
     def encoding(self) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.errors import NotStored, StoreUnavailable
 from everlong.gateway.body import dump_json, parse_json
-from everlong.gateway.formats import OPENAI, ResponsesRequest, folder_in, looks_aside, read_responses_request
+from everlong.gateway.formats import OPENAI, ResponsesRequest, looks_aside, read_responses_request
 from everlong.gateway.journal import AWAY, Journal, JournalEntry
 from everlong.gateway.recorder import ConversationRecorder, RecordedTurn
 from everlong.gateway.turn_queue import OpenTurn, TurnQueue
@@ -118,7 +118,6 @@ class ResponseRecorder(ConversationRecorder):
         about = replace(
             sender,
             model=storable(said.model) or None,
-            folder=folder_in(system, messages),
             is_aside=looks_aside(has_tools=bool(said.tools), max_tokens=0, system_text=system, messages=messages),
         )
         return store.stateless.place(StatelessRequest(messages, trace, about, preamble, at, mark))

@@ -204,7 +204,7 @@ class Responder:
             said = await asyncio.to_thread(read_asked, words) if is_heavy(words) else read_asked(words)
             check_model(said.model)
             await self._check_new(said, known)
-            return known.enter(said, sender_of(request.headers))
+            return known.enter(said, sender_of(request.headers, account_of(request).folder))
         except BrokenBody:
             return None  # the upstream says what is wrong with it
         except Refused:

@@ -37,7 +37,7 @@ from everlong.gateway.storing_messages import (
     frame,
     read_message,
 )
-from everlong.gateway.writer import StoreWriter
+from everlong.gateway.writer import StoreWriter, recorder_of
 from everlong.processes import OWN_FOLDER, own_command
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class StoringProcess(StoreWriter):
         The future is done after the commit. It fails with `StoreUnavailable` if the process ends before that, unless
         the work ``can_repeat``.
         """
-        recorder: ConversationRecorder | None = getattr(getattr(work, "func", None), "__self__", None)
+        recorder = recorder_of(work)
         if not isinstance(work, partial) or recorder is None:
             raise TypeError("only a partial of a recorder's method can run in the storing process")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()

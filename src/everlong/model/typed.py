@@ -78,6 +78,7 @@ _END = r"[ \t]*+(?![^\n\r\x85\u2028\u2029])"
 _NAME = r"[A-Za-z|][\w.:|-]*+"
 _OPEN = re.compile(rf"{_LINE}<({_NAME})(?=[\s>])")
 _CLOSE = re.compile(rf"</({_NAME})")
+_SUBJECT = r"(?:subject|betreff|asunto|objet|тема|主题|件名)"
 _HEADINGS = (
     # results of tools
     r"(?:observation|exit ?code|\[[^\]\n]{1,300}\] result|execution result of [^\n:]{1,80}"
@@ -88,16 +89,18 @@ _HEADINGS = (
     # passages and pastes
     r"(?:chunk|context|document|excerpt|passage|result|snippet|source) ?[\[(#]?\d+[\])]?\s*+:",
     r"(?:context|documents?|excerpts?|knowledge|logs?|output|passages?|references?|response|results?|snippets?|sources?"
-    rf"|stack ?trace|stderr|stdout|i ran this command|retrieved[^\n]{{1,80}}?)\s*+:{_END}|traceback \(most",
+    rf"|stack ?trace|stderr|stdout|i ran this command|(?:retrieved|contents? (?:of|from)) [^\n]{{1,80}}?)\s*+:{_END}",
     r"(?:here(?:'s| is| are)|this is)[^\n:]{0,40} (?:contents?|documents?|e-?mail|errors?|excerpts?|logs?|messages?"
     rf"|outputs?|passages?|results?|transcript)\b[^\n]{{0,120}}?:{_END}",
+    rf"[-=]{{3,}} ?\w[^\n]{{2,80}}? ?[-=]{{3,}}|#{{0,4}} ?file(?:name|path)?: ?\S++{_END}|(?:assistant|system):",
+    r"traceback \(most|diff --git |@@ -\d|commit [0-9a-f]{40}|(?:\$|❯|➜|[\w.-]{1,40}@[\w.-]{1,40}:[^\n$#]{0,80}[$#]) ",
     # summaries of ours
     r"standing rules of the user, in force|## (?:constraints & preferences|pending user asks|critical context)",
     # mail and chats
-    r"-{3,} ?\w[^\n]{2,80}? ?-{3,}|begin forwarded message:|\[?forwarded (?:from|message)[^\n]{0,80}[\]:]",
-    rf"on [^\n]{{1,200}} wrote:{_END}(?!\s*+>)|[^\n\[]{{1,60}}, \[\d[^\]\n]{{4,30}}\]{_END}",
-    r"(?:(?:from|to|cc|date|sent|subject|von|an|datum|gesendet|betreff|de|para|asunto|objet|发件人|主题|差出人|件名|от"
-    r"|тема)[:：][^\n]*+\n){2}",
+    r"begin forwarded message:|\[?forwarded (?:from|message)[^\n]{0,80}[\]:]|on [^\n]{1,200} wrote:(?!\s*+>)",
+    rf"[^\n\[]{{1,60}}(?:, \[\d[^\]\n]{{4,30}}\]| — [^\n]{{0,20}}\d:\d\d[ apm]*+|  \d{{1,2}}:\d\d[ apm]*+){_END}",
+    rf"{_SUBJECT}[:：]|(?:(?:from|to|cc|date|sent|von|an|datum|gesendet|de|para|от|发件人|差出人|title|url|link|{_SUBJECT})[:：]"
+    r"[^\n]*+\n){2}",
 )
 """Lines behind which nothing is typed."""
 _MARK = re.compile(
@@ -107,6 +110,8 @@ _MARK = re.compile(
     r"|\[\d[\d:.,/ -]*+[^\]\n]{0,20}\])[^\n\r\x85\u2028\u2029]*+)"
     rf"|<(?P<block>{_NAME})(?=[\s>]|/>|\Z))|<(?P<inline>{_NAME})(?=[\s>])"
 )
+_LONGEST_TYPED = 1_000_000
+"""Characters of a message that are looked at; a part that reaches beyond is not typed."""
 _MOST_MARKS = 10_000
 """Marks that are looked at in one text; nobody types so many."""
 _LONGEST_INLINE = 30
@@ -212,8 +217,10 @@ class _MessageReader:
 
     def read(self) -> Reading:
         """Return the whole message by author."""
+        left = _LONGEST_TYPED
         for at, text in enumerate(self._texts):
-            if at <= self._covered:
+            left -= len(text)
+            if at <= self._covered or left < 0:
                 self._material.append(text)
             elif self._are_added[at]:
                 self._material += self._slices(text, is_part=True, is_added=True)

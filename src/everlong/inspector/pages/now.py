@@ -82,7 +82,7 @@ class NowPage:
         return max(self.tokens, self.window or 0, 1)
 
 
-def _window_of(settings: Settings, model: str) -> tuple[int | None, int | None]:
+def window_of(settings: Settings, model: str) -> tuple[int | None, int | None]:
     """Return the window of a model and the threshold at which it is compacted; None for an unknown model."""
     if not model:
         return None, None
@@ -102,7 +102,7 @@ def read_now(store: Store, settings: Settings, ident: str) -> NowPage:
     found = store.conversations.get(ident)
     path = store.conversations.path(ident)
     model = found.model or ""
-    window, threshold = _window_of(settings, model)
+    window, threshold = window_of(settings, model)
     parts: list[ContextPart] = []
     is_compacted = False
     if path.runs:
