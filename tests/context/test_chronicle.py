@@ -23,9 +23,7 @@ def bash(number: int, command: str, result: str | None) -> list[Message]:
 
 TALK = [
     user("Move the berth planner to port_8443."),
-    *bash(
-        1, "pytest tests/test_ports.py", "FAILED tests/test_ports.py::test_open\n<returncode>1</returncode>"
-    ),
+    *bash(1, "pytest tests/test_ports.py", "FAILED tests/test_ports.py::test_open\n<returncode>1</returncode>"),
     *call(2, "edit", "ok", path="src/ports.py", old="1", new="2"),
     assistant("The port is set in src/ports.py. The tests come next."),
     user("Thanks, go on."),

@@ -10,7 +10,7 @@ from everlong import CompletionSummarizer, ConfigError, ContextCompressor, Messa
 from everlong.context import SummaryProgress
 from everlong.context.document import SECTIONS
 from everlong.context.literals import CLEARED_RESULT
-from everlong.context.model_summary import INSTRUCTIONS
+from everlong.context.summary_prompts import INSTRUCTIONS
 from everlong.model import text_of
 from tests.context.builders import assistant, long_session, output, step, user
 from tests.context.scripted import COUNT, GOOD, Model, request_for

@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from everlong.context.invariants import allows_cut, latest_user_index
-from everlong.context.literals import is_acknowledgement
+from everlong.context.literals import is_acknowledgement, is_summary
 from everlong.context.pruning import least_tail_tokens
 from everlong.model import Message, calls_of, leading_system_count, read_message, typed_words
 
@@ -135,8 +135,12 @@ def _in_doubt(messages: Sequence[Message], latest: int | None, summaries: tuple[
 
 
 def _first_request(messages: Sequence[Message], start: int, stop: int, summaries: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the first user messages in a row; none if the newest answer comes before them."""
-    first = next((at for at in range(start, stop) if messages[at]["role"] == "user" and at not in summaries), None)
+    """Return the first user messages in a row; none if the newest answer comes before them.
+
+    A message that looks like a summary is none: left in the head, it would be taken for ours from then on.
+    """
+    asked = (at for at in range(start, stop) if messages[at]["role"] == "user" and at not in summaries)
+    first = next((at for at in asked if not is_summary(messages[at])), None)
     if first is None:
         return ()
     end = first + 1

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from everlong.context.document import SummaryDocument
+from everlong.context.literals import is_summary
 from everlong.context.names import entities, names_by_line
 from everlong.context.plans import PlanItem, read_plan, render_item
 from everlong.context.record import Step, read_steps
@@ -200,7 +201,7 @@ class Chronicle:
     def _hear(self, message: Message) -> None:
         found = read_message(message)
         # Whoever wrote the first message in a user's name, it says what is to be done.
-        typed = found.typed or (found.material if not self.count else "")
+        typed = found.typed or (found.material if not self.count and not is_summary(message) else "")
         if typed and not found.is_local:
             self.count += 1
             if not self.turns or not _is_filler(typed):
