@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
+from everlong.agent.approval import NOTES_TOOL, ApprovalRequest, Decision
+from everlong.channels.conversations import Seat
 from everlong.channels.platform import Person, Place
 from everlong.channels.questions import CLOSED, NOT_YOURS
 from everlong.store import Store
@@ -223,3 +225,17 @@ def test_a_message_of_nobody_known_causes_no_call(
         assert "nobody" in platform.texts()[-1]
 
     run(talk)
+
+
+def test_a_tool_that_is_called_like_the_memory_is_asked_about() -> None:
+    asked: list[str] = []
+
+    def ask(_place: Place, _person: str, request: ApprovalRequest) -> Decision:
+        asked.append(request.tool)
+        return "no"
+
+    seat = Seat(Place("telegram", "10"), "ask", ask)
+    seat.person = ADA.id
+    assert seat.approve(ApprovalRequest("memory", "writes", "of a plugin", "everything")) == "no"
+    assert seat.approve(ApprovalRequest(NOTES_TOOL, "writes", "1 change", "a note")) == "once"
+    assert asked == ["memory"]

@@ -26,6 +26,7 @@ from everlong.agent import (
     ToolStarted,
     open_agent,
 )
+from everlong.agent.approval import NOTES_TOOL
 from everlong.agent.tools import builtin_tools
 from everlong.channels.delivery import LiveText
 from everlong.channels.places import PlaceRecord, Places
@@ -90,8 +91,7 @@ class Seat:
             return "once"
         if self.policy != "ask":
             raise ApprovalRefused(_NO_EFFECTS)
-        if request.tool == "memory":
-            # Notes at a compaction or reset: they are read in this chat only, and nobody may be there to press.
+        if request.tool == NOTES_TOOL:  # they are read in this chat only, and nobody may be there to press
             return "once"
         if not self.person:
             raise ApprovalRefused(_NOBODY)
