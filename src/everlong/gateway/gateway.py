@@ -344,8 +344,9 @@ class Gateway:
             relayed.turn.teases = relayed.route.pushes
         except Overgrown as error:
             raise Refused(413, str(error), close=True) from error
-        except (BrokenBody, Unreadable):
-            relayed.is_unread = True
+        except (BrokenBody, Unreadable) as error:
+            relayed.is_unread, relayed.warning = True, header_text(f"not stored: {error}")
+            _log.warning("a request is passed on and not stored: its body cannot be read")
         except Refused:
             raise
         except (EverlongError, OSError) as error:
