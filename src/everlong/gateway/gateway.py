@@ -464,7 +464,11 @@ class Gateway:
         if not is_whole(upstream):
             return _AnswerHead()
         data, is_cut, is_all = await whole_of(upstream, _MOST_REFUSAL)
-        error = classify_answer(upstream.status, data) if is_all and upstream.status in _PEEK_STATUS else None
+        error = None
+        if is_all and upstream.status in _PEEK_STATUS:
+            with suppress(Unreadable):
+                said = plain(data, encoding_of(upstream.headers), _MOST_REFUSAL)
+                error = classify_answer(upstream.status, said)
         return _AnswerHead(data, error, is_cut, is_all)
 
     async def _pass_back(
