@@ -37,6 +37,8 @@ from everlong.store import Store
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+    from tests.gateway.running import Raw
+
 __all__ = ["Neighbour", "bare_server", "peak_megabytes"]
 
 _MOST_SECONDS = 0.25
@@ -72,19 +74,28 @@ class Neighbour(threading.Thread):
         return new
 
     def run(self) -> None:
-        number = 0
-        with raw(self._address) as client:
-            while not self._is_over.wait(self._pause):
-                number += 1
-                said = {"model": "m", "messages": [{"role": "user", "content": f"{_OTHER.decode()} asks {number}"}]}
-                began = time.perf_counter()
+        """Ask until told to stop; on a new connection after one that broke."""
+        while not self._is_over.is_set():
+            try:
+                with raw(self._address) as client:
+                    self._ask(client)
+            except OSError as error:
+                self.problems.append(f"another client got {type(error).__name__} from {self._path}")
+
+    def _ask(self, client: Raw) -> None:
+        while not self._is_over.wait(self._pause):
+            number = len(self.waits) + 1
+            said = {"model": "m", "messages": [{"role": "user", "content": f"{_OTHER.decode()} asks {number}"}]}
+            began = time.perf_counter()
+            try:
                 if self._path == "/healthz":
                     answer = client.ask(b"", self._path, method="GET")
                 else:
                     answer = client.ask(json.dumps(said).encode(), self._path)
+            finally:
                 self.waits.append(time.perf_counter() - began)
-                if answer.status != 200:
-                    self.problems.append(f"another client got {answer.status} from {self._path}")
+            if answer.status != 200:
+                self.problems.append(f"another client got {answer.status} from {self._path}")
 
     def end(self) -> None:
         """Stop asking."""

@@ -129,10 +129,10 @@ def test_the_days_are_those_of_the_clients_settings(home: Path) -> None:
 
 def test_the_service_runs_this_program(home: Path) -> None:
     unit = service_text(5.0, "linux")
-    assert f'ExecStart="{sys.executable}" "-m" "everlong" "archive" "--interval" "5"' in unit
+    assert f'ExecStart="{sys.executable}" "-P" "-m" "everlong" "archive" "--interval" "5"' in unit
     assert f'Environment="EVERLONG_HOME={home / "everlong"}"' in unit
     told = plistlib.loads(service_text(5.0, "darwin").encode())
-    assert told["ProgramArguments"][1:4] == ["-m", "everlong", "archive"]
+    assert told["ProgramArguments"][1:5] == ["-P", "-m", "everlong", "archive"]
     assert told["EnvironmentVariables"]["EVERLONG_HOME"] == str(home / "everlong")
     assert service_file("darwin", home) == home / "Library" / "LaunchAgents" / "everlong.archive.plist"
 

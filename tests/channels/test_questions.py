@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from everlong.channels.platform import Person, Place
-from everlong.channels.questions import CLOSED, NOT_YOURS
+from everlong.agent.approval import NOTES_TOOL, ApprovalRequest, Decision
+from everlong.channels.conversations import Seat
+from everlong.channels.platform import Inbound, Person, Place
+from everlong.channels.questions import CLOSED, NOT_NAMED, NOT_YOURS
 from everlong.store import Store
 from everlong.store.schema import channel_question
 from everlong.testing import Answer, Ask, Call, ScriptedModel
@@ -221,5 +223,41 @@ def test_a_message_of_nobody_known_causes_no_call(
             await channel.settle()
         assert not note(tmp_path).exists()
         assert "nobody" in platform.texts()[-1]
+
+    run(talk)
+
+
+def test_a_tool_that_is_called_like_the_memory_is_asked_about(platform: RecordingPlatform) -> None:
+    asked: list[str] = []
+
+    def ask(_event: Inbound, request: ApprovalRequest) -> Decision:
+        asked.append(request.tool)
+        return "no"
+
+    seat = Seat(Place("telegram", "10"), "ask", ask)
+    seat.event = platform.message("note it")
+    assert seat.approve(ApprovalRequest("memory", "writes", "of a plugin", "everything")) == "no"
+    assert seat.approve(ApprovalRequest(NOTES_TOOL, "writes", "1 change", "a note")) == "once"
+    assert asked == ["memory"]
+
+
+def test_a_member_who_was_not_let_in_by_name_allows_nothing_and_an_owner_decides(
+    opened: Opened, platform: RecordingPlatform, serve: Any, tmp_path: Path
+) -> None:
+    server = serve(ScriptedModel(writing))
+    member = Person("7", "Mallory")
+
+    async def talk() -> None:
+        async with opened(server, platform, channels={"telegram": {"users": ["1"], "chats": ["10"]}}) as channel:
+            await channel.receive(platform.message("write it", person=member, is_private=False))
+            await until(lambda: platform.button("Allow")[0])
+            assert platform.button("Always here")[0] == ""
+            for person in (member, BOB):
+                await channel.receive(replace(platform.press("Allow", person), is_private=False))
+                assert platform.acknowledged[-1][1] == NOT_NAMED
+            assert not note(tmp_path).exists()
+            await channel.receive(replace(platform.press("Allow", ADA), is_private=False))
+            await channel.settle()
+            assert note(tmp_path).read_text() == "hello"
 
     run(talk)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
+from hypothesis import given, settings, strategies as st
 
+from everlong.config import Settings
 from everlong.gateway.auth import Refused
-from everlong.gateway.budget import _check_priced, _passes
+from everlong.gateway.budget import Budget, Charge, _check_priced, _passes
+from everlong.gateway.formats import ANTHROPIC, OPENAI, RESPONSES, Dialect
+from everlong.gateway.routing import Route
+from everlong.gateway.window import Windows
 from everlong.store import Store
 from everlong.store.costs import Days, Spending
 from everlong.store.upgrade import open_database
@@ -47,19 +54,6 @@ def spent(folder: Path, tenant: str = "ada") -> float:
         return Spending(database, Days()).spent(tenant)
     finally:
         database.close()
-
-
-def settled(folder: Path, least: float = 1e-12) -> float:
-    """What was spent, once something was and nothing is under way."""
-    before = -1.0
-
-    def is_steady() -> bool:
-        nonlocal before
-        found, before = before, spent(folder)
-        return before >= least and found == before
-
-    until(is_steady)
-    return before
 
 
 # -- in the store ------------------------------------------------------------------------------------------------------
@@ -159,10 +153,10 @@ def test_requests_at_once_do_not_pass_the_limit_together(upstream: Upstream, tmp
             with raw(hosted.address) as client:
                 return client.ask(body(), CHAT, OWN).status
 
-        asked = [pool.submit(ask, number) for number in range(6)]
-        until(lambda: sum(one.done() for one in asked) >= 3)
+        sends = [pool.submit(ask, number) for number in range(6)]
+        until(lambda: sum(one.done() for one in sends) >= 3)
         go_on.set()
-        statuses = sorted(one.result() for one in asked)
+        statuses = sorted(one.result() for one in sends)
     assert statuses[-3:] == [429, 429, 429]
     assert len(upstream.requests) <= 3
 
@@ -176,7 +170,7 @@ def test_a_stream_without_figures_is_counted_here(upstream: Upstream, tmp_path: 
     )
     with serving(upstream.url, tmp_path, capped(5.0), models=PRICES) as hosted, raw(hosted.address) as client:
         assert client.ask(body(stream=True, max_tokens=20_000), CHAT, OWN).status == 200
-        assert settled(tmp_path, 800 * 15 / 1e6) == pytest.approx(len(words) / 3 * 15 / 1e6, rel=0.5)
+        until(lambda: spent(tmp_path) == pytest.approx(len(words) / 3 * 15 / 1e6, rel=0.5))
 
 
 def test_a_client_that_leaves_after_a_word_pays_for_what_was_sent(upstream: Upstream, tmp_path: Path) -> None:
@@ -187,10 +181,10 @@ def test_a_client_that_leaves_after_a_word_pays_for_what_was_sent(upstream: Upst
 
     upstream.script = script
     words = "some words of a long history " * 4_000  # 24,000 tokens, and 0.07 dollars
-    asked = body(stream=True, messages=[{"role": "user", "content": words}])
+    sent = body(stream=True, messages=[{"role": "user", "content": words}])
     with serving(upstream.url, tmp_path, capped(5.0), models=PRICES, compression={"enabled": False}) as hosted:
         with raw(hosted.address) as client:
-            client.begin(asked, CHAT, OWN)
+            client.begin(sent, CHAT, OWN)
             assert client.head().status == 200
             client.chunk()
         until(lambda: spent(tmp_path) == pytest.approx(0.075, abs=0.04))  # until then the whole answer is reserved
@@ -323,6 +317,141 @@ def test_many_answers_to_one_question_are_reserved_for(upstream: Upstream, tmp_p
         assert client.ask(body(), CHAT, OWN).status == 200
 
 
+ODD_LIMITS: list[Any] = [-1, -100_000, 0, 10**400, 1e300, 0.5, "5", True, [5], {"tokens": 5}]
+DIALECTS = {CHAT: "max_tokens", "/v1/messages": "max_tokens", "/v1/responses": "max_output_tokens"}
+
+
+def asked(path: str, content: Any = "hi", **more: Any) -> bytes:
+    """Return a request with one message in the dialect of a path."""
+    name = "input" if path == "/v1/responses" else "messages"
+    return json.dumps({"model": "m", name: [{"role": "user", "content": content}], **more}).encode()
+
+
+@pytest.mark.spec("12.5")
+@pytest.mark.parametrize("path", DIALECTS)
+def test_an_odd_limit_of_an_answer_is_no_limit(path: str, upstream: Upstream, tmp_path: Path) -> None:
+    # The longest answer costs 1.50 dollars.
+    with serving(upstream.url, tmp_path, capped(1.0), models=PRICES) as hosted, raw(hosted.address) as client:
+        for odd in ODD_LIMITS:
+            answer = client.ask(asked(path, **{DIALECTS[path]: odd}), path, OWN)
+            assert (odd, answer.status) == (odd, 429)
+        assert client.ask(asked(path, **{DIALECTS[path]: 1_000}), path, OWN).status == 200
+    assert len(upstream.requests) == 1
+
+
+LENGTHENING: list[tuple[str, dict[str, Any]]] = [
+    (CHAT, {"max_output_tokens": 5}),
+    ("/v1/responses", {"max_tokens": 5}),
+    (CHAT, {"max_tokens": 5, "max_completion_tokens": 90_000}),
+    (CHAT, {"max_tokens": 5, "max_completion_tokens": -1}),
+    (CHAT, {"max_tokens": 5, "thinking_budget": 90_000}),
+    (CHAT, {"max_tokens": 5, "chat_template_kwargs": {"thinking_budget": -1}}),
+    (CHAT, {"max_tokens": 5, "reasoning": {"max_tokens": 90_000}}),
+    (CHAT, {"max_tokens": 1_000, "n": 100}),
+    (CHAT, {"max_tokens": 1_000, "best_of": 100}),
+    ("/v1/messages", {"max_tokens": 5, "thinking": {"type": "enabled", "budget_tokens": 90_000}}),
+    (CHAT, {"max_tokens": 5, "prediction": {"type": "content", "content": "word " * 20_000}}),
+]
+
+
+def test_everything_that_lengthens_an_answer_is_reserved_for(upstream: Upstream, tmp_path: Path) -> None:
+    with serving(upstream.url, tmp_path, capped(1.0), models=PRICES) as hosted, raw(hosted.address) as client:
+        for path, fields in LENGTHENING:
+            assert (fields, client.ask(asked(path, **fields), path, OWN).status) == (fields, 429)
+    assert upstream.requests == []
+
+
+AMBIGUOUS = [
+    b'{"model":"m","max_tokens":9,"thinking":{"budget_tokens":9,"budget_tokens":90000},"messages":[]}',
+    b'{"model":"m","max_tokens":9,"tools":[{"type":"function","type":"web_search"}],"messages":[]}',
+    b'{"model":"m","max_tokens":9,"n":1000000,"messages":[]}',
+    b'{"model":"m","max_tokens":9,"n":1%s,"messages":[]}' % (b"0" * 400),
+]
+
+
+def test_what_two_servers_may_read_differently_is_refused_under_a_limit(upstream: Upstream, tmp_path: Path) -> None:
+    with serving(upstream.url, tmp_path, capped(1.0), models=PRICES) as hosted, raw(hosted.address) as client:
+        assert [client.ask(sent, CHAT, OWN).status for sent in AMBIGUOUS] == [400] * len(AMBIGUOUS)
+    assert upstream.requests == []
+
+
+SOUND = {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}
+ELSEWHERE: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/responses", {"type": "input_image", "image_url": "https://example.org/a.png"}),
+    ("/v1/responses", {"type": "input_image", "file_id": "file-1"}),
+    ("/v1/responses", {"type": "input_file", "file_url": "https://example.org/a.pdf"}),
+    ("/v1/responses", SOUND),
+    (CHAT, {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}),
+    (CHAT, {"type": "image_url", "image_url": "https://example.org/a.png"}),
+    (CHAT, {"type": "file", "file": {"file_id": "file-1"}}),
+    (CHAT, SOUND),
+    (CHAT, {"image_url": "https://example.org/a.png"}),
+    ("/v1/messages", {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}),
+    ("/v1/messages", {"type": "image", "source": {"type": "file", "file_id": "file_1"}}),
+    ("/v1/messages", {"type": "document", "source": {"type": "url", "url": "https://example.org/a.pdf"}}),
+    ("/v1/messages", {"type": "container_upload", "file_id": "file_1"}),
+]
+
+
+@pytest.mark.spec("12.5")
+def test_what_is_not_in_the_request_is_reserved_for(upstream: Upstream, tmp_path: Path) -> None:
+    # A full window costs 0.30 dollars and more; the words around it cost nearly nothing.
+    with serving(upstream.url, tmp_path, capped(0.25), models=PRICES) as hosted, raw(hosted.address) as client:
+        for path, part in ELSEWHERE:
+            text = {"type": "input_text" if path == "/v1/responses" else "text", "text": "What is this?"}
+            written = asked(path, [text, part], **{DIALECTS[path]: 100})
+            escaped = written.replace(b'"image_url": "', b'"im\\u0061ge_url": "').replace(b'"url"', b'"\\u0075rl"')
+            for sent in (written, escaped):
+                assert (sent, client.ask(sent, path, OWN).status) == (sent, 429)
+        assert upstream.requests == []
+        assert client.ask(asked(CHAT, [{"type": "text", "text": "hi"}], max_tokens=100), CHAT, OWN).status == 200
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+FIELDS = [
+    *("max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of"),
+    *("thinking", "thinking_budget", "reasoning", "prediction"),
+]
+
+
+@pytest.fixture(scope="module")
+def budget(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    database = open_database(tmp_path_factory.mktemp("budget") / "store.db")
+    yield Budget(database, Windows(Settings.model_validate({"models": PRICES})))
+    database.close()
+
+
+@pytest.mark.spec("12.5")
+@settings(max_examples=150, deadline=None)
+@given(
+    dialect=st.sampled_from([OPENAI, ANTHROPIC, RESPONSES]),
+    fields=st.dictionaries(st.sampled_from(FIELDS), JSON | st.just(10**400)),
+    content=st.text(max_size=50) | JSON,
+)
+def test_a_reservation_covers_what_a_request_costs_at_least(
+    budget: Budget, dialect: Dialect, fields: dict[str, Any], content: Any
+) -> None:
+    said = [{"role": "user", "content": content}]
+    words = json.dumps({"model": "m", dialect.list_name: said, **fields}).encode()
+    charge, route = Charge("ada", 1e9), Route("http://localhost", dialect.api, "custom")
+    with suppress(Refused):
+        asyncio.run(budget.reserve(charge, words, dialect, "m", route))
+    if charge.sends:
+        answers = fields.get("n") or 1 if dialect is OPENAI else 1
+        least = (len(str(content)) / 10 * 3 + answers * 15) / 1e6  # no token has more than ten letters here
+        assert charge.sends[0].held.dollars >= least
+
+
+def test_a_reservation_below_nothing_is_an_error(spending: Any, request: pytest.FixtureRequest) -> None:
+    for dollars in (-5.4, float("nan")):
+        with pytest.raises(ValueError, match="cannot be negative"):
+            spending().reserve(request.node.name, dollars, 1.0)
+
+
 def test_paths_that_cannot_be_priced_are_closed_under_a_limit(upstream: Upstream, tmp_path: Path) -> None:
     keys = capped(5.0, other_paths=True)
     with serving(upstream.url, tmp_path, keys, models=PRICES) as hosted, raw(hosted.address) as client:
@@ -343,10 +472,10 @@ def test_a_response_is_counted_as_well(upstream: Upstream, tmp_path: Path) -> No
         "usage": {"input_tokens": 1_000, "output_tokens": 100},
     }
     upstream.script = lambda exchange: exchange.answer(json.dumps(answer).encode())
-    asked = json.dumps({"model": "m", "input": "hi", "max_output_tokens": 1_000}).encode()
+    sent = json.dumps({"model": "m", "input": "hi", "max_output_tokens": 1_000}).encode()
     with serving(upstream.url, tmp_path, capped(5.0), models=PRICES) as hosted, raw(hosted.address) as client:
-        assert client.ask(asked, "/v1/responses", OWN).status == 200
-        assert settled(tmp_path) == pytest.approx((1_000 * 3 + 100 * 15) / 1e6)
+        assert client.ask(sent, "/v1/responses", OWN).status == 200
+        until(lambda: spent(tmp_path) == pytest.approx((1_000 * 3 + 100 * 15) / 1e6))
 
 
 def test_an_error_of_the_upstream_costs_nothing(upstream: Upstream, tmp_path: Path) -> None:

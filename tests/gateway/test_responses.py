@@ -20,6 +20,7 @@ from everlong.gateway.journal import Journal, JournalEntry
 from everlong.gateway.response_recorder import ResponseRecorder, TenantResponses
 from everlong.store import Store
 from everlong.store.turns import Turn, Turns
+from tests.examples import length
 from tests.gateway.running import TENANT, Raw, Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
 from tests.waiting import PATIENCE, until
@@ -238,7 +239,7 @@ def test_several_replicas_go_on_with_each_others_responses(upstream: Upstream, p
 
 def test_a_client_that_is_quicker_than_the_database_finds_its_place(upstream: Upstream, database_url: str) -> None:
     upstream.script = script
-    tenant, count = uuid.uuid4().hex, 12
+    tenant, count = uuid.uuid4().hex, length(12, 6)
     with run_gateway(upstream.url, database_url) as running, running.raw() as raw:
         named = [ask(raw, tenant, input="Hello?")]
         for number in range(1, count):

@@ -215,10 +215,10 @@ def test_what_cannot_be_unpacked_goes_on_as_it_came(encoding: str, raw: Raw, ups
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br"])
-def test_a_small_body_that_unpacks_to_gigabytes_is_refused(encoding: str, raw: Raw, upstream: Upstream) -> None:
+def test_a_small_body_that_unpacks_to_more_than_it_may_is_refused(encoding: str, raw: Raw, upstream: Upstream) -> None:
     bomb: Any = zlib.compressobj(9, zlib.DEFLATED, 31) if encoding == "gzip" else brotli.Compressor(quality=1)
     pack = bomb.compress if encoding == "gzip" else bomb.process
-    packed = b"".join(pack(b" " * 10_000_000) for _ in range(30)) + (
+    packed = b"".join(pack(b" " * 10_000_000) for _ in range(10)) + (
         bomb.flush() if encoding == "gzip" else bomb.finish()
     )
     assert raw.ask(packed, headers=[("content-encoding", encoding)]).status == 413

@@ -16,10 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from everlong import processes
 from everlong.agent.approval import Approvals, refuse_everything
 from everlong.agent.tools import Workspace, process
 from everlong.agent.tools.sandbox import Confinement, Sandbox, find_sandbox
 from everlong.agent.tools.shell import command_environment
+from everlong.cli.chat.attachments import save_clipboard_image
 from everlong.store import Store
 from tests.agent.desk import Desk
 from tests.security.conftest import Listener
@@ -413,9 +415,37 @@ def test_a_sandbox_that_does_not_start_is_none(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "bwrap").write_text("#!/bin/sh\necho no permissions >&2\nexit 1\n")
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(processes, "SYSTEM_FOLDERS", (f"{tmp_path.resolve()}/",))
     monkeypatch.setattr(sys, "platform", "linux")
     find_sandbox.cache_clear()
     assert find_sandbox() == (None, "bubblewrap does not work here (no permissions)")
+
+
+def test_no_program_of_a_project_is_taken_for_one_of_the_system(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = tmp_path / "ran"
+    planted = desk.root / ".venv" / "bin"
+    for name in ("bwrap", "sandbox-exec", "wl-paste", "xclip", "pngpaste"):
+        desk.file(f".venv/bin/{name}", f"#!/bin/sh\necho {name} >> {trace}\n").chmod(0o755)
+    monkeypatch.chdir(planted)
+    monkeypatch.setenv("PATH", f"{planted}:.::{os.environ['PATH']}")
+    find_sandbox.cache_clear()
+    desk.context.confinement = Confinement("auto")
+    desk.done("run_command", command="true")
+    save_clipboard_image(tmp_path)
+    assert not trace.exists(), trace.read_text()
+
+
+def test_the_program_itself_cannot_be_changed_where_it_stands_in_the_workspace(
+    inside: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside.file(".venv/lib/everlong/loaded_later.py", "")
+    monkeypatch.setattr(sys, "prefix", str(inside.root / ".venv"))
+    inside.failed("run_command", command="echo evil > .venv/lib/everlong/loaded_later.py")
+    inside.failed("run_command", command="mv .venv old")
+    inside.context.workspace = Workspace(inside.root, [inside.root / ".venv"])
+    inside.done("run_command", command="echo made > .venv/made")  # where the user allows it
 
 
 def test_the_rules_of_macos_say_the_same(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 import everlong
-from everlong.cli.archive.service import service_text
 from everlong.processes import own_command
 from tests.cli.client_files import scratch_home
 from tests.cli.conftest import Run, run
@@ -109,12 +108,6 @@ def test_a_gateway_in_the_folder_its_inspector_its_channels_and_its_storing_proc
     finally:
         serving.communicate()
     assert not trace.exists(), f"the folder's own code ran: {trace.read_text().split()}"
-
-
-def test_the_service_of_the_archive_imports_from_no_folder_that_it_happens_to_start_in() -> None:
-    unit, plist = service_text(10, "linux"), service_text(10, "darwin")
-    assert f'ExecStart="{sys.executable}" "-P" "-m" "everlong" "archive"' in unit
-    assert f"<string>{sys.executable}</string>\n    <string>-P</string>" in plist
 
 
 def test_no_other_place_of_the_source_spells_a_command_of_our_own() -> None:

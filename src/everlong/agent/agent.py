@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlong.agent.approval import ApprovalRequest
+from everlong.agent.approval import NOTES_TOOL, ApprovalRequest
 from everlong.agent.compaction import CompactionHooks, Compactor
 from everlong.agent.conversation import Said
 from everlong.agent.events import AgentEvent, Notice, SessionStarted, Stop, TurnFinished, unheard
@@ -379,8 +379,8 @@ class Agent(Loop):
     def _approve_notes(self, changes: Sequence[str]) -> bool:
         """Ask the user whether the notes that a model wrote may be saved, and return the answer."""
         count = f"{len(changes)} change{'' if len(changes) == 1 else 's'} of what is remembered"
-        request = ApprovalRequest("memory", "writes", count, "\n".join(changes), "all that is kept at compactions")
-        return self.tools.approvals.decide("memory at compactions", request).is_allowed
+        request = ApprovalRequest(NOTES_TOOL, "writes", count, "\n".join(changes), "all that is kept at compactions")
+        return self.tools.approvals.decide(NOTES_TOOL, request).is_allowed
 
     # -- standing rules ------------------------------------------------------------------------------------------------
 

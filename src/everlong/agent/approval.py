@@ -31,6 +31,9 @@ SHOWN_LINES = 60
 SETTLING_SECONDS = 0.3
 """Seconds after a question appears in which keys are not answers: the user was still typing something else."""
 
+NOTES_TOOL = "memory at compactions"
+"""The name in questions about notes that are kept at a compaction or reset; no tool can have it."""
+
 SAID_NO = "the user said no; do not try the same in another way, but ask what to do instead"
 
 

@@ -57,13 +57,16 @@ class Access:
         """Return whether the author of an event may talk there."""
         if event.person.is_bot:
             return False
-        if event.place.chat in self._chats or event.guild in self._guilds or self.names(event):
+        if event.place.chat in self._chats or event.guild in self._guilds or self._is_named(event.person.id):
             return True
         return self._is_guest("chat", event.place.chat)
 
-    def names(self, event: Inbound) -> bool:
-        """Return whether the author of an event was let in by name, not as one of many in a chat or a server."""
-        return event.person.id in self._users or self._is_guest("user", event.person.id)
+    def is_owner(self, event: Inbound) -> bool:
+        """Return whether the author of an event decides for the bot's owner: let in by name, not as one of many."""
+        return event.is_private or self._is_named(event.person.id)
+
+    def _is_named(self, person: str) -> bool:
+        return person in self._users or self._is_guest("user", person)
 
     def make_code(self) -> str:
         """Return a new code that lets one person in; an earlier one counts no more."""

@@ -127,7 +127,7 @@ class ChannelDesk:
         """The agent of the place, opened by the first command that needs it."""
         if self.seat is None:
             self.seat = self.conversations.take(self.event.place)
-            self.seat.begin_turn(self.event.person.id)
+            self.seat.begin_turn(self.event)
         return self.seat.agent
 
     def switch(self, session: str) -> None:
@@ -148,7 +148,7 @@ def _model(desk: ChannelDesk, words: str) -> None:
         info = desk.agent.connection.info
         desk.show.line(f"{info.name}: a window of {info.context_length:,} tokens")
         return
-    if not desk.event.is_private and not desk.access.names(desk.event):
+    if not desk.access.is_owner(desk.event):
         # Another provider would get the whole conversation, at the owner's cost.
         raise ChatError("in a group, only people who were let in by name can choose another model")
     desk.agent.switch_model(providers.connect(words, desk.settings))

@@ -1,6 +1,7 @@
 """Questions: a tool call that a person allows or refuses with a button.
 
-Only the person who asked may press. A question runs out, and after a restart it is closed with a word.
+Only the person who asked may press; for somebody who is one of many in a group, a person who was let in by name. A
+question runs out, and after a restart it is closed with a word.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sqlalchemy import and_, insert, select, update
@@ -19,6 +20,7 @@ from sqlalchemy import and_, insert, select, update
 from everlong.agent.approval import ApprovalRefused, ApprovalRequest, Decision
 from everlong.agent.text import unmistakable
 from everlong.agent.watch import Interrupted
+from everlong.channels.access import Access
 from everlong.channels.delivery import Delivery
 from everlong.channels.places import delete_some, place_columns
 from everlong.channels.platform import Button, Inbound, Place, Platform, PlatformError, PlatformRefused
@@ -37,6 +39,7 @@ _CODES: dict[str, Decision] = {"y": "once", "a": "session", "n": "no"}
 _NOTES = {"y": "allowed", "a": "allowed, for you also from now on in this session", "n": "refused"}
 CLOSED = "This question is no longer open."
 NOT_YOURS = "Only the person who asked for this can decide."
+NOT_NAMED = "Only people who were let in by name can decide this."
 TOO_LONG = "it is too long to be shown to anybody in this chat; make several smaller calls"
 RAN_OUT = "nobody pressed a button in time, so it was not done; ask again if it still matters"
 
@@ -45,6 +48,8 @@ RAN_OUT = "nobody pressed a button in time, so it was not done; ask again if it 
 class _Open:
     place: Place
     person: str
+    is_owner: bool
+    """True if that person decides; else anybody does who was let in by name."""
     expires: float
     text: str
     file: bytes = b""
@@ -63,19 +68,20 @@ class Questions:
         store: Store,
         platform: Platform,
         delivery: Delivery,
+        access: Access,
         seconds: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database, self._tenant = store.database, store.tenant
-        self._platform, self._delivery = platform, delivery
+        self._platform, self._delivery, self._access = platform, delivery, access
         self._seconds, self._clock = seconds, clock
         self._open: dict[str, _Open] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # -- in the thread of a turn ---------------------------------------------------------------------------------------
 
-    def ask(self, place: Place, person: str, request: ApprovalRequest) -> Decision:
-        """Ask the person who began the turn, and wait for the answer.
+    def ask(self, event: Inbound, request: ApprovalRequest) -> Decision:
+        """Ask about a call that a message has led to, and wait for the answer.
 
         Raises:
             ApprovalRefused: the answer is no, or none came in time.
@@ -83,10 +89,13 @@ class Questions:
         """
         assert self._loop is not None  # noqa: S101 - set before any turn begins
         ident = secrets.token_hex(6)
-        text, file = self._describe(request)
+        is_owner = self._access.is_owner(event)
+        if not is_owner:
+            request = replace(request, remembered_as="")
+        text, file = self._describe(request, "" if is_owner else f"\n{NOT_NAMED}")
         if len(file) > self._platform.limits.upload:
             raise ApprovalRefused(TOO_LONG)
-        one = _Open(place, person, self._clock() + self._seconds, text, file)
+        one = _Open(event.place, event.person.id, is_owner, self._clock() + self._seconds, text, file)
         self._open[ident] = one
         try:
             self._insert(ident, one)
@@ -108,15 +117,15 @@ class Questions:
             raise ApprovalRefused
         return _CODES[one.code]
 
-    def _describe(self, request: ApprovalRequest) -> tuple[str, bytes]:
+    def _describe(self, request: ApprovalRequest, who: str) -> tuple[str, bytes]:
         """Return the words of a question, and the file that holds the whole call where one message cannot."""
         always = f"Always: {unmistakable(request.remembered_as)}, when you ask for it" if request.remembered_as else ""
         whole = f"{unmistakable(request.detail)}\n\n{always}".strip()
-        text = _ask_about(request.tool, whole)
+        text = _ask_about(request.tool, whole) + who
         if len(self._platform.pieces(f"{text}\n\n→ {max(_NOTES.values(), key=len)}")) == 1:
             return text, b""
         told = f"… {len(whole):,} characters, all in the file above: read it first"
-        return _ask_about(request.tool, f"{unmistakable(request.summary)}\n{told}"), whole.encode()
+        return _ask_about(request.tool, f"{unmistakable(request.summary)}\n{told}") + who, whole.encode()
 
     # -- in the loop ---------------------------------------------------------------------------------------------------
 
@@ -134,8 +143,12 @@ class Questions:
         one = self._open.get(ident) if mark == _MARK else None
         if one is None or code not in _CODES or one.code or one.place != event.place:
             await self._acknowledge(event, CLOSED)
-        elif one.person != event.person.id:
+        elif one.is_owner and one.person != event.person.id:
             await self._acknowledge(event, NOT_YOURS)
+        elif not one.is_owner and not await asyncio.to_thread(self._access.is_owner, event):
+            await self._acknowledge(event, NOT_NAMED)
+        elif one.code:  # meanwhile somebody else has pressed
+            await self._acknowledge(event, CLOSED)
         else:
             one.code = code
             one.is_over.set()

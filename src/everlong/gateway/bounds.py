@@ -29,7 +29,8 @@ LEAST_MEMORY = 128_000_000
 _RETRY_SECONDS = 2
 _LIGHT_BYTES, _LIGHT_LINES = 64_000, 400
 """Bytes and lines of an answer that are read in the event loop."""
-_readers = ThreadPoolExecutor(2, thread_name_prefix="everlong-answers")
+_reader = ThreadPoolExecutor(1, thread_name_prefix="everlong-answers")
+"""Reads answers; a second thread would only take the interpreter from the event loop."""
 
 
 class BodyMemory:
@@ -158,4 +159,4 @@ def is_light(data: bytes, most: int = _LIGHT_BYTES) -> bool:
 
 async def read_apart(work: Callable[..., T], *given: Any) -> T:
     """Read a piece of an answer in another thread."""
-    return await asyncio.get_running_loop().run_in_executor(_readers, work, *given)
+    return await asyncio.get_running_loop().run_in_executor(_reader, work, *given)

@@ -9,16 +9,20 @@ those that may have been made in the time. Knows the fields of the two APIs that
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everlong.errors import StoreError
 from everlong.gateway.auth import Refused
-from everlong.gateway.body import BrokenBody, dump_json, parse_json, read_fields
+from everlong.gateway.body import BrokenBody, dump_json, read_fields
+from everlong.gateway.formats import whole_number
 from everlong.gateway.window import read_request
+from everlong.model.long_texts import read_in_steps
 from everlong.providers.base import Usage
 from everlong.providers.endpoints import ENDPOINTS, Endpoint, ModelName
 from everlong.store.costs import Days, Reservation, Spending
@@ -67,8 +71,39 @@ _PLAIN_FIELDS = frozenset(
 counted, or the answer may come when nobody counts it."""
 _EMPTY: tuple[Any, ...] = (None, False, "", [])
 _NOWHERE = (None, "global", "default", "auto")
-_ELSEWHERE = (b'"url"', b'"file_id"', b'"file_url"', b'"item_reference"', b'"document"', b'"input_file"', b'"file"')
-"""Marks of requests with content that is not in them, or is larger than its bytes."""
+_LIMITS = {
+    "openai": ("max_tokens", "max_completion_tokens"),
+    "anthropic": ("max_tokens",),
+    "openai-responses": ("max_output_tokens",),
+}
+"""The fields that limit an answer, by dialect; an API ignores those of another one."""
+_THINKING = (("thinking", "budget_tokens"), ("reasoning", "max_tokens"))
+_THINKING_BESIDE = ((None, "thinking_budget"), ("chat_template_kwargs", "thinking_budget"))
+"""Fields with the tokens that a model may think: as a part of its answer, and beside it."""
+_MOST_ANSWERS = 128
+"""Answers to one request; no API gives more."""
+_TEXTS = frozenset(
+    {
+        *("text", "input_text", "output_text", "refusal", "summary_text", "reasoning_text", "message", "reasoning"),
+        *("thinking", "redacted_thinking", "tool_use", "tool_result", "function", "function_call", "custom"),
+        *("function_call_output", "custom_tool_call", "custom_tool_call_output", "local_shell_call"),
+        *("local_shell_call_output", "compaction_trigger"),
+    }
+)
+"""Types of items and parts that cost no more tokens than they have bytes. An image, a sound, a file and whatever a name
+stands for cost by their size, which the request does not tell."""
+_TEXT_FIELDS = frozenset(
+    {
+        *("role", "type", "id", "name", "content", "text", "refusal", "status", "phase", "cache_control", "citations"),
+        *("annotations", "logprobs", "reasoning_content", "reasoning", "reasoning_details", "thinking", "signature"),
+        *("data", "summary", "encrypted_content", "tool_calls", "tool_call_id", "tool_use_id", "is_error", "index"),
+        *("function", "custom", "function_call", "arguments", "input", "call_id", "output", "action", "caller"),
+        *("prompt_cache_breakpoint", "namespace"),
+    }
+)
+"""The fields of such items and parts."""
+_INSIDE = ("content", "output", "summary", "tool_calls")
+"""The fields with items and parts inside of others."""
 
 
 @dataclass(slots=True)
@@ -203,10 +238,7 @@ class Budget:
         if words is None:
             raise _unpriced("its body cannot be read")
         try:
-            places = read_fields(words)
-            request = {
-                field: parse_json(words[slice(*place)]) for field, place in places.items() if field != dialect.list_name
-            }
+            request = {field: _parse_once(words[slice(*place)]) for field, place in read_fields(words).items()}
         except BrokenBody as error:
             raise _unpriced(f"its body cannot be read: {error}") from error
         if request.get("model") != name.model or not name.model:
@@ -215,13 +247,12 @@ class Budget:
         window, is_known = self._window(name)
         prompt = len(words) + _FRAME_TOKENS
         is_elsewhere = any(request.get(field) for field in ("previous_response_id", "conversation"))
-        if is_elsewhere or any(mark in words for mark in _ELSEWHERE):
+        said = [request.get(field) for field in (dialect.list_name, "system", "instructions")]
+        if is_elsewhere or not all(map(_is_text, said)):
             prompt = max(prompt, window)
-        answer = _whole(
-            request.get("max_completion_tokens"), request.get("max_tokens"), request.get("max_output_tokens")
-        )
-        count = max(1, _whole(request.get("n")), _whole(request.get("best_of")))
-        answer = min(answer or _MOST_ANSWER, window if is_known else _MOST_ANSWER, _MOST_ANSWER * 8) * count
+        longest = window if is_known else _MOST_ANSWER
+        count = max(whole_number(request.get(field)) for field in ("n", "best_of")) or 1
+        answer = min(_answer_tokens(request, _LIMITS[dialect.name]), longest, _MOST_ANSWER * 8) * count
         prompt = min(prompt, window) if is_known else prompt
         passes = _passes(request)
         return _SentCost(Reservation("", 0, 0.0), words, dialect, name, answer * passes, prompt * passes)
@@ -238,8 +269,8 @@ def _check_priced(request: dict[str, Any]) -> None:
         if name not in _PLAIN_FIELDS and value not in _EMPTY:
             raise _unpriced(f"nobody can tell beforehand what it costs with {name[:60]!r}")
     for name in ("n", "best_of"):
-        if request.get(name) is not None and _whole(request[name]) < 1:
-            raise _unpriced(f"{name} is no number of answers")
+        if request.get(name) is not None and not 1 <= whole_number(request[name]) <= _MOST_ANSWERS:
+            raise _unpriced(f"{name} is no number of answers up to {_MOST_ANSWERS}")
     tier = request.get("service_tier")
     if (tier is not None and str(tier) not in _PLAIN_TIERS) or request.get("speed") not in (None, "standard"):
         raise _unpriced("it asks to be served before others, at another price")
@@ -266,9 +297,47 @@ def _passes(request: dict[str, Any]) -> int:
     return 2 if b"compact" in dump_json(request.get("context_management")) else 1
 
 
-def _whole(*values: Any) -> int:
-    """Return the largest of several numbers of a request; 0 if there is none."""
-    return max((value for value in values if isinstance(value, int) and not isinstance(value, bool)), default=0)
+def _answer_tokens(request: dict[str, Any], limits: Sequence[str]) -> int:
+    """Return the most tokens of an answer, with its thinking: servers read an odd limit as none at all."""
+
+    def numbers(places: Iterable[tuple[str | None, str]]) -> list[Any]:
+        inside = ((request if name is None else request.get(name), field) for name, field in places)
+        found = (value.get(field) for value, field in inside if isinstance(value, dict))
+        return [number for number in found if number is not None]
+
+    given = numbers((None, name) for name in limits)
+    thinking, beside = numbers(_THINKING), numbers(_THINKING_BESIDE)
+    is_limited = bool(given) and all(map(whole_number, [*given, *thinking, *beside]))
+    most = max([*given, *thinking]) + sum(beside) if is_limited else _MOST_ANSWER
+    # Words that a client predicts are paid for as an answer if the model does not say them.
+    return most + len(dump_json(request.get("prediction") or ""))
+
+
+def _is_text(value: Any) -> bool:
+    """Return whether messages, items or parts cost no more tokens than they have bytes."""
+    if value is None or isinstance(value, str):
+        return True
+    if isinstance(value, list):
+        return all(map(_is_text, value))
+    if not isinstance(value, dict) or not value.keys() <= _TEXT_FIELDS or value.keys() == {"id"}:
+        return False
+    kind = value.get("type", "message" if "role" in value else "function" if "function" in value else "")
+    return isinstance(kind, str) and kind in _TEXTS and all(_is_text(value.get(field)) for field in _INSIDE)
+
+
+def _parse_once(data: bytes) -> Any:
+    """Return the value of some JSON; `BrokenBody` if an object in it has a name twice: servers may take either."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise BrokenBody("a name stands there twice")
+        return found
+
+    try:
+        return read_in_steps(data, partial(json.loads, object_pairs_hook=once))
+    except (ValueError, RecursionError) as error:
+        raise BrokenBody(str(error)) from error
 
 
 def _unpriced(why: str) -> Refused:

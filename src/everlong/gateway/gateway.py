@@ -344,8 +344,9 @@ class Gateway:
             relayed.turn.teases = relayed.route.pushes
         except Overgrown as error:
             raise Refused(413, str(error), close=True) from error
-        except (BrokenBody, Unreadable):
-            relayed.is_unread = True
+        except (BrokenBody, Unreadable) as error:
+            relayed.is_unread, relayed.warning = True, header_text(f"not stored: {error}")
+            _log.warning("a request is passed on and not stored: its body cannot be read")
         except Refused:
             raise
         except (EverlongError, OSError) as error:
@@ -463,7 +464,11 @@ class Gateway:
         if not is_whole(upstream):
             return _AnswerHead()
         data, is_cut, is_all = await whole_of(upstream, _MOST_REFUSAL)
-        error = classify_answer(upstream.status, data) if is_all and upstream.status in _PEEK_STATUS else None
+        error = None
+        if is_all and upstream.status in _PEEK_STATUS:
+            with suppress(Unreadable):
+                said = plain(data, encoding_of(upstream.headers), _MOST_REFUSAL)
+                error = classify_answer(upstream.status, said)
         return _AnswerHead(data, error, is_cut, is_all)
 
     async def _pass_back(

@@ -167,7 +167,7 @@ class RelayedRequest:
 
 def header_text(text: str) -> str:
     """Return a text as it may stand in a header."""
-    return text.encode("ascii", "replace").decode().replace("\n", " ").replace("\r", " ")[:300]
+    return "".join(one if " " <= one <= "~" else "?" for one in " ".join(text.split()))[:300]
 
 
 @dataclass(slots=True)

@@ -158,8 +158,6 @@ class ResponseTurn(OpenTurn):
     """True once its end is known."""
     tap: AnswerTap | None = None
     """The listener to the answer, once there is one."""
-    warning: str = ""
-    """The reason why it is not kept, if it passes all the same."""
 
     @property
     def model(self) -> str:

@@ -54,6 +54,7 @@ _MOST_VALUES = 100_000
 """Values of a whole answer that is read; the likelihoods of a thousand tokens have about as many."""
 _LIGHT_PACKED = 1_000
 """Packed bytes that are unpacked in the event loop."""
+_STEP = 16_384
 _LARGE_BYTES = 64_000
 """Weight of a reply that is made and recorded in another thread."""
 TOO_LARGE = "the answer was passed on whole, but is too large to be read; stored as far as it was read"
@@ -203,6 +204,8 @@ class StreamTap(AnswerTap):
         self._events = EventStream()
         self._reading = threading.Lock()  # a client may hang up while a thread reads
         self._count = self._weight = 0
+        self._has_ended = False
+        """True once the last event was read."""
         self._is_over = False
         """True if nothing more can be read."""
         self._is_broken = False
@@ -225,7 +228,11 @@ class StreamTap(AnswerTap):
         if self._unpack is not None:
             is_here = len(chunk) <= _LIGHT_PACKED
             chunk = self._unpacked(chunk) if is_here else await read_apart(self._unpacked, chunk)
-        return self._read(chunk) if is_light(chunk) else await read_apart(self._read, chunk)
+        if is_light(chunk):
+            return self._read(chunk)
+        # Small steps, because answers of all clients are read one after the other.
+        steps = [chunk[place : place + _STEP] for place in range(0, len(chunk), _STEP)]
+        return [await read_apart(self._read, step) for step in steps][-1]
 
     async def reply(self) -> Reply | None:
         """Return the reply; None if the stream broke off or cannot be read."""
@@ -265,13 +272,12 @@ class StreamTap(AnswerTap):
         return b"".join(parts)
 
     def _read(self, chunk: bytes) -> bool:
-        is_last = False
         with self._reading:
-            for piece in self._events.take(chunk):
-                is_last = self._read_event(piece) or is_last
+            for piece in self._events.take(chunk) if not self._is_over else ():
+                self._has_ended = self._read_event(piece) or self._has_ended
                 if self._is_over:
                     return False
-        return is_last
+        return self._has_ended
 
     def _read_event(self, piece: EventPiece) -> bool:
         """Take an event; return whether it is the last one."""

@@ -217,7 +217,7 @@ def _body_of(error: BaseException) -> dict[str, Any]:
     if isinstance(body, str):
         try:
             body = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {"message": body[:500]} if body else {}
     if not isinstance(body, dict):
         return {}

@@ -158,6 +158,8 @@ class Spending:
 
     def reserve(self, tenant: str, dollars: float, most: float) -> Reservation | None:
         """Reserve dollars of this day; return None if the day's total would exceed ``most``."""
+        if not dollars >= 0:
+            raise ValueError(f"a reservation is {dollars} dollars, but cannot be negative")
         sql = self.database.sql
         begin_day = sql(
             "INSERT INTO spending (tenant, day, dollars) VALUES (?,?,0) ON CONFLICT (tenant) DO UPDATE SET"

@@ -8,7 +8,6 @@ command line; `process` runs it.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from everlong.config.paths import config_home, data_home
+from everlong.processes import system_program
 
 __all__ = ["GUARDED", "Confinement", "GuardedPlaces", "Sandbox", "find_sandbox"]
 
@@ -165,8 +165,9 @@ class Sandbox:
 
 
 def _guarded(folder: Path) -> list[Path]:
-    """Return what must not be written in a workspace; a ``.git`` that is a file names the folder of the repository."""
+    """Return what must not be written in a workspace: also the repository that a ``.git`` names, and this program."""
     found = [path for name in GUARDED if os.path.lexists(path := folder / name) and not path.is_symlink()]
+    found.append(Path(os.path.realpath(sys.prefix)))  # modules that are loaded later run outside
     git = folder / ".git"
     with suppress(OSError, ValueError):
         if git.is_file():
@@ -222,12 +223,12 @@ def find_sandbox() -> tuple[Sandbox | None, str]:
         kind, name = "bubblewrap", "bwrap"
     else:
         return None, f"Everlong knows no sandbox for {sys.platform}"
-    program = shutil.which(name)
-    if program is None or not Path(program).is_absolute():  # one of the current folder may be anybody's
+    program = system_program(name)
+    if program is None:
         how = "; install it with your system's package manager" if kind == "bubblewrap" else ""
         return None, f"{kind} is not installed{how}"
     found = Sandbox("bubblewrap" if kind == "bubblewrap" else "sandbox-exec", program)
-    line = found.command([shutil.which("true") or "/bin/true"], [Path("/").resolve()])
+    line = found.command(["/bin/sh", "-c", ":"], [Path("/").resolve()])
     if found.kind == "bubblewrap":  # the root must not be writable, not even in a trial
         at = line.index("--bind")
         del line[at : at + 3]

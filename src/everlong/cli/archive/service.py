@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,7 @@ from xml.sax.saxutils import escape
 
 from everlong.config.files import write_whole
 from everlong.errors import ConfigError
-from everlong.processes import own_command
+from everlong.processes import own_command, system_program
 
 __all__ = ["install_service", "service_file", "service_text", "uninstall_service"]
 
@@ -115,11 +114,12 @@ def _commands(path: Path, *, is_start: bool) -> list[list[str]]:
 
 def _run(command: list[str]) -> str | None:
     """Run a command of the system; return what went wrong, if anything did."""
-    if shutil.which(command[0]) is None:
+    program = system_program(command[0])
+    if program is None:
         return f"{command[0]} is not installed"
     try:
         ran = subprocess.run(  # noqa: S603 - our own words
-            command, capture_output=True, text=True, timeout=30, check=False
+            [program, *command[1:]], capture_output=True, text=True, timeout=30, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from everlong.agent.attachments import MOST_BYTES, MOST_IMAGE_BYTES, file_part, is_cut, is_image
 from everlong.cli.output import format_bytes
+from everlong.processes import system_program
 
 __all__ = ["attach_files", "save_clipboard_image"]
 
@@ -94,7 +94,7 @@ def _read(path: Path, name: str, note: Callable[[str], None]) -> dict[str, Any] 
 def save_clipboard_image(folder: Path) -> Path | None:
     """Write the picture in the clipboard to a private file in a folder and return its path; None without a picture."""
     for program, *arguments in _CLIPBOARD_PROGRAMS:
-        path = shutil.which(program)
+        path = system_program(program)
         if path is None:
             continue
         try:
