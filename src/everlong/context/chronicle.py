@@ -190,7 +190,8 @@ class Chronicle:
         for index, message in enumerate(messages):
             role = message.get("role")
             if role == "user":
-                self._hear(message)
+                following = messages[index + 1] if index + 1 < len(messages) else {}
+                self._hear(message, was_run=read_message(following).is_local)
             elif role == "assistant":
                 self._take_answer(text_of(message), at_message.get(index, []))
         answered = [step.at for step in steps if step.result is not None]
@@ -198,11 +199,11 @@ class Chronicle:
         while len(self.sources) > _MOST_SOURCES:
             del self.sources[next(iter(self.sources))]
 
-    def _hear(self, message: Message) -> None:
+    def _hear(self, message: Message, *, was_run: bool) -> None:
         found = read_message(message)
         # Whoever wrote the first message in a user's name, it says what is to be done.
         typed = found.typed or (found.material if not self.count and not is_summary(message) else "")
-        if typed and not found.is_local:
+        if typed and not found.is_local and not (found.is_command and was_run):
             self.count += 1
             if not self.turns or not _is_filler(typed):
                 self.turns.append(TurnEntry(self.count, _words_of(typed)))
@@ -275,8 +276,9 @@ class Chronicle:
                 continue
             self.count = max(self.count, int(found["number"]))
             words = found["words"] or "\n".join(document.items["Goal"]).removeprefix('- "').partition('" (turn ')[0]
-            turn = TurnEntry(int(found["number"]), words, (found["came"] or "").strip('"'), is_closed=True)
-            turn.outcomes = {line: line.strip().removeprefix("- ") for line in outcomes}
+            turn = TurnEntry(int(found["number"]), words)
+            came = filter(None, (found["came"], *(line.strip().removeprefix("- ") for line in outcomes)))
+            turn.outcomes = {line: line for line in came}
             self.turns.append(turn)
         self.plan = tuple(read_plan([{"role": "assistant", "content": document.render()}], [], ()))
         for item in document.items["Relevant Files"]:
