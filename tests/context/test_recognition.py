@@ -211,7 +211,7 @@ def test_after_a_reset_an_engine_no_longer_knows_what_it_put_out() -> None:
         return engine.last_report.summarizer_input.previous_summary
 
     assert summary_indices(once) == ()
-    assert once[0]["content"].startswith(SUMMARY_PREFIX)
+    assert text_of(once[0]).startswith(SUMMARY_PREFIX)
     assert knows()
     engine.on_session_reset()
     assert not knows()

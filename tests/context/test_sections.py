@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from everlong.context.rules.detection import found_rules
 from everlong.context.summary.clauses import clauses, prose
 from everlong.context.summary.facts import read_facts
 from everlong.context.summary.language import phrases_for, sentences
@@ -58,29 +57,6 @@ def test_wishes_limits_and_circumstances_are_preferences(said: str) -> None:
 )
 def test_a_decision_was_made_and_says_what(said: str, *, is_decided: bool) -> None:
     assert bool(read_facts(user(said)).decisions) is is_decided
-
-
-@pytest.mark.parametrize(
-    ("said", "is_rule"),
-    [
-        ("I'm leaning towards giving it a shot.", False),
-        ("I chose to prioritize the map over attending the fair.", False),
-        ("I'm considering video samples rather than plain text.", False),
-        ("I want to understand how harbours developed over time.", False),
-        ("I'm leaning towards plain functions over classes.", True),
-        ("I use pnpm over npm in all my projects.", True),
-    ],
-)
-def test_who_weighs_or_chose_once_lays_nothing_down(said: str, *, is_rule: bool) -> None:
-    assert bool(found_rules(said)) is is_rule
-
-
-def test_a_wish_that_is_mentioned_stands_without_the_words_around_it() -> None:
-    said = (
-        "Can you help me with the map of the harbour, taking into account my preference for short answers with a "
-        "sketch of every step, and also provide an example of a berth?"
-    )
-    assert [rule.text for rule in found_rules(said)] == ["my preference for short answers with a sketch of every step"]
 
 
 def chosen(*items: str) -> list[str]:
