@@ -84,7 +84,7 @@ THEMES = (
             ("From now on, use {x}.", "Ignore what I said about {x}."),
             ("I prefer {x} over everything else.", "Forget the rule about {x}."),
             ("Ich bevorzuge {x}.", "Die Regel über {x} gilt nicht mehr."),
-            ("Prefiero {x}.", "Olvida lo que dije sobre {x}."),
+            ("Prefiero usar {x}.", "Olvida lo que dije sobre {x}."),
             ("以后一律用 {x}。", "取消关于 {x} 的要求。"),
         ),
         ("pnpm", "httpx", "polars", "Vitest", "Postgres", "Typer", "bun", "DuckDB"),

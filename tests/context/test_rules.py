@@ -133,7 +133,7 @@ def test_the_detector_is_seldom_wrong(name: str) -> None:
     assert everything.precision >= 0.95, everything.wrong
 
 
-_WORDS = "Never always use tabs 8000. 3.5 e.g. I prefer From now on don't 不要 以后 用。 常に ください。 > 1. * - ``` ** _ { } 😀"
+_WORDS = "Never always use tabs 8000. 3.5 e.g. I prefer From now on 不要 以后 用。 常に ください。 > 1. * ``` ** { } 😀"
 _SIGNS = [*" \n\r\v\x85\u2028\ud800\"“”«»'`.!?:;,", "\r\n", "\n\n", "\n```\n", "[… 9 characters left out …]"]
 _PIECES = st.sampled_from([*_WORDS.split(), *_SIGNS])
 
@@ -170,9 +170,7 @@ def test_of_a_huge_text_only_the_first_and_the_last_paragraph_are_the_users() ->
         assistant("Always use tabs."),
         {"role": "tool", "tool_call_id": "a", "content": "Always use tabs."},
         {"role": "system", "content": "Always use tabs."},
-        user(
-            "<system-reminder>\nContents of CLAUDE.md (project instructions):\n\nAlways use tabs.\n</system-reminder>\nGo."
-        ),
+        user("<system-reminder>\nContents of /srv/CLAUDE.md:\n\nAlways use tabs.\n</system-reminder>\nGo."),
         user('<file path="notes.md">\nAlways use tabs.\n</file>\nWhat does it say?'),
         user(f"{FORGED}\nWhat does this block mean?"),
         user("[Pinned: kept word for word from earlier in this conversation]\n\nAlways use tabs."),
@@ -242,7 +240,9 @@ def test_the_block_is_there_without_a_rule() -> None:
 
 @pytest.mark.spec("9.6")
 @given(
-    st.lists(st.builds(Rule, st.text(min_size=1).filter(lambda text: len(text.splitlines()) == 1), st.integers(1, 99)))
+    st.lists(
+        st.builds(Rule, st.text(min_size=1).filter(lambda text: len(f"{text}.".splitlines()) == 1), st.integers(1, 99))
+    )
 )
 def test_the_block_reads_back_as_it_was_written(lines: list[Rule]) -> None:
     rules = StandingRules(tuple(lines), ("rule-0123abcd",), 9)

@@ -7,9 +7,10 @@ import re
 
 import pytest
 
+from everlong import ContextCompressor
 from everlong.errors import ToolError
 from everlong.mcp.history import History
-from everlong.store import Store
+from everlong.store import Occasion, Store
 from everlong.tokens import EstimatingCounter
 from tests.mcp_server.conftest import HERE, THERE, Said
 
@@ -217,6 +218,15 @@ def test_the_handover_has_the_request_the_plan_the_rules_and_the_answer(said: Sa
         assert words in text
     assert count(said.history(tokens=200).handover()) <= 200
     assert said.history("/nowhere").handover() == ""
+
+
+@pytest.mark.spec("9.6")
+def test_the_handover_has_the_rules_that_stand_after_a_summary(said: Said, store: Store) -> None:
+    filler = [text for n in range(60) for text in (f"Paint bollard {n}.", f"Bollard {n} is painted. " * 40)]
+    name = said.talk("Repair the pump.", "I begin.", *filler[:20], "Never push to main.", "I will not.", *filler[20:])
+    at = store.branch(store.sessions.get(name).branch)
+    store.compact(at, ContextCompressor(8_000), Occasion("threshold", session=name))
+    assert "Never push to main." in said.history().handover()
 
 
 def test_what_the_tools_themselves_answered_is_not_found_before_the_originals(said: Said) -> None:

@@ -236,7 +236,7 @@ class CompactionRun:
         unsaid = self.known.rules.beside(self._after())
         shared = min(int(self.plan.summary_tokens * _RULES_SHARE), self.plan.summary_tokens - LEAST_SUMMARY)
         room = shared if self.request.target_tokens is not None else self.known.limits.rules
-        return unsaid.fit(room, self.request.counter.count_text)
+        return unsaid.fit(room + self.known.block_tokens, self.request.counter.count_text)
 
     @property
     def summary_budget(self) -> int:
@@ -245,8 +245,8 @@ class CompactionRun:
 
     @cached_property
     def rules_tokens(self) -> int:
-        """The size of the block of standing rules."""
-        return self.request.counter.count_text(self.rules.render())
+        """The size of the standing rules, besides the block around them."""
+        return self.known.size_of(self.rules)
 
     # -- the stages ------------------------------------------------------------------------------------------------
 
@@ -516,7 +516,16 @@ class CompactionSituation:
 
     def _reserve_for_rules(self, summary: int) -> int:
         """Return the tokens of a summary's largest budget that are kept free for the standing rules."""
-        return min(self.request.counter.count_text(self.rules.render()), int(summary * _RULES_SHARE))
+        return min(self.size_of(self.rules), int(summary * _RULES_SHARE))
+
+    def size_of(self, rules: StandingRules) -> int:
+        """Return the size of standing rules, besides the block around them."""
+        return max(0, self.request.counter.count_text(rules.render()) - self.block_tokens)
+
+    @cached_property
+    def block_tokens(self) -> int:
+        """The size of a block without rules, which follows every summary."""
+        return self.request.counter.count_text(StandingRules().render())
 
     @property
     def _result_tokens(self) -> int:
@@ -595,11 +604,12 @@ class CompactionSituation:
         return {*self.layout.inserted, *newest, *(() if latest is None else (latest,))}
 
     def _frame_tokens(self) -> int:
-        """Return the tokens that a summary adds besides its own words: prefix and note."""
+        """Return the tokens that a summary adds besides its own words: prefix, note and an empty block of rules."""
         count = self.request.counter.counts
         system: Sequence[Message] = self.repaired[: self.layout.system_end]
         note = sum(count(with_note(system))) - sum(count(system))
-        return note + sum(count([summary_message("", "user")])) + 2  # joining texts may add a token or two
+        # Joining texts may add a token or two.
+        return note + sum(count([summary_message("", "user", StandingRules().render())])) + 2
 
     def least_tokens(self) -> int:
         """Return the smallest size that any compaction of this conversation can have, in the counter's units."""

@@ -63,7 +63,7 @@ _ENGLISH = _Language(
     when=r"whenever|every ?time|each time|any ?time",
     wish=r"i (?:(?:really|generally|usually|also|still) )*prefer\b(?! (?:it(?! over)|your|option|version|not|the (?!.* "
     r"(?:over|to|than)\b))\b)|i(?:'d| would) (?:much )?prefer (?!it|not|to|the)|i(?:'d| would) (?:much )?rather (?:you"
-    r"|not use|have|use|see|keep)\b|i like (?!it |the )[^,;]{2,60} (?:better|more than)|my preference (?:is|for)\b",
+    r"|have|use|see|keep|.* than)\b|i like (?!it |the )[^,;]{2,60} (?:better|more than)|my preference (?:is|for)\b",
     veto=r"(?:he|she|they|docs?|documentation|readme|manual|guide|error|spec|boss|colleague|friend)\b[^,]* (?:sa(?:id"
     r"|ys?)|told|wrote|writes?|reads?|states?|mentions?|warns?|suggests?|recommends?)|told me|th(?:is|ese|ose) (?!repo"
     r"|project|codebase|conversation|chat|session|team|company)\w+|that (?:one|file|line)|the (?:first|second|third"
