@@ -229,7 +229,7 @@ def test_a_forwarded_command_is_no_command(api: TelegramStandIn, open_bot: Open,
             await heard(api, channel)
 
     play(talk)
-    assert texts(api, ADA) == ["remember the harbour", "/reset"]
+    assert texts(api, ADA) == ["remember the harbour", "<forwarded>\n/reset\n</forwarded>"]
     assert "the words of somebody else" in model.asked[-1].last_user
     assert conversations(store) == 1
 
