@@ -6,6 +6,7 @@ only text, so a picture in the clipboard becomes a file first.
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import subprocess
@@ -48,7 +49,7 @@ def attach_files(text: str, root: Path, note: Callable[[str], None]) -> str | li
     for found in dict.fromkeys([*(match.strip('"') for match in _MENTION.findall(text)), *_image_paths(text)]):
         path = _find(found, root)
         if path is not None:
-            part = _read(path, found, note)
+            part = _read(path, found, root, note)
             parts += [] if part is None else [part]
     return [{"type": "text", "text": text}, *parts] if parts else text
 
@@ -71,7 +72,11 @@ def _find(name: str, root: Path) -> Path | None:
     return None
 
 
-def _read(path: Path, name: str, note: Callable[[str], None]) -> dict[str, Any] | None:
+def _read(path: Path, name: str, root: Path, note: Callable[[str], None]) -> dict[str, Any] | None:
+    real = path.resolve()
+    if Path(os.path.normpath(path)).is_relative_to(root) and not real.is_relative_to(root.resolve()):
+        note(f"{name} leads out of the folder, to {real}; name that file itself to take it along")
+        return None
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
