@@ -231,7 +231,7 @@ def test_the_file_and_its_logs_are_readable_by_their_owner_only(tmp_path: Path) 
             modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "deep").iterdir()}
     finally:
         os.umask(previous)
-    assert modes == {f"store.db{ending}": 0o600 for ending in ("", "-wal", "-shm", "-tally")}
+    assert modes == dict.fromkeys(("store.db", "store.db-wal", "store.db-shm", ".store.db.tally"), 0o600)
     assert stat.S_IMODE((tmp_path / "deep").stat().st_mode) == 0o700
 
 

@@ -309,6 +309,16 @@ class _Server(web.Server):
 class _Connection(web.RequestHandler):
     __slots__ = ()
 
+    async def start(self) -> None:
+        """Serve a connection, and end it where not even the log takes what failed: no client waits for nothing.
+
+        With a clock after the year 2262, which Python cannot read, both the request and the log fail.
+        """
+        try:
+            await super().start()
+        except Exception:  # noqa: BLE001 - as above
+            self.force_close()
+
     def handle_error(
         self,
         request: web.BaseRequest,
