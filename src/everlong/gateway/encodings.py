@@ -15,10 +15,11 @@ _STEP = 1 << 18
 """Bytes that are unpacked at once; for zstd about sixteen times as many."""
 _ZSTD_STEP = 128
 """Packed bytes that are read at once: four of them can stand for 128 KB."""
-_ZSTD_WINDOW = 1 << 23
-"""Bytes of the largest window that the encoding allows in HTTP."""
+_WINDOWS = {"br": 1 << 24, "zstd": 1 << 23}
+"""Bytes of the largest windows that the encodings allow in HTTP."""
 _READABLE = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd", "identity"})
 _ERRORS = (zlib.error, zstandard.ZstdError, brotli.error)
+_FOLLOWED = "something follows the end of the body"
 _MAGIC = {"gzip": b"\x1f\x8b", "x-gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 
 
@@ -59,12 +60,14 @@ class Unpacking:
         kind = encoding.strip().lower() or "identity"
         if kind not in _READABLE:
             raise Unreadable(f"the encoding {kind[:40]!r} is not known")
+        self.window = _WINDOWS.get(kind, 0)
+        """Bytes of the answer that it keeps in memory."""
         self._state: Any = None
         self._steps: Callable[[bytes], Iterator[bytes]] = _whole
         if kind == "br":
             self._state, self._steps = brotli.Decompressor(), self._brotli
         elif kind == "zstd":
-            unpacker = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
+            unpacker = zstandard.ZstdDecompressor(max_window_size=self.window)
             self._state, self._steps = unpacker.decompressobj(), self._zstd
         elif kind != "identity":
             bits = zlib.MAX_WBITS if kind == "deflate" else zlib.MAX_WBITS | 16
@@ -84,25 +87,29 @@ class Unpacking:
             return
         is_over = state.is_finished() if self._steps == self._brotli else state.eof and not state.unused_data
         if not is_over:
-            raise Unreadable("the body breaks off, or something follows it")
+            raise Unreadable(_FOLLOWED if self._steps != self._brotli and state.eof else "the body breaks off")
 
     def _zlib(self, data: bytes) -> Iterator[bytes]:
-        while True:
+        while not self._state.eof:
             found = self._state.decompress(data, _STEP)
             yield found
             data = self._state.unconsumed_tail
             if not data and len(found) < _STEP:
                 return
+        if data:
+            raise Unreadable(_FOLLOWED)
 
     def _brotli(self, data: bytes) -> Iterator[bytes]:
-        yield self._state.process(data, output_buffer_limit=_STEP)
-        while not self._state.can_accept_more_data():
-            yield self._state.process(b"", output_buffer_limit=_STEP)
+        if data and self._state.is_finished():
+            raise Unreadable(_FOLLOWED)
+        while found := self._state.process(data, output_buffer_limit=_STEP):
+            yield found
+            data = b""
 
     def _zstd(self, data: bytes) -> Iterator[bytes]:
         for place in range(0, len(data), _ZSTD_STEP):
-            if self._state.eof:  # bytes behind the end
-                raise Unreadable("something follows the end of the body")
+            if self._state.eof:
+                raise Unreadable(_FOLLOWED)
             yield self._state.decompress(data[place : place + _ZSTD_STEP])
 
 

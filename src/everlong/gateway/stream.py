@@ -203,7 +203,7 @@ class StreamTap(AnswerTap):
         self._gathering = dialect.gathering()
         self._events = EventStream()
         self._reading = threading.Lock()  # a client may hang up while a thread reads
-        self._count = self._weight = 0
+        self._count = self._weight = self._windowed = 0
         self._has_ended = False
         """True once the last event was read."""
         self._is_over = False
@@ -269,6 +269,10 @@ class StreamTap(AnswerTap):
                 parts.append(part)
         except Unreadable:
             self._is_over = self._is_broken = True
+        grown = min(size, self._unpack.window - self._windowed)
+        self._windowed += grown
+        if not self._has_room(grown):
+            self._stop()
         return b"".join(parts)
 
     def _read(self, chunk: bytes) -> bool:
