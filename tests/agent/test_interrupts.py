@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from everlong.model import find_groups
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, Fault
 from tests.agent.conftest import APIS, Opened
+from tests.program import everlong_program
 from tests.testing_server.conftest import Serve
 from tests.waiting import PATIENCE, until
 
@@ -96,10 +96,7 @@ def test_ctrl_c_in_the_program_leaves_a_session_that_can_be_resumed(serve: Serve
     server = serve("Too late.")
     server.fail_next(Fault("silent", seconds=PATIENCE))
     env = {**os.environ, "EVERLONG_HOME": str(tmp_path / "home"), "PYTHONUNBUFFERED": "1"}
-    # Programs that are started in the background do not hear Ctrl-C unless they ask for it.
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
-    code += "from everlong.cli.main import main; main()"
-    command = [sys.executable, "-c", code, "run", "Hello?", "-m", "some-model", "--base-url", server.openai_url]
+    command = [*everlong_program(), "run", "Hello?", "-m", "some-model", "--base-url", server.openai_url]
     process = subprocess.Popen(
         command, env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

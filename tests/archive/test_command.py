@@ -21,6 +21,7 @@ from everlong.store.stateless import Sender, StatelessRequest
 from everlong.store.turns import FinishedTurn
 from tests.archive import samples
 from tests.cli.conftest import Run, run
+from tests.program import everlong_program
 from tests.waiting import PATIENCE, until
 
 __all__ = ["run"]
@@ -85,7 +86,7 @@ def test_a_folder_may_be_named(run: Run, home: Path, tmp_path: Path) -> None:  #
 
 def test_it_goes_on_until_it_is_stopped(home: Path) -> None:
     log = next((home / ".claude").rglob("*.jsonl"))
-    command = [sys.executable, "-m", "everlong", "archive", "--interval", "0.1"]
+    command = [*everlong_program(), "archive", "--interval", "0.1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         path = home / "everlong" / "store.db"
         until(path.exists)

@@ -28,12 +28,13 @@ from everlong.store.maintenance import stats
 from everlong.store.opening import redacted_message
 from tests.archive import samples
 from tests.archive.samples import ClaudeLog
+from tests.examples import few
 from tests.waiting import until
 
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"  # made up
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=few(["sqlite", "postgresql"]))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     where = tmp_path / "store.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
     with Store.open(where, uuid.uuid4().hex) as opened:

@@ -22,6 +22,7 @@ from everlong.store.upgrade import HEAD, REVISIONS, VERSION_TABLE
 from everlong.testing import ModelServer
 from tests.cli.conftest import Ran, Run, add_session
 from tests.onnx_folder import make_onnx_folder
+from tests.program import everlong_program
 from tests.store.test_migrations import older
 from tests.testing_server.conftest import Serve, serve
 from tests.waiting import PATIENCE
@@ -160,8 +161,10 @@ def program(*arguments: str, cwd: Path | None = None, before: str = "", **env: s
     """The program in a process of its own; a variable that is None is taken out."""
     values = {name: value for name, value in (os.environ | env).items() if value is not None}
     code = f"{before}\nfrom everlong.cli.main import main; main()"
-    command = [sys.executable, "-c", code, "doctor", *arguments]
-    done = subprocess.run(command, env=values, cwd=cwd, capture_output=True, check=False, timeout=PATIENCE)
+    start = [sys.executable, "-c", code] if before or env else everlong_program()
+    done = subprocess.run(
+        [*start, "doctor", *arguments], env=values, cwd=cwd, capture_output=True, check=False, timeout=PATIENCE
+    )
     return Ran(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
 
 

@@ -24,6 +24,7 @@ from everlong.mcp.server import HistoryServer
 from everlong.memory.notes import NotesMemory
 from everlong.store import Store
 from tests.mcp_server.conftest import HERE, Said
+from tests.program import everlong_program
 from tests.waiting import PATIENCE
 
 SOURCE = str(Path(__file__).parents[2] / "src")
@@ -185,8 +186,9 @@ def test_over_standard_input_and_output_only_the_folder_is_seen(said: Said, fold
         assert "kelp" in words(await client.call_tool("search_history", {"query": "port"}))
 
     for more, work in (((), here), (("--all",), everywhere)):
-        command = ["-m", "everlong", "mcp", *more]
-        server = StdioServerParameters(command=sys.executable, args=command, env=environment(tmp_path), cwd=folder)
+        program, *words_of_it = everlong_program()
+        command = [*words_of_it, "mcp", *more]
+        server = StdioServerParameters(command=program, args=command, env=environment(tmp_path), cwd=folder)
         talk(server, work)
 
 
@@ -247,7 +249,7 @@ def test_help_loads_neither_the_sdk_nor_the_store() -> None:
 @contextmanager
 def serving(folder: Path, env: dict[str, str], *more: str) -> Iterator[str]:
     """Run a server on a free port; yield its address."""
-    command = [sys.executable, "-m", "everlong", "mcp", "--http", "--port", "0", *more]
+    command = [*everlong_program(), "mcp", "--http", "--port", "0", *more]
     with subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
@@ -337,7 +339,7 @@ def test_over_http_without_keys_web_pages_are_not_let_in(said: Said, folder: Pat
 
 
 def test_other_machines_need_a_key(folder: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "everlong", "mcp", "--http", "--host", "0.0.0.0", "--port", "0"]  # noqa: S104 - refused
+    command = [*everlong_program(), "mcp", "--http", "--host", "0.0.0.0", "--port", "0"]  # noqa: S104 - refused
     done = subprocess.run(
         command, cwd=folder, env=environment(tmp_path), capture_output=True, text=True, check=False, timeout=PATIENCE
     )

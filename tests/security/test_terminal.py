@@ -26,13 +26,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal"),
 ]
 
-STEERING = {
-    "clipboard": "\x1b]52;c;ZXZpbA==\x07",
-    "clear": "\x1b[2J\x1b[H",
-    "c1": "\x9b2J",
-    "bidi": "\u202eevil\u2066",
-    "return": "safe\revil",
-}
+STEERING = ("\x1b]52;c;ZXZpbA==\x07", "\x1b[2J\x1b[H", "\x9b2J", "\u202eevil\u2066", "safe\revil")
 
 
 def on_terminal(command: list[str], env: dict[str, str], cwd: Path) -> str:
@@ -42,7 +36,7 @@ def on_terminal(command: list[str], env: dict[str, str], cwd: Path) -> str:
     os.close(slave)
     seen = b""
     while True:
-        if not select.select([master], [], [], 60)[0]:
+        if not select.select([master], [], [], PATIENCE)[0]:
             process.kill()
             break
         try:
@@ -57,12 +51,13 @@ def on_terminal(command: list[str], env: dict[str, str], cwd: Path) -> str:
     return seen.decode("utf-8", "replace")
 
 
-@pytest.mark.parametrize("kind", STEERING)
-def test_run_writes_nothing_that_a_terminal_obeys(serve: Serve, tmp_path: Path, kind: str) -> None:
+def test_run_writes_nothing_that_a_terminal_obeys(serve: Serve, tmp_path: Path) -> None:
+    evil = " ".join(STEERING)
+
     def model(ask: Ask) -> Answer:
         if ask.results:
-            return Answer(f"Before {STEERING[kind]} after.")
-        return Answer(f"Look: {STEERING[kind]}.", [Call("read_file", {"path": f"x{STEERING[kind]}y"})])
+            return Answer(f"Before {evil} after.")
+        return Answer(f"Look: {evil}.", [Call("read_file", {"path": f"x{evil}y"})])
 
     env = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     env |= {"EVERLONG_HOME": str(tmp_path / "home"), "NO_PROXY": "127.0.0.1", "TERM": "xterm"}

@@ -34,13 +34,14 @@ def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_processes_killed_at_random_moments_lose_nothing_and_leave_the_store_sound() -> None:
-    rounds = length(10, 4)
+    rounds = length(10, 2)
     command = [sys.executable, "-m", "bench.store.faults", "--rounds", str(rounds), "--quick"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert f"{rounds} rounds" in ran.stdout
 
 
+@pytest.mark.soak
 def test_eight_writers_on_one_server_lose_and_double_nothing() -> None:
     if binaries() is None:
         pytest.skip("no PostgreSQL: install its server binaries (initdb, postgres)")

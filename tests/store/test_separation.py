@@ -29,6 +29,8 @@ from tests.examples import length
 from tests.store.old_stores import LAST, OldStore, assistant, user
 from tests.waiting import PATIENCE, until
 
+pytestmark = pytest.mark.soak  # a schema that nobody got; its converter is to go
+
 AT_ONCE = length(4, 2)
 """Processes that open one store."""
 FILE = ImportOrigin("/tmp/export.jsonl", 1_000.0, kind="openai")  # noqa: S108 - a name, no file
