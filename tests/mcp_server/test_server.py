@@ -74,6 +74,7 @@ def test_tools_resources_and_prompts_are_offered(said: Said, mode: str) -> None:
         assert "7431" in words(await client.call_tool("read_conversation", {"id": name}))
         assert name in words(await client.call_tool("list_conversations", {}))
         (resource,) = (await client.list_resources()).resources
+        assert resource.title == '"Port"', "in quotation marks: others may have chosen it"
         assert "7431" in str((await client.read_resource(resource.uri)).contents)
         (prompt,) = (await client.list_prompts()).prompts
         assert "The port is 7431." in str((await client.get_prompt(prompt.name)).messages)
