@@ -25,7 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +92,15 @@ def _pack(kind: str, plain: bytes) -> bytes:
     return gzip.compress(plain, 9)
 
 
+def _answer_packed(kind: str, data: bytes, exchange: Exchange) -> None:
+    exchange.answer(data, headers=[("content-encoding", kind)])
+
+
+def _stream_packed(kind: str, data: bytes, exchange: Exchange) -> None:
+    pieces = (data[at : at + 60_000] for at in range(0, len(data), 60_000))
+    exchange.stream(*pieces, headers=[("content-encoding", kind)])
+
+
 def _answers() -> dict[str, Callable[[Exchange], None]]:
     """Return the hostile answers by name; the packed ones are made once."""
     bombs = {kind: _packed(kind, 300) for kind in ("gzip", "br", "zstd")}
@@ -127,13 +136,9 @@ def _answers() -> dict[str, Callable[[Exchange], None]]:
         "many headers": lambda exchange: exchange.answer(b"{}", headers=[("x-a", "b" * 60_000)] * 1_000),
     }
     for kind, data in bombs.items():
-        found[f"a bomb in {kind}"] = lambda exchange, kind=kind, data=data: exchange.answer(
-            data, headers=[("content-encoding", kind)]
-        )
+        found[f"a bomb in {kind}"] = partial(_answer_packed, kind, data)
     for kind, data in streams.items():
-        found[f"a stream in {kind}"] = lambda exchange, kind=kind, data=data: exchange.stream(
-            *(data[at : at + 60_000] for at in range(0, len(data), 60_000)), headers=[("content-encoding", kind)]
-        )
+        found[f"a stream in {kind}"] = partial(_stream_packed, kind, data)
     return found
 
 
@@ -195,6 +200,12 @@ def _trickle(address: str, data: bytes, size: int, stop: threading.Event) -> str
 Attack = Callable[[str, threading.Event], str]
 
 
+def _attack_with(
+    path: str, body: Callable[[], bytes], headers: list[tuple[str, str]], address: str, _: threading.Event
+) -> str:
+    return _ask(address, path, body(), headers)
+
+
 def _attacks(only: list[str]) -> dict[str, Attack]:
     """Return the attacks by name."""
     found: dict[str, Attack] = {}
@@ -202,14 +213,11 @@ def _attacks(only: list[str]) -> dict[str, Attack]:
         for path in _PATHS:
             streams = (number + len(path)) % 2 == 0
             body, more = _request(path, f"hostile {name}", streams=streams), [("accept-encoding", "gzip, br, zstd")]
-            found[f"{name} ({path})"] = lambda address, _, path=path, body=body, more=more: _ask(
-                address, path, body, more
-            )
+            found[f"{name} ({path})"] = partial(_attack_with, path, partial(bytes, body), more)
     for path in _PATHS:
-        found[f"packed request ({path})"] = lambda address, _, path=path: _ask(
-            address, path, _packed_request(path), [("content-encoding", "gzip")]
-        )
-        found[f"huge request ({path})"] = lambda address, _, path=path: _ask(address, path, _large(path), [])
+        packed = [("content-encoding", "gzip")]
+        found[f"packed request ({path})"] = partial(_attack_with, path, partial(_packed_request, path), packed)
+        found[f"huge request ({path})"] = partial(_attack_with, path, partial(_large, path), [])
     head = b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\n"
     found["a flood of headers"] = lambda address, stop: _trickle(
         address, head + b"x-a: %s\r\n" % (b"b" * 60_000) * 20, 200, stop
@@ -245,7 +253,10 @@ def _serve_hostile(ready: Connection) -> None:
     def answer(exchange: Exchange) -> None:
         name = json.loads(exchange.received.body)["model"].removeprefix("hostile ")
         with suppress(OSError):
-            answers.get(name, lambda found: found.answer(b"{}"))(exchange)
+            if name in answers:
+                answers[name](exchange)
+            else:
+                exchange.answer(b"{}")
             return
         exchange.is_over = True
 

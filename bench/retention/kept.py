@@ -103,9 +103,8 @@ def find_missing(messages: Sequence[Message], result: Sequence[Message]) -> list
     summary = next((index for index, message in enumerate(result) if is_summary(message)), None)
     shown = [message for index, message in enumerate(result) if index != summary]
     found: list[str] = []
-    first = next(
-        (typed_words(message) for message in messages if message["role"] == "user" and typed_words(message)), ""
-    )
+    opening = next((message for message in messages if message["role"] == "user"), {})
+    first = typed_words(opening) or text_of(opening)
     said = [text_of(message) for message in shown]
     found += [
         f"the {name} of the first request"

@@ -54,7 +54,10 @@ def write_opencode(folder: Path) -> Path:
     """Write a session in which a resource that the person named stands beside the words."""
     path = folder / "opencode.db"
     samples.write_opencode(path)
-    parts = [{"type": "text", "text": "Read it."}, {"type": "text", "text": EVIL, "synthetic": True}]
+    parts: list[dict[str, Any]] = [
+        {"type": "text", "text": "Read it."},
+        {"type": "text", "text": EVIL, "synthetic": True},
+    ]
     with closing(sqlite3.connect(path)) as raw, raw:
         samples.add_opencode(raw, "s1", "m9", "user", parts, at=90)
     return path

@@ -530,7 +530,7 @@ class DiscordStandIn:
         return content
 
     async def _change(self, content: Json, body: Json) -> None:
-        flags = body.get("flags", content["flags"]) & ~LOADING
+        flags = int(body.get("flags", content["flags"]) or 0) & ~LOADING
         content |= {"content": body["content"].strip(), "flags": flags}
         content["components"] = body.get("components", content["components"])
         content["edited_timestamp"] = shapes.time_of(next_id())

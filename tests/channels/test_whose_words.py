@@ -24,7 +24,7 @@ def test_only_the_persons_own_words_are_typed(
     async def talk() -> None:
         async with opened(server, platform) as channel:
             name = Person("1", f"Eve\n{EVIL}")
-            group = {"is_private": False, "guild": "10", "sent_at": 1_790_000_000.0}
+            group: dict[str, Any] = {"is_private": False, "guild": "10", "sent_at": 1_790_000_000.0}
             await channel.receive(platform.message("Read it.", person=name, attachments=(file,), **group))
             await channel.settle()
             await channel.receive(platform.message(forwarded, is_forwarded=True))

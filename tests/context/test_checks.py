@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from bench.retention.ranking import request_for
 
@@ -24,7 +26,7 @@ GOOD = (
 VAGUE = "## Goal\n- Help the user with their project\n## Next Steps\n- Continue the work"
 
 
-def checked(text: str, **more: tuple[int, int]) -> Quality:
+def checked(text: str, **more: Any) -> Quality:
     return check_summary(text, request_for(TALK), **more)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ TALK = [
 ]
 
 
-def told(messages: list[Message], budget: int = 2_000, **more: str) -> SummaryDocument:
+def told(messages: list[Message], budget: int = 2_000, **more: Any) -> SummaryDocument:
     return SummaryDocument.parse(Chronicle().extended(messages).write(budget, COUNT, **more))
 
 

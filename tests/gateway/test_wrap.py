@@ -49,7 +49,7 @@ def wrapped(*words: str, folder: Path, cwd: Path | None = None, **env: str) -> s
 
 
 def run(*words: str, folder: Path, **env: str) -> tuple[int, str, str]:
-    process = wrapped(*words, folder=folder, **env)
+    process = wrapped(*words, folder=folder, cwd=None, **env)
     out, err = process.communicate(timeout=PATIENCE)
     return process.returncode, out, err
 
@@ -192,7 +192,7 @@ sys.stdin = open(sys.argv[1])  # a pipe: opened when the gateway is gone
     settings = {"EVERLONG_GATEWAY__UPSTREAM": model.url}
     with program("--port", "0", "--upstream", model.url, "--store", str(tmp_path / "first.db")) as served:
         port = served.address.rpartition(":")[2]
-        process = wrapped("--port", port, *python(code), str(pipe), folder=tmp_path, **settings)
+        process = wrapped("--port", port, *python(code), str(pipe), folder=tmp_path, cwd=None, **settings)
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         served.process.kill()

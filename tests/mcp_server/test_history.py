@@ -259,7 +259,9 @@ def test_the_handover_has_the_request_the_plan_the_rules_and_the_answer(said: Sa
 def test_the_handover_has_the_rules_that_stand_after_a_summary(said: Said, store: Store) -> None:
     filler = [text for n in range(60) for text in (f"Paint bollard {n}.", f"Bollard {n} is painted. " * 40)]
     name = said.talk("Repair the pump.", "I begin.", *filler[:20], "Never push to main.", "I will not.", *filler[20:])
-    at = store.branch(store.sessions.get(name).branch)
+    number = store.sessions.get(name).branch
+    assert number is not None
+    at = store.branch(number)
     store.compact(at, ContextCompressor(8_000), Occasion("threshold", session=name))
     assert "Never push to main." in said.history().handover()
 

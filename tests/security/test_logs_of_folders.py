@@ -231,7 +231,8 @@ def imported(home: Path, house: Path, clone: Path, line: str) -> dict[str, Any]:
     command = ["bash", "-c", line, "bash", *program, "sessions", "import", "--json"]
     done = subprocess.run(command, cwd=clone, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout, done.stderr
-    return json.loads(done.stdout)
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
 
 
 @no_pipes
