@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 
 from everlong.context import ContextCompressor
 from everlong.context.literals import is_summary, summary_indices
-from everlong.context.rules import found_rules, standing_rules
+from everlong.context.rule_wording import found_rules
+from everlong.context.rules import standing_rules
 from everlong.model import Message, text_of
 from everlong.tokens import MessageCounter, counter_for
 

@@ -9,7 +9,8 @@ from hypothesis import example, given, strategies as st
 
 from everlong import CompletionSummarizer, ContextCompressor, Message
 from everlong.context.literals import RULES_HEADING, is_summary, summary_indices
-from everlong.context.rules import Rule, StandingRules, edit_message, found_rules, read_block, standing_rules
+from everlong.context.rule_wording import found_rules
+from everlong.context.rules import Rule, StandingRules, edit_message, read_block, standing_rules
 from everlong.model import part_text, parts_of, text_of, with_part_appended
 from everlong.tokens import MessageCounter, counter_for
 from tests.context.builders import assistant, output, step, system, user

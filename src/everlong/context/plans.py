@@ -37,9 +37,9 @@ _STATES: dict[str, State] = {
     **dict.fromkeys(("pending", "todo", "open", "not_started", "not-started", "queued", "blocked"), "pending"),
 }
 _CHECKBOX = re.compile(r"^\s*(?:[-*+]|\d+[.)])?\s*\[(?P<mark>[ xX>~*/✓✔-]?)\]\s*(?P<text>\S.*?)\s*$")
-_FENCE = re.compile(r"^\s*(?:```|~~~)")
+_FENCES = ("```", "~~~")
 _NUMBER = re.compile(r"#?(\d+)\b")
-_ADDING = re.compile(r"^(?:add|create|new|insert|append)$", re.IGNORECASE)
+_ADDING = frozenset({"add", "create", "new", "insert", "append"})
 _CREATES = re.compile(r"(?:create|add|new)_?(?:task|todo)|(?:task|todo)_?(?:create|add|new)", re.IGNORECASE)
 _UPDATES = re.compile(
     r"(?:update|edit|complete|finish|toggle)_?(?:task|todo)|(?:task|todo)_?(?:update|edit|complete)", re.IGNORECASE
@@ -67,7 +67,7 @@ def checklist(text: str) -> list[PlanItem]:
     found: list[PlanItem] = []
     fenced = False
     for line in text.splitlines():
-        if _FENCE.match(line):
+        if line.lstrip().startswith(_FENCES):
             fenced = not fenced
         box = None if fenced else _CHECKBOX.match(line)
         if box is not None:
@@ -139,7 +139,7 @@ class _Plan:
             self.is_kept_by_tool, self.items = True, [_with_number(item) for item in shown]
         elif action == "clear":
             self.is_kept_by_tool, self.items = True, []
-        elif _ADDING.match(action) or (not action and _CREATES.search(step.call.name)):
+        elif action in _ADDING or (not action and _CREATES.search(step.call.name)):
             if text and not any(item.text == text for item in self.items):
                 number = _NUMBER.search(result)
                 state = _state(arguments) or "pending"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from everlong.context.literals import RULES_HEADING, is_summary, rules_block
-from everlong.context.rules.wording import is_rule, sentences, taken_back
+from everlong.context.rule_wording import is_rule, sentences, taken_back
 from everlong.context.text import one_line
 from everlong.model import Message, text_of, typed_words
 
