@@ -19,7 +19,7 @@ from everlong.context.literals import is_summary
 from everlong.context.names import entities, names_by_line
 from everlong.context.plans import PlanItem, read_plan, render_item
 from everlong.context.record import Step, read_steps
-from everlong.context.text import TextCount, cut_at_clause, one_line, without_fences
+from everlong.context.text import TextCount, clip, cut_at_clause, one_line, without_fences
 from everlong.model import Message, read_message, text_of, typed_words
 
 __all__ = ["Chronicle", "OpenError", "TurnEntry"]
@@ -52,7 +52,7 @@ _LONGEST_MEMORY = 600
 _WORDS_SHARE = 0.85
 _OUTCOMES_SHARE = 0.2
 _CLOSINGS_SHARE = 0.2
-_NAMES_SHARE = 0.2
+_NAMES_SHARE = 0.25
 _HEADING_TOKENS = 6
 _ROOMY = 600
 """Tokens from which on a budget also has room for what the tail tells."""
@@ -64,9 +64,9 @@ _ONCE = 0.3
 """The weight of a name that was mentioned once."""
 _RECENT = 0.5
 """The newest lines are worth this share more than the oldest."""
+_LONGEST_SOURCE = 70
+"""Characters of a command above the lines that are quoted of it."""
 _SETTLED = 0.999
-_LONGEST_BEFORE = 40
-"""Characters of the line before a quoted one, up to which it is quoted too: it tells what the line is about."""
 _CHARS_PER_TOKEN = 3.5
 
 _FILLERS = frozenset(
@@ -112,11 +112,10 @@ class TurnEntry:
 
 
 class QuotedLine(NamedTuple):
-    """A line that names something, and the line before it."""
+    """A line that names something."""
 
     text: str
     names: tuple[str, ...]
-    before: str
 
 
 class SourceLines(NamedTuple):
@@ -241,7 +240,7 @@ class Chronicle:
                 turn.outcomes[step.subject] = _outcome_line(step)
                 while len(turn.outcomes) > _MOST_OUTCOMES:
                     del turn.outcomes[next(iter(turn.outcomes))]
-        source = f"$ {step.title}" if step.command else f"{step.path or step.title}:"
+        source = f"$ {clip(step.title, _LONGEST_SOURCE)}" if step.command else f"{step.path or step.title}:"
         given = step.command or "\n".join(str(value) for value in step.arguments.values())
         self._keep_lines(f"{step.subject} given", source, given, _OWN_WORDS)
         if step.result:
@@ -254,8 +253,7 @@ class Chronicle:
         if len(text) > _LOOK_AT:
             text = f"{text[: _LOOK_AT // 2]}\n{text[-_LOOK_AT // 2 :]}"
         lines = [piece for line in text.splitlines() if "```" not in line for piece in _pieces(line)]
-        before = ["", *(line if len(line) <= _LONGEST_BEFORE else "" for line in lines)]
-        found = zip(lines, names_by_line(lines), before, strict=False)
+        found = zip(lines, names_by_line(lines), strict=True)
         named = [QuotedLine(*line) for line in found if line[1] and line[0] not in source]
         named = list({line.text: line for line in named}.values())
         for name in {name for line in named for name in line.names}:
@@ -561,7 +559,6 @@ class _LineChoice:
         self.weight = {name: _weigh(times) for name, times in mentions.items()}
         self.taken: dict[int, set[int]] = {}
         """The chosen lines by source, as indices."""
-        self._shown: dict[int, set[str]] = {}
         self.spent = 0.0
         """Characters of the chosen lines."""
 
@@ -584,13 +581,11 @@ class _LineChoice:
             elif worth > 0 and (cost := self._cost(place, line)) <= room:
                 room -= cost
                 self.taken.setdefault(place, set()).add(number)
-                self._shown.setdefault(place, set()).update((line.text, line.before))
                 self.known.update(line.names)
         self.spent -= room
 
     def _cost(self, place: int, line: QuotedLine) -> int:
-        before = 0 if line.before in self._shown.get(place, ()) else len(line.before)
-        return len(line.text) + 4 + before + (0 if place in self.taken else len(self.sources[place].source) + 2)
+        return len(line.text) + 4 + (0 if place in self.taken else len(self.sources[place].source) + 2)
 
     def _worth(self, place: int, line: QuotedLine) -> float:
         value = sum(self.weight.get(name, 1.0) for name in line.names if name not in self.known)
@@ -603,11 +598,7 @@ class _LineChoice:
         for place in sorted(self.taken):
             quoted = by_source.setdefault(self.sources[place].source, [])
             for number in sorted(self.taken[place]):
-                line = self.sources[place].lines[number]
-                if line.before and line.before not in quoted[-2:]:
-                    quoted.append(line.before)
-                if line.text not in quoted[-1:]:
-                    quoted.append(line.text)
+                quoted.append(self.sources[place].lines[number].text)
         return ["\n".join([source, *(f"  {line}" for line in lines)]) for source, lines in by_source.items()]
 
     def names_left(self) -> list[str]:
