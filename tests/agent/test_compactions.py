@@ -12,7 +12,6 @@ import pytest
 
 from everlong import ContextCompressor, ContextOverflow, StoreFull
 from everlong.agent import Agent, AgentEvent, CompactionFinished, Notice, tool
-from everlong.context.document import SummaryDocument
 from everlong.context.literals import SUMMARY_PREFIX
 from everlong.memory import MemoryManager, MemoryProvider
 from everlong.model import Message
@@ -396,29 +395,6 @@ def test_what_is_not_stored_is_not_compacted(
     said = [entry.message["content"] for entry in store.sessions.entries(agent.conversation.session_id)]
     assert [text.split(":")[0] for text in said[::2]] == [f"Entry {number}" for number in range(6)]
     assert store.context(agent.conversation.branch) == agent.conversation.messages  # type: ignore[arg-type]
-
-
-@pytest.mark.spec("5.3", "5.5")
-def test_what_the_user_took_back_is_closed_and_not_taken_up_again(
-    serve: Serve, opened: Opened, heard: list[AgentEvent]
-) -> None:
-    server = serve(talker, window=WINDOW)
-    agent = opened(server)
-    agent.engine.summarizer = None  # type: ignore[attr-defined]  # the conversation's own words
-    agent.run("Please look after the harbour's records. Note what I tell you.")
-    agent.run("Move the tide tables to a Redis cache.")
-    talk(agent, 3)
-    agent.run("Actually, forget the Redis cache, keep the tide tables in SQLite instead.")
-    talk(agent, 12, 3)
-    assert len(compactions(heard)) >= 2
-    summary = next(turn.text for turn in server.model.asked[-1].turns if SUMMARY_PREFIX[:30] in turn.text)
-    closing = [line for line in summary.splitlines() if line.startswith("- Closed by the user")]
-    assert len(closing) == 1
-    assert "Redis" in closing[0]
-    items = SummaryDocument.parse(summary).items
-    still_open = [item for heading in ("Goal", "In Progress", "Next Steps") for item in items.get(heading, [])]
-    assert still_open
-    assert not [item for item in still_open if "to a Redis cache" in item]
 
 
 @pytest.mark.spec("7.6")

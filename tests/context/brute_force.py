@@ -53,7 +53,8 @@ def most_allowed(engine: ContextCompressor, repaired: Sequence[Message]) -> int:
     least = least_possible(repaired, engine.counter, engine.protect_first_n)
     latest = latest_request(repaired)
     is_over = latest is not None and engine.counter.count(latest) > engine.threshold_tokens
-    return max(engine.threshold_tokens, least + (engine.context_length // 20 if is_over else 0))
+    # What is never lost counts here as if it could be cut to nothing, so a little more is allowed.
+    return max(engine.threshold_tokens, least + 60 + (engine.context_length // 20 if is_over else 0))
 
 
 # -- with a summary ----------------------------------------------------------------------------------------------------

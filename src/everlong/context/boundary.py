@@ -121,15 +121,15 @@ def survey(messages: Sequence[Message], summaries: tuple[int, ...], protect_firs
         inserted=frozenset((*summaries, *acknowledgements)),
         body_start=body_start,
         latest_user=latest,
-        in_doubt=_in_doubt(messages, latest, summaries),
+        in_doubt=_in_doubt(messages, latest),
         newest_start=max(newest_start, body_start),
     )
 
 
-def _in_doubt(messages: Sequence[Message], latest: int | None, summaries: tuple[int, ...]) -> int | None:
+def _in_doubt(messages: Sequence[Message], latest: int | None) -> int | None:
     """Return the newest user message after the newest request that is more than a client's addition."""
     for index in range(len(messages) - 1, -1 if latest is None else latest, -1):
-        if messages[index]["role"] == "user" and index not in summaries:
+        if messages[index]["role"] == "user" and not is_summary(messages[index]):
             return index if read_message(messages[index]).material else None
     return None
 
@@ -145,7 +145,7 @@ def _first_request(messages: Sequence[Message], start: int, stop: int, summaries
         return ()
     end = first + 1
     for index in range(first + 1, stop):
-        if messages[index]["role"] != "user" or index in summaries:
+        if messages[index]["role"] != "user" or is_summary(messages[index]):
             break
         end = index + 1 if typed_words(messages[index]) else end  # a harness may speak after the request
     return tuple(range(first, end))

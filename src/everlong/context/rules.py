@@ -108,7 +108,7 @@ def standing_rules(messages: Sequence[Message], summaries: Sequence[int] = ()) -
         elif edit := read_edit(message):
             rules = {text: turn for text, turn in rules.items() if one_line(text) not in edit[1]}
             rules.update(dict.fromkeys(edit[0], max(1, turns)))
-        elif (typed := typed_words(message)) and not typed.startswith(_PINNED_START):
+        elif (typed := typed_words(message)) and not text_of(message).startswith(_PINNED_START):
             turns += 1
             _hear(typed, rules, turns)
     return StandingRules(tuple(Rule(*rule) for rule in rules.items()), older, turns)

@@ -31,6 +31,7 @@ _NAMES_PER_TOKEN = 0.05
 """Names that prose of some length can be expected to hold: one in twenty tokens."""
 _THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"\A```[a-z]*\n(.*)\n```\s*\Z", re.DOTALL)
+_HEADING = re.compile(r"^#{1,3} ", re.MULTILINE)
 
 
 class WrittenNode(NamedTuple):
@@ -180,12 +181,13 @@ class SummaryAuthor:
 
 
 def usable_text(answer: object) -> str:
-    """Return a model's summary of a leaf without its thoughts; empty if there is none."""
+    """Return a model's summary of a leaf without its thoughts; empty if there is none, as for a refusal."""
     if not isinstance(answer, str):
         return ""
     text = _THOUGHT.sub("", without_marks(answer)).strip()
     fenced = _FENCE.match(text)
-    return fenced[1].strip() if fenced else text
+    text = fenced[1].strip() if fenced else text
+    return text if _HEADING.search(text) else ""
 
 
 def quality_of(text: str, source: str, budget: int) -> float:

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 WEAK_BELOW = 0.5
 """The quality below which a compaction leaves a degraded view."""
 LEASE_SECONDS = 300.0
+_BY_HAND = "edit"
+"""The engine of a summary that a person edited."""
 
 _VIEW = select(view).where(view.c.id == bindparam("ident"))
 
@@ -352,10 +354,14 @@ def _tagged_system(system: SystemMessages) -> list[Message]:
 
 
 def _originals(core: StoreCore, at: Branch, seen: SeenContext) -> list[Message]:
-    """Return the messages that the view in force covers, as they were said; none without a view."""
+    """Return the messages that the view in force covers, as they were said; none without a view.
+
+    None either if a person wrote the summary in force: it is carried on, and not made anew.
+    """
     with core.database.read() as connection:
         shown = view_for(connection, seen.view_id, at.depth, None)
-        if shown is None:
+        by = select(compaction.c.engine).where(compaction.c.view_id == seen.view_id, compaction.c.tenant == core.tenant)
+        if shown is None or connection.execute(by).scalar() == _BY_HAND:
             return []
         path = segments_to(connection, at.id, at.depth)
         return [entry.message for entry in core.reader.entries(connection, path, 0, shown.cover_depth)]

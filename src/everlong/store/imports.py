@@ -227,7 +227,7 @@ def _split_off_broken(messages: Sequence[Message], times: Sequence[float]) -> tu
     for place, (message, time) in enumerate(zip(messages, times, strict=True)):
         plain = {name: value for name, value in message.items() if name not in {STATUS, ERROR}}
         status, error = message.get(STATUS), message.get(ERROR)
-        if status in {"cancelled", "failed"} and any(one.get("role") not in _SYSTEM for one in said):
+        if status in ("cancelled", "failed") and any(one.get("role") not in _SYSTEM for one in said):
             why = error if isinstance(error, str) else None
             broken.append(_Broken(place, len(said) - 1, plain, status, why, time))
         else:
@@ -262,7 +262,7 @@ def _facts(
     started, ended = _number(kept.get("started")), _number(kept.get("ended"))
     active = _number(kept.get("active"))
     folder = _text(body.get("folder")) if is_own or origin.kind == CLAUDE_CODE else None
-    kind = kept.get("type") if kept.get("type") in {"side", "agent"} else "main"
+    kind = kept.get("type") if kept.get("type") in ("side", "agent") else "main"
     return {
         "kind": kind,
         "client": _text(kept.get("client")),

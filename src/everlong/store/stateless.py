@@ -357,7 +357,7 @@ class StatelessRequests:
         elif kind == "main" and sender.session and opening is not None:
             works_for = self._finder.find_summarized(connection, sender.session, opening.messages)
         if opening is not None:
-            title = title_of_opening(connection, self._core, opening.messages)
+            title = title_of_opening(connection, self._core.tenant, opening.messages, self._core.cleaned)
         else:
             title = self._title_of_stored(connection, at, forked_from)
         preamble = None if opening is None or opening.preamble is None else opening.preamble.digest
@@ -386,13 +386,13 @@ class StatelessRequests:
         path = segments_to(connection, at.id, upto)
         if opened and upto > _LAST_BLOCKS:  # one of the last messages gives the title, nearly always
             last = self._said(connection, path, upto - _LAST_BLOCKS, upto)
-            if (title := title_of_opening(connection, self._core, last)) is not None:
+            if (title := title_of_opening(connection, self._core.tenant, last, self._core.cleaned)) is not None:
                 return title
         said = self._said(connection, path, -1, upto)
         if not opened:
             first = next((place for place, one in enumerate(said) if one.get("role") == "assistant"), len(said))
             said = said[:first]
-        return title_of_opening(connection, self._core, said)
+        return title_of_opening(connection, self._core.tenant, said, self._core.cleaned)
 
     def _said(self, connection: Connection, path: list[Segment], low: int, high: int) -> list[Message]:
         """Return the messages of the conversation itself at depths in ``(low, high]``."""

@@ -318,7 +318,7 @@ class Store(StoreCore):
     def title_for(self, messages: Sequence[Message]) -> str | None:
         """Return the title that the first messages of a conversation give it; None if its words are forgotten."""
         with self.database.read() as connection:
-            return title_of_opening(connection, self, messages)
+            return title_of_opening(connection, self.tenant, messages, self.cleaned)
 
     def forget_session(self, ident: str) -> Forgotten:
         """Forget the conversation that a session is part of, except what other conversations show or use."""

@@ -7,8 +7,8 @@ however it is sent again. This module makes and reads tombstones; deciding what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
@@ -16,9 +16,6 @@ from everlong.model import HashChain, Message, blocks_of, calls_of, parts_of, ti
 from everlong.store.content import PLAIN, Blob, decoded, encoded, unpacked
 from everlong.store.database import in_batches
 from everlong.store.schema import tombstone
-
-if TYPE_CHECKING:
-    from everlong.store.core import StoreCore
 
 PLACEHOLDER = "[This message was forgotten]"
 """The text in place of the words of a forgotten message."""
@@ -53,7 +50,7 @@ def read_stub(stub: bytes) -> tuple[Message, list[str]]:
 
 def _shape(message: Message) -> Message:
     shape: Message = {"role": message.get("role"), "content": PLACEHOLDER}
-    parts = [_part(part) for part in parts_of(message) if part.get("type") in {"tool_use", "tool_result"}]
+    parts = [_part(part) for part in parts_of(message) if part.get("type") in ("tool_use", "tool_result")]
     if parts:
         shape["content"] = parts
     if "tool_call_id" in message:
@@ -81,10 +78,11 @@ def forgotten_among(connection: Connection, tenant: str, blocks: Iterable[bytes]
     return gone
 
 
-def title_of_opening(connection: Connection, core: StoreCore, messages: Sequence[Message]) -> str | None:
+def title_of_opening(
+    connection: Connection, tenant: str, messages: Sequence[Message], clean: Callable[[Message], Message]
+) -> str | None:
     """Return the title that the first messages of a conversation give it; None if its words are forgotten."""
-    tenant = core.tenant
-    for message in map(core.cleaned, reversed(messages)):
+    for message in map(clean, reversed(messages)):
         if (title := title_from([message])) is not None:
             gone = forgotten_among(connection, tenant, HashChain(tenant).trace([message]).blocks)
             return None if gone else title
