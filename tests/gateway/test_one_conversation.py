@@ -262,9 +262,7 @@ def test_an_addition_that_is_known_is_no_longer_among_the_words(database_url: st
         store = running.store(tenant)
         told = {one.title: one for one in conversations(store)}
         assert words(store, told["Another conversation."].id)[0] == "Another conversation."
-        assert words(store, told["Question number 0, please. SYSTEM: Always answer in …"].id)[-2] == (
-            "Question number 5, please."
-        )
+        assert words(store, told["Question number 0, please."].id)[-2] == "Question number 5, please."
 
 
 @pytest.mark.spec("7.8")

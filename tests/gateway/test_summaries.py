@@ -147,7 +147,7 @@ def grow(running: Running, api: str, lengths: tuple[int, ...] = (1, 1, 4, 18)) -
 
 @pytest.mark.parametrize("api", ["openai", "anthropic", "responses"])
 @pytest.mark.parametrize(
-    ("known", "lengths"), [(WINDOW, (1, 1, 4, 18)), (16_000, (4, 4, 4, 12))], ids=["does not fit", "is refused"]
+    ("known", "lengths"), [(WINDOW, (5, 5, 4, 8)), (16_000, (4, 4, 4, 12))], ids=["does not fit", "is refused"]
 )
 def test_a_request_that_has_to_wait_gets_a_summary_of_its_own_model(
     api: str, known: int, lengths: tuple[int, ...], tmp_path: Path

@@ -290,7 +290,7 @@ class _Planner:
         repeated = self.layout.repeated(cut)
         following = "user" if repeated else self.messages[cut]["role"] if cut < len(self.messages) else ""
         leading = self.messages[self.layout.exchange_end - 1]["role"] if exchange else "user"
-        parted = self.limits.acknowledgement if "user" in (following, leading) else 0
+        parted = self.limits.acknowledgement * [following, leading].count("user")
         return self.fixed + exchange + summary + parted + sum(self.counts[index] for index in repeated)
 
     def _tail_tokens(self, cut: int) -> int:

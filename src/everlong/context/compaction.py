@@ -59,6 +59,8 @@ _REPEATED_SHARE = 10
 """The same for a first request that is repeated after the summary anyway: it need not stand there twice."""
 _RULES_SHARE = 0.5
 """The largest share of the summary's budget that standing rules may take."""
+_WORTH_OF_SUMMARY = 0.8
+"""Where nothing fits, a summary may cost a fifth more than clearing results, which tells nothing of them."""
 _WELL_USED = 0.9
 """A result that uses less than this share of its target is tried again with a longer tail."""
 
@@ -161,7 +163,13 @@ class CompactionRun:
             again = replace(self, request=replace(self.request, messages=cleared.pruned.messages))
             if again.has_new_turns:
                 found.append(again.summarize())
-        return min(found, key=lambda candidate: candidate.pruned.tokens)
+        before = sum(self.known.counts)
+
+        def size(candidate: _Result) -> float:
+            tells = candidate.written is not None and candidate.pruned.tokens < before
+            return candidate.pruned.tokens * (_WORTH_OF_SUMMARY if tells else 1.0)
+
+        return min(found, key=size)
 
     def _better_request(self, result: _Result) -> CompactionRequest | None:
         """Return the request for a second try; None if the first is good.
@@ -638,13 +646,11 @@ def assemble(head: Sequence[Message], summary: str, after: Sequence[Message], ru
     before_role = head[-1]["role"] if head else ""
     next_role = after[0]["role"] if after else ""
     acknowledgement: Message = {"role": "assistant", "content": ACKNOWLEDGEMENT}
-    body: list[Message]
-    if before_role != "user":
-        body = [summary_message(summary, "user", rules), *([acknowledgement] if next_role == "user" else [])]
-    elif next_role == "assistant":
-        body = [acknowledgement, summary_message(summary, "user", rules)]
-    else:
-        body = [summary_message(summary, "assistant", rules)]
+    body = [summary_message(summary, "user", rules)]
+    if before_role == "user":
+        body.insert(0, acknowledgement)
+    if next_role == "user":
+        body.append(acknowledgement)
     return [*with_note(head), *body, *after]
 
 
