@@ -84,7 +84,5 @@ def test_a_link_of_the_folder_takes_no_file_of_another_one_along(tmp_path: Path)
     parts, notes = attached("explain @README.md and @link.md", root)
     assert "pelican" not in str(parts)
     assert "harmless" in str(parts)
-    assert (
-        notes[0] == f"README.md leads out of the folder, to {tmp_path / 'key'}; name that file itself to take it along"
-    )
+    assert f"README.md leads out of the folder, to {tmp_path / 'key'}; name that file itself" in notes[0]
     assert "pelican" in str(attached(f"explain @{tmp_path / 'key'}", root)[0])
