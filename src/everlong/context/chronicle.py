@@ -445,7 +445,7 @@ class _Writing:
         items = []
         goal = "\n".join(self.document.items["Goal"])
         for turn, words, closing, outcomes in zip(turns, quotes, closings, ran, strict=True):
-            said_last = f'{"" if turn.is_closed else "(under way) "}"{closing}"' if closing else ""
+            said_last = f'{"" if turn.is_closed else "(so far) "}"{closing}"' if closing else ""
             outcome = "; ".join(filter(None, (said_last, outcomes)))
             is_goal = f'"{words}"' in goal
             if words and (outcome or not is_goal):
