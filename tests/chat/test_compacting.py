@@ -212,6 +212,8 @@ def test_what_is_held_back_is_told_with_its_figures(serve: Serve, chat: Open, ho
         {"role": "system", "content": "You keep the harbour's book. " * 1_200},
         {"role": "user", "content": "Is the Gull in?"},
         {"role": "assistant", "content": "She is."},
+        {"role": "user", "content": "Since when?"},
+        {"role": "assistant", "content": "Since noon, at the north quay, with a cargo of salt and two passengers."},
     ]
     with Store.open(home / "store.db") as store:
         branch = store.record(messages)

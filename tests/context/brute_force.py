@@ -4,11 +4,10 @@ A second implementation, as simple as possible and as slow as need be: it writes
 allows for a given input, adds up its tokens and takes the smallest. It knows the contract, the fixed texts and how to
 count; it does not know how the package plans, and shares no code with it.
 
-What the contract allows, with a summary: the system prompt with the note, the first exchange or nothing of it, one
-summary of at least `LEAST_SUMMARY` tokens with its block of rules, an acknowledgement where roles need one, the latest
-user message again where the tail does not hold it, and a tail cut before any message that is no result, its results
-shortened as far as they go; calls that are still pending always stay. Without a summary: the list itself, its results
-cleared.
+What the contract allows, with a summary: the system prompt with the note, the first request or its two ends, one
+summary of at least `LEAST_SUMMARY` tokens with its block of rules, acknowledgements around it where roles need them,
+the latest user message again where the tail does not hold it, and a tail that holds the newest answer, its results and
+then its texts shortened as far as they go. Without a summary: the list itself, its results cleared.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from everlong.context.literals import ACKNOWLEDGEMENT, CLEARED_RESULT, COMPACTIO
 from everlong.context.rules import StandingRules
 from everlong.model import Message, with_part_appended
 from everlong.tokens import MessageCounter
-from tests.context.protocol import latest_request, looks_inserted, words
+from tests.context.protocol import latest_request, looks_inserted, looks_like_summary, words
 
 LEAST_SUMMARY = 40
 """Tokens that every summary's text is given."""
@@ -28,20 +27,18 @@ LONGEST_UNCLEARED = 200
 """Characters up to which an old result is left alone."""
 SHORTEST_RESULT = 12
 """Tokens of text to which a result can be shortened, at the least."""
-LONGEST_GROUP = 8
-"""By how many messages a first exchange is tried longer than it must be."""
+SHORTEST_TEXT = 48
+"""Tokens to which the newest answer can be shortened, at the least."""
+SLACK = 60
+"""Tokens by which the package may miss the least: it reckons with round numbers for the marks of what is left out."""
 JOINT = 2
 """Where texts are joined, a counter may see a token or two more."""
 
 
-def least_possible(repaired: Sequence[Message], counter: MessageCounter, protect_first_n: int = 3) -> int:
+def least_possible(repaired: Sequence[Message], counter: MessageCounter) -> int:
     """The tokens of the smallest list that the contract allows for an input that has been repaired."""
     cost = {id(message): counter.count(message) for message in repaired}
-    with_summary = (
-        _with_summary(repaired, head, start, counter, cost)
-        for head in _heads(repaired, counter, protect_first_n)
-        for start in _tails(repaired)
-    )
+    with_summary = (_with_summary(repaired, start, counter, cost) for start in _tails(repaired))
     return min(*_without_summary(repaired, counter, cost), *with_summary)
 
 
@@ -50,57 +47,47 @@ def most_allowed(engine: ContextCompressor, repaired: Sequence[Message]) -> int:
 
     Where the newest request alone is over the threshold, a summary of the usual size may stand beside it.
     """
-    least = least_possible(repaired, engine.counter, engine.protect_first_n)
+    least = least_possible(repaired, engine.counter)
     latest = latest_request(repaired)
     is_over = latest is not None and engine.counter.count(latest) > engine.threshold_tokens
-    # What is never lost counts here as if it could be cut to nothing, so a little more is allowed.
-    return max(engine.threshold_tokens, least + 60 + (engine.context_length // 20 if is_over else 0))
+    return max(engine.threshold_tokens, least + SLACK + (engine.context_length // 20 if is_over else 0))
 
 
 # -- with a summary ----------------------------------------------------------------------------------------------------
 
 
-def _with_summary(
-    repaired: Sequence[Message], head: Sequence[Message], start: int, counter: MessageCounter, cost: dict[int, int]
-) -> int:
+def _with_summary(repaired: Sequence[Message], start: int, counter: MessageCounter, cost: dict[int, int]) -> int:
     tail = repaired[start:]
     latest = latest_request(repaired)
     repeated = [latest] if latest is not None and not any(message is latest for message in tail) else []
-    after = [*repeated, *tail]
-    empty = with_part_appended({"role": "user", "content": f"{SUMMARY_PREFIX}\n\n"}, StandingRules().render())
-    summary = counter.count(empty) + LEAST_SUMMARY + JOINT
-    acknowledgement = counter.count({"role": "assistant", "content": ACKNOWLEDGEMENT})
-    return (
-        counter.total(head)
-        - counter.total([])
-        + summary
-        + (acknowledgement if _needs_acknowledgement(head, after) else 0)
-        + sum(cost[id(message)] for message in repeated)
-        + sum(_shortest(message, counter, cost) for message in tail)
-    )
-
-
-def _needs_acknowledgement(head: Sequence[Message], after: Sequence[Message]) -> bool:
-    """Whether neither role lets the summary stand between head and what follows."""
-    before_role = head[-1]["role"] if head else ""
-    next_role = after[0]["role"] if after else ""
-    return all(role in (before_role, next_role) for role in ("user", "assistant")) or (
-        before_role != "user" and next_role == "user"  # a summary is a user message wherever it can be one
-    )
-
-
-def _heads(repaired: Sequence[Message], counter: MessageCounter, protect_first_n: int) -> Iterator[list[Message]]:
-    """The system prompt alone, and with a first exchange, which is as long as protected and has its answer."""
     system = _with_note(_leading_system(repaired))
-    yield system
-    first = len(system)
-    for end in _cuts(repaired):
-        exchange = repaired[first:end]
-        if len(exchange) < max(1, protect_first_n - 1) or exchange[-1]["role"] == "user":
-            continue
-        if any(map(looks_inserted, exchange)) or len(exchange) > protect_first_n + LONGEST_GROUP:
+    request = [message for message in _first_request(repaired, start) if message is not latest]
+    empty = with_part_appended({"role": "user", "content": f"{SUMMARY_PREFIX}\n\n"}, StandingRules().render())
+    acknowledgement = counter.count({"role": "assistant", "content": ACKNOWLEDGEMENT})
+    after = [*repeated, *tail]
+    parted = bool(request) + bool(after and after[0]["role"] == "user")
+    return (
+        counter.total(system)
+        - counter.total([])
+        + sum(_shortest(message, counter, cost, LEAST_SUMMARY) for message in request)
+        + counter.count(empty)
+        + LEAST_SUMMARY
+        + JOINT
+        + acknowledgement * parted
+        + sum(cost[id(message)] for message in repeated)
+        + sum(_shortest_of_tail(message, counter, cost) for message in tail)
+    )
+
+
+def _first_request(repaired: Sequence[Message], before: int) -> list[Message]:
+    """The first user messages in a row, of which none looks like a summary."""
+    found: list[Message] = []
+    for message in repaired[:before]:
+        is_asked = message["role"] == "user" and not looks_like_summary(message)
+        if found and not is_asked:
             break
-        yield [*system, *(_cleared(message, counter) for message in exchange)]
+        found += [message] if is_asked else []
+    return found
 
 
 def _leading_system(repaired: Sequence[Message]) -> list[Message]:
@@ -121,10 +108,11 @@ def _with_note(system: list[Message]) -> list[Message]:
 
 
 def _cuts(repaired: Sequence[Message]) -> list[int]:
-    """Every place where a tail may begin: before what is no result, never after a call that is still pending."""
-    first, last = len(_leading_system(repaired)), _pending_start(repaired)
-    inside = [i for i in range(first, last) if repaired[i]["role"] not in ("tool", "function")]
-    return [*inside, last]
+    """Every place where a tail may begin: before what is no result, and before the newest answer."""
+    first = len(_leading_system(repaired))
+    answers = [i for i, m in enumerate(repaired) if m["role"] == "assistant" and not looks_inserted(m)]
+    last = max(first, answers[-1]) if answers else len(repaired)
+    return [*(i for i in range(first, last) if repaired[i]["role"] not in ("tool", "function")), last]
 
 
 def _tails(repaired: Sequence[Message]) -> list[int]:
@@ -133,24 +121,20 @@ def _tails(repaired: Sequence[Message]) -> list[int]:
     return [i for i in cuts if i == cuts[-1] or not any(map(looks_inserted, repaired[i : cuts[-1]]))]
 
 
-def _pending_start(repaired: Sequence[Message]) -> int:
-    end = len(repaired)
-    start = end
-    while start and repaired[start - 1]["role"] == "tool":
-        start -= 1
-    calls = repaired[start - 1].get("tool_calls") if start else None
-    is_pending = bool(calls) and repaired[start - 1]["role"] == "assistant" and len(calls or []) > end - start
-    return start - 1 if is_pending else end
-
-
 # -- shorter results ---------------------------------------------------------------------------------------------------
 
 
-def _shortest(message: Message, counter: MessageCounter, cost: dict[int, int]) -> int:
+def _shortest_of_tail(message: Message, counter: MessageCounter, cost: dict[int, int]) -> int:
     """A message of the tail with as little as its text can become."""
-    if message["role"] != "tool":
-        return cost[id(message)]
-    return min(cost[id(message)], counter.count({**message, "content": ""}) + SHORTEST_RESULT + JOINT)
+    if message["role"] == "tool":
+        return _shortest(message, counter, cost, SHORTEST_RESULT)
+    if message["role"] == "assistant" and not message.get("tool_calls"):
+        return _shortest(message, counter, cost, SHORTEST_TEXT)
+    return cost[id(message)]
+
+
+def _shortest(message: Message, counter: MessageCounter, cost: dict[int, int], text: int) -> int:
+    return min(cost[id(message)], counter.count({**message, "content": ""}) + text + JOINT)
 
 
 def _cleared(message: Message, counter: MessageCounter) -> Message:
@@ -166,7 +150,7 @@ def _cleared(message: Message, counter: MessageCounter) -> Message:
 def _without_summary(repaired: Sequence[Message], counter: MessageCounter, cost: dict[int, int]) -> Iterator[int]:
     """The list itself, its results cleared before any cut and shortened after it; the newest group is never cleared."""
     cleared = [counter.count(_cleared(message, counter)) for message in repaired]
-    shortened = [_shortest(message, counter, cost) for message in repaired]
+    shortened = [_shortest_of_tail(message, counter, cost) for message in repaired]
     newest = [start for start in _cuts(repaired) if start < len(repaired)]
     for start in newest or [0]:
         yield sum(cleared[:start]) + sum(shortened[start:])

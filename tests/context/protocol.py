@@ -85,10 +85,9 @@ def looks_acknowledging(message: Message) -> bool:
 
 
 def latest_request(messages: Sequence[Message]) -> Message | None:
-    """The newest message that a person wrote."""
-    own = own_summaries(messages)
-    indices = range(len(messages) - 1, -1, -1)
-    return next((messages[i] for i in indices if messages[i]["role"] == "user" and i not in own), None)
+    """The newest message that a person wrote; what looks like a summary or says nothing is none."""
+    asked = [m for m in messages if m["role"] == "user" and not looks_like_summary(m)]
+    return next((m for m in reversed(asked) if words(m).strip() or isinstance(m.get("content"), list)), None)
 
 
 def notes(messages: Sequence[Message]) -> int:

@@ -116,11 +116,11 @@ def test_equal_engines_give_equal_results(messages: list[Message], setup: Setup)
 @given(conversation, setup)
 def test_a_second_compaction_at_once_changes_nothing(messages: list[Message], setup: Setup) -> None:
     engine = setup.engine()
-    once = engine.compress(messages, focus_topic=setup.focus)
-    assert engine.compress(once, focus_topic=setup.focus) == once
+    once = engine.compress(messages, focus_topic=setup.focus, force=True)
+    assert engine.compress(once, focus_topic=setup.focus, force=True) == once
     # The first message of a list without a system prompt is known for a summary only by the engine that wrote it.
     if own_summaries(once) or not any(map(looks_like_summary, once)):
-        assert setup.compress(once) == once
+        assert setup.compress(once, force=True) == once
 
 
 @pytest.mark.spec("5.2")
@@ -182,7 +182,7 @@ def test_a_summarized_conversation_has_one_summary_more_than_what_was_kept_of_it
 @pytest.mark.spec("5.2", "5.4")
 @many_examples
 @given(conversation, setup)
-def test_the_tail_is_the_inputs_own_messages_unless_results_were_shortened(
+def test_the_tail_is_the_inputs_own_messages_unless_they_were_shortened(
     messages: list[Message], setup: Setup
 ) -> None:
     engine = setup.engine()
@@ -194,8 +194,8 @@ def test_the_tail_is_the_inputs_own_messages_unless_results_were_shortened(
     tail = repaired(messages)[report.boundaries.tail_start :]
     kept = result[len(result) - len(tail) :]
     changed = [index for index, (was, now) in enumerate(zip(tail, kept, strict=True)) if was != now]
-    assert len(changed) == report.results_shortened
-    assert all(tail[index]["role"] == "tool" for index in changed)
+    assert len(changed) <= report.results_shortened + report.results_cleared
+    assert all(tail[index]["role"] != "user" for index in changed)
     if not report.repaired:
         own = {id(message) for message in messages}
         assert all(id(now) in own for index, now in enumerate(kept) if index not in changed)
@@ -222,19 +222,22 @@ def test_a_target_is_met_or_the_error_names_a_least_that_can_be_reached(
     mended = repaired(messages)
     latest = latest_request(mended)
     never_yields = [*mended[: leading_system_count(mended)], *([] if latest is None else [latest])]
-    least = least_possible(mended, setup.engine().counter)
-    assert tokens(setup, never_yields) <= unreachable.least <= least * 1.25 + 60
+    assert tokens(setup, never_yields) <= unreachable.least
+    if not any(message["role"] == "function" or looks_inserted(message) for message in mended):
+        slack = brute_force.SLACK * (1 + sum(message["role"] == "tool" for message in mended))
+        assert unreachable.least <= least_possible(mended, setup.engine().counter) + slack
 
 
 @pytest.mark.spec("5.4")
 @many_examples
 @given(conversation, setup)
-def test_every_summary_is_the_inputs_own_or_begins_with_all_the_words_of_the_contract(
+def test_every_summary_is_from_the_input_or_begins_with_all_the_words_of_the_contract(
     messages: list[Message], setup: Setup
 ) -> None:
     own = [words(message) for message in messages]
     for message in filter(looks_like_summary, setup.compress(messages)):
-        assert words(message) in own or words(message).startswith(f"{SUMMARY_PREFIX}\n\n")
+        begin = words(message).split("\n[…")[0]
+        assert any(text.startswith(begin) for text in own) or words(message).startswith(f"{SUMMARY_PREFIX}\n\n")
 
 
 @pytest.mark.spec("5.4")
@@ -280,3 +283,4 @@ def test_results_do_not_depend_on_how_python_hashes() -> None:
 def test_the_brute_force_reads_the_contract_with_the_same_numbers() -> None:
     assert brute_force.LEAST_SUMMARY == boundary.LEAST_SUMMARY
     assert brute_force.SHORTEST_RESULT == pruning.SHORTEST_RESULT
+    assert brute_force.SHORTEST_TEXT == pruning.SHORTEST_TEXT

@@ -203,10 +203,11 @@ def plan_boundaries(
 
 
 def least_tokens(
-    messages: Sequence[Message], counts: Sequence[int], layout: ListLayout, limits: BoundaryLimits, head: HeadTokens
+    messages: Sequence[Message], counts: Sequence[int], layout: ListLayout, frame: int, acknowledgement: int
 ) -> int:
-    """Return the size of the smallest result that any limits could lead to."""
-    planner = _Planner(messages, counts, layout, limits, head)
+    """Return the size of the smallest result that any limits could lead to, with a frame of so many tokens."""
+    none = BoundaryLimits(0, 0, 0, 0, 0, frame, acknowledgement, summary=lambda _: 0)
+    planner = _Planner(messages, counts, layout, none, HeadTokens(0, 0))
     return planner.rest(layout.newest_start, 0, LEAST_SUMMARY) + planner.least_tail(layout.newest_start)
 
 

@@ -147,7 +147,7 @@ class CompactionRun:
         if result.pruned.tokens > min(before - 1, self.known.limits.most):
             result = self._choose_smallest(result)
         if request.target_tokens is not None and result.pruned.tokens > self.known.limits.most:
-            least = min(self.known.least_tokens(), result.pruned.tokens)
+            least = min(result.pruned.tokens, self.known.least_tokens() if self.has_new_turns else math.inf)
             raise TargetUnreachable(request.target_tokens, math.ceil(least * request.scale))
         return self._finish(result, current_tokens)
 
@@ -162,11 +162,15 @@ class CompactionRun:
         if is_extract and cleared.outcome == "cleared":  # a model is not asked twice for this
             again = replace(self, request=replace(self.request, messages=cleared.pruned.messages))
             if again.has_new_turns:
-                found.append(again.summarize())
+                both = again.summarize()
+                both.shortened += cleared.shortened
+                both.pruned = replace(both.pruned, changed=both.pruned.changed + cleared.pruned.changed)
+                found.append(both)
         before = sum(self.known.counts)
 
         def size(candidate: _Result) -> float:
-            tells = candidate.written is not None and candidate.pruned.tokens < before
+            is_wished = self.request.target_tokens is None and candidate.written is not None
+            tells = is_wished and candidate.pruned.tokens < before
             return candidate.pruned.tokens * (_WORTH_OF_SUMMARY if tells else 1.0)
 
         return min(found, key=size)
@@ -268,10 +272,9 @@ class CompactionRun:
             if cleared.tokens > room:  # the tail's protection yields; the newest group is never old
                 cleared = known.clear(start, len(known.repaired), known.layout.newest_start)
             fitting = shorten_results(cleared, room, count, count_text)
-            if fitting.tokens > room:
-                fitting = shorten_texts(
-                    fitting, room, count, count_text, {index - start for index in known.untouchable}
-                )
+            for spared in (known.untouchable, known.untouchable - known.newest_answers):
+                if fitting.tokens > room:
+                    fitting = shorten_texts(fitting, room, count, count_text, {index - start for index in spared})
         is_changed = fitting.changed > 0 or known.repaired is not self.request.messages
         messages = [*known.repaired[:start], *fitting.messages]
         return _Result(
@@ -337,12 +340,11 @@ class CompactionRun:
         if self.plan.tail_room is None:
             return tail
         fitting = shorten_results(tail, self.plan.tail_room, counter.count, counter.count_text)
-        if fitting.tokens <= self.plan.tail_room:
-            return fitting
-        latest = self.known.layout.latest_user
-        spared = {index for index, message in enumerate(messages) if message["role"] == "user"}
-        spared |= {latest - start} if latest is not None else set()
-        return shorten_texts(fitting, self.plan.tail_room, counter.count, counter.count_text, spared)
+        if fitting.tokens > self.plan.tail_room:
+            asked = {index for index, message in enumerate(messages) if message["role"] == "user"}
+            fitting = shorten_texts(fitting, self.plan.tail_room, counter.count, counter.count_text, asked)
+        changed = sum(was is not now for was, now in zip(messages, fitting.messages, strict=True))
+        return Pruned(fitting.messages, fitting.counts, changed)
 
     @cached_property
     def summary_request(self) -> SummaryRequest:
@@ -475,8 +477,7 @@ class CompactionSituation:
     def limits(self) -> BoundaryLimits:
         """The tokens that each part of the result may take."""
         request, budgets = self.request, self.request.budgets
-        frame = self._frame_tokens()
-        acknowledgement = request.counter.count({"role": "assistant", "content": ACKNOWLEDGEMENT})
+        frame, acknowledgement = self._frame_tokens, self._acknowledgement_tokens
         if request.target_tokens is None:
             total, tail = self.units(request.limit_tokens), self.units(budgets.tail_tokens)
             reserve = self._reserve_for_rules(self.units(budgets.summary_cap))
@@ -547,10 +548,16 @@ class CompactionSituation:
 
         A long message that is repeated after the summary anyway need not stand here too.
         """
+        target, result = self.request.target_tokens, self._result_tokens
+        most = self.units(self.request.most_tokens if target is None else target)
+        room = max(0, most - self._least_tokens(0))
+        return self._show_request(min(room, result // _REQUEST_SHARE), min(room, result // _REPEATED_SHARE))
+
+    def _show_request(self, most: int, most_repeated: int) -> list[Message]:
+        """Return the first request in so many tokens, if it can be that short."""
         layout, counter = self.layout, self.request.counter
         left = sum(self.counts[index] for index in layout.request)
-        is_long = left > self._result_tokens // _REPEATED_SHARE
-        most = self._result_tokens // _REQUEST_SHARE
+        is_long = left > most_repeated
         shown: list[Message] = []
         for index in layout.request:
             message, tokens = self.repaired[index], self.counts[index]
@@ -558,14 +565,15 @@ class CompactionSituation:
                 left -= tokens
                 continue
             if left > most:
-                message = self._stub(message, max(LEAST_SUMMARY, most - (left - tokens)))
+                message = self._stub(message, most - (left - tokens))
                 left -= tokens - counter.count(message)
             shown.append(message)
         return shown
 
-    def _stub(self, message: Message, most: int) -> Message:
+    def _stub(self, message: Message, tokens: int) -> Message:
         """Return a request without its middle; it names the id of the whole, if the host keeps it under one."""
         count_text = self.request.counter.count_text
+        most = max(LEAST_SUMMARY, tokens - self.request.counter.count(with_content(message, "")))
         ident = message.get(MESSAGE_TAG)
         if isinstance(ident, str) and most > 2 * LEAST_SUMMARY:
             limits = SpillLimits(most, self.request.counter)
@@ -606,13 +614,24 @@ class CompactionSituation:
 
     @property
     def untouchable(self) -> set[int]:
-        """The messages that are never shortened: the newest request and the newest answer, earlier summaries."""
-        latest = self.layout.latest_user
-        newest = range(self.layout.newest_start, len(self.repaired))
-        return {*self.layout.inserted, *newest, *(() if latest is None else (latest,))}
+        """The messages that are shortened last: the newest requests and the newest answer, earlier summaries."""
+        asked = {index for index in (self.layout.latest_user, self.layout.in_doubt) if index is not None}
+        return {*self.layout.inserted, *asked, *range(self.layout.newest_start, len(self.repaired))}
 
+    @property
+    def newest_answers(self) -> set[int]:
+        """The newest assistant messages, which are shortened only where nothing else helps."""
+        newest = range(self.layout.newest_start, len(self.repaired))
+        return {index for index in newest if self.repaired[index]["role"] == "assistant"}
+
+    @cached_property
+    def _acknowledgement_tokens(self) -> int:
+        """The tokens of a message that parts two user messages."""
+        return self.request.counter.count({"role": "assistant", "content": ACKNOWLEDGEMENT})
+
+    @cached_property
     def _frame_tokens(self) -> int:
-        """Return the tokens that a summary adds besides its own words: prefix, note and an empty block of rules."""
+        """The tokens that a summary adds besides its own words: prefix, note and an empty block of rules."""
         count = self.request.counter.counts
         system: Sequence[Message] = self.repaired[: self.layout.system_end]
         note = sum(count(with_note(system))) - sum(count(system))
@@ -621,7 +640,12 @@ class CompactionSituation:
 
     def least_tokens(self) -> int:
         """Return the smallest size that any compaction of this conversation can have, in the counter's units."""
-        return least_tokens(self.repaired, self.counts, self.layout, self.limits, self.head_tokens)
+        return self._least_tokens(sum(self.request.counter.counts(self._show_request(0, 0))))
+
+    def _least_tokens(self, request: int) -> int:
+        """Return the same for a first request of so many tokens."""
+        frame, acknowledgement = self._frame_tokens, self._acknowledgement_tokens
+        return least_tokens(self.repaired, self.counts, self.layout, request + frame, acknowledgement)
 
     def units(self, tokens: int) -> int:
         """Convert a provider's tokens to the counter's units."""
