@@ -45,12 +45,16 @@ def least_possible(repaired: Sequence[Message], counter: MessageCounter) -> int:
 def most_allowed(engine: ContextCompressor, repaired: Sequence[Message]) -> int:
     """The tokens that a result may have: the threshold, or the least that there can be.
 
-    Where the newest request alone is over the threshold, a summary of the usual size may stand beside it.
+    Where the newest request alone is over the threshold, a summary of the usual size may stand beside it. Where nothing
+    fits, a summary may cost a fifth more than a list without one.
     """
     least = least_possible(repaired, engine.counter)
     latest = latest_request(repaired)
     is_over = latest is not None and engine.counter.count(latest) > engine.threshold_tokens
-    return max(engine.threshold_tokens, least + SLACK + (engine.context_length // 20 if is_over else 0))
+    ends = 120  # a first request keeps so many tokens
+    return max(
+        engine.threshold_tokens, int(least / 0.8) + ends + SLACK + (engine.context_length // 20 if is_over else 0)
+    )
 
 
 # -- with a summary ----------------------------------------------------------------------------------------------------

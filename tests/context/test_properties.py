@@ -182,9 +182,7 @@ def test_a_summarized_conversation_has_one_summary_more_than_what_was_kept_of_it
 @pytest.mark.spec("5.2", "5.4")
 @many_examples
 @given(conversation, setup)
-def test_the_tail_is_the_inputs_own_messages_unless_they_were_shortened(
-    messages: list[Message], setup: Setup
-) -> None:
+def test_the_tail_is_the_inputs_own_messages_unless_they_were_shortened(messages: list[Message], setup: Setup) -> None:
     engine = setup.engine()
     result = engine.compress(messages)
     report = engine.last_report

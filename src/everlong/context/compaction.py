@@ -57,6 +57,8 @@ _REQUEST_SHARE = 3
 """The first request stays whole unless it takes more than one in this many tokens of the result."""
 _REPEATED_SHARE = 10
 """The same for a first request that is repeated after the summary anyway: it need not stand there twice."""
+_LEAST_REQUEST = 120
+"""Tokens in which the two ends of a first request still tell what it was; only a small target takes more from it."""
 _RULES_SHARE = 0.5
 """The largest share of the summary's budget that standing rules may take."""
 _WORTH_OF_SUMMARY = 0.8
@@ -143,7 +145,11 @@ class CompactionRun:
         result = self.summarize() if self.has_new_turns or self._summary_is_too_long() else self._clear_results()
         again = self._better_request(result)
         if again is not None:
-            return replace(self, request=again).run(current_tokens)
+            try:
+                return replace(self, request=again).run(current_tokens)
+            except TargetUnreachable:
+                if result.pruned.tokens > self.known.limits.most:
+                    raise
         if result.pruned.tokens > min(before - 1, self.known.limits.most):
             result = self._choose_smallest(result)
         if request.target_tokens is not None and result.pruned.tokens > self.known.limits.most:
@@ -550,7 +556,7 @@ class CompactionSituation:
         """
         target, result = self.request.target_tokens, self._result_tokens
         most = self.units(self.request.most_tokens if target is None else target)
-        room = max(0, most - self._least_tokens(0))
+        room = max(0 if target is not None else _LEAST_REQUEST, most - self._least_tokens(0))
         return self._show_request(min(room, result // _REQUEST_SHARE), min(room, result // _REPEATED_SHARE))
 
     def _show_request(self, most: int, most_repeated: int) -> list[Message]:
