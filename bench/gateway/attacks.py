@@ -57,6 +57,8 @@ class _Hostile(NamedTuple):
     make: Callable[[str], Iterator[bytes]]
     """Makes its pieces, for the path of a request."""
     is_streamed: bool = True
+    is_chunked: bool = False
+    """True if its pieces are chunks already."""
     status: str = "200 OK"
     encoding: str = ""
     headers: tuple[tuple[str, str], ...] = ()
@@ -145,6 +147,7 @@ _ANSWERS: dict[str, _Hostile] = {
     "100,000 beginnings": _Hostile(_same(b'data: {"type":"response.in_progress"}\n\n', 100_000)),
     "a long refusal": _Hostile(lambda _: iter([b"no " * 20_000_000]), is_streamed=False, status="400 No"),
     "an endless refusal": _Hostile(lambda _: iter([b"no " * 60_000] * 300), status="400 No"),
+    "tiny chunks": _Hostile(lambda _: iter([b"1\r\nx\r\n" * 10_000] * 30), is_chunked=True),
     "many headers": _Hostile(lambda _: iter([b"{}"]), is_streamed=False, headers=(("x-a", "b" * 60_000),) * 1_000),
     "a bomb in gzip": _Hostile(lambda _: iter([_bomb("gzip")]), is_streamed=False, encoding="gzip"),
     "a bomb in br": _Hostile(lambda _: iter([_bomb("br")]), is_streamed=False, encoding="br"),
@@ -164,7 +167,7 @@ def _answer_badly(exchange: Exchange) -> None:
         if hostile.is_streamed:
             exchange.begin(hostile.status, headers)
             for piece in pieces:
-                exchange.chunk(piece)
+                (exchange.send if hostile.is_chunked else exchange.chunk)(piece)
             exchange.end()
         else:
             exchange.answer(b"".join(pieces), hostile.status, headers)
@@ -248,6 +251,7 @@ def _attacks(only: list[str]) -> dict[str, Attack]:
         "long headers": partial(_call, _trickle, head, b"x-a: %s\r\n" % (b"b" * 60_000), 4_000),
         "short headers": partial(_call, _trickle, head, b"a: b\r\n" * 20_000, 500),
         "a body without an end": partial(_call, _trickle, head + chunked, chunk, 300),
+        "a body in tiny chunks": partial(_call, _trickle, head + chunked, b"1\r\na\r\n" * 40_000, 20),
         "a body that stops": partial(_call, _trickle, head + chunked, chunk, 20),
         "many requests in a row": partial(_call, _trickle, b"", asked, 50),
     }

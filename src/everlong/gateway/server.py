@@ -29,7 +29,7 @@ from everlong.gateway.formats import OPENAI
 from everlong.gateway.gateway import Gateway
 from everlong.gateway.inspector_link import InspectorLink
 from everlong.gateway.telemetry import GatewayLog, captured, server_logger
-from everlong.gateway.upstream import Network, Relay
+from everlong.gateway.upstream import Network, Relay, read_in_steps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -314,6 +314,11 @@ class _Connection(web.RequestHandler):
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
         self._head_bytes = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin a connection."""
+        read_in_steps(transport)
+        super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; hang up on a client whose head does not end."""
