@@ -236,7 +236,7 @@ class StreamTap(AnswerTap):
 
     async def reply(self) -> Reply | None:
         """Return the reply; None if the stream broke off or cannot be read."""
-        return await self._make(self._gathering.whole)
+        return None if self._is_broken else await self._make(self._gathering.whole)
 
     async def partial(self) -> Message | None:
         """Return the part of a broken answer that arrived; None if none of it can be read."""
@@ -248,8 +248,9 @@ class StreamTap(AnswerTap):
             with self._reading:
                 if not self._is_over:
                     self._read_event(self._events.end())
+                    self._is_over = True
                 try:
-                    return None if self._is_broken else self._reply_in(take())
+                    return self._reply_in(take())
                 except _MADE_UP:
                     return None
 
