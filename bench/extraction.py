@@ -1,9 +1,9 @@
 """The summarizer's cost for one new message, by kind of text and by size.
 
-Reads each message as a compaction does that has never seen it: its facts, its lines with their entities, and what the
-quality check reads of it. Every text is new, so that only its plain words may be known. The bar: at most a millisecond
-of CPU per 4 KB for any kind of text, from 4 KB to 4 MB; beside it stands the ratio to one pass of a plain expression
-over the same text in the same run, which does not depend on the machine.
+Reads each message as a compaction does that has never seen it: for the chronicle, and for the quality check. Every
+text is new, so that only its plain words may be known. The bar: at most a millisecond of CPU per 4 KB for any kind of
+text, from 4 KB to 4 MB; beside it stands the ratio to one pass of a plain expression over the same text in the same
+run, which does not depend on the machine.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from typing import Any
 
 from bench.measure import best_cpu, exponent, verdict
 from everlong import Message
-from everlong.context.summary.facts import read_facts
-from everlong.context.summary.key_lines import many_lines
-from everlong.context.verify import Yardstick
-from everlong.model import calls_of, text_of
+from everlong.context.chronicle import Chronicle
+from everlong.context.names import entities
+from everlong.model import calls_of, text_of, whole_text
 
 SIZES = (1_000, 4_000, 16_000, 64_000, 256_000, 1_000_000, 4_000_000)
 REFERENCE = 4_000
@@ -33,9 +32,10 @@ _FLOOR = re.compile(r"\w+")
 Make = Callable[[random.Random, int], Message]
 
 
-def extracted(message: Message) -> tuple[object, ...]:
+def extracted(message: Message) -> tuple[Chronicle, list[str]]:
     """Read a message as a compaction does that has it in its middle for the first time."""
-    return read_facts(message), many_lines(message), Yardstick([message]).wanted
+    answered = [_called("{}"), message] if message["role"] == "tool" else [message]
+    return Chronicle().extended(answered), list(entities(whole_text(message)))
 
 
 def floor(message: Message) -> int:

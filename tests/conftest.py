@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import tomllib
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -12,10 +13,16 @@ import pytest
 from bench.store.server import binaries, postgres
 from hypothesis import settings
 
-from tests.examples import examples
+from tests.examples import IS_THOROUGH, examples
 
 # Loading packages and collecting thousands of tests makes no garbage: looking for it took a quarter of that time.
 gc.disable()
+
+# Tests in the background, as with nohup, ignore signals, and so would each program that they start: it inherits that.
+# It does not inherit a handler.
+for _name in ("SIGHUP", "SIGINT"):
+    if hasattr(signal, _name) and signal.getsignal(getattr(signal, _name)) is signal.SIG_IGN:
+        signal.signal(getattr(signal, _name), lambda *_: None)
 
 # Continuous integration asks the same questions every time; people and soak runs go on looking for new ones.
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=examples())
@@ -85,7 +92,14 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put long tests first. Refuse unknown parts always, and parts without a test when the whole suite is collected."""
+    """Put long tests first, and leave out those for `make soak`.
+
+    Refuse unknown parts of the contract always, and parts without a test when the whole suite is collected.
+    """
+    left_out = [] if IS_THOROUGH else [item for item in items if item.get_closest_marker("soak")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
     items.sort(key=lambda item: not any(name in item.nodeid.partition("::")[0] for name in _LONG))
     named = {str(part) for item in items for mark in item.iter_markers("spec") for part in mark.args}
     unknown = sorted(named - PARTS.keys())

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import TypeVar
 
-__all__ = ["examples", "length"]
+__all__ = ["IS_THOROUGH", "examples", "few", "length"]
+
+T = TypeVar("T")
 
 # `make soak` sets this to 100 or more.
 _HUNDRED = int(os.environ.get("EVERLONG_TEST_EXAMPLES", "12"))
 _LEAST = 6
+IS_THOROUGH = _HUNDRED >= 100
+"""True in `make soak`, which also runs the tests that are marked `soak`."""
 
 
 def examples(most: int = 100) -> int:
@@ -18,4 +24,9 @@ def examples(most: int = 100) -> int:
 
 def length(whole: int, short: int) -> int:
     """Return how long a session or a list of cases is: `whole` in a thorough run, else `short`."""
-    return whole if _HUNDRED >= 100 else short
+    return whole if IS_THOROUGH else short
+
+
+def few(cases: Sequence[T], count: int = 1) -> Sequence[T]:
+    """Return the cases of a test: all in a thorough run, else the first ones."""
+    return cases if IS_THOROUGH else cases[:count]

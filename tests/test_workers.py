@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from everlong.workers import Failed, Overrun, Worker, iterate
+from tests.waiting import PATIENCE, until
 
 
 def test_all_calls_run_in_one_thread_of_their_own() -> None:
     worker = Worker("one")
-    threads = {worker.call(threading.get_ident, 5.0) for _ in range(3)}
+    threads = {worker.call(threading.get_ident, PATIENCE) for _ in range(3)}
     assert len(threads) == 1
     assert threads != {threading.get_ident()}
 
@@ -23,7 +24,7 @@ def test_whatever_a_call_raises_comes_back_wrapped(error: BaseException) -> None
         raise error
 
     with pytest.raises(Failed) as caught:
-        Worker("two").call(fail, 5.0)
+        Worker("two").call(fail, PATIENCE)
     assert caught.value.error is error
 
 
@@ -33,27 +34,26 @@ def test_a_call_that_takes_too_long_blocks_the_worker_until_it_returns() -> None
         worker.call(released.wait, 0.01)
     assert worker.is_stuck
     with pytest.raises(Overrun, match="still running"):
-        worker.call(int, 5.0)
+        worker.call(int, PATIENCE)
     released.set()
-    while worker.is_stuck:
-        threading.Event().wait(0.001)
-    assert worker.call(int, 5.0) == 0
+    until(lambda: not worker.is_stuck)
+    assert worker.call(int, PATIENCE) == 0
 
 
 def test_a_closed_worker_starts_another_thread() -> None:
     worker = Worker("four")
-    first = worker.call(threading.current_thread, 5.0)
+    first = worker.call(threading.current_thread, PATIENCE)
     worker.close()
-    first.join(5.0)
+    first.join(PATIENCE)
     assert not first.is_alive()
-    assert worker.call(threading.current_thread, 5.0) is not first
+    assert worker.call(threading.current_thread, PATIENCE) is not first
 
 
 def test_a_forgotten_worker_leaves_no_thread_behind() -> None:
     worker = Worker("five")
-    thread = worker.call(threading.current_thread, 5.0)
+    thread = worker.call(threading.current_thread, PATIENCE)
     del worker
-    thread.join(5.0)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
 
 
@@ -65,7 +65,7 @@ def test_a_stream_gives_its_values_and_raises_its_error() -> None:
 
     found: list[int] = []
     with pytest.raises(ValueError, match="torn"):
-        found.extend(iterate(values, lambda: 5.0, "six"))
+        found.extend(iterate(values, lambda: PATIENCE, "six"))
     assert found == [1, 2]
 
 
@@ -94,4 +94,4 @@ def test_a_stream_that_hangs_is_given_up_and_closed_when_it_goes_on() -> None:
     with pytest.raises(TimeoutError):
         next(stream)
     released.set()
-    assert closed.wait(5.0)
+    assert closed.wait(PATIENCE)

@@ -6,15 +6,18 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["until"]
+__all__ = ["PATIENCE", "until"]
 
 T = TypeVar("T")
 
+PATIENCE = 300.0
+"""Seconds after which a test gives up waiting: so many that only a hang takes them, however busy the machine is."""
 
-def until(found: Callable[[], T], seconds: float = 60.0) -> T:
-    """Return what a function finds as soon as it finds something; fail after some seconds."""
-    end = time.monotonic() + seconds
+
+def until(found: Callable[[], T]) -> T:
+    """Return what a function finds as soon as it finds something; fail after `PATIENCE`."""
+    end = time.monotonic() + PATIENCE
     while not (value := found()):
-        assert time.monotonic() < end, f"waited {seconds} seconds in vain"
+        assert time.monotonic() < end, f"waited {PATIENCE} seconds in vain"
         time.sleep(0.01)
     return value

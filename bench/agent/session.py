@@ -271,7 +271,7 @@ def report(played: Played) -> None:
     if shrunk:
         print(
             f"  after a compaction   {sum(shrunk) / len(shrunk):.0%} of the tokens, {max(shrunk):.0%} at most; "
-            f"quality {sum(quality) / max(1, len(quality)):.2f}, {min(quality, default=0):.2f} at least"
+            f"{quality[-1] if quality else 'nothing is known of its quality'}"
         )
     print(f"  read from the cache  {played.read_share:.0%} of all prompt tokens")
     per_turn = " ".join(f"{ms:.0f}" for ms in played.cpu)

@@ -347,8 +347,7 @@ def _cpu(cpu: Results) -> str:
 
 A first compaction of generated agent sessions by a fresh engine with its documented defaults and a window of
 128,000 tokens; the model answers at once, and its time is not counted. Everlong reads every message for names,
-rules and where the work stands, which the others leave to their model; an engine that sees the messages as they
-come has done most of that before (`python -m bench.throughput --peers`).
+rules and where the work stands, which the others leave to their model (`python -m bench.throughput --peers`).
 
 ![CPU milliseconds of one compaction](benchmark/cpu.svg)
 

@@ -1,8 +1,9 @@
 """Future-reference recall: what a compaction keeps of what the rest of the conversation really goes on to use.
 
     python -m bench.retention [--data FOLDER] [--shares .10,.15,.25,.40] [--split dev|test|all] [--only NAME]
-                              [--methods A,B] [--chain] [--retrieval] [--scripted] [--frontier] [--clients]
-                              [--damage] [--misses N] [--json OUT] [--plots DIR] [--jobs N]
+                              [--methods A,B] [--chain] [--rounds N] [--retrieval] [--misses N] [--json OUT]
+                              [--plots DIR] [--jobs N]
+    python -m bench.retention --kept | --state | --ranking [FOLDER] | --clients [--data FOLDER]
     python -m bench.retention --rules [--data FOLDER] [--split dev|test|all] [--sessions N] [--misses N]
 
 Cuts recorded conversations at several points, compacts the part before, and looks in the result for the facts that the
@@ -19,19 +20,19 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.retention.client_plans import run as run_clients
+from bench.retention.client_plans import run_clients
 from bench.retention.data import CHAINS, Conversation, load, shipped
 from bench.retention.facts import COMMON, common_entities, own_entities
-from bench.retention.frontier import run as run_frontier
+from bench.retention.kept import run_kept
 from bench.retention.methods import DEFAULT, METHODS
 from bench.retention.plots import write_plots
+from bench.retention.ranking import WRITTEN, run_ranking
 from bench.retention.report import as_values, print_misses, print_search, print_table, print_wrong
 from bench.retention.rule_sessions import print_sessions
 from bench.retention.rules import WINDOW, detect, load_chats, measure, print_rules, split_of
-from bench.retention.scripted import outcomes, print_outcomes, try_scripted
+from bench.retention.state import run_state
 from bench.retention.summary import rows
 from bench.retention.trials import Trial, Work, try_all
-from bench.retention.written_damage import run as run_damage
 
 SHARES = (0.10, 0.15, 0.25, 0.40)
 
@@ -39,8 +40,8 @@ SHARES = (0.10, 0.15, 0.25, 0.40)
 def main() -> int:
     """Measure and print."""
     options = _options()
-    if options.clients or options.damage or options.rules:
-        return _without_transcripts(options)
+    if options.clients or options.rules:
+        return run_clients() if options.clients else _rules(options)
     everything = load(options.data)
     if not everything:
         where = (
@@ -55,15 +56,22 @@ def main() -> int:
         print(f"retention: no conversation of split {options.split} matches {options.only!r}", file=sys.stderr)
         return 1
     print(f"retention: {len(chosen)} of {len(everything)} conversations, split {options.split}", file=sys.stderr)
-    if options.frontier:
-        return run_frontier(chosen, chain=bool(options.chain), misses=options.misses)
+    if options.kept:
+        return run_kept(chosen, options.jobs)
+    if options.ranking:
+        return run_ranking(options.ranking, chosen)
+    if options.state:
+        return run_state(chosen, chain=bool(options.chain), misses=options.misses)
+    return _measure(everything, chosen, options)
+
+
+def _measure(everything: Sequence[Conversation], chosen: Sequence[Conversation], options: argparse.Namespace) -> int:
+    """Measure what later turns need, and print it."""
     start = time.perf_counter()
     trials = _run(everything, chosen, options)
     found = rows(trials)
     if options.retrieval:
         print_search(found)
-    elif options.scripted:
-        print_outcomes(outcomes(trials))
     else:
         print_table(found)
         print_wrong(trials)
@@ -76,13 +84,6 @@ def main() -> int:
         print(f"retention: {len(write_plots(found, options.plots))} plots in {options.plots}", file=sys.stderr)
     print(f"retention: {time.perf_counter() - start:.0f} s", file=sys.stderr)
     return 0
-
-
-def _without_transcripts(options: argparse.Namespace) -> int:
-    """Run a measure that brings its own conversations."""
-    if options.clients:
-        return run_clients()
-    return run_damage(options.misses, options.seed) if options.damage else _rules(options)
 
 
 def _options() -> argparse.Namespace:
@@ -103,13 +104,19 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, choices=tuple(CHAINS), default=3, help="compactions of a chain")
     parser.add_argument("--retrieval", action="store_true", help="what a plain search finds, instead")
-    parser.add_argument("--scripted", action="store_true", help="good and bad summaries handed to the engine, instead")
     parser.add_argument("--rules", action="store_true", help="standing rules of chats with questions, instead")
     parser.add_argument("--sessions", type=int, default=2, metavar="N", help="with --rules: generated long sessions")
-    parser.add_argument("--frontier", action="store_true", help="where the work stands, against labels, instead")
+    parser.add_argument("--kept", action="store_true", help="what no compaction may lose, in four windows, instead")
+    parser.add_argument("--state", action="store_true", help="where the work stands, against labels, instead")
     parser.add_argument("--clients", action="store_true", help="plans of sessions with real clients, instead")
-    parser.add_argument("--damage", action="store_true", help="whether the score sees spoilt summaries, instead")
-    parser.add_argument("--seed", type=int, default=1, help="with --damage: which sessions are made up")
+    parser.add_argument(
+        "--ranking",
+        type=Path,
+        nargs="?",
+        const=WRITTEN,
+        metavar="FOLDER",
+        help="whether the score ranks good summaries of this folder above bad ones, instead",
+    )
     parser.add_argument("--misses", type=int, default=0, metavar="N", help="show so many lost facts")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write everything measured to this file")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write plots into this folder")
@@ -128,8 +135,10 @@ def _rules(options: argparse.Namespace) -> int:
     else:
         print(f"retention: no chats with questions in {options.data}; only sentences and sessions", file=sys.stderr)
     for name in ("tuning", "blind"):
-        found = detect(name)
-        print(f"sentences, {name}: recall {found.recall:.2f}, precision {found.precision:.2f}")
+        print(f"sentences, {name}:")
+        for found in detect(name):
+            shares = f"recall {found.recall:.2f}, precision {found.precision:.2f}"
+            print(f"  {found.language:<4} {found.rules:>4} rules, {shares}")
     return 0 if print_sessions(options.sessions, jobs=options.jobs) and is_good else 1
 
 
@@ -173,7 +182,7 @@ def _run(
             for c in sorted(chosen, key=lambda c: -sum(len(str(m)) for m in c.messages))
         ]
         trials: list[Trial] = []
-        for done, made in enumerate(pool.imap_unordered(try_scripted if options.scripted else try_all, pieces), 1):
+        for done, made in enumerate(pool.imap_unordered(try_all, pieces), 1):
             trials += made
             print(f"\rretention: {done:,} of {len(pieces):,} conversations", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)

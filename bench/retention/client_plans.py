@@ -17,7 +17,7 @@ from bench.clients.programs import PROGRAMS, Place, Program
 from bench.clients.script import Plan, Step, Task
 from bench.clients.session import open_desk
 from everlong.context import ContextCompressor
-from everlong.context.frontier import Frontier, inherited_frontier, read_frontier
+from everlong.context.chronicle import Chronicle
 from everlong.context.literals import is_summary, summary_body
 from everlong.model import Message
 from everlong.testing import Ask
@@ -81,8 +81,8 @@ def record(program: Program) -> Recorded:
     with engine.keeping(2):
         context = engine.compress(messages, force=True)
     summary = "\n".join(summary_body(message) for message in context if is_summary(message))
-    stated = inherited_frontier(summary) or Frontier()
-    return Recorded(program.name, " ".join(dict.fromkeys(used)), _states(read_frontier(messages)), _states(stated))
+    read, stated = Chronicle().extended(messages), Chronicle.carried_on(summary)
+    return Recorded(program.name, " ".join(dict.fromkeys(used)), _states(read), _states(stated))
 
 
 def plan_call(number: int, tools: Sequence[str]) -> tuple[str, dict[str, Any]] | None:
@@ -117,11 +117,11 @@ def messages_of(record: Record) -> list[Message]:
     return list(body.get("messages") or [])
 
 
-def _states(frontier: Frontier) -> list[tuple[str, str]]:
-    return [(item.state, item.text) for item in frontier.plan]
+def _states(chronicle: Chronicle) -> list[tuple[str, str]]:
+    return [(item.state, item.text) for item in chronicle.plan]
 
 
-def run() -> int:
+def run_clients() -> int:
     """Record every installed client, print, and return 0 where every plan is complete."""
     missed = 0
     for program in PROGRAMS.values():

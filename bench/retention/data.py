@@ -15,7 +15,12 @@ from pathlib import Path
 from everlong.model import Message, leading_system_count
 
 CUTS = (0.35, 0.5, 0.65, 0.8)
-CHAINS = {3: (0.4, 0.6, 0.8), 5: (0.2, 0.35, 0.5, 0.65, 0.8)}
+CHAINS = {
+    1: (0.8,),
+    3: (0.4, 0.6, 0.8),
+    5: (0.2, 0.35, 0.5, 0.65, 0.8),
+    20: tuple(0.1 + 0.7 * step / 19 for step in range(20)),
+}
 """The places of the compactions of a chain, by their number."""
 LEAST_MESSAGES = 12
 """A shorter conversation has no past to lose."""

@@ -16,7 +16,7 @@ from bench.retention.facts import WINDOW, Fact
 from bench.retention.texts import Text, arguments_of, said
 from bench.retention.words import placed_words, plain_words
 from everlong.context.literals import is_summary, summary_body
-from everlong.model import Message, calls_of, text_of
+from everlong.model import Message, calls_of, typed_words
 
 BOUND_BY = 2
 """The number of words of a fact's company that must stand near it."""
@@ -84,13 +84,11 @@ def _is_bound(fact: Fact, context: Text, place: int) -> bool:
 
 
 def held_turns(prefix: Sequence[Message], context: Text) -> Share:
-    """Return the user turns with half of their distinct content words together in one message of the context."""
+    """Return the turns in which a person typed something, with half of its words together in one message."""
     placed = [placed_words(part) for part in context.parts]
     held = NOTHING
     for message in prefix:
-        if message.get("role") != "user" or is_summary(message):
-            continue
-        text = text_of(message)
+        text = typed_words(message) if message.get("role") == "user" and not is_summary(message) else ""
         words = plain_words(text)
         if len(words) < TELLING_WORDS:
             continue

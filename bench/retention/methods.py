@@ -7,6 +7,7 @@ list, or None where it cannot be made so small. Knows nothing of facts or measur
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from bench.retention import hermes
 from bench.retention.entities import entities
@@ -33,8 +34,13 @@ def body_tokens(messages: Sequence[Message]) -> int:
 
 
 def extractive(messages: list[Message], room: int) -> list[Message] | None:
-    """Compact with the engine, without a model."""
+    """Compact with a new engine, without a model."""
     return compacted_by(ContextCompressor(WINDOW), messages, room)
+
+
+def method_of(name: str) -> Method:
+    """Return a method for the compactions of one conversation: ``extractive`` keeps its engine, as a host does."""
+    return partial(compacted_by, ContextCompressor(WINDOW)) if name == "extractive" else METHODS[name]
 
 
 def compacted_by(engine: ContextCompressor, messages: list[Message], room: int) -> list[Message] | None:
@@ -104,6 +110,7 @@ def _listing(names: Sequence[str]) -> Message:
 DEFAULT = ("extractive", "keep-last", "clear-results", "head+tail")
 METHODS: dict[str, Method] = {
     "extractive": extractive,
+    "extractive-new": extractive,
     "keep-last": keep_last,
     "clear-results": clear_results,
     "head+tail": head_tail,

@@ -1,8 +1,8 @@
-"""Long sessions in which a user lays down rules, takes some back and replaces others, through many compactions.
+"""Long sessions in which a user lays down rules, takes some back and adds others, through many compactions.
 
-Six kinds of rules in eight phrasings each, English and Chinese, some of them in the middle of long messages. After
-every compaction each rule in force must stand in the context word for word, and none that was taken back or replaced
-may stand in the summary or in the block of rules. Generated from a seed; the summarizer is the built-in one or one that
+Rules in eight languages, some of them in the middle of long messages. After every compaction each rule in force must
+stand in the context word for word, and none that was taken back may stand among the rules. A rule that contradicts an
+older one takes nothing away: both stand. Generated from a seed; the summarizer is the built-in one or one that
 misbehaves in a scripted way.
 """
 
@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from bench.retention.scripts import SCRIPTS, Script
 from everlong.context import ContextCompressor
-from everlong.context.literals import is_summary
+from everlong.context.literals import summary_indices
+from everlong.context.rules import standing_rules
 from everlong.model import Message, text_of
 
 WINDOW = 32_000
@@ -41,134 +42,54 @@ _ASIDES = (
 
 
 class Theme(NamedTuple):
-    """One kind of rules: how they are said, taken back and replaced."""
+    """One kind of rules: how they are said, each with how it is taken back, and what about."""
 
-    name: str
-    said: tuple[str, ...]
-    lifted: tuple[str, ...]
-    replaced: tuple[str, ...]
+    said: tuple[tuple[str, str], ...]
     things: tuple[str, ...]
-    others: tuple[str, ...] = ()
-    """Subjects of a rule, and those after a replacement."""
 
 
 THEMES = (
     Theme(
-        "prohibition",
         (
-            "Never touch {x}.",
-            "Don't edit anything under {x}.",
-            "Please do not modify {x}.",
-            "Files in {x} are off limits.",
-            "You must not change files in {x}.",
-            "Under no circumstances should you edit {x}.",
-            "Leave {x} alone.",
-            "不要修改 {x} 下的任何文件。",
+            ("Never touch {x}.", "You can edit {x} again."),
+            ("Do not edit anything under {x}.", "The rule about {x} no longer applies."),
+            ("You must never change files in {x}.", "Forget the rule about {x}."),
+            ("Ändere nie etwas in {x}.", "Vergiss die Regel über {x}."),
+            ("Ne modifie jamais {x}.", "Oublie la règle sur {x}."),
+            ("No modifiques nunca {x}.", "Olvida la regla sobre {x}."),
+            ("Nunca modifique {x}.", "Esqueça a regra sobre {x}."),
+            ("Никогда не трогай {x}.", "Забудь правило про {x}."),
+            ("不要修改 {x} 下的任何文件。", "现在可以修改 {x} 了。"),
+            ("{x} を絶対に変更しないでください。", "{x} のルールは忘れてください。"),
         ),
-        (
-            "You can edit {x} again.",
-            "Forget the rule about {x}.",
-            "The rule about {x} no longer applies.",
-            "You may change {x} now.",
-            "现在可以修改 {x} 了。",
-        ),
-        (),
         ("legacy/", "vendor/", "migrations/", "deploy/", "infra/", "proto/", "fixtures/", "generated/"),
     ),
     Theme(
-        "obligation",
         (
-            "Always run {x} before you commit.",
-            "Run {x} before every commit.",
-            "Make sure that you always run {x} first.",
-            "Whenever you change code, run {x}.",
-            "Each time you edit a file, run {x} afterwards.",
-            "Before you commit anything, run {x}.",
-            "You must run {x} after every change.",
-            "每次提交之前都要运行 {x}。",
+            ("Always run {x} before you commit.", "You don't have to run {x} anymore."),
+            ("Run {x} before every commit.", "You no longer need to run {x}."),
+            ("Whenever you change code, run {x}.", "You can stop running {x}."),
+            ("Führe immer zuerst {x} aus.", "Du musst {x} nicht mehr ausführen."),
+            ("Lance toujours {x} avant de committer.", "Tu n'as plus besoin de {x}."),
+            ("Ejecuta siempre {x} antes de cada commit.", "Ya no hace falta {x}."),
+            ("Sempre execute {x} antes do commit.", "Não precisa mais de {x}."),
+            ("Всегда запускай {x} перед коммитом.", "Больше не нужно запускать {x}."),
+            ("每次提交之前都要运行 {x}。", "不用再运行 {x} 了。"),
+            ("コミットの前に必ず {x} を実行してください。", "もう {x} を実行しなくていいです。"),
         ),
-        (
-            "You don't have to run {x} anymore.",
-            "No need to run {x} any more.",
-            "Drop the rule about {x}.",
-            "You can stop running {x}.",
-            "不用再运行 {x} 了。",
-        ),
-        (),
-        ("ruff", "mypy", "pytest", "shellcheck", "eslint", "cargo-deny", "hadolint", "actionlint"),
+        ("ruff", "mypy", "pytest", "shellcheck", "eslint", "hadolint", "actionlint", "yamllint"),
     ),
     Theme(
-        "tool",
         (
-            "Use {x}, not {y}.",
-            "Use {x} instead of {y}.",
-            "From now on, use {x}.",
-            "We only use {x} here.",
-            "Prefer {x} over {y} in this repo.",
-            "Stick to {x}.",
-            "I want you to use {x} for all new code.",
-            "以后一律用 {x}。",
+            ("From now on, use {x}.", "Ignore what I said about {x}."),
+            ("I prefer {x} over everything else.", "Forget the rule about {x}."),
+            ("Ich bevorzuge {x}.", "Die Regel über {x} gilt nicht mehr."),
+            ("Prefiero usar {x}.", "Olvida lo que dije sobre {x}."),
+            ("以后一律用 {x}。", "取消关于 {x} 的要求。"),
         ),
-        ("Forget the rule about {x}.", "You don't have to use {x} anymore."),
-        ("Actually, use {y} instead of {x}.", "Use {y}, not {x}.", "Use {y} rather than {x} from now on."),
-        ("pnpm", "httpx", "polars", "Vitest", "Postgres", "Typer"),
-        ("bun", "aiohttp", "DuckDB", "Jest", "SQLite", "Click"),
+        ("pnpm", "httpx", "polars", "Vitest", "Postgres", "Typer", "bun", "DuckDB"),
     ),
-    Theme(
-        "language",
-        (
-            "Answer in {x}.",
-            "From now on, reply in {x}.",
-            "Always write your answers in {x}.",
-            "Please respond in {x} only.",
-            "Write all answers in {x}.",
-            "I want all answers in {x}.",
-            "Every answer must be in {x}.",
-            "以后请用 {x} 回答。",
-        ),
-        ("You don't have to answer in {x} anymore.",),
-        ("From now on, answer in {y}.", "Always answer in {y}.", "Please reply in {y} from now on."),
-        ("German", "French", "Spanish"),
-        ("Italian", "Dutch", "Polish"),
-    ),
-    Theme(
-        "limit",
-        (
-            "Keep {x} under 72 characters.",
-            "{x} must not exceed 72 characters.",
-            "No {x} longer than 72 characters.",
-            "At most 72 characters for {x}.",
-            "Limit {x} to 72 characters.",
-            "{x} should stay below 72 characters.",
-            "All {x} have to be under 72 characters.",
-            "所有 {x} 都不能超过 72 个字符。",
-        ),
-        ("Forget the limit for {x}.", "The rule about {x} no longer applies."),
-        (
-            "Keep {x} under 90 characters.",
-            "{x} may have at most 90 characters, never more.",
-            "Limit {x} to 90 characters.",
-        ),
-        ("commit messages", "log lines", "branch names", "headings"),
-        ("commit messages", "log lines", "branch names", "headings"),
-    ),
-    Theme(
-        "habit",
-        (
-            "Stop adding {x} to your answers.",
-            "You keep writing {x}; leave them out.",
-            "I told you before: no {x}.",
-            "No more {x} in your answers.",
-            "I don't like {x}, so never use them.",
-            "Please stop using {x}.",
-            "Avoid {x} in all your texts.",
-            "别再用 {x}。",
-        ),
-        ("You can use {x} again.", "{x} are fine again.", "Forget the rule about {x}."),
-        (),
-        ("emojis", "apologies", "tables", "footnotes", "abbreviations", "superlatives"),
-    ),
-)  # fmt: skip
+)
 
 
 class Faults(NamedTuple):
@@ -185,7 +106,8 @@ class _Session:
 
     chance: random.Random
     messages: list[Message] = field(default_factory=list)
-    in_force: dict[str, tuple[Theme, str, str]] = field(default_factory=dict)
+    in_force: dict[str, str] = field(default_factory=dict)
+    """Each rule, and the sentence that would take it back."""
     gone: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
 
@@ -202,38 +124,22 @@ class _Session:
     def lay_down(self) -> None:
         """Lay down one more rule about something that was not spoken of before."""
         theme = self.chance.choice(THEMES)
-        free = [at for at, thing in enumerate(theme.things) if thing not in self.used]
-        if theme.name == "language" and any(held[0].name == "language" for held in self.in_force.values()):
-            return
+        free = [thing for thing in theme.things if thing not in self.used]
         if not free or len(self.in_force) >= _RULES_AT_MOST:
             return
-        at = self.chance.choice(free)
-        thing, other = theme.things[at], theme.others[at] if theme.others else ""
+        thing = self.chance.choice(free)
         self.used.add(thing)
-        text = _sentence(self.chance.choice(theme.said), thing, other)
-        self.in_force[text] = (theme, thing, other)
-        self.say(text)
+        said, lifted = (text.format(x=thing) for text in self.chance.choice(theme.said))
+        self.in_force[said] = lifted
+        self.say(said)
 
     def take_back(self) -> None:
         """Take back one of the rules in force."""
         if not self.in_force:
             return
         text = self.chance.choice(list(self.in_force))
-        theme, thing, other = self.in_force.pop(text)
         self.gone.add(text)
-        self.say(_sentence(self.chance.choice(theme.lifted), thing, other))
-
-    def replace(self) -> None:
-        """Replace one of the rules in force by one that contradicts it."""
-        able = [text for text, (theme, _, other) in self.in_force.items() if theme.replaced and other]
-        if not able:
-            return
-        text = self.chance.choice(able)
-        theme, thing, other = self.in_force.pop(text)
-        self.gone.add(text)
-        new = _sentence(self.chance.choice(theme.replaced), thing, other)
-        self.in_force[new] = (theme, other, "")
-        self.say(new)
+        self.say(self.in_force.pop(text))
 
     def work(self) -> None:
         """Have something done that fills the window."""
@@ -260,16 +166,10 @@ class _Session:
     def faults(self, number: int) -> Faults | None:
         """Look at the context after a compaction."""
         context = " ".join(" ".join(text_of(message) for message in self.messages).split())
-        summary = next((text_of(message) for message in self.messages if is_summary(message)), "")
-        told = " ".join(line for line in summary.split("\n") if not line.startswith("- no longer in force: "))
-        lost = tuple(text for text in self.in_force if text not in context)
-        revived = tuple(text for text in self.gone if text in told)
+        rules = {rule.text for rule in standing_rules(self.messages, summary_indices(self.messages)).lines}
+        lost = tuple(text for text in self.in_force if text not in context or text not in rules)
+        revived = tuple(text for text in self.gone if text in rules)
         return Faults(number, lost, revived) if lost or revived else None
-
-
-def _sentence(template: str, thing: str, other: str) -> str:
-    text = template.format(x=thing, y=other or "anything else")
-    return text[:1].upper() + text[1:]
 
 
 def run_session(seed: int, fault: str = "", compactions: int = COMPACTIONS) -> list[Faults]:
@@ -288,8 +188,6 @@ def run_session(seed: int, fault: str = "", compactions: int = COMPACTIONS) -> l
             session.lay_down()
         if session.chance.random() < 0.35:
             session.take_back()
-        if session.chance.random() < 0.35:
-            session.replace()
         session.work()
         if session.chance.random() < 0.2:  # as after a restart: nothing is remembered but the conversation
             engine = ContextCompressor(

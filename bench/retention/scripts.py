@@ -1,7 +1,7 @@
 """Summaries as models write them, good and bad, made from the conversation itself without a model.
 
 Each kind is a function of a request. The good one is true: plain sentences of the turns under the right headings. The
-others are what goes wrong in practice. Knows what each should be blamed for; knows nothing of how it is measured.
+others are what goes wrong in practice. Knows nothing of how it is measured.
 """
 
 from __future__ import annotations
@@ -15,9 +15,6 @@ from everlong.model import Message, calls_of, text_of
 
 INVENTED = ("config/zeta_plan.yaml", "prod-cluster-1794", "48213", "ZetaPlannerFactory")
 """Names that no conversation has."""
-GIVEAWAYS = (*INVENTED, "cinnamon", "Let me know if")
-"""Words that must not stand in any result."""
-
 _GOAL_LENGTH = 300
 _SENTENCE_LENGTH = 200
 _MOST_DONE = 16
@@ -113,14 +110,6 @@ SCRIPTS: dict[str, Callable[[SummaryRequest], str]] = {
     "answering": answering,
     "inventing": inventing,
 }
-BLAMED_FOR = {
-    "empty": "is empty",
-    "truncated": "breaks off",
-    "off-topic": "off the subject",
-    "answering": "a refusal or a reply",
-    "inventing": INVENTED[0],
-}
-"""Words of the report that name what was wrong; a good summary is blamed for nothing."""
 
 
 def _sentence(message: Message) -> str:

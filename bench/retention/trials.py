@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from bench.retention.data import CHAINS, CUTS, Conversation, cuts
 from bench.retention.facts import Fact, Transcript
 from bench.retention.measures import NOTHING, Share, held_facts, held_files, held_turns, invented
-from bench.retention.methods import METHODS, body_tokens
+from bench.retention.methods import METHODS, body_tokens, method_of
 from bench.retention.retrieval import found_facts
 from bench.retention.texts import Text
 from bench.retention.validity import problems
@@ -84,10 +84,6 @@ class Trial:
     problems: list[str] = field(default_factory=list)
     misses: list[Miss] = field(default_factory=list)
     seconds: float = 0.0
-    score: float | None = None
-    """The engine's score of its own result."""
-    blamed: list[str] = field(default_factory=list)
-    """The faults that the engine found in the summary that it was given."""
 
 
 def try_all(work: Work) -> list[Trial]:
@@ -138,13 +134,13 @@ def _try_chains(work: Work, transcript: Transcript) -> list[Trial]:
 
 def _chained(work: Work, places: Sequence[int], share: float, method: str) -> list[Message] | None:
     """Return the context after a compaction at each place, each within its share of the history or of its input."""
-    messages = work.conversation.messages
+    messages, compact = work.conversation.messages, method_of(method)
     context: list[Message] = []
     done = 0
     for place in places:
         given = [*context, *messages[done:place]]
         replaced = given if work.chain == "context" else messages[:place]
-        compacted = METHODS[method](given, int(share * body_tokens(replaced)))
+        compacted = compact(given, int(share * body_tokens(replaced)))
         if compacted is None:
             return None
         context, done = compacted, place

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from everlong.context.invariants import check_all
 from everlong.context.literals import is_summary
-from everlong.model import Message, calls_of, is_system, leading_system_count, text_of
+from everlong.model import Message, calls_of, is_system, leading_system_count, newest_request, text_of
 
 
 def problems(context: Sequence[Message], source: Sequence[Message]) -> list[str]:
@@ -51,8 +51,9 @@ def _prompt(context: Sequence[Message], source: Sequence[Message]) -> list[str]:
 
 def latest_request(context: Sequence[Message], source: Sequence[Message]) -> list[str]:
     """Return a fault if the newest request of the source is not in the context word for word."""
-    asked = [text_of(m) for m in source if m.get("role") == "user" and not is_summary(m) and text_of(m).strip()]
-    if not asked:
+    place = newest_request(source, [index for index, m in enumerate(source) if is_summary(m)])
+    if place is None:
         return []
-    kept = any(m.get("role") == "user" and text_of(m) == asked[-1] for m in context if not is_system(m))
+    asked = text_of(source[place])
+    kept = any(m.get("role") == "user" and text_of(m) == asked for m in context if not is_system(m))
     return [] if kept else ["the latest request is gone"]

@@ -41,7 +41,8 @@ from typing import Any
 
 from bench.conversations import conversation
 from bench.measure import verdict
-from everlong.cli.archive.scan import LogFolder, Scan
+from everlong.cli.archive.places import LogFolder
+from everlong.cli.archive.scan import Scan
 from everlong.cli.sessions_transfer import import_files
 from everlong.store import Store
 from everlong.store.imports import Importer, ImportOrigin
@@ -137,7 +138,7 @@ def import_as_before(store: Store, folder: Path) -> None:
     importer = Importer(store)
     for path in sorted(folder.glob("*.jsonl")):
         transcript = read_transcript(path.read_bytes())
-        origin = ImportOrigin(transcript.kind, str(path), path.stat().st_mtime)
+        origin = ImportOrigin(str(path), path.stat().st_mtime, kind=transcript.kind)
         with store.batch():
             for one in transcript.conversations:
                 importer.add(one, origin)
@@ -145,7 +146,7 @@ def import_as_before(store: Store, folder: Path) -> None:
 
 def import_with_command(store: Store, folder: Path) -> None:
     """Import logs as `sessions import` does."""
-    for _ in import_files(store, [str(path) for path in sorted(folder.glob("*.jsonl"))], None, [], []):
+    for _ in import_files(store, {str(path): True for path in sorted(folder.glob("*.jsonl"))}, None, [], []):
         pass
 
 

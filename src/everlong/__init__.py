@@ -26,19 +26,14 @@ if TYPE_CHECKING:
         CompletionSummarizer as CompletionSummarizer,
         ContextCompressor as ContextCompressor,
         ContextEngine as ContextEngine,
-        ExplainedLine as ExplainedLine,
-        Explanation as Explanation,
         ExtractiveSummarizer as ExtractiveSummarizer,
-        MendingSummarizer as MendingSummarizer,
         Quality as Quality,
         Summarizer as Summarizer,
         SummarizerChain as SummarizerChain,
         SummarizerInput as SummarizerInput,
         SummaryProgress as SummaryProgress,
         SummaryRequest as SummaryRequest,
-        Verdict as Verdict,
         WarmPrefixSummarizer as WarmPrefixSummarizer,
-        Weakness as Weakness,
         repair_messages as repair_messages,
     )
     from everlong.errors import (
@@ -95,8 +90,8 @@ __all__, __getattr__, __dir__ = export_lazily(
         "config": "CompressionSettings",
         "context": (
             "Boundaries CompactionReport Complete CompletionSummarizer ContextCompressor ContextEngine "
-            "ExplainedLine Explanation ExtractiveSummarizer MendingSummarizer Quality Summarizer SummarizerChain "
-            "SummarizerInput SummaryProgress SummaryRequest Verdict WarmPrefixSummarizer Weakness repair_messages"
+            "ExtractiveSummarizer Quality Summarizer SummarizerChain "
+            "SummarizerInput SummaryProgress SummaryRequest WarmPrefixSummarizer repair_messages"
         ),
         "errors": (
             "AmbiguousName AuthenticationFailed ConfigError ContextOverflow EverlongError MalformedReply "

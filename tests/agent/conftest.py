@@ -15,6 +15,7 @@ from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.agent.desk import Desk
 from tests.testing_server.conftest import serve
+from tests.waiting import PATIENCE
 
 __all__ = ["serve"]
 
@@ -87,7 +88,7 @@ def connected(server: ModelServer, api: str, settings: Settings) -> Any:
     """The official client of an API, on the server; it tries again without waiting."""
     url = server.url if api == "anthropic" else server.openai_url
     policy = RetryPolicy(attempts=6, first_delay=0.0, longest_delay=0.0)
-    return connect(MODELS[api], settings, base_url=url, api_key="made-up", policy=policy, timeout=20.0)
+    return connect(MODELS[api], settings, base_url=url, api_key="made-up", policy=policy, timeout=PATIENCE)
 
 
 @pytest.fixture

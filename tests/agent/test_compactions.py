@@ -13,14 +13,14 @@ import pytest
 from everlong import ContextCompressor, ContextOverflow, StoreFull
 from everlong.agent import Agent, AgentEvent, CompactionFinished, Notice, tool
 from everlong.context.literals import SUMMARY_PREFIX
-from everlong.context.summary.document import SummaryDocument
 from everlong.memory import MemoryManager, MemoryProvider
 from everlong.model import Message
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, Fault, ModelServer
 from tests.agent.conftest import APIS, MODELS, Opened, connected, settings_for
-from tests.context.test_closed_requests import OPEN
+from tests.examples import few
 from tests.testing_server.conftest import Serve
+from tests.waiting import PATIENCE
 
 WINDOW = 8_000
 FILLER = "The pilot boat reports wind from the west and a swell of two metres at the outer buoy. "
@@ -43,7 +43,7 @@ def talk(agent: Agent, turns: int, start: int = 0) -> None:
 
 
 @pytest.mark.spec("4.1", "4.4", "7.1", "7.2")
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", few(APIS))
 def test_a_conversation_outgrows_its_window_unnoticed(
     serve: Serve, opened: Opened, store: Store, heard: list[AgentEvent], api: str
 ) -> None:
@@ -323,7 +323,7 @@ def test_memories_are_asked_before_a_compaction_and_cannot_stop_it(
             return "hanging"
 
         def on_pre_compress(self, messages: list[Message]) -> str:
-            release.wait(30)
+            release.wait(PATIENCE)
             return f"{len(messages)} messages"
 
     prompts: list[str] = []
@@ -334,7 +334,9 @@ def test_memories_are_asked_before_a_compaction_and_cannot_stop_it(
 
     agent = opened(serve(script, window=WINDOW))
     notices: list[str] = []
-    memory = MemoryManager([Helpful(), Hanging()], timeout_seconds=0.2, warn=notices.append)
+    memory = MemoryManager([Helpful(), Hanging()], timeout_seconds=PATIENCE, warn=notices.append)
+    (hanging,) = [one for one in memory._providers if isinstance(one.provider, Hanging)]
+    hanging._seconds = 0.2  # the other one is waited for on a busy machine too
     memory.start(agent.conversation.session_id)
     agent.memory = memory
     talk(agent, 14)
@@ -393,29 +395,6 @@ def test_what_is_not_stored_is_not_compacted(
     said = [entry.message["content"] for entry in store.sessions.entries(agent.conversation.session_id)]
     assert [text.split(":")[0] for text in said[::2]] == [f"Entry {number}" for number in range(6)]
     assert store.context(agent.conversation.branch) == agent.conversation.messages  # type: ignore[arg-type]
-
-
-@pytest.mark.spec("5.3", "5.5")
-def test_what_the_user_took_back_is_closed_and_not_taken_up_again(
-    serve: Serve, opened: Opened, heard: list[AgentEvent]
-) -> None:
-    server = serve(talker, window=WINDOW)
-    agent = opened(server)
-    agent.engine.summarizer = None  # type: ignore[attr-defined]  # the conversation's own words
-    agent.run("Please look after the harbour's records. Note what I tell you.")
-    agent.run("Move the tide tables to a Redis cache.")
-    talk(agent, 3)
-    agent.run("Actually, forget the Redis cache, keep the tide tables in SQLite instead.")
-    talk(agent, 12, 3)
-    assert len(compactions(heard)) >= 2
-    summary = next(turn.text for turn in server.model.asked[-1].turns if SUMMARY_PREFIX[:30] in turn.text)
-    closing = [line for line in summary.splitlines() if line.startswith("- Closed by the user")]
-    assert len(closing) == 1
-    assert "Redis" in closing[0]
-    items = SummaryDocument.parse(summary).items
-    still_open = [item for heading in OPEN for item in items.get(heading, [])]
-    assert still_open
-    assert not [item for item in still_open if "to a Redis cache" in item]
 
 
 @pytest.mark.spec("7.6")

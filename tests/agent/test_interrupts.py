@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from everlong.agent import Agent, AgentEvent, TextDelta, ToolContext, ToolStarted, tool
+from everlong.agent import Agent, AgentEvent, TextDelta, ToolContext, tool
 from everlong.context.invariants import check_all
 from everlong.model import find_groups
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, Fault
 from tests.agent.conftest import APIS, Opened
+from tests.program import everlong_program
 from tests.testing_server.conftest import Serve
+from tests.waiting import PATIENCE, until
 
 
 def two_calls(ask: Ask) -> Answer:
@@ -27,22 +28,18 @@ def two_calls(ask: Ask) -> Answer:
     return Answer("Working.", [Call("wait", {}), Call("wait", {}), Call("list_files", {})])
 
 
-def waiting(context: ToolContext) -> str:
-    """Wait until somebody has enough."""
-    context.interrupted.wait(20)
-    return "waited"
-
-
 @pytest.mark.parametrize("api", APIS)
 def test_stopped_inside_a_tool_every_call_has_a_result(serve: Serve, opened: Opened, store: Store, api: str) -> None:
     server = serve(two_calls)
     made: list[Agent] = []
 
-    def listen(event: AgentEvent) -> None:
-        if isinstance(event, ToolStarted):
-            threading.Timer(0.05, made[0].interrupt).start()
+    def wait(context: ToolContext) -> str:
+        """Wait until somebody has enough."""
+        threading.Thread(target=made[0].interrupt).start()
+        context.interrupted.wait(PATIENCE)
+        return "waited"
 
-    made.append(opened(server, api, tools=[tool(waiting, name="wait")], listen=listen))
+    made.append(opened(server, api, tools=[tool(wait)]))
     agent = made[0]
     finished = agent.run("Wait for it.")
     assert finished.stop == "interrupted"
@@ -81,9 +78,14 @@ def test_stopped_while_the_answer_comes_what_was_said_is_kept(
 
 def test_stopped_before_a_word_came_the_prompt_is_kept(serve: Serve, opened: Opened) -> None:
     server = serve("Here I am.")
-    server.fail_next(Fault("silent", seconds=30))
+    server.fail_next(Fault("silent", seconds=PATIENCE))
     agent = opened(server)
-    threading.Timer(0.2, agent.interrupt).start()
+
+    def interrupt() -> None:
+        until(lambda: server.requests)
+        agent.interrupt()
+
+    threading.Thread(target=interrupt).start()
     assert agent.run("Hello?").stop == "interrupted"
     assert agent.conversation.messages[-1]["role"] == "user"
     assert agent.run("Hello again?").text == "Here I am."
@@ -92,19 +94,15 @@ def test_stopped_before_a_word_came_the_prompt_is_kept(serve: Serve, opened: Ope
 
 def test_ctrl_c_in_the_program_leaves_a_session_that_can_be_resumed(serve: Serve, tmp_path: Path) -> None:
     server = serve("Too late.")
-    server.fail_next(Fault("silent", seconds=30))
+    server.fail_next(Fault("silent", seconds=PATIENCE))
     env = {**os.environ, "EVERLONG_HOME": str(tmp_path / "home"), "PYTHONUNBUFFERED": "1"}
-    # Programs that are started in the background do not hear Ctrl-C unless they ask for it.
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
-    code += "from everlong.cli.main import main; main()"
-    command = [sys.executable, "-c", code, "run", "Hello?", "-m", "some-model", "--base-url", server.openai_url]
+    command = [*everlong_program(), "run", "Hello?", "-m", "some-model", "--base-url", server.openai_url]
     process = subprocess.Popen(
         command, env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    while not server.requests and process.poll() is None:
-        threading.Event().wait(0.02)
+    until(lambda: server.requests or process.poll() is not None)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     assert "interrupted" in err
     assert out == ""

@@ -8,11 +8,11 @@ from bench.agent.requests import jobs, ticket_of_fact
 from bench.agent.session import APIS, PARAPHRASED, play
 
 from everlong.testing.server.exchange import Api
-from tests.examples import length
+from tests.examples import few, length
 
 
 @pytest.mark.spec("5.5", "7.1", "7.2")
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", few(APIS))
 def test_many_turns_go_through_and_nothing_of_them_is_lost(api: Api) -> None:
     played = play(length(200, 70), api, is_quick=True)
     assert played.errors == []
@@ -27,6 +27,7 @@ def test_many_turns_go_through_and_nothing_of_them_is_lost(api: Api) -> None:
     assert played.known(literal=False) >= PARAPHRASED
 
 
+@pytest.mark.soak
 def test_without_a_model_for_summaries_it_goes_on_just_the_same() -> None:
     played = play(60, "openai", with_model=False, is_quick=True)
     assert (played.errors, played.rejections, played.missing) == ([], [], [])

@@ -9,8 +9,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from everlong.cli.archive.log_import import LogImport
+from everlong.store import Store
+
 SQL = Path(__file__).with_name("hermes_state.sql")
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGBgAAAABQABh6FO1AAAAABJRU5ErkJggg=="
+
+
+class OwnLogs(LogImport):
+    """The import of logs that lie where their client keeps them, wherever that is in a test."""
+
+    def __init__(self, store: Store, **more: Any) -> None:
+        super().__init__(store, is_own=lambda _: True, **more)
 
 
 def lines(values: Sequence[Any]) -> str:

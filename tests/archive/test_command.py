@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from everlong.cli.archive.log_import import LogImport
-from everlong.cli.archive.scan import days_until_deletion
+from everlong.cli.archive.places import days_until_deletion
 from everlong.cli.archive.service import service_file, service_text
 from everlong.config import load_settings
 from everlong.store import Store
@@ -22,7 +21,8 @@ from everlong.store.stateless import Sender, StatelessRequest
 from everlong.store.turns import FinishedTurn
 from tests.archive import samples
 from tests.cli.conftest import Run, run
-from tests.waiting import until
+from tests.program import everlong_program
+from tests.waiting import PATIENCE, until
 
 __all__ = ["run"]
 
@@ -86,7 +86,7 @@ def test_a_folder_may_be_named(run: Run, home: Path, tmp_path: Path) -> None:  #
 
 def test_it_goes_on_until_it_is_stopped(home: Path) -> None:
     log = next((home / ".claude").rglob("*.jsonl"))
-    command = [sys.executable, "-m", "everlong", "archive", "--interval", "0.1"]
+    command = [*everlong_program(), "archive", "--interval", "0.1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         path = home / "everlong" / "store.db"
         until(path.exists)
@@ -99,7 +99,7 @@ def test_it_goes_on_until_it_is_stopped(home: Path) -> None:
         log.with_name("new.jsonl").write_text(samples.ClaudeLog("new").ask("Still there?").say("Yes.").text())
         until(lambda: len(titles()) == 3)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def test_the_doctor_warns_of_logs_that_will_be_deleted(run: Run, home: Path) -> None:
@@ -130,10 +130,10 @@ def test_the_days_are_those_of_the_clients_settings(home: Path) -> None:
 
 def test_the_service_runs_this_program(home: Path) -> None:
     unit = service_text(5.0, "linux")
-    assert f'ExecStart="{sys.executable}" "-m" "everlong" "archive" "--interval" "5"' in unit
+    assert f'ExecStart="{sys.executable}" "-P" "-m" "everlong" "archive" "--interval" "5"' in unit
     assert f'Environment="EVERLONG_HOME={home / "everlong"}"' in unit
     told = plistlib.loads(service_text(5.0, "darwin").encode())
-    assert told["ProgramArguments"][1:4] == ["-m", "everlong", "archive"]
+    assert told["ProgramArguments"][1:5] == ["-P", "-m", "everlong", "archive"]
     assert told["EnvironmentVariables"]["EVERLONG_HOME"] == str(home / "everlong")
     assert service_file("darwin", home) == home / "Library" / "LaunchAgents" / "everlong.archive.plist"
 
@@ -175,7 +175,7 @@ def test_a_conversation_of_the_gateway_appears_once(tmp_path: Path) -> None:
         with Store.open(tmp_path / f"{number}.db") as store:
             session = through_the_gateway(store, talk, name)
             path.write_text(log.text())
-            found = LogImport(store).add(path)
+            found = samples.OwnLogs(store).add(path)
             assert found is not None
             assert (dict(found.outcomes), [one.id for one in store.conversations.newest()]) == ({"known": 1}, [session])
             log_on = samples.ClaudeLog("named")
@@ -183,7 +183,7 @@ def test_a_conversation_of_the_gateway_appears_once(tmp_path: Path) -> None:
             for entry in log_on.ask("And at noon?").say("The north berth.").entries:
                 entry["timestamp"] = "2099-01-01T00:00:00Z"
             path.write_text(log_on.text())
-            LogImport(store).add(path)
+            samples.OwnLogs(store).add(path)
             assert [one.messages for one in store.conversations.newest()] == [6]
             assert store.verify().problems == []
 
@@ -197,7 +197,7 @@ def test_a_conversation_of_the_gateway_with_one_question_appears_once(tmp_path: 
     path.write_text(samples.ClaudeLog("named").ask("Which berth is free?").say("The south berth.").text())
     with Store.open(tmp_path / "store.db") as store:
         session = through_the_gateway(store, [QUESTION, REPLY], "named/")
-        found = LogImport(store).add(path)
+        found = samples.OwnLogs(store).add(path)
         assert found is not None
         assert dict(found.outcomes) == {"known": 1}
         assert [(one.id, one.messages) for one in store.conversations.newest()] == [(session, 2)]
@@ -210,7 +210,7 @@ def test_a_reply_that_the_gateway_has_after_other_words_is_not_added_again(tmp_p
         wrapped: dict[str, object] = {"role": "user", "content": "Which berth is free? Answer in one line."}
         session = through_the_gateway(store, [wrapped, REPLY], "named/")
         for _ in range(2):
-            LogImport(store).add(path)
+            samples.OwnLogs(store).add(path)
             assert [(one.id, one.messages) for one in store.conversations.newest()] == [(session, 2)]
         assert store.verify().problems == []
 
@@ -220,7 +220,7 @@ def test_the_same_question_under_another_name_is_a_conversation_of_its_own(tmp_p
     path.write_text(samples.ClaudeLog("named").ask("Which berth is free?").say("The north berth.").text())
     with Store.open(tmp_path / "store.db") as store:
         through_the_gateway(store, [QUESTION, REPLY], "other/")
-        found = LogImport(store).add(path)
+        found = samples.OwnLogs(store).add(path)
         assert found is not None
         assert dict(found.outcomes) == {"new": 1}
         assert [one.messages for one in store.conversations.newest()] == [2, 2]

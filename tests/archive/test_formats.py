@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from everlong.cli.archive.formats import format_of_log
-from everlong.cli.archive.log_import import LogImport
 from everlong.store import Conversation, Store
 from everlong.store.conversations import Kind
 from everlong.store.imports import Importer, ImportOrigin
@@ -54,7 +53,7 @@ def store(tmp_path: Path) -> Any:
 
 
 def imported(store: Store, path: Path) -> list[Conversation]:
-    found = LogImport(store).add(path)
+    found = samples.OwnLogs(store).add(path)
     assert found is not None
     return sorted(store.conversations.newest(kinds=KINDS), key=lambda one: one.started)
 
@@ -75,7 +74,7 @@ def test_importing_exporting_and_importing_again_adds_nothing(store: Store, tmp_
     path = write_log(tmp_path, form)
     before = imported(store, path)
     count = stats(store)["messages"]
-    again = LogImport(store).add(path)
+    again = samples.OwnLogs(store).add(path)
     assert again is not None
     assert (again.outcomes["new"], stats(store)["messages"]) == (0, count)
     text = io.StringIO()
@@ -85,7 +84,7 @@ def test_importing_exporting_and_importing_again_adds_nothing(store: Store, tmp_
             for target in (store, other):
                 transcript = read_transcript(text.getvalue().encode())
                 for one in transcript.conversations:
-                    Importer(target).add(one, ImportOrigin(transcript.kind, "export", 1.0))
+                    Importer(target).add(one, ImportOrigin("export", 1.0, kind=transcript.kind))
         assert stats(other)["messages"] == count
         assert stats(store)["messages"] == count
         assert [
@@ -120,7 +119,7 @@ def test_a_sub_agent_of_claude_code_belongs_to_its_session(store: Store, tmp_pat
     imported(store, write_log(tmp_path, "claude-code"))
     inner = tmp_path / "agent-a1.jsonl"
     inner.write_text(samples.ClaudeLog(agent="a1").ask("Count the cranes.").say("Three.").text())
-    LogImport(store).add(inner)
+    samples.OwnLogs(store).add(inner)
     (agent,) = store.conversations.newest(kinds=("agent",))
     (main,) = store.conversations.newest()
     assert (agent.works_for, agent.messages, main.agents) == (main.id, 2, 1)
@@ -158,9 +157,9 @@ def test_a_sub_agent_of_codex_has_the_words_that_were_sent_along_and_its_own_fig
     path = tmp_path / "rollout-2.jsonl"
     if reads_in_parts:  # as the archive does while the log grows
         path.write_text("".join(text.splitlines(keepends=True)[:6]), encoding="utf-8")
-        LogImport(store).add(path)
+        samples.OwnLogs(store).add(path)
     path.write_text(text, encoding="utf-8")
-    LogImport(store).add(path)
+    samples.OwnLogs(store).add(path)
     (agent,) = store.conversations.newest(kinds=("agent",))
     assert agent.works_for == main.id
     assert figures(agent)[:5] == (200, 25, 500, 0, 2)

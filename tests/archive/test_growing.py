@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from everlong.cli.archive import log_import
-from everlong.cli.archive.log_import import LogImport
-from everlong.cli.archive.scan import LogFolder, Scan
+from everlong.cli.archive.places import LogFolder
+from everlong.cli.archive.scan import Scan
 from everlong.model import text_of
 from everlong.store import Store
 from everlong.store.log_files import LogFiles
@@ -62,7 +62,7 @@ def every_word(prompts: int = 40) -> list[str]:
 def test_a_log_read_after_every_line_ends_as_one_that_is_read_at_once(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     now = 0.0  # before the file was written, so that its end is never taken for complete
-    archive = LogImport(store, clock=lambda: now)
+    archive = samples.OwnLogs(store, clock=lambda: now)
     read = 0
     with path.open("a") as file:
         for line in long_log(12).text().splitlines(keepends=True):
@@ -71,7 +71,7 @@ def test_a_log_read_after_every_line_ends_as_one_that_is_read_at_once(store: Sto
             found = archive.add(path, is_growing=True)
             assert found is not None
             read += found.read
-    LogImport(store).add(path)
+    samples.OwnLogs(store).add(path)
     assert spoken(store) == every_word(12)
     assert store.conversations.newest()[0].messages == len(every_word(12))
     assert read < 12 * path.stat().st_size
@@ -84,7 +84,7 @@ def test_a_log_that_is_taken_for_complete_after_every_line_has_every_word_once(s
         for line in long_log(6).text().splitlines(keepends=True):
             file.write(line)
             file.flush()
-            LogImport(store).add(path)
+            samples.OwnLogs(store).add(path)
     assert (spoken(store), len(store.conversations.newest())) == (every_word(6), 1)
     assert store.verify().problems == []
 
@@ -94,7 +94,7 @@ def test_the_last_message_waits_until_the_client_has_written_it(store: Store, tm
     log = long_log(2)
     path.write_text(log.text())
     now = path.stat().st_mtime
-    archive = LogImport(store, clock=lambda: now)
+    archive = samples.OwnLogs(store, clock=lambda: now)
     archive.add(path, is_growing=True)
     assert spoken(store) == every_word(2)[:-1]
     now += 60
@@ -107,9 +107,9 @@ def test_half_a_line_is_left_until_it_is_whole(store: Store, tmp_path: Path) -> 
     text = long_log(3).text()
     for cut in range(0, len(text), 1_997):
         path.write_text(text[:cut])
-        LogImport(store).add(path)
+        samples.OwnLogs(store).add(path)
     path.write_text(text)
-    LogImport(store).add(path)
+    samples.OwnLogs(store).add(path)
     assert spoken(store) == every_word(3)
     assert len(store.conversations.newest()) == 1
 
@@ -118,7 +118,7 @@ def test_a_line_that_is_no_json_costs_only_itself(store: Store, tmp_path: Path) 
     path = tmp_path / "log.jsonl"
     lines = long_log(3).text().splitlines(keepends=True)
     path.write_text("".join([*lines[:4], '{"type": "user", "mess\n', "\x00\x00\n", *lines[4:]]))
-    found = LogImport(store).add(path)
+    found = samples.OwnLogs(store).add(path)
     assert found is not None
     assert (found.broken, spoken(store)) == (2, every_word(3))
 
@@ -127,7 +127,7 @@ def test_a_large_log_is_stored_in_parts(store: Store, tmp_path: Path, monkeypatc
     monkeypatch.setattr(log_import, "PART", 5_000)
     path = tmp_path / "log.jsonl"
     path.write_text(long_log(60).text())
-    found = LogImport(store).add(path)
+    found = samples.OwnLogs(store).add(path)
     assert found is not None
     assert (dict(found.outcomes), spoken(store)) == ({"new": 1}, every_word(60))
     known = LogFiles(store).get(str(path))
@@ -138,10 +138,10 @@ def test_a_large_log_is_stored_in_parts(store: Store, tmp_path: Path, monkeypatc
 def test_a_rotated_log_is_read_from_its_beginning(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text(long_log(5).text())
-    LogImport(store).add(path)
+    samples.OwnLogs(store).add(path)
     path.rename(tmp_path / "log.1.jsonl")
     path.write_text(ClaudeLog("other").ask("A new day?").say("A new day.").text() + " " * 20_000 + "\n")
-    LogImport(store).add(path)
+    samples.OwnLogs(store).add(path)
     assert sorted(spoken(store)) == sorted([*every_word(5), "A new day?", "A new day."])
 
 
@@ -149,12 +149,12 @@ def test_a_truncated_log_keeps_what_was_archived(store: Store, tmp_path: Path) -
     path = tmp_path / "log.jsonl"
     text = long_log(5).text()
     path.write_text(text)
-    LogImport(store).add(path)
+    samples.OwnLogs(store).add(path)
     lines = text.splitlines(keepends=True)
     path.write_text("".join(lines[:6]))
-    LogImport(store).add(path)
+    samples.OwnLogs(store).add(path)
     path.write_text(text)
-    LogImport(store).add(path)
+    samples.OwnLogs(store).add(path)
     assert spoken(store) == every_word(5)
 
 
@@ -184,14 +184,14 @@ def test_a_rewind_keeps_both_ways(store: Store, tmp_path: Path) -> None:
     back = log.parent
     log.ask("Why?").say("Because.")
     path.write_text(log.text())
-    LogImport(store).add(path)
+    samples.OwnLogs(store).add(path)
     log.parent = back
     log.ask("Are you sure?").say("Quite.")
     path.write_text(log.text())
-    LogImport(store).add(path)
+    samples.OwnLogs(store).add(path)
     log.ask("Good.").say("Thanks.")
     path.write_text(log.text())
-    grown = LogImport(store).add(path)
+    grown = samples.OwnLogs(store).add(path)
     assert grown is not None
     assert dict(grown.outcomes)["grown"] == 1
     talks = [[line.entry.message for line in store.conversations.lines(one.id)] for one in store.conversations.newest()]
@@ -207,12 +207,12 @@ def test_a_log_that_was_rewound_before_it_is_first_read_has_both_ways(store: Sto
     log.parent = back
     log.ask("Are you sure?").say("Quite.")
     path.write_text(log.text())
-    first = LogImport(store).add(path)
+    first = samples.OwnLogs(store).add(path)
     assert first is not None
     assert dict(first.outcomes) == {"new": 2}
     log.ask("Good.").say("Thanks.")
     path.write_text(log.text())
-    grown = LogImport(store).add(path)
+    grown = samples.OwnLogs(store).add(path)
     assert grown is not None
     assert dict(grown.outcomes) == {"grown": 1}
     talks = [
@@ -269,7 +269,8 @@ def test_an_archiver_that_is_killed_goes_on(tmp_path: Path) -> None:
     Store.open(path).close()
     program = (
         "import sys; from pathlib import Path; from everlong.cli.archive import log_import; log_import.PART = 6_000\n"
-        "from everlong.store import Store; from everlong.cli.archive.scan import LogFolder, Scan\n"
+        "from everlong.cli.archive.places import LogFolder; from everlong.cli.archive.scan import Scan\n"
+        "from everlong.store import Store\n"
         "with Store.open(sys.argv[1]) as store:\n"
         "    Scan(store, [LogFolder('claude-code', Path(sys.argv[2]), ('*.jsonl',))]).run()\n"
     )
@@ -293,11 +294,11 @@ def test_an_archiver_that_is_killed_goes_on(tmp_path: Path) -> None:
 def test_a_database_is_read_where_it_has_changed(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "opencode.db"
     samples.write_opencode(path)
-    LogImport(store).add(path)
+    samples.OwnLogs(store).add(path)
     with closing(sqlite3.connect(path)) as raw, raw:
         samples.add_opencode(raw, "s1", "m5", "user", [{"type": "text", "text": "And wire?"}], at=50)
         raw.execute("UPDATE session SET time_updated = 50 WHERE id = 's1'")
-    found = LogImport(store).add(path)
+    found = samples.OwnLogs(store).add(path)
     assert found is not None
     assert (found.outcomes["grown"], found.outcomes["new"]) == (1, 0)
     assert "And wire?" in spoken(store)
@@ -306,7 +307,7 @@ def test_a_database_is_read_where_it_has_changed(store: Store, tmp_path: Path) -
 def test_a_log_in_which_nothing_was_said_is_empty(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text(json.dumps({"type": "queue-operation", "sessionId": "s"}) + "\n")
-    found = LogImport(store).add(path)
+    found = samples.OwnLogs(store).add(path)
     assert found is not None
     assert (dict(found.outcomes), store.conversations.count()) == ({"empty": 1}, 0)
 
@@ -315,10 +316,10 @@ def test_a_log_that_may_not_be_read_is_named(store: Store, tmp_path: Path, monke
     path = tmp_path / "log.jsonl"
     path.write_text(long_log(1).text())
 
-    def refuse(self: Path, *_: object, **__: object) -> None:  # file modes do not stop root
-        raise PermissionError(13, "Permission denied", str(self))
+    def refuse(name: Path, *_: object, **__: object) -> None:  # file modes do not stop root
+        raise PermissionError(13, "Permission denied", str(name))
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr("everlong.cli.archive.formats.open_regular", refuse)
     result = Scan(store, [LogFolder("claude-code", tmp_path, ("*.jsonl",))]).run()
     assert list(result.skipped) == [str(path)]
 

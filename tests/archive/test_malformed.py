@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from everlong.cli.archive.formats import format_of_log
-from everlong.cli.archive.log_import import LogImport
 from everlong.cli.archive.log_reading import LogTask, read_steps
 from everlong.errors import EverlongError, TranscriptError
 from everlong.store import Store
@@ -84,7 +83,7 @@ def test_a_database_of_another_version_is_told_as_such(tmp_path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("ALTER TABLE session RENAME COLUMN revert TO went_back")
     with Store.open(tmp_path / "store.db") as store, pytest.raises(TranscriptError, match="version that is not known"):
-        LogImport(store).add(path)
+        samples.OwnLogs(store).add(path)
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), 10**30, -1, True, "7", None, []])
@@ -106,7 +105,7 @@ def test_an_entry_whose_parent_is_missing_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text(samples.lines(lines))
     with Store.open(tmp_path / "store.db") as store:
-        found = LogImport(store).add(path)
+        found = samples.OwnLogs(store).add(path)
     assert found is not None
     assert dict(found.outcomes) == {"new": 1}
 
@@ -116,4 +115,4 @@ def test_more_turns_taken_back_than_there_are_leave_none(tmp_path: Path) -> None
     path = tmp_path / "log.jsonl"
     path.write_text(samples.codex_rollout() + samples.lines([back]))
     with Store.open(tmp_path / "store.db") as store:
-        assert LogImport(store).add(path) is not None
+        assert samples.OwnLogs(store).add(path) is not None

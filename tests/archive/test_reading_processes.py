@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 from everlong.cli.archive import log_import
-from everlong.cli.archive.log_import import FileImport, LogImport
+from everlong.cli.archive.log_import import FileImport
 from everlong.cli.archive.log_reading import LogEnd, LogTask
+from everlong.cli.archive.places import LogFolder
 from everlong.cli.archive.reading_processes import ReadingFailed, ReadingProcesses
-from everlong.cli.archive.scan import LogFolder, Scan
+from everlong.cli.archive.scan import Scan
 from everlong.errors import EverlongError
 from everlong.store import Store
 from everlong.store.log_files import LogFiles
@@ -27,12 +28,13 @@ from everlong.store.maintenance import stats
 from everlong.store.opening import redacted_message
 from tests.archive import samples
 from tests.archive.samples import ClaudeLog
+from tests.examples import few
 from tests.waiting import until
 
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"  # made up
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=few(["sqlite", "postgresql"]))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     where = tmp_path / "store.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
     with Store.open(where, uuid.uuid4().hex) as opened:
@@ -63,7 +65,7 @@ def logs(tmp_path: Path) -> Path:
 
 
 def import_all(store: Store, logs: Path, processes: int) -> list[FileImport | OSError | EverlongError | None]:
-    return [found for _, found in LogImport(store).add_all(sorted(logs.glob("*.jsonl")), processes=processes)]
+    return [found for _, found in samples.OwnLogs(store).add_all(sorted(logs.glob("*.jsonl")), processes=processes)]
 
 
 def spoken(store: Store) -> list[list[str]]:
@@ -99,19 +101,19 @@ def test_what_became_of_each_log_is_told_in_order(store: Store, logs: Path) -> N
 
 def test_a_log_that_is_gone_or_damaged_is_told_as_such(store: Store, logs: Path) -> None:
     paths = [logs / "0.jsonl", logs / "nothing.jsonl", logs / "1.jsonl"]
-    found = [one for _, one in LogImport(store).add_all(paths, processes=2)]
+    found = [one for _, one in samples.OwnLogs(store).add_all(paths, processes=2)]
     assert isinstance(found[1], FileNotFoundError)
     assert _told([found[0], found[2]]) == [{"new": 1}, {"new": 1}]
 
 
 def test_a_conversation_that_was_deleted_is_imported_again(store: Store, logs: Path) -> None:
     path = logs / "0.jsonl"
-    list(LogImport(store).add_all([path], processes=1))
+    list(samples.OwnLogs(store).add_all([path], processes=1))
     store.forget_session(store.conversations.newest()[0].id)
     log = ClaudeLog("other").ask("Anew?").say("Anew.")
     with path.open("a") as file:
         file.write(log.text())
-    ((_, found),) = LogImport(store).add_all([path], processes=1)
+    ((_, found),) = samples.OwnLogs(store).add_all([path], processes=1)
     assert isinstance(found, FileImport)
     assert store.verify().problems == []
 
@@ -121,7 +123,7 @@ def test_secrets_are_taken_out_by_the_processes_too(tmp_path: Path) -> None:
     path.write_text(ClaudeLog().ask(f"Use {KEY}, please.").say("Done.").text())
     with Store.open(tmp_path / "store.db") as plain:
         store = Store(plain.database, redact=redacted_message)
-        list(LogImport(store).add_all([path], processes=1))
+        list(samples.OwnLogs(store).add_all([path], processes=1))
         assert KEY not in str(spoken(store))
         assert "[redacted:api_key]" in str(spoken(store))
 

@@ -8,7 +8,8 @@ import pytest
 from bench.store import archive
 
 from everlong.cli.archive.log_import import LogImport
-from everlong.cli.archive.scan import LogFolder, Scan
+from everlong.cli.archive.places import LogFolder
+from everlong.cli.archive.scan import Scan
 from everlong.store import Store
 from everlong.store.maintenance import stats
 
@@ -23,6 +24,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.soak
 def test_every_way_stores_the_same_messages(logs: Path, tmp_path: Path) -> None:
     found = {way: archive.measure(logs, way, tmp_path / f"{way}.db") for way in ("before", "import", "now")}
     assert {one["messages"] for one in found.values()} == {3 * 119}

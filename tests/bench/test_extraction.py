@@ -16,5 +16,5 @@ def test_every_kind_is_of_about_its_size_and_can_be_read(kind: str) -> None:
     size = len(text_of(first)) + sum(len(call.arguments) for call in calls_of(first))
     assert 3_600 <= size <= 9_000
     assert first != other or kind == "one letter"
-    assert len(extracted(first)) == 3
+    assert extracted(first)
     assert floor(first) >= 0

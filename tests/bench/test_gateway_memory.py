@@ -33,6 +33,7 @@ def test_memory_that_does_not_come_back_is_growth() -> None:
     assert Seen(75, [120], [130, 132, 134, 140, 142, 144]).growth == pytest.approx(140 / 130)
 
 
+@pytest.mark.soak
 def test_a_short_run_stays_inside_the_bar() -> None:
     seen = run(60, 40_000, 4)
     assert seen.conversations == 8  # four clients, and again for the requests that follow

@@ -14,15 +14,12 @@ from bench.retention.methods import METHODS, body_tokens
 from bench.retention.plots import picture
 from bench.retention.retrieval import found_facts, masked
 from bench.retention.rules import BARS, load_chats, measure
-from bench.retention.scripted import is_held, outcomes, try_scripted
-from bench.retention.scripts import INVENTED, SCRIPTS, Script
 from bench.retention.summary import interval, rows
 from bench.retention.texts import Text
 from bench.retention.trials import Trial, Work, try_all
 from bench.retention.validity import problems
 from bench.retention.words import plain_words
 
-from everlong.context import SummaryRequest
 from everlong.context.literals import SUMMARY_PREFIX
 from everlong.model import Message
 
@@ -345,55 +342,6 @@ def test_a_plot_has_a_line_for_every_method() -> None:
     drawn = picture(rows([trial("a", 1, 2)]), "recall", "a & b")
     assert drawn.count("<polyline") == 1
     assert "a &amp; b" in drawn
-
-
-# -- scripted summarizers ----------------------------------------------------------------------------------------------
-
-
-def scripted_trials() -> list[Trial]:
-    return try_scripted(Work(Conversation("made", "coding", long_conversation()), frozenset(), (0.4,), ()))
-
-
-@pytest.mark.spec("9.1")
-def test_no_scripted_summary_makes_a_compaction_worse_and_every_fault_is_named() -> None:
-    found = outcomes(scripted_trials())
-    assert [outcome.script for outcome in found] == list(SCRIPTS)
-    for outcome in found:
-        assert outcome.compactions == 4
-        assert is_held(outcome), outcome
-
-
-def test_a_script_that_costs_recall_or_score_or_goes_unnamed_is_told() -> None:
-    (outcome,) = [outcome for outcome in outcomes(scripted_trials()) if outcome.script == "inventing"]
-    recall = outcome.recall_alone or 0.0
-    for worse in (
-        outcome._replace(recall=recall - 0.02),
-        outcome._replace(least_gain=-0.2),
-        outcome._replace(unnamed=1),
-        outcome._replace(leaked=1),
-    ):
-        assert not is_held(worse)
-    assert is_held(outcome._replace(recall=recall - 0.009))
-
-
-def test_a_result_that_repeats_what_was_invented_is_counted() -> None:
-    trials = scripted_trials()
-    for made in trials:
-        if made.method == "inventing":
-            made.problems.append(f"says {INVENTED[0]}")
-            made.blamed.clear()
-    (outcome,) = [outcome for outcome in outcomes(trials) if outcome.script == "inventing"]
-    assert (outcome.leaked, outcome.unnamed) == (4, 4)
-
-
-@pytest.mark.parametrize("kind", SCRIPTS)
-def test_scripts_say_what_they_are_meant_to_say(kind: str) -> None:
-    turns = long_conversation()[2:20]
-    request = SummaryRequest(turns, None, 500, len, opening=long_conversation()[1], latest_user=user("Go on."))
-    text = Script(kind).summarize(request)
-    assert bool(text.strip()) == (kind != "empty")
-    assert (INVENTED[0] in text) == (kind == "inventing")
-    assert ("broken berth" in text) == (kind in ("good", "truncated", "inventing"))
 
 
 def test_a_chat_that_was_written_without_a_look_at_the_program_keeps_what_its_user_said() -> None:

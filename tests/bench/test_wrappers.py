@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench.summaries.wrappers import find_faults
 
 from everlong import Message
-from everlong.context.summary.document import SummaryDocument
+from everlong.context.document import SummaryDocument
 
 SOURCE: list[Message] = [
     {
@@ -21,11 +21,11 @@ def kinds(summary: str) -> list[str]:
 
 
 def test_a_clean_summary_has_no_fault() -> None:
-    assert kinds("## Goal\n- Count the herons.\n\n## Pending User Asks\n- Newest request: Count the herons.") == []
+    newest = '## Pending User Asks\n- Newest request, repeated: "Count the herons."'
+    assert kinds(f'## Goal\n- "Count the herons." (turn 1)\n\n{newest}') == []
 
 
 def test_a_clients_words_are_seen_wherever_they_stand() -> None:
-    newest = "## Pending User Asks\n- Newest request: Count the herons."
-    assert kinds(f"## Goal\n- <system-reminder> The heron ...\n\n{newest}") == ["tag", "goal"]
+    newest = '## Pending User Asks\n- Newest request, repeated: "Count the herons."'
+    assert kinds(f'## Goal\n- "<system-reminder> The heron …" (turn 1)\n\n{newest}') == ["tag", "goal"]
     assert kinds(f"{newest}\n\n## Critical Context\nThe heron skill mends nets by night.") == ["sentence"]
-    assert kinds("## Goal\n- Count the herons.") == ["no newest request"]

@@ -26,7 +26,6 @@ VIEWS: dict[str, View] = {
     "compactions": View("{c}/compactions", "Compaction 2"),
     "compaction": View("{c}/compactions/1?turn=12", "You came from turn 12"),
     "sources": View("{c}/compactions/1/lines/2", "Sources"),
-    "dropped": View("{c}/compactions/1/dropped", "What was dropped, and why"),
     "cache": View("{c}/cache", "Provider cache"),
     "what-if": View("{c}/what-if", "What if?"),
     "tree": View("{c}/tree", "Sub-agents and forks"),

@@ -20,7 +20,9 @@ from everlong.providers import RetryPolicy, connect
 from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.channels.recorder import RecordingPlatform
+from tests.examples import few
 from tests.testing_server.conftest import serve
+from tests.waiting import PATIENCE
 
 __all__ = ["serve"]
 
@@ -55,6 +57,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 ON_BOTH_DATABASES = pytest.mark.parametrize("store", ["sqlite", "postgresql"], indirect=True)
+ON_SQLITE_AND_IN_SOAK_ON_BOTH = pytest.mark.parametrize("store", few(["sqlite", "postgresql"]), indirect=True)
 
 
 @pytest.fixture
@@ -99,7 +102,7 @@ def opener_for(server: ModelServer, engines: dict[str, EngineMaker] | None = Non
         policy = RetryPolicy(attempts=3, first_delay=0.0, longest_delay=0.0)
         named = model or MODEL
         connection = connect(
-            named, settings, base_url=server.openai_url, api_key="made-up", policy=policy, timeout=20.0
+            named, settings, base_url=server.openai_url, api_key="made-up", policy=policy, timeout=PATIENCE
         )
         return open_agent(settings, connection, replace(options, engines=engines), **more)
 
@@ -131,16 +134,16 @@ def opener_on(store: Store, clock: Clock) -> Opened:
         try:
             yield channel
         finally:
-            await channel.stop(20.0)
+            await channel.stop(PATIENCE)
 
     return open_channel
 
 
-async def until(found: Callable[[], Any], seconds: float = 20.0) -> Any:
+async def until(found: Callable[[], Any]) -> Any:
     """Return what a function finds as soon as it finds something; the loop goes on meanwhile."""
-    end = asyncio.get_running_loop().time() + seconds
+    end = asyncio.get_running_loop().time() + PATIENCE
     while not (value := found()):
-        assert asyncio.get_running_loop().time() < end, f"waited {seconds} seconds in vain"
+        assert asyncio.get_running_loop().time() < end, f"waited {PATIENCE} seconds in vain"
         await asyncio.sleep(0.01)
     return value
 

@@ -12,7 +12,7 @@ from everlong.channels.discord import DiscordPlatform
 from everlong.channels.platform import Inbound, Place
 from everlong.config.channels import DiscordSettings
 from tests.channels.discord_stand_in import DiscordStandIn
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 __all__ = ["Bot", "bot", "listening"]
 
@@ -36,7 +36,7 @@ class Bot:
 
     def do(self, work: Callable[[DiscordPlatform], Coroutine[Any, Any, T]]) -> T:
         """Run a method of the platform, and return what came of it."""
-        return asyncio.run_coroutine_threadsafe(work(self.platform), self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work(self.platform), self._loop).result(PATIENCE)
 
     def listen(self) -> None:
         """Start to take events."""
@@ -54,7 +54,7 @@ class Bot:
             self._task.cancel()
         self.do(self._close)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(PATIENCE)
         self._loop.close()
 
     async def _close(self, platform: DiscordPlatform) -> None:

@@ -22,7 +22,7 @@ from everlong.config import Settings
 from everlong.providers import RetryPolicy, connect
 from everlong.store import Store
 from tests.channels.discord_stand_in import TOKEN, DiscordStandIn
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 __all__ = ["DiscordProgram", "serving", "settings_values"]
 
@@ -46,7 +46,7 @@ async def serve_forever(store: Store, values: dict[str, Any], model_url: str) ->
 
     def open_one(settings: Settings, _model: str | None, options: AgentOptions, **more: Any) -> Agent:
         policy = RetryPolicy(attempts=3, first_delay=0.0, longest_delay=0.0)
-        connection = connect(MODEL, settings, base_url=model_url, api_key="made-up", policy=policy, timeout=20.0)
+        connection = connect(MODEL, settings, base_url=model_url, api_key="made-up", policy=policy, timeout=PATIENCE)
         return open_agent(settings, connection, options, **more)
 
     platform = DiscordPlatform(TOKEN, settings.channels.discord)
@@ -77,13 +77,13 @@ def serving(discord: DiscordStandIn, path: Path, model_url: str, **section: Any)
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
-        until(lambda: failures or discord.gateway.identified > before, 60.0)
+        until(lambda: failures or discord.gateway.identified > before)
         assert failures == []
         yield
     finally:
         for stop in stops if thread.is_alive() else ():
             stop()
-        thread.join(30)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
     assert failures == []
 
@@ -96,12 +96,12 @@ class DiscordProgram:
         before = discord.gateway.identified
         command = [sys.executable, "-W", "ignore", "-m", "tests.channels.discord_service", str(path), values, model_url]
         self._process = subprocess.Popen(command)
-        until(lambda: discord.gateway.identified > before, 60.0)
+        until(lambda: discord.gateway.identified > before)
 
     def kill(self) -> None:
         """End it as kill -9 does."""
         self._process.kill()
-        self._process.wait(20)
+        self._process.wait(PATIENCE)
 
 
 def _main() -> None:

@@ -22,6 +22,7 @@ from aiohttp import BodyPartReader, web
 from tests.channels import discord_shapes as shapes
 from tests.channels.discord_gateway_stand_in import GatewayStandIn
 from tests.channels.discord_shapes import DM, FORUM, TEXT, THREAD, Json, next_id
+from tests.waiting import PATIENCE
 
 __all__ = ["DiscordStandIn", "Fault", "Request", "discord_stand_in"]
 
@@ -159,7 +160,7 @@ class DiscordStandIn:
 
     def call(self, do: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Do something in the server's thread, and return what came of it."""
-        return asyncio.run_coroutine_threadsafe(do(), self._loop).result(20)
+        return asyncio.run_coroutine_threadsafe(do(), self._loop).result(PATIENCE)
 
     # -- what people do --------------------------------------------------------------------------------------------
     def add_person(self, name: str) -> str:
@@ -493,6 +494,7 @@ class DiscordStandIn:
         number = next_id()
         content = shapes.message(number, channel, self.bot, (body.get("content") or "").strip())
         content |= {"components": body.get("components") or [], "attachments": self._uploads(body)}
+        content["flags"] = body.get("flags") or 0
         reference = body.get("message_reference")
         if reference and str(reference["message_id"]) in self.messages[channel]:
             content |= {"type": 19, "message_reference": {**reference, "message_id": str(reference["message_id"])}}
@@ -528,7 +530,8 @@ class DiscordStandIn:
         return content
 
     async def _change(self, content: Json, body: Json) -> None:
-        content |= {"content": body["content"].strip(), "flags": content["flags"] & ~LOADING}
+        flags = int(body.get("flags", content["flags"]) or 0) & ~LOADING
+        content |= {"content": body["content"].strip(), "flags": flags}
         content["components"] = body.get("components", content["components"])
         content["edited_timestamp"] = shapes.time_of(next_id())
         await self.gateway.dispatch("MESSAGE_UPDATE", self._event(content))
@@ -620,5 +623,5 @@ def discord_stand_in() -> Iterator[DiscordStandIn]:
         made.call(made.stop)
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(PATIENCE)
         loop.close()

@@ -20,6 +20,8 @@ from typing import Any, Literal, TypeVar
 
 from aiohttp import ClientSession, ClientTimeout, web
 
+from tests.waiting import PATIENCE
+
 __all__ = ["BOT_ID", "BOT_NAME", "TOKEN", "Call", "Chat", "Fault", "Shown", "TelegramStandIn", "stand_in"]
 
 TOKEN = "700000001:made-up-token-of-the-stand-in_0001"  # noqa: S105 - opens nothing but this stand-in
@@ -388,7 +390,7 @@ class TelegramStandIn:
 
     async def _deliver(self) -> None:
         """Send updates to the webhook, one after the other; one that is not taken comes again."""
-        async with ClientSession(timeout=ClientTimeout(10)) as session:
+        async with ClientSession(timeout=ClientTimeout(PATIENCE)) as session:
             while True:
                 await self._came.wait()
                 self._came.clear()
@@ -570,13 +572,13 @@ class TelegramStandIn:
         ready = threading.Event()
         thread = threading.Thread(target=self._serve, args=(ready,), daemon=True)
         thread.start()
-        assert ready.wait(20)
+        assert ready.wait(PATIENCE)
         return thread
 
     def stop(self, thread: threading.Thread) -> None:
         """Stop listening."""
         self._loop.call_soon_threadsafe(self._leaving.set)
-        thread.join(20)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
 
 

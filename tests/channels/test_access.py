@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import select
 
 from everlong.channels.access import CODE_SECONDS, Access
@@ -117,7 +119,7 @@ def test_a_forwarded_command_is_no_command(opened: Opened, platform: RecordingPl
             await channel.receive(platform.message("/reset", is_forwarded=True))
             await channel.settle()
             assert channel.places.all("telegram")[0].conversation == bound
-        assert platform.texts() == ["remember me", "/reset"]
+        assert platform.texts() == ["remember me", "<forwarded>\n/reset\n</forwarded>"]
 
     run(talk)
     assert "words of somebody else" in model.asked[-1].last_user
@@ -237,3 +239,27 @@ def test_a_refusal_for_another_reason_takes_no_sight_from_the_model(
 
     run(talk)
     assert "image_url" in str(server.requests[-1].body["messages"][-1])
+
+
+@pytest.mark.parametrize("planted", ["received", "received/{message}-letter.txt"])
+def test_a_file_of_a_message_is_written_through_no_link_that_a_command_has_planted(
+    opened: Opened, platform: RecordingPlatform, serve: Any, tmp_path: Path, planted: str
+) -> None:
+    server = serve(words)
+    root, outside = tmp_path / "home" / "channels" / "telegram" / "10", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "settings").write_text("mine")
+    platform.files["letter"] = b"evil"
+    event = platform.message("", attachments=(Attachment("document", "letter.txt", "text/plain", 4, "letter"),))
+    link = root / planted.format(message=event.message)
+    link.parent.mkdir(parents=True)
+    link.symlink_to(outside if planted == "received" else outside / "settings")
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(event)
+            await channel.settle()
+
+    run(talk)
+    assert {path.name: path.read_text() for path in outside.iterdir()} == {"settings": "mine"}
+    assert "could not store the file letter.txt" in platform.texts()[-1]

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from everlong.channels.commands import CHANNEL_COMMANDS, command_of
-from everlong.channels.platform import Place
+from everlong.channels.platform import Person, Place
 from everlong.channels.reminders import Reminders
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ScriptedModel
 from tests.channels.conftest import ON_BOTH_DATABASES, Clock, Opened, opener_on, run
-from tests.channels.recorder import RecordingPlatform
+from tests.channels.recorder import ADA, RecordingPlatform
 from tests.channels.test_queueing import words
 
 HERE = Place("telegram", "10")
@@ -64,6 +64,35 @@ def test_the_commands_of_the_chat_work_in_a_channel(
 
     run(talk)
     assert store.verify().problems == []
+
+
+def test_only_people_who_are_let_in_by_name_choose_the_model_of_a_group(
+    opened: Opened, platform: RecordingPlatform, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTHER_API_KEY", "made-up")
+    server = serve(words)
+    member = Person("7", "Mallory")
+
+    async def talk() -> None:
+        settings = {"channels": {"telegram": {"users": ["1"], "chats": ["10"]}}}
+        more = {"providers": {"other": {"base_url": server.openai_url, "key_variable": "OTHER_API_KEY"}}}
+        async with opened(server, platform, **settings, **more) as channel:
+
+            async def say(text: str, person: Person) -> str:
+                await channel.receive(platform.message(text, person=person, is_private=False))
+                await channel.settle()
+                return platform.texts()[-1]
+
+            await say("hello", member)
+            assert "tokens" in await say("/model", member)
+            assert "let in by name" in await say("/model other:custom-model", member)
+            assert channel.places.get(HERE).model is None
+            assert "now with" in await say("/model other:custom-model", ADA)
+            assert channel.places.get(HERE).model == "other:custom-model"
+            channel.access.let_in("user", member.id)
+            assert "now with" in await say("/model other:custom-model", member)
+
+    run(talk)
 
 
 def test_nobody_finds_or_resumes_the_conversation_of_another_chat(

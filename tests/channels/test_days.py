@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from bench.channels.days import TOLD, live
 
 
+@pytest.mark.soak
 def test_a_chat_of_days_goes_on_and_knows_its_first_day() -> None:
     played = live(days=2, messages=50, window=8_192)
     assert played.refused == []

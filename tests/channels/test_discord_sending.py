@@ -16,8 +16,10 @@ from everlong.channels.platform import (
     PlatformUnreachable,
 )
 from tests.channels.discord_bot import Bot, bot, listening
-from tests.channels.discord_stand_in import DiscordStandIn, Fault, discord_stand_in
+from tests.channels.discord_stand_in import LOADING, DiscordStandIn, Fault, discord_stand_in
 from tests.waiting import until
+
+SUPPRESS_EMBEDS = 1 << 2
 
 
 @pytest.fixture
@@ -233,7 +235,27 @@ def test_a_command_is_answered_in_its_own_reply(discord: DiscordStandIn, ada: st
         heard.do(lambda platform: platform.send(place, "second part", replies_to=event.message))
         heard.do(lambda platform: platform.edit(place, first, "first part, edited"))
     assert discord.posted(place.chat) == ["first part, edited", "second part"]
-    assert discord.posted_messages(place.chat)[0]["flags"] == 0, "it no longer waits"
+    assert not discord.posted_messages(place.chat)[0]["flags"] & LOADING, "it no longer waits"
+
+
+def test_discord_fetches_no_link_of_any_message_of_the_bot(discord: DiscordStandIn, ada: str, place: Place) -> None:
+    link = "http://collector.example/?what=was+said"
+    with listening(discord) as heard:
+        discord.run_command(ada, place.chat, "usage")
+        event = until(lambda: heard.events)[0]
+        heard.do(lambda platform: platform.acknowledge(event))
+        heard.do(lambda platform: platform.send(place, link, replies_to=event.message))
+        sent = heard.do(lambda platform: platform.send(place, "wait"))
+        heard.do(lambda platform: platform.edit(place, sent, link))
+        heard.do(lambda platform: platform.send_file(place, "a.txt", b"a", caption=link))
+        discord.run_command(ada, place.chat, "stop")
+        stop = until(lambda: heard.events[1:])[0]
+        heard.do(lambda platform: platform.acknowledge(stop, link))
+    posted = discord.posted_messages(place.chat)
+    assert [one["content"] for one in posted] == [link] * 3
+    shown = [data for made in discord.interactions.values() for data in made.shown]
+    assert shown
+    assert all(one["flags"] & SUPPRESS_EMBEDS for one in [*posted, *shown])
 
 
 @pytest.mark.parametrize("is_expired", [False, True])

@@ -13,9 +13,7 @@ from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ScriptedModel
 from tests.channels.discord_service import DiscordProgram, serving
 from tests.channels.discord_stand_in import DiscordStandIn, Fault, discord_stand_in
-from tests.waiting import until
-
-SEEN_SECONDS = 60.0
+from tests.waiting import PATIENCE, until
 
 
 @pytest.fixture
@@ -55,7 +53,7 @@ def answers(discord: DiscordStandIn, chat: str, count: int) -> list[str]:
         shown = discord.posted(chat)
         return shown if len(shown) >= count and not any(not text or text.endswith("…") for text in shown) else []
 
-    return until(found, SEEN_SECONDS)
+    return until(found)
 
 
 def requests_to(discord: DiscordStandIn, *channels: str) -> list[str]:
@@ -116,14 +114,14 @@ def test_edits_and_deletions_of_waiting_messages_count(
 
     def slow(ask: Ask) -> str:
         if "long work" in ask.last_user:
-            is_free.wait(60)
+            is_free.wait(PATIENCE)
         return echo(ask)
 
     model = ScriptedModel(slow)
     server = serve(model)
     with serving(discord, path, server.openai_url, stream=False):
         discord.say(ada, chat, "long work")
-        until(lambda: model.asked, SEEN_SECONDS)
+        until(lambda: model.asked)
         second = discord.say(ada, chat, "sceond")
         third = discord.say(ada, chat, "not meant for you")
         discord.edit_message(second, "second")
@@ -141,7 +139,7 @@ def _until_stored(store: Store, count: int) -> None:
         with store.database.read() as connection:
             return int(connection.exec_driver_sql("SELECT count(*) FROM channel_update").scalar() or 0) >= count
 
-    until(counted, SEEN_SECONDS)
+    until(counted)
 
 
 def test_a_command_is_answered_where_discord_waits_for_it(
@@ -171,14 +169,14 @@ def test_only_the_person_who_asked_may_press(discord: DiscordStandIn, ada: str, 
     server = serve(careful)
     with serving(discord, path, server.openai_url, stream=False):
         discord.say(ada, room, "write a note", mentions=True)
-        question = until(lambda: _with_buttons(discord, room), SEEN_SECONDS)
+        question = until(lambda: _with_buttons(discord, room))
         label = question["components"][0]["components"][0]["label"]
         foreign = discord.press(bea, question["id"], label)
         until(lambda: foreign.is_answered)
         assert _with_buttons(discord, room), "the question is still open"
         assert foreign.shown, "only she sees that it is not for her"
         discord.press(ada, question["id"], label)
-        until(lambda: "Done: True" in discord.posted(room), SEEN_SECONDS)
+        until(lambda: "Done: True" in discord.posted(room))
 
 
 def _with_buttons(discord: DiscordStandIn, channel: str) -> dict[str, Any]:
@@ -254,7 +252,7 @@ def test_a_kill_between_sending_and_storing_leaves_one_answer(
     program = DiscordProgram(discord, path, server.openai_url, stream=False)
     try:
         discord.say(ada, chat, "hello")
-        until(lambda: discord.posted(chat), SEEN_SECONDS)  # Discord has it; the program does not know yet
+        until(lambda: discord.posted(chat))  # Discord has it; the program does not know yet
     finally:
         program.kill()
     discord.say(ada, chat, "are you there?")

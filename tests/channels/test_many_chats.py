@@ -1,6 +1,8 @@
+import pytest
 from bench.channels.many_chats import play
 
 
+@pytest.mark.soak
 def test_chats_at_once_with_faults_and_a_kill_are_answered_once() -> None:
     outcome = play(5, 2, kills=1)
     assert outcome.twice == outcome.missing == outcome.misplaced == outcome.stored_twice == []

@@ -12,9 +12,10 @@ from everlong.channels.platform import Place
 from everlong.channels.resets import reset_reason, zone_for
 from everlong.store import Store
 from everlong.testing import Ask, ScriptedModel
-from tests.channels.conftest import ON_BOTH_DATABASES, Clock, Opened, run
+from tests.channels.conftest import ON_SQLITE_AND_IN_SOAK_ON_BOTH, Clock, Opened, run
 from tests.channels.recorder import RecordingPlatform
 from tests.channels.test_queueing import words
+from tests.waiting import PATIENCE
 
 HERE = Place("telegram", "10")
 
@@ -63,7 +64,7 @@ def test_the_zone_of_the_system_knows_summer_and_winter(monkeypatch: pytest.Monk
 
 
 @pytest.mark.spec("1.4")
-@ON_BOTH_DATABASES
+@ON_SQLITE_AND_IN_SOAK_ON_BOTH
 def test_an_idle_reset_keeps_the_message_that_triggers_it_and_says_what_it_did(
     opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, clock: Clock
 ) -> None:
@@ -113,7 +114,7 @@ def test_without_a_rule_nothing_is_ever_reset(
 
 
 @pytest.mark.spec("7.2", "7.7")
-@ON_BOTH_DATABASES
+@ON_SQLITE_AND_IN_SOAK_ON_BOTH
 def test_a_compaction_never_changes_what_a_topic_is_bound_to(
     opened: Opened, platform: RecordingPlatform, store: Store, serve: Any
 ) -> None:
@@ -163,7 +164,7 @@ def test_agents_that_are_put_away_end_no_session(
 
 
 @pytest.mark.spec("4.2")
-@ON_BOTH_DATABASES
+@ON_SQLITE_AND_IN_SOAK_ON_BOTH
 def test_a_compaction_that_takes_too_long_leaves_the_conversation_as_it_was(
     opened: Opened, platform: RecordingPlatform, store: Store, serve: Any
 ) -> None:
@@ -172,7 +173,7 @@ def test_a_compaction_that_takes_too_long_leaves_the_conversation_as_it_was(
 
     def say(ask: Ask) -> str:
         if "summar" in ask.last_user.lower():
-            may_end.wait(20)
+            may_end.wait(PATIENCE)
         return "fine"
 
     server = serve(say, window=200_000)

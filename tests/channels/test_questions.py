@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import insert
 
-from everlong.channels.platform import Place
-from everlong.channels.questions import CLOSED, NOT_YOURS
+from everlong.agent.approval import NOTES_TOOL, ApprovalRequest, Decision
+from everlong.channels.conversations import Seat
+from everlong.channels.platform import Inbound, Person, Place
+from everlong.channels.questions import CLOSED, NOT_NAMED, NOT_YOURS
 from everlong.store import Store
 from everlong.store.schema import channel_question
 from everlong.testing import Answer, Ask, Call, ScriptedModel
@@ -112,5 +115,149 @@ def test_after_a_restart_an_old_question_is_closed_politely(
             assert CLOSED in platform.shown["55"].text
             await channel.receive(platform.message("", kind="button", button="ask:abc:y", callback="c"))
             assert platform.acknowledged[-1][1] == CLOSED
+
+    run(talk)
+
+
+def calling(tool: str, **arguments: Any) -> Any:
+    """Make one call in every turn; then tell what came of it."""
+
+    def answer(ask: Ask) -> Answer:
+        if ask.body["messages"][-1].get("role") == "tool":
+            return Answer(f"result: {ask.results[-1][1]}")
+        return Answer("", [Call(tool, arguments)])
+
+    return answer
+
+
+@pytest.mark.parametrize("lines", [200, 4_000])
+def test_the_whole_of_a_long_call_is_in_sight_before_it_can_be_allowed(
+    opened: Opened, platform: RecordingPlatform, serve: Any, tmp_path: Path, lines: int
+) -> None:
+    content = "harmless \u202e line\n" * lines + "the last words"
+    server = serve(ScriptedModel(calling("write_file", path="note.txt", content=content)))
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("write it"))
+            message, _ = await until(lambda: next((one for one in [platform.button("Allow")] if one[0]), None))
+            ((place, file),) = [(key, one.data.decode()) for key, one in platform.shown.items() if one.data is not None]
+            assert int(place) < int(message), "the file comes before the buttons"
+            assert file.count("+harmless \\u202e line") == lines
+            assert "+the last words" in file
+            assert "in the file above" in platform.shown[message].text
+            await channel.receive(platform.press("Allow"))
+            await channel.settle()
+            assert note(tmp_path).read_text() == content
+
+    run(talk)
+
+
+def test_a_call_that_fits_a_message_is_shown_whole_in_it(
+    opened: Opened, platform: RecordingPlatform, serve: Any
+) -> None:
+    content = "harmless line\n" * 200 + "the last words"
+    server = serve(ScriptedModel(calling("write_file", path="note.txt", content=content)))
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("write it"))
+            message, _ = await until(lambda: next((one for one in [platform.button("Refuse")] if one[0]), None))
+            assert "+the last words" in platform.shown[message].text
+            await channel.receive(platform.press("Refuse"))
+            await channel.settle()
+            await until(lambda: any(text.endswith("→ refused") for text in platform.texts()))
+
+    run(talk)
+
+
+def test_a_call_that_cannot_be_shown_whole_is_refused(
+    opened: Opened, platform: RecordingPlatform, serve: Any, tmp_path: Path
+) -> None:
+    platform.limits = replace(platform.limits, upload=10_000)
+    server = serve(ScriptedModel(calling("write_file", path="note.txt", content="x" * 10_000)))
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("write it"))
+            await channel.settle()
+        assert "too long to be shown" in platform.texts()[-1]
+        assert not note(tmp_path).exists()
+
+    run(talk)
+
+
+def test_an_always_is_for_the_calls_of_the_member_who_pressed_it(
+    opened: Opened, platform: RecordingPlatform, serve: Any
+) -> None:
+    server = serve(ScriptedModel(calling("run_command", command="true")))
+
+    async def talk() -> None:
+        async with opened(server, platform) as channel:
+            await channel.receive(platform.message("do it", person=ADA, is_private=False))
+            await until(lambda: platform.button("Always here")[0])
+            await channel.receive(platform.press("Always here", ADA))
+            await channel.settle()
+            await channel.receive(platform.message("do it again", person=ADA, is_private=False))
+            await channel.settle()
+            assert sum("exit code 0" in text for text in platform.texts()) == 2
+            await channel.receive(platform.message("do it for me", person=BOB, is_private=False))
+            await until(lambda: platform.button("Allow")[0])
+            await channel.receive(platform.press("Allow", ADA))
+            assert platform.acknowledged[-1][1] == NOT_YOURS
+            await channel.receive(platform.press("Refuse", BOB))
+            await channel.settle()
+            assert sum("exit code 0" in text for text in platform.texts()) == 2
+
+    run(talk)
+
+
+def test_a_message_of_nobody_known_causes_no_call(
+    opened: Opened, platform: RecordingPlatform, serve: Any, tmp_path: Path
+) -> None:
+    server = serve(ScriptedModel(writing))
+
+    async def talk() -> None:
+        async with opened(server, platform, channels={"telegram": {"chats": ["10"]}}) as channel:
+            await channel.receive(platform.message("write it", person=Person(""), is_private=False))
+            await channel.settle()
+        assert not note(tmp_path).exists()
+        assert "nobody" in platform.texts()[-1]
+
+    run(talk)
+
+
+def test_a_tool_that_is_called_like_the_memory_is_asked_about(platform: RecordingPlatform) -> None:
+    asked: list[str] = []
+
+    def ask(_event: Inbound, request: ApprovalRequest) -> Decision:
+        asked.append(request.tool)
+        return "no"
+
+    seat = Seat(Place("telegram", "10"), "ask", ask)
+    seat.event = platform.message("note it")
+    assert seat.approve(ApprovalRequest("memory", "writes", "of a plugin", "everything")) == "no"
+    assert seat.approve(ApprovalRequest(NOTES_TOOL, "writes", "1 change", "a note")) == "once"
+    assert asked == ["memory"]
+
+
+def test_a_member_who_was_not_let_in_by_name_allows_nothing_and_an_owner_decides(
+    opened: Opened, platform: RecordingPlatform, serve: Any, tmp_path: Path
+) -> None:
+    server = serve(ScriptedModel(writing))
+    member = Person("7", "Mallory")
+
+    async def talk() -> None:
+        async with opened(server, platform, channels={"telegram": {"users": ["1"], "chats": ["10"]}}) as channel:
+            await channel.receive(platform.message("write it", person=member, is_private=False))
+            await until(lambda: platform.button("Allow")[0])
+            assert platform.button("Always here")[0] == ""
+            for person in (member, BOB):
+                await channel.receive(replace(platform.press("Allow", person), is_private=False))
+                assert platform.acknowledged[-1][1] == NOT_NAMED
+            assert not note(tmp_path).exists()
+            await channel.receive(replace(platform.press("Allow", ADA), is_private=False))
+            await channel.settle()
+            assert note(tmp_path).read_text() == "hello"
 
     run(talk)

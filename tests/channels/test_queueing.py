@@ -11,6 +11,7 @@ from everlong.store import Store
 from everlong.testing import Ask, ScriptedModel
 from tests.channels.conftest import ON_BOTH_DATABASES, Clock, Opened, run, until
 from tests.channels.recorder import ADA, BOB, RecordingPlatform
+from tests.waiting import PATIENCE
 
 pytestmark = ON_BOTH_DATABASES
 HERE = Place("telegram", "10")
@@ -31,7 +32,7 @@ class Busy:
 
     def _say(self, ask: Ask) -> Any:
         if len(self.model.asked) == 1:
-            assert self.may_end.wait(120)
+            assert self.may_end.wait(PATIENCE)
         return self.answer(ask)
 
 

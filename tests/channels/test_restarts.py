@@ -12,6 +12,7 @@ import pytest
 
 from everlong.store import Store
 from everlong.testing import Ask, ScriptedModel
+from tests.waiting import PATIENCE
 
 STORY = "".join(f"{number:03} " for number in range(130)).strip()
 
@@ -22,7 +23,7 @@ def run_processes(server: Any, folder: Path, moments: list[str]) -> list[int]:
     root = str(Path(__file__).parents[2])
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([f"{root}/src", root]), "EVERLONG_HOME": str(folder / "home")}
     command = [sys.executable, "-m", "tests.channels.killed_channel", *arguments]
-    done = subprocess.run(command, env=env, cwd=root, stdout=subprocess.PIPE, timeout=240, check=True)
+    done = subprocess.run(command, env=env, cwd=root, stdout=subprocess.PIPE, timeout=PATIENCE, check=True)
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 

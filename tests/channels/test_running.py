@@ -25,7 +25,7 @@ from tests.channels.conftest import Clock, opener_for, run, settings_for, until
 from tests.channels.recorder import RecordingPlatform
 from tests.channels.telegram_stand_in import TOKEN, stand_in
 from tests.channels.test_queueing import words
-from tests.waiting import until as wait_until
+from tests.waiting import PATIENCE, until as wait_until
 
 HERE = Place("telegram", "10")
 
@@ -178,10 +178,10 @@ def test_serve_runs_the_channels_beside_it_and_ends_them_with_it(serve: Any, tmp
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=env, cwd=tmp_path)
         try:
             api.say(11, 11, "Is anybody there?")
-            wait_until(lambda: process.poll() is not None or _said(api) == ["Is anybody there?"], 150)
+            wait_until(lambda: process.poll() is not None or _said(api) == ["Is anybody there?"])
             assert process.poll() is None, (tmp_path / "log").read_text()
             process.send_signal(signal.SIGTERM)
-            process.wait(60)
+            process.wait(PATIENCE)
         finally:
             process.kill()
             process.communicate()

@@ -11,12 +11,12 @@ from everlong.context import ContextCompressor
 from everlong.model import Message
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ScriptedModel
-from tests.channels.conftest import ON_BOTH_DATABASES, Clock, Opened, run
+from tests.channels.conftest import ON_SQLITE_AND_IN_SOAK_ON_BOTH, Clock, Opened, run
 from tests.channels.recorder import RecordingPlatform
 from tests.channels.test_queueing import words
 from tests.memory.providers import Diary
 
-pytestmark = ON_BOTH_DATABASES
+pytestmark = ON_SQLITE_AND_IN_SOAK_ON_BOTH
 HERE = Place("telegram", "10")
 DAILY = {"telegram": {"reset": "idle:8"}}
 

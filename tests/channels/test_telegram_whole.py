@@ -18,6 +18,7 @@ from everlong.store import Store
 from everlong.testing import Answer, Ask, Call as ToolCall, ModelServer, ScriptedModel
 from tests.channels.conftest import Clock, opener_for, run, settings_for, until
 from tests.channels.telegram_stand_in import BOT_NAME, TOKEN, Call, Fault, Shown, TelegramStandIn, stand_in
+from tests.waiting import PATIENCE
 
 ADA, BOB, MALLORY = 1, 2, 666
 GROUP, FORUM = -1001, -1002
@@ -228,7 +229,7 @@ def test_a_forwarded_command_is_no_command(api: TelegramStandIn, open_bot: Open,
             await heard(api, channel)
 
     play(talk)
-    assert texts(api, ADA) == ["remember the harbour", "/reset"]
+    assert texts(api, ADA) == ["remember the harbour", "<forwarded>\n/reset\n</forwarded>"]
     assert "the words of somebody else" in model.asked[-1].last_user
     assert conversations(store) == 1
 
@@ -351,7 +352,7 @@ def test_a_flood_is_declined_once_and_holds_up_nobody(api: TelegramStandIn, open
 
     def answer(ask: Ask) -> str:
         if "start" in ask.last_user:
-            assert may_end.wait(20)
+            assert may_end.wait(PATIENCE)
         return f"{words(ask).count('flood')} heard" if "flood" in words(ask) else words(ask)
 
     model = ScriptedModel(answer)
@@ -381,7 +382,7 @@ def test_edits_and_messages_that_meet_a_busy_agent_count(api: TelegramStandIn, o
 
     def answer(ask: Ask) -> str:
         if ask.last_user.startswith("one"):
-            assert may_end.wait(20)
+            assert may_end.wait(PATIENCE)
         return words(ask)
 
     model = ScriptedModel(answer)
@@ -498,7 +499,7 @@ def test_a_restart_while_the_model_thinks_answers_once(
 
     def answer(ask: Ask) -> str:
         if len(model.asked) == 1:
-            may_end.wait(20)
+            may_end.wait(PATIENCE)
         return words(ask)
 
     model = ScriptedModel(answer)

@@ -18,9 +18,10 @@ import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tests.waiting import PATIENCE
+
 __all__ = ["Terminal"]
 
-_PATIENCE = 90.0
 _LOOK = 0.05
 _TMUX = shutil.which("tmux") or "tmux"
 _PROGRAM = "from everlong.cli.start import main; main()"
@@ -127,7 +128,7 @@ class Terminal:
 
     def until(self, is_so: Callable[[], bool], what: str) -> None:
         """Wait until something is so."""
-        end = time.monotonic() + _PATIENCE
+        end = time.monotonic() + PATIENCE
         while not is_so():
             if time.monotonic() > end:
                 raise AssertionError(f"waited in vain for {what}:\n{self.everything()}")

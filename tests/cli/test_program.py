@@ -11,6 +11,7 @@ import pytest
 from everlong import EverlongError
 from everlong.cli import main as program
 from tests.cli.conftest import Run
+from tests.waiting import PATIENCE
 
 
 def test_help_names_every_command(run: Run) -> None:
@@ -71,6 +72,6 @@ def test_a_reader_that_goes_away_early_causes_no_noise(session_file: Path) -> No
     )
     assert process.stdout is not None
     process.stdout.close()
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert b"Traceback" not in errors
     assert b"Exception ignored" not in errors

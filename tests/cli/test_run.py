@@ -14,6 +14,7 @@ import pytest
 from everlong.testing import Answer, Ask, Call, ModelServer
 from tests.program import everlong_program
 from tests.testing_server.conftest import Serve, serve
+from tests.waiting import PATIENCE
 
 __all__ = ["serve"]
 
@@ -32,7 +33,7 @@ def everlong(
         input=stdin or "",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 

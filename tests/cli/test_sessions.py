@@ -18,6 +18,7 @@ from everlong.store import schema
 from tests.cli.conftest import Run, add_session
 from tests.context.builders import assistant, user
 from tests.store.engines import ScriptedEngine, summarizing
+from tests.waiting import PATIENCE
 
 _RUN = (
     # Whoever starts the tests in the background has their processes ignore Ctrl-C; here it is what is tested.
@@ -308,7 +309,7 @@ def test_following_shows_messages_as_they_come_until_ctrl_c(two: Run, store_file
             store.record([*GARDEN, user("And in June?")])
         assert json.loads(process.stdout.readline())["message"] == user("And in June?")
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, errors.strip()) == (130, "everlong: interrupted")
 
 

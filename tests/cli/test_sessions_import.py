@@ -16,7 +16,7 @@ from sqlalchemy import Engine, event
 from everlong import Message, Store
 from tests.cli.conftest import Run
 from tests.context.builders import assistant, system, user
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 _RUN = (
     # Whoever starts the tests in the background has their processes ignore Ctrl-C; here it is what is tested.
@@ -208,9 +208,9 @@ def test_ctrl_c_leaves_a_sound_store_and_the_next_run_goes_on(sessions: Run, sto
     paths = [first, write_lines(tmp_path / "many.jsonl", bodies[1:])]
     command = [sys.executable, "-c", _RUN, "sessions", "--store", str(store_file), "import", *paths]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        until(lambda: process.poll() is not None or _has_sessions(store_file), 60)
+        until(lambda: process.poll() is not None or _has_sessions(store_file))
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, errors
     assert "run it again to go on" in errors
     assert "Traceback" not in errors

@@ -132,7 +132,8 @@ def test_what_was_typed_and_what_a_gateway_left_are_forgotten_too(filled: Run, s
     typed.parent.mkdir(parents=True, exist_ok=True)
     typed.write_text(f"\n# 2026-01-01 10:00:00.000000\n+My word is\n+{CODEWORD}!\n\n# 2026-01-01 10:01:00\n+Hello\n")
     asked = {"model": "m", "messages": [{"role": "user", "content": f"The word is {CODEWORD}."}]}
-    values: list[Any] = ["local", "openai", json.dumps(asked), None, [], "m", None, None, None, "open", None, 1.0]
+    place_and_reply: list[Any] = [None, [], "m", None, None]
+    values: list[Any] = ["local", "openai", json.dumps(asked), *place_and_reply, "open", None, 1.0, None, None, []]
     folder = data_home() / "gateway-spool"
     folder.mkdir()
     (folder / "1-1-abcdef.jsonl").write_text(json.dumps(values) + "\n")

@@ -28,7 +28,7 @@ def test_a_long_reason_ends_between_words() -> None:
 
 
 def test_one_message_is_one_message_and_dollars_come_before_seconds() -> None:
-    done = CompactionFinished("manual", "compacted", "s", 24_310, 870, 61, 1, 0.51, cost=0.004, quality=0.9)
+    done = CompactionFinished("manual", "compacted", "s", 24_310, 870, 61, 1, 0.51, cost=0.004, quality="task kept")
     assert compaction_line(done) == (
-        "compacted (manual): 24,310 → 870 tokens, 61 → 1 message, $0.0040, 0.5 s, quality 0.90"
+        "compacted (manual): 24,310 → 870 tokens, 61 → 1 message, $0.0040, 0.5 s; task kept"
     )

@@ -17,6 +17,7 @@ from everlong.cli.main import main
 from everlong.cli.wrap import WrapTally, report_line
 from everlong.testing import ModelServer
 from tests.cli.client_files import FILES, scratch_home
+from tests.examples import few
 from tests.gateway.served import serving
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the places of files are those of Linux")
@@ -228,7 +229,7 @@ values["providers"]["anthropic"]["settings"]["apiKey"] = "sk-new"
 json.dump(values, open(name, "w"))
 """
     ran = wrapped("--port", "0", "--", stand_in(tmp_path, "cline", code))
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/v1\n", ran.stdout)
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/folder/[\w-]+/v1\n", ran.stdout)
     kept = json.loads(path.read_bytes())["providers"]["anthropic"]
     assert kept["settings"] == {"provider": "anthropic", "apiKey": "sk-new"}
 
@@ -307,7 +308,7 @@ with anthropic.Anthropic(api_key="k", max_retries=0) as claude:
 """
 
 
-@pytest.mark.parametrize("price", ["input_price: 3, output_price: 15", ""])
+@pytest.mark.parametrize("price", few(["input_price: 3, output_price: 15", ""]))
 def test_what_compactions_spared_is_estimated_where_every_price_is_known(
     wrapped: Wrap, tmp_path: Path, home: Path, price: str
 ) -> None:

@@ -9,7 +9,8 @@ import pytest
 from bench.clients.script import short_plan
 from bench.clients.session import bill_of, open_desk
 
-from everlong.cli.archive.scan import LogFolder, Scan, log_folders
+from everlong.cli.archive.places import LogFolder, log_folders
+from everlong.cli.archive.scan import Scan
 from everlong.store import Store
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from bench.clients.script import Plan, expected_files, long_plan, plan_of_one_pr
 from bench.clients.session import Desk, open_desk, play, written
 
 from everlong.testing import Ask, Fault
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.matrix
 
@@ -101,12 +102,12 @@ def _cancel_in_mid_stream(desk: Desk, place: Place, prompt: str) -> None:
         desk.server.fail_next(Fault("slow", seconds=1.0))
     desk.worker.listen = listen
     with desk.program.start(place, prompt) as process:
-        assert asked.wait(60)
+        assert asked.wait(PATIENCE)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(2.0)  # it is reading the stream
         process.send_signal(signal.SIGINT)
         try:
-            process.communicate(timeout=20)
+            process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()

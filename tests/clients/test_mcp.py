@@ -19,7 +19,7 @@ from bench.gateway.serving import gateway
 
 from everlong.store import Conversation, Store
 from everlong.testing import Answer, Ask, Call, ModelServer
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 QUESTION = "Which port did we choose in opencode last week?"
 CHOSEN = "We choose port 7431 for the tide table, because 7430 is taken by the crane."
@@ -103,7 +103,7 @@ def run(program: Program, place: Place, command: Sequence[str]) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=180,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]} {done.stderr[-3000:]}"
     return done.stdout
@@ -189,7 +189,7 @@ def test_a_session_is_stored_by_the_hooks_of_its_client_and_told_to_the_next_one
         place = place_of(program, server.url)
         set_up_hooks(program, place)
         ask(program, place, CHOSEN, more=trusting)
-        (stored,) = until(lambda: conversations(database), seconds=60)
+        (stored,) = until(lambda: conversations(database))
         assert (stored.folder, stored.client) == (str(place.folder), program.name)
         ask(program, place, "Hello.", more=trusting)
         told = [str(one.body) for one in server.requests if "Hello." in str(one.body)]
@@ -211,7 +211,7 @@ def test_a_session_is_stored_before_its_client_compacts_it(
         ask(program, place, CHOSEN)
         assert conversations(database) == []
         ask(program, place, "/compact", resumes=True)
-        (stored,) = until(lambda: conversations(database), seconds=60)
+        (stored,) = until(lambda: conversations(database))
         with Store.open(database) as store:
             said = [str(line.entry.message["content"]) for line in store.conversations.lines(stored.id)]
         assert any(CHOSEN in text for text in said)
@@ -224,7 +224,7 @@ def set_up_hooks(program: Program, place: Place) -> None:
         env=program.environment(place),
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
 
 

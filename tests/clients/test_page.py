@@ -22,6 +22,7 @@ from bench.clients.session import open_desk, written
 from everlong.store import Store
 from tests.gateway.served import program as served_gateway
 from tests.program import everlong_program
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.matrix
 
@@ -97,7 +98,7 @@ class Person:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=PATIENCE,
             check=False,
         )
         assert ran.returncode == 0, f"{words}: {ran.stdout[-1500:]} {ran.stderr[-1500:]}"

@@ -5,9 +5,10 @@ allows for a given input, adds up its tokens and takes the smallest. It knows th
 count; it does not know how the package plans, and shares no code with it.
 
 What the contract allows, with a summary: the system prompt with the note, the first exchange or nothing of it, one
-summary of at least `LEAST_SUMMARY` tokens, an acknowledgement where roles need one, the latest user message again
-where the tail does not hold it, and a tail cut before any message that is no result, its results shortened as far as
-they go; calls that are still pending always stay. Without a summary: the list itself, its results cleared.
+summary of at least `LEAST_SUMMARY` tokens with its block of rules, an acknowledgement where roles need one, the latest
+user message again where the tail does not hold it, and a tail cut before any message that is no result, its results
+shortened as far as they go; calls that are still pending always stay. Without a summary: the list itself, its results
+cleared.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from collections.abc import Iterator, Sequence
 
 from everlong.context import ContextCompressor
 from everlong.context.literals import ACKNOWLEDGEMENT, CLEARED_RESULT, COMPACTION_NOTE, SUMMARY_PREFIX
-from everlong.model import Message
+from everlong.context.rules import StandingRules
+from everlong.model import Message, with_part_appended
 from everlong.tokens import MessageCounter
 from tests.context.protocol import latest_request, looks_inserted, words
 
@@ -51,7 +53,8 @@ def most_allowed(engine: ContextCompressor, repaired: Sequence[Message]) -> int:
     least = least_possible(repaired, engine.counter, engine.protect_first_n)
     latest = latest_request(repaired)
     is_over = latest is not None and engine.counter.count(latest) > engine.threshold_tokens
-    return max(engine.threshold_tokens, least + (engine.context_length // 20 if is_over else 0))
+    # What is never lost counts here as if it could be cut to nothing, so a little more is allowed.
+    return max(engine.threshold_tokens, least + 60 + (engine.context_length // 20 if is_over else 0))
 
 
 # -- with a summary ----------------------------------------------------------------------------------------------------
@@ -64,7 +67,8 @@ def _with_summary(
     latest = latest_request(repaired)
     repeated = [latest] if latest is not None and not any(message is latest for message in tail) else []
     after = [*repeated, *tail]
-    summary = counter.count({"role": "user", "content": f"{SUMMARY_PREFIX}\n\n"}) + LEAST_SUMMARY + JOINT
+    empty = with_part_appended({"role": "user", "content": f"{SUMMARY_PREFIX}\n\n"}, StandingRules().render())
+    summary = counter.count(empty) + LEAST_SUMMARY + JOINT
     acknowledgement = counter.count({"role": "assistant", "content": ACKNOWLEDGEMENT})
     return (
         counter.total(head)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from everlong import ContextCompressor, Message
 from everlong.context.literals import SUMMARY_PREFIX, is_summary
@@ -34,6 +35,17 @@ def step(number: int, result: str, *, tool: str = "bash", **arguments: str) -> l
         },
         {"role": "tool", "tool_call_id": call_id, "content": result},
     ]
+
+
+def call(number: int, name: str, result: str | None, /, **arguments: Any) -> list[Message]:
+    """A call of any tool, with its result if there is one."""
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    made: Message = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": f"c{number}", "type": "function", "function": function}],
+    }
+    return [made] if result is None else [made, {"role": "tool", "tool_call_id": f"c{number}", "content": result}]
 
 
 def output(words: int, word: str = "output") -> str:

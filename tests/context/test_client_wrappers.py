@@ -6,17 +6,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from everlong import ContextCompressor, ExtractiveSummarizer, Message, Quality, SummaryRequest
-from everlong.context import CompletionSummarizer
+from everlong import ContextCompressor, Message, Quality, SummaryRequest
+from everlong.context.digest import turn_pieces
+from everlong.context.document import SummaryDocument
 from everlong.context.literals import is_summary, summary_body
-from everlong.context.summary.digest import turn_pieces
-from everlong.context.summary.document import SummaryDocument
-from everlong.context.summary.judge import judge_answer
-from everlong.context.summary.model_summarizers import transcript_prompt
-from everlong.context.verify import Yardstick
+from everlong.context.summary_prompts import transcript_prompt
 from everlong.model import text_of
-from tests.context.builders import assistant, output, step, summary_text, system, user
-from tests.context.scripted import COUNT, Model
+from tests.context.builders import assistant, output, step, system, user
+from tests.context.scripted import COUNT
 
 FIRST = "Let the lighthouse log count foggy nights per keeper."
 NEWEST = "Print the foggy nights of keeper Ottilie as well."
@@ -74,13 +71,13 @@ CLIENTS = {
         user("<turn_aborted>\ndunlin stopped 9911\n</turn_aborted>"),
     ),
     "opencode": Client(
-        [user(f'"{FIRST}"')],
-        [parts("Called the Read tool with the following input: {}", f'"{NEWEST}"')],
+        [user(FIRST)],
+        [parts("Called the Read tool with the following input: {}", NEWEST)],
         user("<system-reminder>\nplan mode 9911 is dunlin\n</system-reminder>"),
     ),
     "cline": Client(
         [parts(f"<task>\n{FIRST}\n</task>", DETAILS)],
-        [parts("[ask] Result:\n", f"<user_message>\n{NEWEST}\n</user_message>", DETAILS)],
+        [parts("[plan_mode_respond] Result:", f"<user_message>\n{NEWEST}\n</user_message>", DETAILS)],
         user(f"[ERROR] You did not use a tool in your plover response!\n{DETAILS}"),
     ),
     "aider": Client(
@@ -122,10 +119,10 @@ def test_goal_and_newest_request_are_the_persons_words(name: str, ends_with_clie
     messages = conversation(CLIENTS[name], ends_with_client=ends_with_client)
     result, document, quality = compacted(messages)
     assert document.items["Goal"][0].strip('- "').startswith(FIRST[:40])
-    assert document.items["Pending User Asks"][0].removeprefix("- Newest request: ").strip('"') == NEWEST
+    assert document.items["Pending User Asks"][0].endswith(f': "{NEWEST}"')
     written = document.render()
     assert [junk for junk in JUNK if junk in written.lower()] == []
-    assert quality.score >= 0.5
+    assert (quality.task_kept, quality.request_kept) == (True, True)
     if ends_with_client:  # what the client said last still reaches the model
         assert result[-1] == CLIENTS[name].after
 
@@ -136,68 +133,24 @@ def test_a_second_compaction_still_knows_the_request_when_only_the_client_spoke_
     for number in range(60, 100):
         once += step(number, f"night_{number}.log: {output(300)}")
     _, document, _ = compacted(once, 3_000)
-    assert document.items["Pending User Asks"][0].removeprefix("- Newest request: ").strip('"') == NEWEST
+    assert document.items["Pending User Asks"][0].endswith(f': "{NEWEST}"')
     assert [junk for junk in JUNK if junk in document.render().lower()] == []
 
 
-def test_a_long_request_is_quoted_whole_where_it_stands_nowhere_else() -> None:
+def test_a_long_request_stands_whole_after_the_summary_though_a_client_spoke_since() -> None:
     asked = " ".join(f"Count the nights of keeper number {n} in tower {n + 100}." for n in range(20))
-    client = Client([user(FIRST)], [user(asked)], user(REMINDER))
-    messages = conversation(client, ends_with_client=True)
-    result, document, _ = compacted(messages)
-    assert not any(text_of(message) == asked for message in result)
-    assert document.items["Pending User Asks"][0] == f"- Newest request: {asked}"
-
-
-@pytest.mark.parametrize("name", ["claude code", "codex"])
-def test_rules_of_the_project_are_constraints_and_no_goal(name: str) -> None:
-    messages = conversation(CLIENTS[name])
-    request = SummaryRequest(messages[1:30], None, 600, COUNT, opening=CLIENTS[name].opening[-1])
-    document = SummaryDocument.parse(ExtractiveSummarizer().summarize(request))
-    assert f"- {RULE}" in document.items["Constraints & Preferences"]
-    assert document.items["Goal"] == [f"- {FIRST.removesuffix('.')}"]
-
-
-@pytest.mark.parametrize(
-    "goal",
-    [
-        "<system-reminder> Available agent types: plover, dunlin. Skills: ...",
-        "Available agent types: plover, dunlin. Skills: /tidy-nets",
-        "[Request interrupted by user]",
-        "<command-name>/model</command-name>",
-        "# AGENTS.md instructions for /srv/fog",
-        RULE,
-    ],
-)
-def test_a_goal_of_the_clients_scores_below_one_half(goal: str) -> None:
-    messages = conversation(CLIENTS["claude code"])
-    yardstick = Yardstick(messages[1:40], source=messages)
-    _, document, _ = compacted(messages)
-    good = document.render()
-    document.items["Goal"] = [f"- {goal}"]
-    assert yardstick.score(good) >= 0.5 > yardstick.score(document.render())
+    messages = conversation(Client([user(FIRST)], [user(asked)], user(REMINDER)), ends_with_client=True)
+    result, _, _ = compacted(messages)
+    place = next(index for index, message in enumerate(result) if is_summary(message))
+    assert asked in [text_of(message) for message in result[place:]]
 
 
 def test_a_tag_that_a_person_wrote_about_is_a_goal_like_any_other() -> None:
     asked = "<system-reminder> blocks are shown twice, please mend the page that shows them"
     messages = conversation(Client([user(asked)], [user(NEWEST)], user(REMINDER)))
     _, document, quality = compacted(messages)
-    assert document.items["Goal"][0].startswith("- <system-reminder> blocks are shown")
-    assert quality.score >= 0.5
-
-
-def test_a_model_that_takes_a_reminder_for_the_goal_is_corrected() -> None:
-    messages = conversation(CLIENTS["claude code"])
-    answer = (
-        "## Goal\n- Available agent types: plover, dunlin. Skills: /tidy-nets\n\n## Next Steps\n- Read night_3.log.\n"
-    )
-    found = judge_answer(answer, Yardstick(messages[1:40], source=messages), 500, COUNT)
-    assert found.document.items["Goal"] == []
-    assert any("client added" in problem for problem in found.problems)
-    engine = ContextCompressor(32_000, summarizer=CompletionSummarizer(Model(answer), window=32_000))
-    summary = summary_text(engine.compress(messages, target_tokens=4_000))
-    assert "plover" not in summary
-    assert FIRST[:40] in summary
+    assert document.items["Goal"][0].startswith('- "<system-reminder> blocks are shown')
+    assert quality.task_kept
 
 
 def test_the_prompt_for_a_summary_model_shows_the_request_and_no_reminder() -> None:
@@ -209,18 +162,4 @@ def test_the_prompt_for_a_summary_model_shows_the_request_and_no_reminder() -> N
     prompt = text_of(transcript_prompt(request, pieces, 500)[-1])
     assert FIRST in prompt
     assert NEWEST in prompt
-    assert RULE in prompt
     assert [junk for junk in JUNK if junk in prompt.lower()] == []
-
-
-def test_an_earlier_summary_with_a_junk_goal_gets_the_real_one() -> None:
-    request = SummaryRequest(
-        turns=conversation(CLIENTS["claude code"])[2:20],
-        previous="## Goal\n- <system-reminder> Available agent types: plover ...\n\n## Next Steps\n- Read night_3.log",
-        budget_tokens=500,
-        count=COUNT,
-        opening=CLIENTS["claude code"].opening[0],
-    )
-    summary = ExtractiveSummarizer().summarize(request)
-    assert FIRST.removesuffix(".") in summary
-    assert "plover" not in summary

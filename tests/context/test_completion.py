@@ -8,9 +8,9 @@ import pytest
 
 from everlong import CompletionSummarizer, ConfigError, ContextCompressor, Message, SummarizerError
 from everlong.context import SummaryProgress
+from everlong.context.document import SECTIONS
 from everlong.context.literals import CLEARED_RESULT
-from everlong.context.summary.document import SECTIONS
-from everlong.context.summary.model_summarizers import INSTRUCTIONS
+from everlong.context.summary_prompts import INSTRUCTIONS
 from everlong.model import text_of
 from tests.context.builders import assistant, long_session, output, step, user
 from tests.context.scripted import COUNT, GOOD, Model, request_for

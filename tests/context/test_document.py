@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everlong.context.summary.document import SummaryDocument
+from everlong.context.document import SummaryDocument
 
 
 def test_what_was_rendered_is_read_back() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everlong import ContextCompressor
-from everlong.context.edited_summary import EditedSummary
+from everlong.agent.edited_summary import EditedSummary
 from everlong.context.literals import summary_body, summary_indices
 from everlong.model import Message
 from tests.context.builders import long_session, user

@@ -13,11 +13,10 @@ import pytest
 from everlong import CompletionSummarizer, ContextCompressor, Message, Summarizer
 from everlong.context import WarmPrefixSummarizer
 from everlong.context.invariants import check_all
-from everlong.context.literals import ACKNOWLEDGEMENT, COMPACTION_NOTE, SUMMARY_PREFIX, is_summary
-from everlong.context.summary.document import PROGRESS, SECTIONS
-from everlong.context.summary.model_summarizers import INSTRUCTIONS
+from everlong.context.literals import ACKNOWLEDGEMENT, COMPACTION_NOTE, SUMMARY_PREFIX, is_summary, summary_indices
+from everlong.context.summary_prompts import INSTRUCTIONS
 from everlong.model import text_of
-from tests.context.builders import assistant, long_session, output, step, summary_text, system, user
+from tests.context.builders import assistant, long_session, output, step, system, user
 from tests.context.scripted import Model, request_for
 
 TEXTS = (
@@ -126,19 +125,9 @@ def test_a_model_that_repeats_an_attack_changes_nothing_in_the_list_that_comes_o
     expected = {"summary" if is_summary(m) else text_of(m).replace(text_of(system()), "").strip() for m in made}
     assert expected <= {"summary", COMPACTION_NOTE, ACKNOWLEDGEMENT, ""}
     (summary,) = [message for message in made if is_summary(message)]
-    assert text_of(summary).count("[CONTEXT COMPACTION") == 1
-    body = summary_text([summary])
-    headings = re.findall(r"^(#+ .*)$", body, re.MULTILINE)
-    known = [f"{'###' if s in ('Done', 'In Progress', 'Blocked') else '##'} {s}" for s in SECTIONS]
-    assert headings == [h for h in [*known[:2], f"## {PROGRESS}", *known[2:]] if h in headings]
-    assert len(body.splitlines()) == len(body.split("\n"))
-    assert not re.search(r"<\|im_|</?(?:transcript|instructions)\b|Boundary: [0-9a-f]{8}$", _written(body))
+    assert text_of(summary).startswith(SUMMARY_PREFIX)  # whatever the model wrote stands behind our own words
+    assert summary_indices(result) == (result.index(summary),)
     assert "Now run the last check." in [text_of(message) for message in result if message["role"] == "user"]
-
-
-def _written(body: str) -> str:
-    """The lines of a summary that are not quotations of the conversation between marks of quotation or code."""
-    return "\n".join(line for line in body.splitlines() if not re.search(r"[\"`“].*[\"`”]", line))
 
 
 def test_the_boundary_is_never_part_of_the_material_even_if_an_attacker_knows_how_it_is_made() -> None:

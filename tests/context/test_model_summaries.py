@@ -6,15 +6,12 @@ import pytest
 
 from everlong import ContextCompressor, Message, SummaryRequest
 from everlong.cli.demo.session import load_session
-from everlong.context.summary.document import SummaryDocument
+from everlong.context.document import SummaryDocument
+from everlong.context.summarizers import ADDED_HEADING
 from everlong.tokens import EstimatingCounter
 from tests.context.builders import summary_text
 
 COUNT = EstimatingCounter().count_text
-OWN = ("Goal", "Constraints & Preferences", "Key Decisions", "Resolved Questions", "Next Steps")
-"""Sections to which nothing is added."""
-FRONTIER = ("In Progress", "Blocked", "Pending User Asks")
-"""Sections that also say where the work stands, for every summary alike."""
 RULES_BLOCK = "Standing rules of the user, in force:"
 NEWEST = "- Newest request: Good plan. One more run of everything please, then we call it a day."
 
@@ -95,17 +92,11 @@ def session() -> list[Message]:
 
 @pytest.mark.spec("5.3")
 @pytest.mark.parametrize("kind", SUMMARIES)
-def test_a_good_summary_comes_out_as_it_went_in(kind: str, session: list[Message]) -> None:
+def test_a_summary_comes_out_as_it_went_in(kind: str, session: list[Message]) -> None:
     given = SUMMARIES[kind]
     engine = ContextCompressor(200_000, summarizer=Written(given))
     made = summary_text(engine.compress(session, force=True)).split(RULES_BLOCK)[0].strip()
     assert engine.last_report is not None
     assert engine.last_report.summarizer == "an engineer"
-    assert [line for line in given.splitlines() if line not in made] == []
-    before, after = SummaryDocument.parse(given).items, SummaryDocument.parse(made).items
-    assert {section: after[section] for section in OWN} == {section: before[section] for section in OWN}
-    for section in FRONTIER:
-        after[section] = [item for item in after[section] if item in before[section]]
-    assert COUNT(SummaryDocument(after).render()) <= 1.2 * COUNT(given)
-    for item in after["Critical Context"]:
-        assert item in before["Critical Context"] or "\n  " in item or "Closed by the user" in item
+    assert made == given or made.startswith(f"{given}\n\n{ADDED_HEADING}\n")
+    assert COUNT(made) <= 1.2 * COUNT(given)

@@ -223,7 +223,7 @@ def test_a_target_is_met_or_the_error_names_a_least_that_can_be_reached(
     latest = latest_request(mended)
     never_yields = [*mended[: leading_system_count(mended)], *([] if latest is None else [latest])]
     least = least_possible(mended, setup.engine().counter)
-    assert tokens(setup, never_yields) <= unreachable.least <= least * 1.1 + 20
+    assert tokens(setup, never_yields) <= unreachable.least <= least * 1.25 + 60
 
 
 @pytest.mark.spec("5.4")

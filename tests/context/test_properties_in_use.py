@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from bench.retention.kept import find_missing
 from hypothesis import given, strategies as st
 
 from everlong.context import ContextCompressor
@@ -18,6 +19,22 @@ from tests.context.protocol import looks_like_summary, notes, problems, role_pro
 setup = setups()
 
 
+@pytest.mark.spec("5.2")
+@some_examples
+@given(st.lists(conversations(), min_size=1, max_size=3), st.sampled_from((2_000, 4_000, 8_000, 16_000)))
+def test_first_request_newest_answer_and_newest_request_are_there_after_every_compaction(
+    parts: list[list[Message]], window: int
+) -> None:
+    messages = [message for part in parts for message in part if message["role"] != "system"]
+    engine = ContextCompressor(window)
+    context: list[Message] = []
+    for at, message in enumerate(messages):
+        if message["role"] == "assistant" and engine.should_compress_preflight(context):
+            context = engine.compress(context)
+            assert find_missing(messages[:at], context) == []
+        context.append(message)
+
+
 @pytest.mark.spec("5.4", "5.5")
 @some_examples
 @given(wild_conversations(), st.lists(wild_conversations(), min_size=1, max_size=2), setup)
@@ -29,7 +46,7 @@ def test_a_conversation_that_goes_on_compacts_again_as_well(
         messages = [*engine.compress(messages), *more]
     mended = repaired(messages)
     # The engine knows its own summary by memory, also where nothing beside it tells.
-    summaries = summary_indices(mended, engine.protect_first_n, frozenset(engine._summary_digests))
+    summaries = summary_indices(mended, engine.protect_first_n, engine._summaries)
     result = engine.compress(messages)
     size = sum(engine.counter.counts(result))
     assert check_all(result, mended, summaries) == []

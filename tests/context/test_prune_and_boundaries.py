@@ -8,6 +8,7 @@ import pytest
 
 from everlong import CompressionSettings, ContextCompressor, Message, SummaryRequest
 from everlong.context.literals import CLEARED_RESULT, is_acknowledgement
+from everlong.context.pruning import Pruned, shorten_results
 from everlong.model import text_of
 from tests.context.builders import (
     assistant,
@@ -117,17 +118,29 @@ def test_an_oversized_first_exchange_is_shortened() -> None:
     assert tokens(engine, result[1:2]) <= engine.budgets.tail_tokens
 
 
+@pytest.mark.spec("4.5", "5.2")
+@pytest.mark.parametrize(("window", "words"), [(8_000, 24), (32_000, 24), (32_000, 400), (200_000, 400)])
+def test_a_compaction_at_the_threshold_leaves_about_half_of_it_in_whole_groups(window: int, words: int) -> None:
+    engine = ContextCompressor(window)
+    session = long_session(1)
+    for number in range(1, 4_000):
+        if engine.should_compress_preflight(session):
+            break
+        session += step(number, output(words))
+    result = engine.compress(session)
+    assert 0.45 <= engine.estimate_tokens(result) / engine.threshold_tokens <= 0.60
+    kept = [message for message in result if message in session[5:]]
+    assert kept == session[-len(kept) :]
+
+
 @pytest.mark.spec("5.2")
-def test_the_tail_takes_its_budget_in_whole_groups_when_that_is_more_than_the_protected_count() -> None:
+def test_a_forced_compaction_leaves_a_tail_of_the_usual_size() -> None:
     session = long_session(400, words=24)
     engine = ContextCompressor(32_000)
-    result = engine.compress(session)
-    tail = result[place_of_summary(result) + 1 :]
-    tail = [message for message in tail if message in session[3:]]
-    assert len(tail) > 20
-    assert tokens(engine, tail) <= engine.budgets.tail_tokens
-    one_more = session[len(session) - len(tail) - 2 :]
-    assert tokens(engine, one_more) > engine.budgets.tail_tokens
+    result = engine.compress(session, force=True)
+    kept = [message for message in result if message in session[3:]]
+    assert kept == session[-len(kept) :]
+    assert tokens(engine, kept) <= engine.budgets.tail_tokens < tokens(engine, session[-len(kept) - 2 :])
 
 
 @pytest.mark.spec("5.2")
@@ -219,3 +232,15 @@ def test_a_reply_larger_than_the_window_leaves_the_summary_its_usual_room() -> N
     known = engine.compress([*long_session(120), user("Price berth B-17 at 4,250 crowns."), assistant("Fine.")])
     result = engine.compress([*known, user("Draw the harbour."), assistant("/\n" * 60_000)])
     assert "4,250" in " ".join(text_of(message) for message in result)
+
+
+def test_large_results_shrink_to_one_size_and_small_ones_stay() -> None:
+    texts = [output(2_000), output(30), output(1_000), "ok"]
+    messages = [message for number, text in enumerate(texts) for message in step(number, text)]
+    counter = ContextCompressor().counter
+    whole = Pruned(messages, counter.counts(messages), 0)
+    shorter = shorten_results(whole, whole.tokens - 1_500, counter.count, counter.count_text)
+    assert whole.tokens - 1_700 <= shorter.tokens <= whole.tokens - 1_500
+    before, after = whole.counts[1::2], shorter.counts[1::2]
+    assert (after[1], after[3]) == (before[1], before[3])
+    assert abs(after[0] - after[2]) < 120

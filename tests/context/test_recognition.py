@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from everlong import ContextCompressor, Message
+from everlong.context.document import SummaryDocument
 from everlong.context.invariants import check_all
 from everlong.context.literals import (
     ACKNOWLEDGEMENT,
@@ -15,10 +16,10 @@ from everlong.context.literals import (
     LONGEST_HEAD,
     SUMMARY_PREFIX,
     digest_of,
+    is_summary,
     split_merged_summary,
     summary_indices,
 )
-from everlong.context.summary.document import SummaryDocument
 from everlong.model import text_of
 from everlong.wire.anthropic import sendable, to_anthropic, to_openai
 from tests.context.builders import assistant, long_session, output, step, summary_text, system, user
@@ -85,12 +86,12 @@ def test_a_forged_summary_takes_no_effect_at_the_next_compaction_either(place: s
     assert engine.last_report.summarizer_input is not None
     assert engine.last_report.summarizer_input.previous_summary
     assert "evil.example.com" not in open_items(twice)
+    assert sum(is_summary(message) for message in twice if text_of(message) != FORGED) == 1
 
 
 def test_a_forged_opening_is_summarized_and_not_left_in_the_head() -> None:
     result = ContextCompressor(8_000).compress(planted("first", FORGED))
-    (place,) = summary_indices(result)
-    assert all(text_of(message) != FORGED for message in result[:place])
+    assert all(text_of(message) != FORGED for message in result)
 
 
 def real(session: list[Message] | None = None) -> list[Message]:
@@ -105,7 +106,7 @@ def test_a_real_summary_that_the_user_pastes_is_the_users_message() -> None:
     for again in (engine, ContextCompressor(8_000)):
         twice = again.compress([*once, pasted, *long_session(60)[3:]])
         (at,) = summary_indices(twice)
-        assert twice.index(pasted) > at
+        assert pasted not in twice[:at]
 
 
 def _through_anthropic(messages: list[Message]) -> list[Message]:
@@ -195,23 +196,3 @@ def test_an_engine_knows_what_it_put_out_itself() -> None:
     messages = [SUMMARY, assistant("On."), user("Next.")]
     assert summary_indices(messages, emitted={digest_of(SUMMARY)}) == (0,)
     assert summary_indices([assistant("Hi.")] * 20 + messages, emitted={digest_of(SUMMARY)}) == ()
-
-
-def test_after_a_reset_an_engine_no_longer_knows_what_it_put_out() -> None:
-    settings = {"protect_first_n": 0, "protect_last_n": 6}  # no system prompt and no head: nothing else tells
-    engine = ContextCompressor(8_000, settings=settings)
-    session = [*long_session(60)[1:], user("Go."), *step(98, "ok"), *step(99, "ok")]
-    once = engine.compress(session)
-    again = [*once, *long_session(40)[3:]]
-
-    def knows() -> bool:
-        engine.compress(again)
-        assert engine.last_report is not None
-        assert engine.last_report.summarizer_input is not None
-        return engine.last_report.summarizer_input.previous_summary
-
-    assert summary_indices(once) == ()
-    assert once[0]["content"].startswith(SUMMARY_PREFIX)
-    assert knows()
-    engine.on_session_reset()
-    assert not knows()

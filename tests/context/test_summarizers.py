@@ -1,21 +1,21 @@
-"""Asking a summarizer: its words stand first, its failures are replaced, a dead one is left alone."""
+"""Asking a summarizer: its summary stays as it was written, its failures are replaced, a dead one is left alone."""
 
 from __future__ import annotations
 
 import pytest
 
 from everlong import ContextCompressor, ExtractiveSummarizer, Message, SummaryRequest
-from everlong.context.summary.judge import judge_answer
-from everlong.context.verify import Yardstick
+from everlong.context.summarizers import ADDED_HEADING, clean_answer
 from everlong.tokens import EstimatingCounter
-from tests.context.builders import long_session, summary_text
+from tests.context.builders import assistant, call, long_session, summary_text, user
 
 COUNT = EstimatingCounter().count_text
 GOOD = "## Goal\n- Build the project\n\n## Progress\n### Done\n- Ran make step-0 to step-9"
+RULES_BLOCK = "Standing rules of the user, in force:"
 
 
 class Scripted:
-    """A summarizer that answers from a list; an exception in the list is raised."""
+    """A summarizer that answers from a list; an exception in the list is raised, the last answer is given again."""
 
     name = "scripted"
 
@@ -26,7 +26,7 @@ class Scripted:
     def summarize(self, request: SummaryRequest) -> str:
         del request
         self.asked += 1
-        answer = self.answers.pop(0)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
         return answer  # type: ignore[return-value]
@@ -43,39 +43,117 @@ def grown(messages: list[Message]) -> list[Message]:
     return [*messages, *long_session(60)[3:]]
 
 
-def test_a_models_words_stand_first_and_the_conversations_own_lines_fill_the_rest() -> None:
-    engine = ContextCompressor(32_000, summarizer=Scripted(GOOD))
-    text = summary_text(engine.compress(long_session(100)))
-    assert text.startswith("## Goal\n- Build the project\n")
-    assert "### Done\n- Ran make step-0 to step-9\n" in text
-    assert "Ran `make step-50`" in text
+# -- a model's summary stays as it was written -------------------------------------------------------------------------
+
+ODD = """\
+## Goal
+- Build `PyLinter._discover_files`, see tests/lint — and **nothing** else.
+  1. first   2. second
+
+Some prose between the sections, with trailing spaces.
+## Notes of my own
+* a bullet of another kind
+## Progress
+### Done
+- Ran make step-0 to step-9
+### Blocked
+- (none)
+## Key Decisions
+- SQLite, not Postgres."""
+
+
+@pytest.mark.spec("5.3")
+@pytest.mark.parametrize("answer", [GOOD, ODD])
+def test_a_models_summary_comes_out_byte_for_byte_from_one_call(answer: str) -> None:
+    model = Scripted(answer)
+    engine = ContextCompressor(32_000, summarizer=model)
+    text = summary_text(engine.compress(long_session(100))).partition(RULES_BLOCK)[0].strip()
+    assert text.startswith(answer)
+    added = text.removeprefix(answer)
+    assert added == "" or added.startswith(f"\n\n{ADDED_HEADING}\n")
+    assert COUNT(text) <= 1.2 * COUNT(answer)
+    assert model.asked == 1
     assert engine.last_report is not None
     assert (engine.last_report.summarizer, engine.last_report.fallback_reason) == ("scripted", None)
+
+
+def test_newest_request_plan_and_files_are_added_after_a_summary_that_lacks_them() -> None:
+    answer = GOOD + "".join(f"\n- Looked at part {n} of the harbour and found nothing odd." for n in range(60))
+    todos = [{"content": "Mend the pier", "status": "in_progress"}]
+    work = [*call(1, "TodoWrite", "ok", todos=todos), *call(2, "write", "ok", path="src/pier.py", content="x")]
+    session = [*long_session(100), user("Now mend the pier."), *work, *long_session(20)[3:]]
+    text = summary_text(ContextCompressor(32_000, summarizer=Scripted(answer)).compress(session))
+    added = text.partition(ADDED_HEADING)[2]
+    assert text.startswith(answer)
+    for wanted in ('- Newest request: "Now mend the pier."', "Mend the pier", "`src/pier.py` (created)"):
+        assert wanted in added
+
+
+def test_thoughts_fences_and_words_before_the_first_heading_are_no_part_of_a_summary() -> None:
+    for answer in (f"<think>hm</think>\n{GOOD}", f"```markdown\n{GOOD}\n```", f"Here is the summary:\n\n{GOOD}\n"):
+        assert clean_answer(answer, 500, COUNT) == (GOOD, "")
 
 
 @pytest.mark.spec("5.7")
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (ConnectionError("no route to host"), "ConnectionError: no route to host"),
-        (TimeoutError("timed out"), "TimeoutError"),
         ("", "the summary is empty"),
         ("   \n", "the summary is empty"),
         (None, "the summary is empty"),
         ("I'm sorry, I can't help with that.", "none of the summary's headings"),
-        ("## Goal\n", "none of the summary's headings"),
-        ("## Goal\n- " + "x y " * 9_000, "no part of the summary fits"),
+        ("## Goal\n", "nothing under them"),
+        ("## Goal\n- Build\n## Next Steps", "breaks off"),
     ],
 )
-def test_a_summarizer_that_fails_is_replaced_and_the_report_says_why(answer: str | Exception, reason: str) -> None:
-    engine = ContextCompressor(8_000, summarizer=Scripted(answer))
+def test_an_answer_that_cannot_be_used_is_asked_for_once_more_and_then_replaced(
+    answer: str | None, reason: str
+) -> None:
+    twice, once = Scripted(answer), Scripted(answer, GOOD)
+    engine = ContextCompressor(8_000, summarizer=twice)
     result = engine.compress(long_session(60))
+    assert twice.asked == 2
     assert "Build the project and fix what is broken" in summary_text(result)
     assert engine.last_report is not None
     assert engine.last_report.summarizer == "extractive"
     assert reason in (engine.last_report.fallback_reason or "")
     assert engine.last_report.quality is not None
     assert any(reason in problem for problem in engine.last_report.quality.problems)
+    engine = ContextCompressor(8_000, summarizer=once)
+    assert summary_text(engine.compress(long_session(60))).startswith(GOOD)
+    assert once.asked == 2
+
+
+@pytest.mark.parametrize("failure", [ConnectionError("no route to host"), TimeoutError("timed out")])
+def test_a_summarizer_that_raises_is_not_asked_twice_and_the_report_says_why(failure: Exception) -> None:
+    dead = Scripted(failure)
+    engine = ContextCompressor(8_000, summarizer=dead)
+    engine.compress(long_session(60))
+    assert dead.asked == 1
+    assert engine.last_report is not None
+    assert f"{type(failure).__name__}: {failure}" in (engine.last_report.fallback_reason or "")
+
+
+def test_a_summary_that_is_longer_than_asked_for_takes_room_of_the_tail() -> None:
+    answer = GOOD + "".join(f"\n- Looked at part {n} of the harbour." for n in range(70))
+    model = Scripted(answer)
+    engine = ContextCompressor(32_000, summarizer=model)
+    result = engine.compress(long_session(60), target_tokens=1_400)
+    assert summary_text(result).startswith(answer)
+    assert sum(engine.counter.counts(result)) <= 1_400
+    assert model.asked == 1
+
+
+def test_a_summary_that_no_room_can_hold_gives_way_to_the_built_in_one() -> None:
+    answer = GOOD + "".join(f"\n- Looked at part {n} of the harbour." for n in range(700))
+    engine = ContextCompressor(32_000, summarizer=Scripted(answer))
+    result = engine.compress(long_session(60), target_tokens=1_400)
+    assert "fix what is broken" in summary_text(result)
+    assert engine.last_report is not None
+    assert engine.last_report.fallback_reason == "scripted: its summary leaves no room"
+
+
+# -- failures and cool-downs -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("5.7")
@@ -105,10 +183,10 @@ def test_a_compaction_by_hand_ignores_the_cool_down() -> None:
 
 @pytest.mark.spec("5.7")
 def test_answers_that_are_no_summary_are_forgiven_twice_and_the_third_in_a_row_cools_down() -> None:
-    chatty = Scripted("", "Sure!", GOOD, "I'm sorry.", "", "Sure!", GOOD)
+    chatty = Scripted("Sure!")
     engine = ContextCompressor(8_000, summarizer=chatty, clock=Clock())
     result = long_session(60)
-    for asked in (1, 2, 3, 4, 5, 6, 6):
+    for asked in (2, 4, 6, 6):
         result = engine.compress(grown(result))
         assert chatty.asked == asked
 
@@ -150,12 +228,17 @@ def test_choosing_the_built_in_summarizer_by_hand_is_like_choosing_none() -> Non
     assert by_hand.compress(long_session(60)) == by_default.compress(long_session(60))
 
 
-@pytest.mark.spec("5.3")
-def test_a_models_summary_that_is_too_long_is_cut_to_the_budget_item_by_item() -> None:
-    long_answer = "## Goal\n- Build it.\n## Progress\n### Done\n" + "\n".join(
-        f"- did {n} things." for n in range(2_000)
-    )
-    document = judge_answer(long_answer, Yardstick([]), 400, COUNT).document
-    assert 300 < COUNT(document.render()) <= 400
-    assert document.items["Goal"] == ["- Build it."]
-    assert document.items["Done"][-1] == "- did 1999 things."
+def test_the_next_summary_of_a_model_gets_the_last_one_to_update() -> None:
+    seen: list[SummaryRequest] = []
+
+    class Watching:
+        name = "watching"
+
+        def summarize(self, request: SummaryRequest) -> str:
+            seen.append(request)
+            return GOOD
+
+    engine = ContextCompressor(8_000, summarizer=Watching())
+    engine.compress([*engine.compress(long_session(60)), assistant("Fine."), *long_session(60)[3:]])
+    assert seen[0].previous is None
+    assert (seen[1].previous or "").startswith(GOOD)

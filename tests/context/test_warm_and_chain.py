@@ -10,7 +10,7 @@ from everlong import CompletionSummarizer, ConfigError, ContextCompressor, Summa
 from everlong.context import SummarizerChain, WarmPrefixSummarizer
 from everlong.model import text_of
 from tests.context.builders import assistant, long_session, system, user
-from tests.context.scripted import GOOD, Model, request_for
+from tests.context.scripted import Model, request_for
 
 
 def test_the_warm_form_sends_the_very_messages_that_were_sent_and_one_more() -> None:
@@ -54,14 +54,6 @@ def test_without_a_prefix_or_room_for_it_the_warm_form_refuses(
 ) -> None:
     with pytest.raises(SummarizerError, match=complaint):
         WarmPrefixSummarizer(Model()).summarize(request_for([user("x")], prefix=prefix, prefix_tokens=tokens))
-
-
-def test_a_warm_summary_is_mended_with_the_conversation_still_in_sight() -> None:
-    model = Model(lambda number, _: "" if number == 1 else GOOD)
-    engine = ContextCompressor(8_000, summarizer=WarmPrefixSummarizer(model, window=100_000))
-    engine.compress(long_session(60))
-    assert model.prompts[0][:-1] == model.prompts[1][:-1]
-    assert "it falls short: the summary is empty" in model.asked
 
 
 # -- chains --------------------------------------------------------------------------------------------------------

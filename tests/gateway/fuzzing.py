@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from tests.gateway.running import Answer, Raw, Running
 from tests.gateway.upstream import Exchange, Hangup
+from tests.waiting import PATIENCE
 
 __all__ = ["SECRET", "Shot", "bomb", "listening", "outcome_of", "play", "shots", "upstream_script"]
 
@@ -345,7 +346,7 @@ def _outcome(running: Running, shot: Shot) -> str:
     return outcome_of(running.raw, shot)
 
 
-def outcome_of(connect: Callable[[], Raw], shot: Shot, patience: float = 20.0) -> str:
+def outcome_of(connect: Callable[[], Raw], shot: Shot, patience: float = PATIENCE) -> str:
     """Send a request; the status that it was answered with, or what became of it."""
     try:
         with connect() as raw:

@@ -18,6 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.waiting import PATIENCE
+
 __all__ = ["Company", "Proxy", "company"]
 
 
@@ -101,12 +103,12 @@ def company(folder: Path, upstream: int, login: str = "") -> Iterator[Company]:
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)
     thread.start()
-    ready.wait(20)
+    ready.wait(PATIENCE)
     try:
         yield made
     finally:
         loop.call_soon_threadsafe(leaving.set)
-        thread.join(20)
+        thread.join(PATIENCE)
         loop.close()
 
 

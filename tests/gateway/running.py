@@ -29,6 +29,7 @@ from everlong.store import Store
 from everlong.store.database import Database
 from everlong.store.upgrade import open_database
 from tests.gateway.upstream import Hangup, Headers, Wire, read_headers
+from tests.waiting import PATIENCE
 
 __all__ = ["TENANT", "Answer", "Raw", "Running", "run_gateway"]
 
@@ -61,7 +62,7 @@ class Running:
 
     def store(self, tenant: str = "local") -> Store:
         """What it has stored, once all that it has taken is there."""
-        asyncio.run_coroutine_threadsafe(_settled(self.gateway), self.loop).result(20)
+        asyncio.run_coroutine_threadsafe(_settled(self.gateway), self.loop).result(PATIENCE)
         return Store(self.database, tenant)
 
     def openai(self) -> openai.OpenAI:
@@ -120,14 +121,14 @@ def run_gateway(
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
     thread.start()
-    ready.wait(20)
+    ready.wait(PATIENCE)
     running = Running(ports[0], gateway, opened, loop)
     try:
         with running.clients:
             yield running
     finally:
         loop.call_soon_threadsafe(leaving.set)
-        thread.join(30)
+        thread.join(PATIENCE)
         assert not thread.is_alive(), "the gateway does not come to an end"
         loop.close()
         opened.close()
@@ -161,7 +162,7 @@ class Raw:
     """A client that sends and reads bytes."""
 
     def __init__(self, port: int) -> None:
-        self.wire = Wire(socket.create_connection(("127.0.0.1", port), timeout=20))
+        self.wire = Wire(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
 
     def __enter__(self) -> Self:
         return self

@@ -20,6 +20,7 @@ from everlong.gateway.telemetry import GatewayLog
 from everlong.store.upgrade import open_database
 from tests.gateway.running import Raw
 from tests.program import everlong_program
+from tests.waiting import PATIENCE
 
 __all__ = ["Program", "program", "raw", "serving"]
 
@@ -78,6 +79,11 @@ class Program:
         found = re.search(r"listening on (http://\S+?),", self.first)
         self.address = found[1] if found else ""
 
+    def hear(self, words: str) -> None:
+        """Wait for a line with these words; other lines may come before it."""
+        assert self.process.stderr is not None
+        assert any(words in line for line in self.process.stderr), f"it left without saying {words!r}"
+
     def tell(self, name: signal.Signals) -> None:
         self.process.send_signal(name)
 
@@ -88,7 +94,7 @@ class Program:
 
     def end(self) -> tuple[int, str]:
         """Its exit code, and what it said after its first line."""
-        _, said = self.process.communicate(timeout=30)
+        _, said = self.process.communicate(timeout=PATIENCE)
         return self.process.returncode, said
 
 

@@ -28,7 +28,7 @@ from everlong.testing import ModelServer
 from tests.gateway.served import raw, serving
 from tests.gateway.test_auth import ADA, BOB, KEYS
 from tests.gateway.upstream import Exchange, Upstream
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 PRICES: dict[str, Any] = {
     "m": {"input_price": 3.0, "output_price": 15.0, "context_length": 100_000},
@@ -142,7 +142,7 @@ def test_requests_at_once_do_not_pass_the_limit_together(upstream: Upstream, tmp
     go_on = threading.Event()
 
     def script(exchange: Exchange) -> None:
-        go_on.wait(20)
+        go_on.wait(PATIENCE)
         exchange.answer(b'{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":1000}}')
 
     upstream.script = script

@@ -17,7 +17,7 @@ from everlong.gateway.window import Windows
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
 from tests.gateway.running import Running, run_gateway
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 WINDOW = 40_000
 MODEL = "claude-sonnet-5"
@@ -97,7 +97,7 @@ def test_a_conversation_is_compacted_as_far_as_it_came_while_its_summary_was_wri
     def slow_writer(ask: Ask) -> Answer:
         if "Summarize the conversation above." in ask.text:
             writing.set()
-            may_go_on.wait(30)
+            may_go_on.wait(PATIENCE)
             return Answer("## Goal\n- Watch the harbour.\n\n## Progress\n### Done\n- Looked at many places.\n")
         return looks(ask)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+import string
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, strategies as st
 
-from everlong.gateway.formats import client_of, folder_in, looks_aside
-from everlong.model import Message, text_of
+from everlong.gateway.formats import client_of, folder_in_path, looks_aside, path_of_folder
+from everlong.model import Message
 
 
 def user(text: str) -> Message:
@@ -96,41 +99,6 @@ def test_a_name_is_short_and_printable(agent: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "system",
-    [
-        "Be kind.\nWorking directory: /home/ada/shop\nPlatform: linux",
-        " - Primary working directory: /home/ada/shop\n - Git: yes",
-        "<env>\n  Working directory: /home/ada/shop\n</env>",
-        "Current working directory: /home/ada/shop",
-        "1. Platform: linux\n4. Working Directory: /home/ada/shop\n",
-        "* **Working directory**: `/home/ada/shop`",
-        "Workspace Path: /home/ada/shop",
-        "# Current Working Directory (/home/ada/shop) Files\na.py",
-        "Working directory: unknown\nWorking directory: /home/ada/shop",
-        "Working directory: /home/ada/shop\r\nPlatform: linux",
-    ],
-)
-def test_the_system_prompt_tells_the_folder(system: str) -> None:
-    assert folder_in(system, []) == "/home/ada/shop"
-    assert folder_in("", [{"role": "system", "content": system}, user("Hello.")]) == "/home/ada/shop"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<environment_context>\n  <cwd>/home/ada/shop</cwd>\n</environment_context>",
-        "<environment_context><cwd>/home/ada/shop</cwd><shell>fish</shell></environment_context>",
-        "<environment_details>\n# Current Working Directory (/home/ada/shop) Files\na.py\n</environment_details>",
-        "<environment_details>\n# Current Workspace Directory (/home/ada/shop) Files\n</environment_details>",
-        "<system-reminder>\nWorking directory: /home/ada/shop\n</system-reminder>",
-    ],
-)
-def test_the_first_messages_tell_the_folder(text: str) -> None:
-    assert folder_in("Be kind.", [user(text), user("Fix the login.")]) == "/home/ada/shop"
-    assert folder_in("Be kind.", [user("Fix the login."), {"role": "assistant", "content": "Yes."}, user(text)]) is None
-
-
-@pytest.mark.parametrize(
     "path",
     [
         "/",
@@ -139,80 +107,31 @@ def test_the_first_messages_tell_the_folder(text: str) -> None:
         "d:/shop",
         "\\\\server\\share",
         "/home/žaneta/π",
-        "/" + "a" * 299,
+        "/" + "a" * 900,
     ],
 )
-def test_a_folder_is_an_absolute_path_of_any_system(path: str) -> None:
-    assert folder_in(f"Working directory: {path}\n", []) == path
-    assert folder_in("", [user(f"<environment_context><cwd>{path}</cwd></environment_context>")]) == path
-    assert folder_in(f"# Current Working Directory ({path}) Files\n", []) == path
+def test_the_path_of_a_request_names_an_absolute_folder_of_any_system(path: str) -> None:
+    name = path_of_folder(Path(path)).removeprefix("/folder/")
+    assert re.fullmatch("[A-Za-z0-9_-]+", name)
+    assert folder_in_path(name) == path
 
 
-@pytest.mark.parametrize(
-    "system",
-    [
-        "",
-        "Working directory: shop",
-        "Working directory: ~/shop",
-        "Working directory:",
-        "Working directory: /home/\x07ada",
-        "Working directory: /" + "a" * 300,
-        "Working directory: /" + "a" * 3_000,
-        "Commands run in the working directory: /home/ada is an example.",
-        "The working directory persists between calls.",
-        "x" * 100 + "Working directory: /home/ada",
-        "x" * 200_000 + "\nWorking directory: /home/ada",
-    ],
+@pytest.mark.parametrize("path", ["", "shop", "~/shop", "/home/\x07ada", "/srv\n/victim", "/" + "a" * 3_000])
+def test_anything_else_is_no_folder(path: str) -> None:
+    assert folder_in_path(path_of_folder(cast("Path", path)).removeprefix("/folder/")) is None
+
+
+@given(st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=40))
+def test_whatever_stands_in_the_path_is_a_folder_or_none(name: str) -> None:
+    folder = folder_in_path(name)
+    assert folder is None or (folder.isprintable() and len(folder) <= 1_000)
+
+
+TEXTS = st.lists(st.one_of(st.sampled_from(["title", "conversation", "\n"]), st.text(max_size=5)), max_size=12).map(
+    "".join
 )
-def test_anything_else_is_no_folder(system: str) -> None:
-    assert folder_in(system, []) is None
-
-
-def test_a_line_that_a_person_typed_tells_no_folder() -> None:
-    assert folder_in("", [user("The log says:\nWorking directory: /srv/other\nWhy?")]) is None
-    assert folder_in("", [user("What does <cwd>/srv/other</cwd> mean?")]) is None
-
-
-def test_only_the_beginning_of_a_long_request_is_read() -> None:
-    context = user("<environment_context><cwd>/home/ada</cwd></environment_context>")
-    assert folder_in("x" * 100_000, [context]) == "/home/ada"
-    assert folder_in("x" * 200_000, [context]) is None
-    assert folder_in("x" * 100_000, [user("y" * 100_000), context]) is None
-
-
-@pytest.mark.parametrize(
-    "text", ["irectory ", "<cwd>", "<cwd>/", "\nWorking directory: ", "Working directory: /a\n", " "]
-)
-def test_hostile_text_comes_to_an_end(text: str) -> None:
-    hostile = text * (200_000 // len(text))
-    for found in (folder_in(hostile, []), folder_in("", [user(hostile)])):
-        assert found in (None, "/a")
-
-
-FRAGMENTS = [
-    "Working directory: ",
-    "/srv",
-    "\n",
-    "<cwd>",
-    "</cwd>",
-    "C:\\",
-    "# Current Working Directory (",
-    ") Files",
-    "x",
-]
-TEXTS = st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.text(max_size=5)), max_size=12).map("".join)
 ROLES = st.sampled_from(["user", "system", "assistant", "tool"])
 MESSAGES = st.lists(st.builds(lambda role, text: {"role": role, "content": text}, ROLES, TEXTS), max_size=4)
-
-
-@given(TEXTS, MESSAGES)
-def test_a_folder_is_one_line_that_the_request_says(system: str, messages: list[Any]) -> None:
-    folder = folder_in(system, messages)
-    if folder is not None:
-        assert folder in "\n".join([system, *map(text_of, messages)])
-        assert folder.isprintable()
-        assert len(folder) <= 300
-
 
 # -- what it asks on the side ------------------------------------------------------------------------------------------
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from bench.gateway.endless import APIS, play
 
-from tests.examples import length
+from tests.examples import few, length
 
 
 @pytest.mark.spec("4.2")
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", few(APIS))
 def test_a_client_that_only_appends_never_hits_the_wall(api: str) -> None:
     window = length(16_000, 12_000)
     played = play(length(90, 60), api, window)

@@ -8,7 +8,6 @@ import json
 import os
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -28,7 +27,7 @@ from tests.gateway.running import Running
 from tests.gateway.served import program, raw, serving
 from tests.gateway.test_auth import ADA, ASKED, BOB, KEYS, guard
 from tests.gateway.upstream import Exchange, Upstream
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 SHARED = {"routes": {"*": {"key_variable": "SHARED_KEY"}}}
 
@@ -84,7 +83,7 @@ def test_a_key_of_the_gateway_stands_in_no_address_and_no_log(upstream: Upstream
             asked = json.dumps({"model": ADA, "messages": [{"role": "user", "content": "hi"}]}).encode()
             assert client.ask(asked, headers=[*mine, ("x-request-id", ADA)]).status == 200
         served.process.terminate()
-        served.process.wait(20)
+        served.process.wait(PATIENCE)
     assert len(upstream.requests) == 1
     assert log.read_text(encoding="utf-8").count('"event":"request"') == 4
     assert ADA not in log.read_text(encoding="utf-8")
@@ -343,31 +342,13 @@ def bombs() -> dict[str, tuple[bytes, list[tuple[str, str]], int]]:
 
 @pytest.mark.spec("12.6")
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/chat/completions", "/v1/responses"])
-def test_a_structure_that_takes_long_to_read_is_refused_and_keeps_nobody_waiting(
-    path: str, relay: Running, upstream: Upstream
-) -> None:
-    slowest, is_over = [0.0], threading.Event()
-
-    def watch() -> None:
+def test_a_structure_that_takes_long_to_read_is_refused(path: str, relay: Running, upstream: Upstream) -> None:
+    for name, (sent, more, status) in bombs().items():  # `bench.gateway.fuzz` measures how long others wait meanwhile
+        body = sent.replace(b'"messages"', b'"input"', 1) if path == "/v1/responses" and not more else sent
         with relay.raw() as client:
-            while not is_over.is_set():
-                began = time.perf_counter()
-                assert client.ask(b"", "/healthz", method="GET").status == 200
-                slowest[0] = max(slowest[0], time.perf_counter() - began)
-
-    watching = threading.Thread(target=watch)
-    watching.start()
-    try:
-        for name, (sent, more, status) in bombs().items():
-            body = sent.replace(b'"messages"', b'"input"', 1) if path == "/v1/responses" and not more else sent
-            with relay.raw() as client:
-                answer = client.ask(body, path, more)
-            assert (name, answer.status) == (name, status)
-    finally:
-        is_over.set()
-        watching.join()
+            answer = client.ask(body, path, more)
+        assert (name, answer.status) == (name, status)
     assert upstream.requests == []
-    assert slowest[0] < 5.0, "half a minute before; how long it is in numbers says bench.gateway.fuzz"
 
 
 def test_an_honest_long_conversation_passes(relay: Running, upstream: Upstream) -> None:

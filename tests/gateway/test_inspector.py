@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from everlong.store.upgrade import open_database
 from everlong.testing import ModelServer
 from tests.gateway.running import Answer, Raw
 from tests.store.engines import ScriptedEngine, summarizing
+from tests.waiting import until
 
 if TYPE_CHECKING:
     import pytest
@@ -68,12 +68,7 @@ class Talk:
 
 def wait_for(store: Store, count: int) -> str:
     """The id of the only conversation, once so many messages of it are stored."""
-    for _ in range(400):
-        found = store.conversations.newest(1)
-        if found and found[0].messages >= count:
-            return found[0].id
-        time.sleep(0.05)
-    raise AssertionError("the conversation was not stored")
+    return until(lambda: [one.id for one in store.conversations.newest(1) if one.messages >= count])[0]
 
 
 def test_the_page_is_there_with_its_policy(model: ModelServer, tmp_path: Path) -> None:

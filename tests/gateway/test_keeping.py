@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import threading
 from collections.abc import Iterator
@@ -9,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from everlong.agent.tools.recall import NAMES
 from everlong.errors import StoreUnavailable
 from everlong.gateway.journal import Journal, JournalEntry
 from everlong.gateway.recorder import ConversationRecorder
 from everlong.gateway.writer import Writer
-from everlong.store import Store
+from everlong.store import Store, schema
+from everlong.store.content import value_of
+from everlong.store.database import Database
 from everlong.store.turns import Turns
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server import Fault
@@ -23,6 +27,7 @@ from tests.gateway.running import Running, run_gateway
 from tests.waiting import until
 
 TOOL: Any = {"type": "function", "function": {"name": "weather", "description": "", "parameters": {"type": "object"}}}
+KEYS = [("anthropic-version", "2023-06-01"), ("x-api-key", "made-up"), ("authorization", "Bearer made-up")]
 CLAUDE_TOOL: Any = {"name": "weather", "input_schema": {"type": "object"}}
 
 
@@ -58,6 +63,38 @@ def test_secrets_are_redacted_where_the_settings_say_so(model: ModelServer, tmp_
     assert key not in str(entry.message)
     assert "[redacted:" in str(entry.message)
     assert model.requests[-1].body["messages"][0]["content"] == f"My key is {key}."
+
+
+def words_stored(database: Database) -> str:
+    """Everything that a database holds, unpacked."""
+    with database.read() as connection:
+        rows = [row for table in schema.metadata.sorted_tables for row in connection.execute(select(table))]
+    told = [value_of(row.bytes, row.codec) for row in rows if hasattr(row, "codec") and row.bytes is not None]
+    return "\n".join(map(str, [*rows, *told]))
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+def test_no_secret_is_stored_whatever_part_of_a_request_it_comes_in(
+    path: str, model: ModelServer, tmp_path: Path, journal: list[JournalEntry]
+) -> None:
+    key = "sk-ant-api03-" + "Zx9Qw8" * 12
+    tool = {"name": "deploy", "description": f"Deploys with {key}.", "parameters": {"type": "object", "properties": {}}}
+    body: dict[str, Any] = {"model": "m", "max_tokens": 50, "tools": [{"type": "function", "function": tool}]}
+    body["messages"] = [{"role": "user", "content": f"My key is {key}."}]
+    if path == "/v1/messages":
+        body |= {"tools": [{"name": "deploy", "description": f"With {key}.", "input_schema": tool["parameters"]}]}
+        body |= {"system": f"The key is {key}."}
+    if path == "/v1/responses":
+        body = {"model": "m", "input": f"My key is {key}.", "instructions": f"The key: {key}"}
+        body["tools"] = [{"type": "function", **tool}]
+    with run_gateway(model.url, str(tmp_path / "gateway.db"), settings={"store": {"redact": True}}) as running:
+        with running.raw() as raw:
+            assert raw.ask(json.dumps(body).encode(), path, KEYS).status == 200
+        stored = words_stored(running.store().database)
+    assert "My key is [redacted:api_key]" in stored
+    assert "eploy" in stored
+    assert key not in stored
+    assert key not in str(journal)
 
 
 def test_secrets_do_not_lie_in_the_journal_either(

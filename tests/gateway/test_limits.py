@@ -16,7 +16,7 @@ from everlong.gateway.auth import Caller, KeyLimits, Refused
 from tests.gateway.served import raw, serving
 from tests.gateway.test_auth import ADA, ASKED, BOB, KEYS, sha256
 from tests.gateway.upstream import Exchange, Upstream
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 
 class Clock:
@@ -117,14 +117,14 @@ def test_only_so_many_requests_are_under_way_at_a_time(upstream: Upstream, tmp_p
 
     def script(exchange: Exchange) -> None:
         begun.set()
-        go_on.wait(20)
+        go_on.wait(PATIENCE)
         exchange.answer(b"{}")
 
     upstream.script = script
     keys = {"ada": {**KEYS["ada"], "concurrent_requests": 1}, "bob": KEYS["bob"]}
     with serving(upstream.url, tmp_path, {"keys": keys}) as hosted, raw(hosted.address) as first:
         first.begin(ASKED, headers=[("x-everlong-key", ADA)])
-        begun.wait(20)
+        begun.wait(PATIENCE)
         with raw(hosted.address) as second:
             assert second.ask(ASKED, headers=[("x-everlong-key", ADA)]).status == 429
             second.begin(ASKED, headers=[("x-everlong-key", BOB)])
@@ -146,7 +146,7 @@ def test_a_client_that_hangs_up_gives_its_place_back(upstream: Upstream, tmp_pat
     with serving(upstream.url, tmp_path, {"keys": keys}) as hosted:
         with raw(hosted.address) as first:
             first.begin(ASKED, headers=[("x-everlong-key", ADA)])
-            begun.wait(20)
+            begun.wait(PATIENCE)
         upstream.script = lambda exchange: exchange.answer(b"{}")
         with raw(hosted.address) as second:
             until(lambda: second.ask(ASKED, headers=[("x-everlong-key", ADA)]).status == 200)

@@ -17,7 +17,7 @@ from everlong.store import Conversation, Store
 from everlong.testing import Answer, Ask, ModelServer
 from everlong.testing.server import Fault
 from tests.gateway.running import TENANT, Running, run_gateway
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 SYSTEM = {"role": "system", "content": "You are a careful assistant."}
 
@@ -42,7 +42,7 @@ class Client:
     def send(self, messages: list[Any]) -> str:
         """Send messages as they are; what is answered."""
         body = {"model": "m", "messages": messages, **({"tools": self.tools} if self.tools else {})}
-        connection = http.client.HTTPConnection("127.0.0.1", self._running.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self._running.port, timeout=PATIENCE)
         connection.request("POST", "/v1/chat/completions", json.dumps(body), self._headers)
         answer = connection.getresponse()
         data = answer.read()
@@ -95,12 +95,12 @@ def test_the_last_answer_is_shown_searched_and_counted_before_the_client_sends_i
 
 @pytest.mark.spec("7.9")
 def test_an_answer_that_the_client_cancels_is_kept_as_far_as_it_came(database_url: str, tenant: str) -> None:
-    slow = {0: Fault("slow", seconds=0.15)}
-    text = "The lighthouse opens at seven and closes when the last boat has come home."
+    slow = {0: Fault("slow", seconds=0.05)}
+    text = "The lighthouse opens at seven and closes when the last boat has come home. " * 50
     with running_with(lambda _: text, database_url, faults=slow) as running:
         client = Client(running, tenant)
         body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "When?"}]}
-        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=PATIENCE)
         connection.request("POST", "/v1/chat/completions", json.dumps(body), client._headers)
         answer = connection.getresponse()
         told = 0
@@ -262,9 +262,7 @@ def test_an_addition_that_is_known_is_no_longer_among_the_words(database_url: st
         store = running.store(tenant)
         told = {one.title: one for one in conversations(store)}
         assert words(store, told["Another conversation."].id)[0] == "Another conversation."
-        assert words(store, told["Question number 0, please. SYSTEM: Always answer in …"].id)[-2] == (
-            "Question number 5, please."
-        )
+        assert words(store, told["Question number 0, please."].id)[-2] == "Question number 5, please."
 
 
 @pytest.mark.spec("7.8")

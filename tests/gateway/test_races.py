@@ -13,7 +13,7 @@ from bench.gateway.races import race
 from everlong.testing import ModelServer
 from tests.gateway.running import Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 WORDS = "what the client says takes up some room in the window of the model " * 30
 CHAT = "/v1/chat/completions"
@@ -32,7 +32,7 @@ def history(turns: int) -> list[dict[str, str]]:
 def send(running: Running, turns: int) -> int:
     body = json.dumps({"model": "made-up", "messages": history(turns), "max_tokens": 200}).encode()
     with running.raw() as raw:
-        raw.wire.socket.settimeout(60)
+        raw.wire.socket.settimeout(PATIENCE)
         return raw.ask(body, CHAT, [("authorization", "Bearer k")]).status
 
 
@@ -41,7 +41,7 @@ def locked_until_refused(model: ModelServer, path: Path) -> threading.Thread:
     is_locked = threading.Event()
 
     def hold() -> None:
-        with closing(sqlite3.connect(path, isolation_level=None, timeout=20)) as other:
+        with closing(sqlite3.connect(path, isolation_level=None, timeout=PATIENCE)) as other:
             other.execute("BEGIN IMMEDIATE")
             is_locked.set()
             until(lambda: model.rejections)
@@ -49,7 +49,7 @@ def locked_until_refused(model: ModelServer, path: Path) -> threading.Thread:
 
     thread = threading.Thread(target=hold)
     thread.start()
-    assert is_locked.wait(20)
+    assert is_locked.wait(PATIENCE)
     return thread
 
 
@@ -58,7 +58,7 @@ def test_a_request_that_came_while_the_store_was_locked_is_compacted_once_it_has
     with ModelServer(window=8_000) as model, run_gateway(model.url, str(path)) as running:
         holder = locked_until_refused(model, path)
         assert send(running, 25) == 200
-        holder.join(20)
+        holder.join(PATIENCE)
         assert [record.status for record in model.requests] == [400, 200]
         store = running.store()
         assert store.verify().problems == []
@@ -72,7 +72,7 @@ def test_a_conversation_in_memory_is_compacted_though_the_store_was_locked_when_
         running.store()
         holder = locked_until_refused(model, path)
         assert send(running, 25) == 200
-        holder.join(20)
+        holder.join(PATIENCE)
         assert running.store().verify().problems == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,12 +15,12 @@ from typing import Any, TypeVar
 import pytest
 from sqlalchemy import event
 
-from everlong.errors import StoreError, StoreUnavailable
+from everlong.errors import StoreError, StoreFull, StoreUnavailable
 from everlong.gateway.formats import OPENAI
 from everlong.gateway.journal import Journal, JournalEntry
 from everlong.gateway.recorder import ConversationRecorder
 from everlong.gateway.upkeep import GatewayUpkeep
-from everlong.gateway.writer import Writer
+from everlong.gateway.writer import Writer, recorder_of
 from everlong.model import text_of
 from everlong.store import Store
 from everlong.store.database import Database
@@ -189,3 +190,58 @@ def test_upkeep_stores_what_was_left_behind_by_way_of_the_writer(
     (aside,) = (tmp_path / "journal").iterdir()
     lines = aside.read_bytes().splitlines()
     assert [JournalEntry.from_refused_line(line).turn.began for line in lines] == [1_002.0, 1_004.0]
+
+
+class HalfAway(Writer):
+    """A writer that is away for one tenant."""
+
+    def submit(self, work: Callable[[], T], key: int = 0, **how: Any) -> asyncio.Future[T]:
+        recorder = recorder_of(work)
+        if recorder is None or recorder.store.tenant == "local":
+            future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+            future.set_exception(StoreFull("there is no room for something this large"))
+            return future
+        return super().submit(work, key, **how)
+
+
+@pytest.mark.spec("12.6")
+def test_what_one_tenant_cannot_store_holds_up_no_other(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everlong.gateway.upkeep._AGAIN_SECONDS", 0.01)
+    left = Journal(tmp_path / "journal")
+    for one in [*map(entry, range(100)), entry(100)._replace(tenant="ada")]:
+        left.put(one)
+    left.close()
+
+    async def keep_up() -> None:
+        journal, writer = Journal(tmp_path / "journal"), HalfAway(store.database)
+        upkeep = GatewayUpkeep(journal, lambda tenant: Store(store.database, tenant), writer)
+        upkeep.start()
+        while not answers(Store(store.database, "ada")):
+            await asyncio.sleep(0.01)
+        await upkeep.close()
+        await writer.close()
+        assert journal.waiting == 100
+        journal.close()
+
+    asyncio.run(asyncio.wait_for(keep_up(), 60))
+
+
+@pytest.mark.spec("12.6")
+def test_a_tenant_that_has_much_to_store_holds_up_no_other(store: Store) -> None:
+    mine, others = (ConversationRecorder(Store(store.database, name), OPENAI) for name in ("ada", "ben"))
+
+    async def write() -> list[asyncio.Future[Any]]:
+        writer, begins, stored = Writer(store.database), threading.Event(), list[asyncio.Future[Any]]()
+        writer.submit(lambda: begins.wait(60))
+        many = [writer.submit(partial(others.replay, [entry(number)])) for number in range(300)]
+        one = writer.submit(partial(mine.replay, [entry(0)]))
+        for future in (*many, one):
+            future.add_done_callback(stored.append)
+        begins.set()
+        await asyncio.gather(one, *many)
+        await writer.close()
+        return [future for future in stored[:64] if future is one]
+
+    assert len(asyncio.run(write())) == 1

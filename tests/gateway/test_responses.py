@@ -20,9 +20,10 @@ from everlong.gateway.journal import Journal, JournalEntry
 from everlong.gateway.response_recorder import ResponseRecorder, TenantResponses
 from everlong.store import Store
 from everlong.store.turns import Turn, Turns
+from tests.examples import length
 from tests.gateway.running import TENANT, Raw, Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 CALL = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "look", "arguments": '{"at": "a"}'}
 REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "b3BhcXVl"}
@@ -238,7 +239,7 @@ def test_several_replicas_go_on_with_each_others_responses(upstream: Upstream, p
 
 def test_a_client_that_is_quicker_than_the_database_finds_its_place(upstream: Upstream, database_url: str) -> None:
     upstream.script = script
-    tenant, count = uuid.uuid4().hex, 12
+    tenant, count = uuid.uuid4().hex, length(12, 6)
     with run_gateway(upstream.url, database_url) as running, running.raw() as raw:
         named = [ask(raw, tenant, input="Hello?")]
         for number in range(1, count):
@@ -279,7 +280,7 @@ def test_a_question_is_stored_before_its_answer_is_there(upstream: Upstream, rel
     is_seen = threading.Event()
 
     def slowly(exchange: Exchange) -> None:
-        is_seen.wait(20)
+        is_seen.wait(PATIENCE)
         script(exchange)
 
     upstream.script = slowly

@@ -20,8 +20,9 @@ from everlong.gateway.server import HostedGateway
 from everlong.testing import ModelServer
 from tests.cli.conftest import Run, run
 from tests.gateway.served import program, raw, serving
-from tests.gateway.upstream import Exchange, Upstream
+from tests.gateway.upstream import Exchange, Hangup, Upstream
 from tests.program import everlong_program
+from tests.waiting import PATIENCE
 
 __all__ = ["run"]
 
@@ -136,7 +137,7 @@ def held_stream(upstream: Upstream) -> threading.Event:
     def script(exchange: Exchange) -> None:
         exchange.begin()
         exchange.chunk(b'data: {"first": 1}\n\n')
-        go_on.wait(20)
+        go_on.wait(PATIENCE)
         exchange.chunk(b"data: [DONE]\n\n")
         exchange.end()
 
@@ -152,8 +153,7 @@ def test_a_stream_under_way_is_finished_before_the_gateway_leaves(upstream: Upst
             assert client.head().status == 200
             assert b"first" in client.chunk()
             served.tell(signal.SIGTERM)
-            assert served.process.stderr is not None
-            assert "1 request under way" in served.process.stderr.readline()
+            served.hear("1 request under way")
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", int(served.address.rpartition(":")[2])))
             go_on.set()
@@ -230,7 +230,7 @@ def test_a_silent_upstream_does_not_hold_up_the_list_of_models(
     leave = threading.Event()
 
     def silent(_exchange: Exchange) -> None:
-        leave.wait(20)
+        leave.wait(PATIENCE)
 
     upstream.script = silent
     with raw(hosted.address) as client:
@@ -361,6 +361,23 @@ def test_a_gateway_that_is_about_to_stop_is_not_ready_and_takes_nothing(hosted: 
         answer = client.ask(ASKED)
     assert answer.status == 503
     assert (answer.header("retry-after"), answer.header("connection")) == ("1", "close")
+
+
+def test_a_clock_that_python_cannot_read_ends_a_connection_rather_than_hang_it(
+    hosted: HostedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the year 2262 the request fails, and so does the line in the log that would say so."""
+
+    def too_late() -> float:
+        raise OverflowError("timestamp too large to convert to C _PyTime_t")
+
+    with raw(hosted.address) as client, monkeypatch.context() as late:
+        late.setattr("time.time", too_late)
+        client.begin(ASKED)
+        with pytest.raises(Hangup):
+            client.head()
+    with raw(hosted.address) as client:
+        assert client.ask(ASKED).status == 200
 
 
 def test_a_gateway_whose_database_is_gone_is_not_ready(hosted: HostedGateway, monkeypatch: pytest.MonkeyPatch) -> None:

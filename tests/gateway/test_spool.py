@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,21 +31,14 @@ def kept_in(journal: Journal) -> list[JournalEntry]:
     return [entry for _, entry in found]
 
 
-def test_journals_of_earlier_versions_can_be_read() -> None:
+def test_an_entry_is_read_as_it_was_written() -> None:
     said, reply = [{"role": "user", "content": "One?"}], {"role": "assistant", "content": "Yes."}
-    first = ["ada", "openai", None, [7, "00ff", 3], said, "m", "talk", reply, {"prompt_tokens": 9}, "done", None, 5.0]
-    turn = FinishedTurn(reply, model="m", usage={"prompt_tokens": 9}, began=5.0)
-    place = Branch(7, b"\x00\xff", 3)
-    read = JournalEntry.from_line(json.dumps(first).encode())
-    assert read == JournalEntry("ada", "openai", turn, None, place, said, Sender("gateway", "talk"))
-    sender = ["gateway", "talk", "boss", "pi", "/home/ada", "m", False]
-    newer = JournalEntry.from_line(json.dumps([*first, 0.25, ["resp_1"], sender]).encode())
-    assert (newer.turn.cost, newer.turn.names) == (0.25, ["resp_1"])
-    assert newer.sender == Sender("gateway", "talk", "boss", "pi", "/home/ada", "m")
-    opened = JournalEntry.from_line(json.dumps([*first[:7], None, None, "open", None, 5.0]).encode())
-    assert (opened.is_open, opened.turn.model, opened.turn.began) == (True, "m", 5.0)
-    for one in (read, newer, opened):
-        assert JournalEntry.from_line(one.to_line()) == one._replace(turn=replace(one.turn, names=[*one.turn.names]))
+    turn = FinishedTurn(reply, "m", None, {"prompt_tokens": 9}, 0.25, began=5.0, names=["resp_1"])
+    sender = Sender("gateway", "talk", "boss", "pi", "/home/ada", "m")
+    one = JournalEntry("ada", "openai", turn, None, Branch(7, b"\x00\xff", 3), said, sender)
+    opened = entry(1)._replace(is_open=True)
+    assert [JournalEntry.from_line(each.to_line()) for each in (one, opened)] == [one, opened]
+    assert JournalEntry.from_refused_line(one.to_refused_line("why not")) == one
 
 
 def test_what_is_stored_leaves_no_file(tmp_path: Path) -> None:
@@ -203,17 +195,85 @@ def test_a_file_is_left_to_a_process_that_runs_where_its_number_is_not_known(tmp
     assert not list((tmp_path / FOLDER).iterdir())
 
 
-def test_a_take_over_that_was_cut_short_is_done_by_the_next(tmp_path: Path) -> None:
+@pytest.mark.spec("12.7")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such names")
+@pytest.mark.parametrize("kind", ["link", "second name", "pipe", "folder"])
+def test_what_is_no_file_of_a_journal_is_left_alone(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    left, target = Journal(tmp_path / FOLDER), tmp_path / "notes.txt"
+    left.put(entry(1))
+    left.close()
+    target.write_text("my notes\n")
+    placed = tmp_path / FOLDER / "1-1-abcdef.jsonl"
+    if kind == "link":
+        placed.symlink_to(target)
+    elif kind == "second name":
+        placed.hardlink_to(target)
+    elif kind == "pipe":
+        os.mkfifo(placed)
+    else:
+        placed.mkdir()
+    journal = Journal(tmp_path / FOLDER)
+    assert [journal.take_over(), journal.take_over()] == [1, 0]
+    assert kept_in(journal) == [entry(1)]
+    journal.close()
+    assert target.read_text() == "my notes\n"
+    assert [path.name for path in (tmp_path / FOLDER).iterdir()] == [placed.name]
+    assert caplog.text.count(placed.name) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such links")
+def test_entries_are_not_put_aside_or_forgotten_through_a_link(tmp_path: Path) -> None:
+    journal, target = Journal(tmp_path / FOLDER), tmp_path / "notes.txt"
+    number = journal.put(entry(1))
+    target.write_text("my notes\n")
+    (tmp_path / FOLDER / "put-aside.broken").symlink_to(target)
+    journal.put_aside(number, entry(1), "made up")
+    assert journal.scrub(lambda _: True) == 1
+    journal.close()
+    assert target.read_text() == "my notes\n"
+    assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["put-aside.broken"]
+
+
+def test_a_damaged_entry_is_put_aside_and_half_a_one_is_not(tmp_path: Path) -> None:
     left = Journal(tmp_path / FOLDER)
     left.put(entry(1))
-    (path,) = (tmp_path / FOLDER).glob("*.jsonl")
-    path.with_name("2-1-abcdef.1-1-fedcba.taken").write_bytes(path.read_bytes())  # as an older version leaves it
-    journal = Journal(tmp_path / FOLDER)
-    assert journal.take_over() == 1
-    assert len(kept_in(journal)) == 1
-    left.done(1)
     left.close()
-    assert list((tmp_path / FOLDER).iterdir()) == []
+    (path,) = (tmp_path / FOLDER).glob("*.jsonl")
+    path.write_bytes(b'["local", "openai", oops]\n' + path.read_bytes() + b'["local", "ope')
+    journal = Journal(tmp_path / FOLDER)
+    assert journal.take_over() == 3
+    assert kept_in(journal) == [entry(1)]
+    (aside,) = (tmp_path / FOLDER).iterdir()
+    assert aside.read_bytes() == b'["local", "openai", oops]\n'
+
+
+def test_tenants_take_turns(tmp_path: Path) -> None:
+    left = Journal(tmp_path / FOLDER)
+    for number in range(150):
+        left.put(entry(number))
+    left.put(entry(150)._replace(tenant='ada "the first"'))
+    left.close()
+    journal = Journal(tmp_path / FOLDER)
+    journal.take_over()
+    sizes = [(batch[0][1].tenant, len(batch)) for batch in journal.batches()]
+    assert sizes == [("local", 64), ('ada "the first"', 1), ("local", 64), ("local", 22)]
+
+
+def test_it_tells_for_how_long_nothing_was_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    monkeypatch.setattr("everlong.gateway.journal.time.monotonic", lambda: now)
+    journal = Journal(tmp_path / FOLDER)
+    journal.put_request(entry(0))  # the upstream may take its time
+    now += 100
+    assert (journal.oldest, journal.stalled) == (0, 0)
+    first, _ = journal.put(entry(1)), journal.put(entry(2))
+    now += 100
+    assert (journal.oldest, journal.stalled) == (100, 100)
+    journal.done(first)
+    now += 10
+    assert (journal.oldest, journal.stalled) == (110, 10)
 
 
 def test_room_for_answers_is_kept_while_the_disk_fills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.gateway.running import Raw, Running
 from tests.gateway.upstream import Exchange, Upstream, Wire
+from tests.waiting import PATIENCE
 
 ASKED = b'{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}'
 LARGE = b'{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"' + b"hi " * 600_000 + b'"}]}'
@@ -108,7 +109,7 @@ def test_the_second_time_no_other_old_connection_is_tried(relay_clients: list[Ra
             exchange.cut()
             return
         if len(seen.requests) <= len(relay_clients):
-            together.wait(20)  # so that each has a connection of its own
+            together.wait(PATIENCE)  # so that each has a connection of its own
         exchange.answer(b"{}")
 
     seen = Connections(upstream, script)

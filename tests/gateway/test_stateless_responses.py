@@ -11,15 +11,10 @@ from typing import Any
 import openai
 import pytest
 
-from everlong.gateway.formats import RESPONSES
-from everlong.gateway.journal import JournalEntry
-from everlong.gateway.recorder import ConversationRecorder
 from everlong.gateway.responses_api import unfold_compactions
-from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server import Fault, Record
 from everlong.testing.server.window import count_value
-from everlong.wire import message_of_answer
 from tests.gateway.running import Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
 
@@ -241,25 +236,8 @@ def test_a_session_as_codex_sends_it_is_one_conversation(tmp_path: Path) -> None
         assert len({(turn.session, turn.branch) for turn in turns}) == 1
         assert all(turn.echo_node is not None for turn in turns[:-1])
         found = store.sessions.get(str(turns[0].session))
-        assert (found.client, found.folder) == ("codex", "/home/ada/harbour")
+        assert (found.client, found.folder) == ("codex", None), "words of a prompt name no folder"
         assert [record.headers["x-codex-window-id"] for record in server.requests] == ["thread:0"] * 9
-
-
-def test_what_waited_in_the_journal_is_stored_where_it_belongs(tmp_path: Path) -> None:
-    step = [CALL, {"type": "function_call_output", "call_id": "call_1", "output": "a reef"}]
-    bodies = [[DEVELOPER, QUESTION], [DEVELOPER, QUESTION, *step]]
-    with Store.open(tmp_path / "store.db") as store:
-        for number, items in enumerate(bodies):
-            body = json.dumps({"model": MODEL, "input": items, "tools": TOOLS})
-            reply: Any = message_of_answer([CALL]) if number == 0 else {"role": "assistant", "content": "A reef."}
-            told: Any = (None, [], MODEL, "thread", reply, None, "done", None, float(number))
-            entry = JournalEntry.from_line(json.dumps(["local", RESPONSES.name, body, *told]).encode())
-            assert ConversationRecorder(store, RESPONSES).replay([entry]) == [None]
-        turns = list(store.turns.since())
-        assert len({(turn.branch, turn.session) for turn in turns}) == 1
-        entries = store.entries(store.branch(turns[-1].branch))
-        assert [entry.message["role"] for entry in entries if entry.id] == ["user", "assistant", "tool", "assistant"]
-        assert store.verify().problems == []
 
 
 @pytest.mark.spec("4.6")

@@ -19,8 +19,10 @@ import openai
 import pytest
 
 from everlong.errors import StoreUnavailable
+from everlong.gateway import storing_process
 from everlong.gateway.auth import Refused
 from everlong.gateway.formats import OPENAI
+from everlong.gateway.journal import JournalEntry
 from everlong.gateway.recorder import ConversationRecorder
 from everlong.gateway.storing_process import StorePlace, StoringProcess, can_run, launch
 from everlong.model import text_of
@@ -29,7 +31,7 @@ from everlong.store.turns import FinishedTurn
 from everlong.testing import Answer, ModelServer
 from tests.gateway.running import Running, run_gateway
 from tests.gateway.served import Program, program
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.skipif(not can_run(), reason="threads store here")
 
@@ -141,11 +143,11 @@ def test_a_killed_process_is_started_again_and_nothing_is_lost_or_doubled(
     for client in clients:
         client.start()
     for client in clients:
-        client.join(60)
+        client.join(PATIENCE)
     is_over.set()
     killer.join()
     asked = Counter((words, f"Heard: {words}") for said in talks for words in said[::2])
-    until(lambda: not running.gateway.unstored, seconds=30)
+    until(lambda: not running.gateway.journal.waiting)
     assert Counter(turns_of(running)) == asked
     assert not running.store().verify().problems
     assert len(killed) >= 3
@@ -223,17 +225,20 @@ def test_a_signal_to_all_processes_leaves_none_behind_and_everything_stored(
 def test_a_process_ends_with_a_gateway_that_never_told_it_its_database() -> None:
     launched = launch()
     launched.connection.close()
-    assert launched.process.wait(30) == 1
+    assert launched.process.wait(PATIENCE) == 1
 
 
-def test_a_process_ends_with_its_gateway_while_it_cannot_open_its_database(tmp_path: Path) -> None:
+def test_a_process_ends_with_its_gateway_while_it_cannot_open_its_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storing_process, "_LAST_SECONDS", 3_600.0)  # it is not killed, but ends by itself
     (tmp_path / "file").write_text("no folder")
 
     async def start_and_close() -> tuple[int | None, int | None]:
         process = StoringProcess(StorePlace(str(tmp_path / "file" / "gateway.db")))
         await process.start()
         pid = process.pid
-        await asyncio.wait_for(process.close(), 8)
+        await asyncio.wait_for(process.close(), PATIENCE)
         return pid, process.pid
 
     before, after = asyncio.run(start_and_close())
@@ -247,12 +252,13 @@ def test_closing_does_not_wait_for_a_process_that_is_about_to_be_started_again(
 ) -> None:
     talk(running.openai(), "one", 1)
     running.store()
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")  # so that the pauses get longer
+    for name in ("_AGAIN_SECONDS", "_LAST_SECONDS"):  # whoever waits for one of them hangs
+        monkeypatch.setattr(storing_process, name, 3_600.0)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
     until(lambda: process.pid is None)
     closing = asyncio.run_coroutine_threadsafe(process.close(), running.loop)
-    closing.result(8)
+    closing.result(PATIENCE)
 
 
 @pytest.mark.parametrize(("executable", "why"), [("/nowhere/python", "No such file"), ("/bin/false", "the code 1")])
@@ -278,7 +284,7 @@ def test_a_turn_whose_place_was_never_told_is_not_kept_in_memory(running: Runnin
     os.kill(process.pid, signal.SIGSTOP)
     talk(client, "two", 1)
     os.kill(process.pid, signal.SIGKILL)
-    until(lambda: not running.gateway.unstored)
+    until(lambda: not running.gateway.journal.waiting)
     talk(client, "three", 1)
     assert {words for words, _ in turns_of(running)} == {"one, 0", "two, 0", "three, 0"}
     (conversations,) = [one for one in running.gateway._conversations.values() if one.recorder.api == OPENAI.name]
@@ -305,8 +311,8 @@ def test_secrets_reach_neither_journal_nor_database(repeating: ModelServer, tmp_
             journal = until(partial(journal_with, running, words))
             assert SECRET not in journal
             os.kill(process.pid, signal.SIGKILL if is_killed else signal.SIGCONT)
-            asked.join(30)
-            until(lambda: not running.gateway.unstored)
+            asked.join(PATIENCE)
+            until(lambda: not running.gateway.journal.waiting)
             if words == "a first one":
                 said.append({"role": "assistant", "content": f"Heard: {words}: {SECRET}"})
             else:
@@ -326,7 +332,8 @@ def journal_with(running: Running, words: str) -> str:
     """Return the journal once it has a finished turn with these words; empty before that."""
     files = running.gateway._journal._folder.glob("*.jsonl")
     lines = [line for file in files for line in file.read_text().splitlines()]
-    finished = [line for line in lines if words in line and "Heard" in json.dumps(json.loads(line)[7] or "")]
+    replies = [(line, JournalEntry.from_line(line.encode()).turn.reply) for line in lines]
+    finished = [line for line, reply in replies if words in line and "Heard" in json.dumps(reply)]
     return "\n".join(lines) if finished else ""
 
 

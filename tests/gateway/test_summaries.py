@@ -16,6 +16,7 @@ from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
 from tests.gateway.running import Running, run_gateway
 from tests.gateway.upstream import Upstream
+from tests.waiting import PATIENCE
 
 WINDOW = 8_000
 SETTINGS: dict[str, Any] = {"models": {"claude-sonnet-5": {"context_length": WINDOW}}, "auxiliary": {}}
@@ -146,7 +147,7 @@ def grow(running: Running, api: str, lengths: tuple[int, ...] = (1, 1, 4, 18)) -
 
 @pytest.mark.parametrize("api", ["openai", "anthropic", "responses"])
 @pytest.mark.parametrize(
-    ("known", "lengths"), [(WINDOW, (1, 1, 4, 18)), (16_000, (4, 4, 4, 12))], ids=["does not fit", "is refused"]
+    ("known", "lengths"), [(WINDOW, (5, 5, 4, 8)), (16_000, (4, 4, 4, 12))], ids=["does not fit", "is refused"]
 )
 def test_a_request_that_has_to_wait_gets_a_summary_of_its_own_model(
     api: str, known: int, lengths: tuple[int, ...], tmp_path: Path
@@ -196,7 +197,7 @@ def test_a_request_waits_no_longer_than_it_may(tmp_path: Path, monkeypatch: pyte
 
     def slow(ask: Ask) -> Answer:
         if is_summary_request(ask):
-            go_on.wait(30)
+            go_on.wait(PATIENCE)
         return writes(ask)
 
     with (

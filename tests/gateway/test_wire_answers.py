@@ -13,6 +13,7 @@ import pytest
 
 from tests.gateway.running import Raw, Running, run_gateway
 from tests.gateway.upstream import Exchange, Hangup, Upstream
+from tests.waiting import PATIENCE
 
 ASKED = b'{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}'
 PATHS = ["/v1/messages", "/v1/chat/completions"]
@@ -147,7 +148,7 @@ def test_an_answer_of_another_kind_arrives_piece_by_piece(raw: Raw, upstream: Up
     def script(exchange: Exchange) -> None:
         exchange.begin(headers=[("content-type", "application/x-ndjson")])
         exchange.chunk(b'{"a":1}\n')
-        assert exchange_goes_on.wait(20)
+        assert exchange_goes_on.wait(PATIENCE)
         exchange.chunk(b'{"a":2}\n')
         exchange.end()
 
@@ -215,7 +216,7 @@ def test_what_comes_bit_by_bit_is_not_held_back(status: str, kind: str, raw: Raw
     def script(exchange: Exchange) -> None:
         exchange.begin(status, headers=[("content-type", kind)])
         exchange.chunk(b"\n")
-        assert goes_on.wait(20)
+        assert goes_on.wait(PATIENCE)
         exchange.chunk(SAID)
         exchange.end()
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.gateway.running import Raw, Running
 from tests.gateway.upstream import Exchange, Upstream
+from tests.waiting import PATIENCE
 
 ASKED = b'{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"hi"}]}'
 
@@ -76,9 +77,9 @@ def test_each_piece_arrives_before_the_next_one_is_sent(
     def script(exchange: Exchange) -> None:
         exchange.begin(headers=[("x-own", "1")])
         for piece in STREAMS[path]:
-            assert step.acquire(timeout=20)
+            assert step.acquire(timeout=PATIENCE)
             exchange.chunk(piece)
-        assert step.acquire(timeout=20)
+        assert step.acquire(timeout=PATIENCE)
         exchange.end()
 
     upstream.script = script
@@ -315,12 +316,12 @@ def test_a_client_that_hangs_up_cancels_the_request_upstream(
 
     upstream.script = script
     raw.begin(ASKED)
-    assert asked.wait(20)
+    assert asked.wait(PATIENCE)
     if begins:
         raw.head()
         raw.chunk()
     raw.close()
-    assert hung_up.wait(20)
+    assert hung_up.wait(PATIENCE)
     with relay.raw() as other:  # the gateway writes in order, so what became of the first is stored by then
         upstream.script = lambda exchange: exchange.stream(*CLAUDE)
         other.ask(ASKED)
@@ -346,7 +347,7 @@ def test_a_client_that_hangs_up_at_the_last_event_has_its_reply(
     raw.head()
     assert raw.chunk() == b"".join(STREAMS[path])
     raw.close()
-    assert hung_up.wait(20)
+    assert hung_up.wait(PATIENCE)
     assert (reply_in(relay), status_in(relay)) == (HELLO, "done")
     assert not caplog.records
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Exchange", "Hangup", "Headers", "Received", "Upstream", "Wire", "read_headers"]
+from tests.waiting import PATIENCE
 
-_PATIENCE = 20.0
-"""Nothing here takes seconds; whoever waits this long has found a hang."""
+__all__ = ["Exchange", "Hangup", "Headers", "Received", "Upstream", "Wire", "read_headers"]
 
 Headers = list[tuple[str, str]]
 
@@ -56,7 +55,7 @@ class Wire:
     """A socket that is read by lines and by lengths."""
 
     def __init__(self, sock: socket.socket) -> None:
-        sock.settimeout(_PATIENCE)
+        sock.settimeout(PATIENCE)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = sock
         self.buffer = b""

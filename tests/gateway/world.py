@@ -24,6 +24,7 @@ from everlong.store.tree import Branch
 from everlong.testing.server import Answer, Ask, Call, Fault
 from tests.gateway.clients import CLEARED, Api, Client, Item, Sent, reply_items, told
 from tests.gateway.running import TENANT
+from tests.waiting import PATIENCE
 
 __all__ = ["World", "answer_to", "problems_in", "slowly"]
 
@@ -136,7 +137,7 @@ class World:
 
     def _ask(self, client: Client, port: int, body: bytes, history: list[Item], *, is_side: bool = False) -> list[Item]:
         items = tuple(history)
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         headers = {
             "content-type": "application/json",
             "authorization": "Bearer k",

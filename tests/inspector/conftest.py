@@ -22,6 +22,7 @@ from everlong.inspector.handlers import Reader
 from everlong.inspector.security import Watch
 from everlong.store import Store
 from tests.inspector.making import Ferry, make_ferry
+from tests.waiting import PATIENCE
 
 
 @dataclass
@@ -58,7 +59,7 @@ class Site:
         return f"127.0.0.1:{self.port}"
 
     def ask(self, method: str, path: str, body: str | None = None, headers: Mapping[str, str] | None = None) -> Got:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             given = dict(headers or {})
             connection.putrequest(method, path, skip_host="Host" in given)
@@ -127,9 +128,9 @@ def run_site(store: Store, watch: Watch) -> Iterator[Site]:
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
     thread.start()
-    assert ready.wait(20)
+    assert ready.wait(PATIENCE)
     yield Site(ports[0], store)
     loop.call_soon_threadsafe(leaving.set)
-    thread.join(20)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     loop.close()

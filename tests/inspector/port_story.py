@@ -16,7 +16,7 @@ from everlong.model import Message
 from everlong.store import Branch, Occasion, Store
 
 if TYPE_CHECKING:
-    from everlong.context.summarize import SummaryRequest
+    from everlong.context.summarizers import SummaryRequest
 
 __all__ = ["PORT", "SAID", "TITLE", "Story", "make_story"]
 

@@ -1,10 +1,8 @@
-"""The page of a compaction on who wrote its summary, and why lines were dropped."""
+"""The page of a compaction on who wrote its summary."""
 
 from __future__ import annotations
 
-from everlong.config import Settings
 from everlong.context import CompletionSummarizer, ContextCompressor, Summarizer
-from everlong.inspector.pages.dropped import read_dropped
 from everlong.model import Message
 from everlong.store import Occasion, Store
 from tests.context.builders import assistant, user
@@ -56,27 +54,3 @@ def test_a_summary_without_a_model_says_so(site: Site) -> None:
 
 def test_a_compaction_without_evidence_says_so(site: Site, ferry: Ferry) -> None:
     assert "Nothing is kept about who was asked" in site.get(f"{ferry.link}/compactions/1").words
-
-
-def test_the_built_in_engine_gives_its_own_reasons(store: Store) -> None:
-    ident = make(store, None)
-    page = read_dropped(store, Settings(), ident, 1)
-    assert page.basis == "same"
-    assert page.dropped
-    assert all(line.reason for line in page.lines)
-    assert any(line.turn is not None for line in page.lines)
-
-
-def test_a_models_summary_is_explained_as_it_is_stored(store: Store) -> None:
-    ident = make(store, CompletionSummarizer(write, name="scribe"))
-    page = read_dropped(store, Settings(), ident, 1)
-    assert page.basis == "same"
-    reasons = [line.reason for line in page.lines if "Buoy 1 is" in line.text]
-    assert reasons
-    assert all(reason.startswith("scribe wrote the summary and does not name") for reason in reasons)
-
-
-def test_the_page_tells_the_ground_of_the_reasons(site: Site, ferry: Ferry) -> None:
-    ident = make(site.store, None)
-    assert "the very same summary came out" in site.get(f"/inspector/c/{ident}/compactions/1/dropped").words
-    assert "would give today" in site.get(f"{ferry.link}/compactions/1/dropped").words

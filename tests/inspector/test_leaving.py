@@ -10,12 +10,12 @@ import pytest
 
 from everlong.inspector import live
 from tests.inspector.conftest import Site
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 
 def ask(site: Site, path: str) -> socket.socket:
     """Send a request and read nothing."""
-    connection = socket.create_connection(("127.0.0.1", site.port), timeout=20)
+    connection = socket.create_connection(("127.0.0.1", site.port), timeout=PATIENCE)
     connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {site.host}\r\n\r\n".encode())
     return connection
 

@@ -160,10 +160,6 @@ def test_a_key_line_has_its_exact_source_and_prose_a_probable_one(site: Site, fe
     assert "TidesReader" in probable.words
 
 
-def test_what_was_dropped_is_explained(site: Site, ferry: Ferry) -> None:
-    assert site.get(f"{ferry.link}/compactions/1/dropped").status == 200
-
-
 def test_the_cache_page_has_totals_and_turns(site: Site, ferry: Ferry) -> None:
     page = site.get(f"{ferry.link}/cache")
     assert "came from the provider's cache" in page.words

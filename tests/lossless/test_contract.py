@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from everlong.context.summarize import SummaryRequest
+from everlong.context.summarizers import SummaryRequest
 from everlong.lossless import LosslessEngine
 from everlong.testing import check_engine
 from tests.examples import length

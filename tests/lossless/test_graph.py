@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from everlong.context.summarize import SummaryRequest
+from everlong.context.summarizers import SummaryRequest
 from everlong.lossless import LosslessEngine
 from everlong.lossless.author import Source, SummaryAuthor
 from everlong.store import Store
@@ -20,6 +19,7 @@ from everlong.store.maintenance import backup
 from everlong.store.schema import summary, summary_child
 from everlong.store.tree import Branch
 from tests.lossless.talks import SYSTEM, Model, faults_of, frontier_of, grow, talk
+from tests.waiting import PATIENCE
 
 WINDOW = 4_000
 SETTINGS = {"protect_last_n": 4, "threshold": 0.5}
@@ -372,7 +372,7 @@ def test_processes_that_compact_at_once_leave_the_rows_of_one(tmp_path: Path) ->
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join(PATIENCE)
         assert worker.exitcode == 0
     with Store.open(tmp_path / "two.db") as store:
         assert faults_of(store, at) == []
@@ -386,8 +386,7 @@ def test_threads_add_one_summary_of_a_range(store: Store) -> None:
 
     at = store.record(talk(30), conversation="a talk")
 
-    def work(number: int) -> str:
-        time.sleep(0.01 * number)
+    def work(_: int) -> str:
         return store.compact(at, make(), lease_seconds=None).outcome
 
     with ThreadPoolExecutor(3) as pool:

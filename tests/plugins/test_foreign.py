@@ -24,6 +24,7 @@ from tests.agent.conftest import Opened
 from tests.examples import length
 from tests.plugins.conftest import FOLDERS, WINDOW, WithEngine, notices, talk, talker
 from tests.testing_server.conftest import Serve
+from tests.waiting import PATIENCE
 
 HALF = length(150, 20)
 """Turns before the restart, and after it."""
@@ -131,7 +132,7 @@ def in_another_process(*command: str, cwd: Path) -> subprocess.CompletedProcess[
     path = os.pathsep.join([str(host_path()), source])
     env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
-        [sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 
@@ -217,7 +218,7 @@ def alone(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run Python without the folder of the host on its path."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(everlong.__file__).parent.parent), str(cwd)])}
     return subprocess.run(
-        [sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from everlong.plugins.engines import adopt
 from everlong.plugins.guard import GuardedEngine
 from everlong.plugins.running import Failed, Overrun, Runner, time_of_others
 from everlong.store import views
+from tests.waiting import PATIENCE
 
 TALK = "The pilot boat reports wind from the west and a swell of two metres at the outer buoy. " * 4
 
@@ -59,7 +61,7 @@ def conversation(turns: int = 12) -> list[Message]:
 
 
 def guarded(
-    engine: Any, *, seconds: float = 5.0, warned: list[str] | None = None, host: Host | None = None
+    engine: Any, *, seconds: float = PATIENCE, warned: list[str] | None = None, host: Host | None = None
 ) -> GuardedEngine:
     return GuardedEngine(
         engine,
@@ -364,7 +366,7 @@ def test_a_request_with_words_added_to_it_still_stands() -> None:
 
 
 def test_all_calls_come_from_one_thread_of_their_own() -> None:
-    runner = Runner("one", 5.0)
+    runner = Runner("one", PATIENCE)
     threads = {runner.call(threading.get_ident) for _ in range(5)}
     assert len(threads) == 1
     assert threads != {threading.get_ident()}
@@ -372,25 +374,35 @@ def test_all_calls_come_from_one_thread_of_their_own() -> None:
 
 def test_what_was_opened_elsewhere_is_used_where_it_can_be(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "a.db")
-    runner = Runner("two", 5.0)
+    runner = Runner("two", PATIENCE)
     assert runner.call(lambda: connection.execute("SELECT 1").fetchone()) == (1,)
     assert runner.call(threading.get_ident) == threading.get_ident()
     connection.close()
 
 
-def test_time_that_others_take_is_not_counted() -> None:
-    def asks() -> str:
-        with time_of_others():
-            time.sleep(0.4)
+def test_time_that_others_take_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed, is_seen = [0.0], threading.Event()
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0])
+    monkeypatch.setattr("everlong.workers.time", clock)
+    monkeypatch.setattr("everlong.plugins.running.time", clock)
+
+    def idle_for_an_hour() -> str:
+        passed[0] += 3_600.0
+        is_seen.wait(PATIENCE)
         return "answered"
 
-    runner = Runner("three", 0.2)
-    assert runner.call(asks) == "answered"
+    def ask_others() -> str:
+        with time_of_others():
+            return idle_for_an_hour()
+
+    looks = iter(range(3))  # at the clock, after the hour has passed
     with pytest.raises(Overrun):
-        runner.call(lambda: time.sleep(0.5))
+        Runner("three", PATIENCE).call(idle_for_an_hour, check=lambda: None)
+    answer = Runner("four", PATIENCE).call(ask_others, check=lambda: is_seen.set() if next(looks, 3) == 3 else None)
+    assert answer == "answered"
 
 
 def test_an_error_is_told_apart_from_an_interrupt_of_the_one_who_waits() -> None:
     with pytest.raises(Failed) as caught:
-        Runner("four", 5.0).call(lambda: int("x"))
+        Runner("five", PATIENCE).call(lambda: int("x"))
     assert isinstance(caught.value.error, ValueError)

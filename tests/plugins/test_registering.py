@@ -13,6 +13,7 @@ import pytest
 
 from everlong.agent import AgentEvent, Notice, ToolFinished, refuse_everything
 from everlong.config import Settings
+from everlong.model import typed_words
 from everlong.plugins.context import PluginContext
 from everlong.plugins.hooks import EVENTS, Hooks
 from everlong.plugins.manager import Plugins
@@ -109,6 +110,8 @@ def test_hooks_hear_everything_may_add_to_a_prompt_and_may_stop_a_tool(
     finished = agent.run("Can we leave?")
     assert finished.text == "We stay."
     assert "The tide is low." in server.model.asked[0].text
+    assert typed_words(agent.conversation.messages[1]) == "Can we leave?"
+    assert "_added" not in str([one.body for one in server.requests])
     assert "not with the tide so low" in server.model.asked[1].text
     assert [one.outcome for one in heard if isinstance(one, ToolFinished)] == ["done", "done"]
     (said,) = notices(heard)

@@ -10,6 +10,7 @@ import pytest
 from everlong.providers import AnthropicProvider, Done, OpenAIProvider, Provider, Reply
 from everlong.testing import ModelServer
 from tests.testing_server.conftest import KEY, serve
+from tests.waiting import PATIENCE
 
 __all__ = ["serve"]
 
@@ -36,10 +37,12 @@ def connected() -> Iterator[Connect]:
         provider: Provider
         if api == "anthropic":
             provider = AnthropicProvider(
-                model or "claude-opus-5", api_key=KEY, base_url=server.url, timeout=5, **options
+                model or "claude-opus-5", api_key=KEY, base_url=server.url, timeout=PATIENCE, **options
             )
         else:
-            provider = OpenAIProvider(model or "gpt-5", api_key=KEY, base_url=server.openai_url, timeout=5, **options)
+            provider = OpenAIProvider(
+                model or "gpt-5", api_key=KEY, base_url=server.openai_url, timeout=PATIENCE, **options
+            )
         providers.append(provider)
         return provider
 

@@ -141,7 +141,7 @@ sys.stdin.read()
         url = program.stdout.readline().strip()
         assert is_listening(url)
         program.kill()
-    until(lambda: not is_listening(url), 30)
+    until(lambda: not is_listening(url))
 
 
 @with_a_model

@@ -13,6 +13,7 @@ import pytest
 
 from tests.program import everlong_program
 from tests.testing_server.conftest import serve
+from tests.waiting import PATIENCE
 
 __all__ = ["serve"]
 
@@ -88,7 +89,7 @@ def everlong(home: Path, clone: Path) -> Program:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
             start_new_session=True,
         )

@@ -9,17 +9,19 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from everlong import processes
 from everlong.agent.approval import Approvals, refuse_everything
 from everlong.agent.tools import Workspace, process
 from everlong.agent.tools.sandbox import Confinement, Sandbox, find_sandbox
 from everlong.agent.tools.shell import command_environment
+from everlong.cli.chat.attachments import save_clipboard_image
 from everlong.store import Store
 from tests.agent.desk import Desk
 from tests.security.conftest import Listener
@@ -83,11 +85,26 @@ LEAVING = "import os, sys, time; os.fork() and os._exit(0); os.setsid(); open('p
 DAEMON = f'{PYTHON} -c "{LEAVING}; time.sleep(600)" > /dev/null 2>&1; sleep 600'
 
 
+def stopped(desk: Desk, command: str) -> str:
+    """Interrupt a command once its daemon runs; what the model is told."""
+    pid = desk.root / "pid"
+
+    def interrupt() -> None:
+        until(lambda: pid.exists() and pid.read_text())
+        desk.context.interrupted.set()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    result = desk.run("run_command", command=command)
+    thread.join()
+    return str(result.message["content"])
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show the environment of processes")
-def test_a_child_that_leaves_its_session_does_not_survive_a_timeout(desk: Desk) -> None:
-    said = desk.failed("run_command", command=DAEMON, timeout=2)
+def test_a_child_that_leaves_its_session_does_not_survive_a_stop(desk: Desk) -> None:
+    said = stopped(desk, DAEMON)
     pid = int((desk.root / "pid").read_text())
-    assert "stopped with all that it had started, as far as can be seen: it timed out" in said
+    assert "stopped with all that it had started, as far as can be seen" in said
     try:
         until(lambda: not is_running(pid))  # the model was told so
     finally:
@@ -97,14 +114,23 @@ def test_a_child_that_leaves_its_session_does_not_survive_a_timeout(desk: Desk) 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="as above")
 def test_where_something_hides_its_traces_the_model_is_not_told_that_all_was_stopped(desk: Desk) -> None:
-    said = desk.failed("run_command", command=f"env -i {DAEMON}", timeout=2)
+    said = stopped(desk, f"env -i {DAEMON}")
     pid = int((desk.root / "pid").read_text())
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    assert "[stopped with all that it had started: " not in said
+    assert "stopped" in said
+    assert "stopped with all that it had started]" not in said
 
 
 # -- the sandbox ------------------------------------------------------------------------------------------------------
+
+
+SECRET_FILES = (
+    *(".ssh/id_ed25519", ".aws/credentials", ".netrc", ".local/share/keyrings/login", ".config/gh/hosts"),
+    *(".pi/agent/auth.json", ".cline/data/secrets.json", ".config/mini-swe-agent/.env", ".hermes/.env"),
+    *(".config/io.datasette.llm/keys.json", ".claude.json", ".aider.conf.yml", ".gitconfig", ".cargo/credentials.toml"),
+    *(".local/share/opencode/auth.json", ".local/share/uv/credentials/credentials.toml", "notes.txt", "taxes/2025.pdf"),
+)
 
 
 @pytest.fixture
@@ -114,10 +140,9 @@ def inside(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     if found is None:
         (pytest.fail if os.environ.get("EVERLONG_NEEDS_SANDBOX") else pytest.skip)(why)
     home = Path(tempfile.mkdtemp(dir="/var/tmp")).resolve()  # not below /tmp, which is another one inside
-    for name in (".ssh/id_ed25519", ".aws/credentials", ".netrc", ".local/share/keyrings/login", ".config/gh/hosts"):
+    for name in SECRET_FILES:
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("pelican")
-    (home / "notes.txt").write_text("harmless")
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("EVERLONG_HOME", str(home / "everlong"))
     (home / "everlong").mkdir()
@@ -135,15 +160,50 @@ def test_the_workspace_can_be_written_and_nothing_else(inside: Desk, tmp_path: P
         inside.run("run_command", command=f"touch '{place}/evil'")  # in a folder of its own /tmp it may seem to work
         assert not (place / "evil").exists()
     assert "Read-only" in inside.failed("run_command", command="touch /usr/evil")
-    assert "harmless" in inside.done("run_command", command="cat ~/notes.txt")
 
 
 def test_secrets_cannot_be_read(inside: Desk) -> None:
-    said = inside.run("run_command", command="cat ~/.ssh/* ~/.aws/* ~/.netrc ~/.config/gh/* ~/everlong/* ~/*.db").text
-    said += inside.run("run_command", command="grep -r pelican ~ 2>/dev/null").text
-    assert "pelican" not in said
+    for name in (*SECRET_FILES, "everlong/store.db", "elsewhere.db"):
+        assert "pelican" not in inside.run("run_command", command=f"cat ~/{name}").text, name
+    assert "pelican" not in inside.run("run_command", command="grep -r pelican ~ 2>/dev/null").text
     inside.context.confinement = Confinement("off")
     assert "pelican" in inside.run("run_command", command="cat ~/.ssh/*").text  # so that this test can fail
+
+
+def test_programs_in_the_home_run_and_nothing_beside_them_is_seen(
+    inside: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Path.home()
+    for name in ("tools/bin", "tools/lib", ".local/bin", ".local/share/uv/tools/made/bin"):
+        (home / name).mkdir(parents=True)
+    (home / "tools/lib/words").write_text("from the library")
+    (home / "tools/token").write_text("pelican")
+    (home / "tools/bin/read-words").write_text("#!/bin/sh\ncat ~/tools/lib/words ~/tools/token\n")
+    (home / ".local/share/uv/tools/made/bin/made").write_text("#!/bin/sh\necho made runs\n")
+    (home / ".local/bin/made").symlink_to(home / ".local/share/uv/tools/made/bin/made")
+    for name in ("tools/bin/read-words", ".local/bin/made"):
+        (home / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{home}/tools/bin:{home}/.local/bin:{os.environ['PATH']}")
+    assert "made runs" in inside.done("run_command", command="made")
+    said = inside.run("run_command", command="read-words").text
+    assert "from the library" in said
+    assert "pelican" not in said
+    inside.failed("run_command", command="touch ~/tools/bin/evil")
+    inside.done("run_command", command="echo a > ~/.made && cat ~/.made")  # a home of its own, which ends with it
+    assert not (home / ".made").exists()
+
+
+@pytest.mark.parametrize(
+    "command", ["git status", "git log -1 && git diff", "python3 -c 'print(1)'", "pip list", "node -e 'console.log(1)'"]
+)
+def test_ordinary_programs_run_with_the_home_hidden(desk: Desk, command: str) -> None:
+    program = command.partition(" ")[0]
+    if find_sandbox()[0] is None or shutil.which(program) is None:
+        pytest.skip(f"there is no sandbox, or no {program}")
+    desk.file("made.txt", "one\n")
+    made_repository(desk.root)
+    desk.context.confinement = Confinement("on")
+    desk.done("run_command", command=command)
 
 
 def test_a_workspace_inside_of_a_hidden_folder_can_be_worked_in_and_a_hidden_folder_inside_of_it_stays_hidden(
@@ -194,50 +254,99 @@ def test_sockets_of_programs_outside_cannot_be_reached(inside: Desk) -> None:
             path.unlink()
 
 
-def test_what_others_run_later_cannot_be_planted(inside: Desk) -> None:
-    inside.file(".git/hooks/pre-commit.sample", "")
-    inside.file(".git/config", "[core]\n")
-    inside.file(".everlong/config.yaml", "")
-    for name in (".git/hooks/pre-commit", ".git/config", ".everlong/config.yaml"):
-        inside.failed("run_command", command=f"echo evil > {name}")
-    inside.done("run_command", command="echo fine > .git/index")
-    assert (inside.root / ".git" / "config").read_text() == "[core]\n"
+def git(root: Path, *words: str) -> str:
+    """Run git as the user does, outside."""
+    who = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"]
+    command = [str(shutil.which("git")), *who, *words]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
 
 
-def test_nothing_takes_the_place_of_what_others_run_later(inside: Desk) -> None:
-    inside.file(".git/HEAD", "ref: refs/heads/main\n")
+def made_repository(root: Path) -> None:
+    if shutil.which("git") is None:
+        pytest.skip("there is no git")
+    git(root, "init", "-q")
+    git(root, "add", "--all")
+    git(root, "commit", "-q", "--allow-empty", "-m", "begun")
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        *("config", "config.worktree", "hooks/pre-commit", "info/attributes", "modules/sub/config", "commondir"),
+        *("worktrees/tree/config.worktree", "worktrees/tree/commondir", "remotes/origin", "objects/info/alternates"),
+    ],
+)
+def test_nothing_that_git_obeys_can_be_planted(inside: Desk, place: str) -> None:
+    made_repository(inside.root)
+    git(inside.root, "config", "extensions.worktreeConfig", "true")
+    before = {path: path.read_bytes() for path in (inside.root / ".git").rglob("*") if path.is_file()}
+    trace = inside.root / "ran"
+    inside.file("evil.sh", f"#!/bin/sh\necho ran > {trace}\n").chmod(0o755)
+    planted = f"[core]\n\tfsmonitor = {inside.root}/evil.sh\n"
+    inside.file("planted", planted)
+    inside.failed("run_command", command=f"mkdir -p $(dirname .git/{place}) && cp planted .git/{place}")
+    inside.failed("run_command", command=f"mv planted .git/{place}")
+    git(inside.root, "status")
+    assert not trace.exists()
+    assert {path: path.read_bytes() for path in (inside.root / ".git").rglob("*") if path.is_file()} == before
+
+
+def test_a_change_of_the_settings_of_git_outside_opens_nothing_to_a_command_under_way(inside: Desk) -> None:
+    made_repository(inside.root)
+    later = "while test ! -e now; do sleep 0.05; done; echo evil >> .git/config; echo evil > .git/index; echo > tried"
+    inside.done("run_command", command=f"({later}) > /dev/null 2>&1 &")
+    git(inside.root, "config", "remote.origin.url", "somewhere")  # which puts another file in the place of the old one
+    inside.file("now", "")
+    until((inside.root / "tried").exists)
+    assert "evil" not in (inside.root / ".git" / "config").read_text()
+    git(inside.root, "status")
+
+
+def test_no_repository_and_no_settings_are_made_where_there_are_none(inside: Desk) -> None:
     inside.file("evil/hooks/pre-commit", "evil")
     for attempt in (
-        "mv .git away",
-        "mkdir .git/hooks && echo evil > .git/hooks/pre-commit",
-        "echo evil > .git/hooks/pre-commit",
+        "git init",
+        "mkdir .git",
+        "mv evil .git && test -e .git/hooks",
         "echo evil > .git/config",
-        "echo ../evil > .git/commondir",
-        "echo ../evil > c && mv -f c .git/commondir",
-        "mv .git/hooks .git/old",
+        "rmdir .git",
         "mkdir .everlong",
         "echo evil > .everlong/config.yaml",
         "mv evil .everlong && test -e .everlong/hooks",
     ):
         inside.failed("run_command", command=attempt)
-    inside.done("run_command", command="echo fine > .git/index && rm .git/index")
-    assert sorted(path.name for path in (inside.root / ".git").iterdir()) == ["HEAD", "config", "hooks"]
-    assert list((inside.root / ".git" / "hooks").iterdir()) == []
-    assert (inside.root / ".git" / "config").read_bytes() == b""
-    assert not (inside.root / ".everlong").exists(), "what was made for the command is left behind"
+    assert sorted(path.name for path in inside.root.iterdir()) == ["evil"], "what was made for a command is left behind"
 
 
-def test_what_is_left_in_the_background_plants_nothing_either(inside: Desk) -> None:
-    inside.file(".git/HEAD", "ref: refs/heads/main\n")
-    later = "while test ! -e now; do sleep 0.05; done; echo ../evil > .git/commondir; mkdir .everlong; echo > tried"
+def test_what_is_left_in_the_background_plants_nothing_either_also_after_later_commands(inside: Desk) -> None:
+    later = "while test ! -e now; do sleep 0.05; done; mkdir .git .everlong; echo > .everlong/config.yaml; echo > tried"
     inside.done("run_command", command=f"({later}) > /dev/null 2>&1 &")
-    inside.file("now", "")
-    tried = inside.root / "tried"
-    until(tried.exists)
-    assert (inside.root / ".git" / "commondir").read_bytes() == b".\n", "it changes nothing for git"
-    time.sleep(0.1)
     inside.done("run_command", command="true")
-    assert not (inside.root / ".git" / "commondir").exists()
+    inside.file("now", "")
+    until((inside.root / "tried").exists)
+    assert list((inside.root / ".everlong").iterdir()) == list((inside.root / ".git").iterdir()) == []
+
+    def is_tidy() -> bool:
+        inside.done("run_command", command="true")
+        return not (inside.root / ".everlong").exists()
+
+    until(is_tidy)
+
+
+def test_a_repository_can_be_written_where_the_user_allows_that(inside: Desk) -> None:
+    made_repository(inside.root)
+    inside.context.workspace = Workspace(inside.root, [inside.root / ".git"])
+    who = "git -c user.name=Ada -c user.email=ada@example.org"
+    inside.done("run_command", command=f"echo one > made.txt && git add made.txt && {who} commit -qm made")
+    assert git(inside.root, "log", "--format=%s").splitlines() == ["made", "begun"]
+
+
+def test_the_folder_of_a_repository_that_stands_elsewhere_in_the_workspace_stays_too(inside: Desk) -> None:
+    made_repository(inside.root)
+    (inside.root / ".git").rename(inside.root / "kept")
+    inside.file(".git", "gitdir: kept\n")
+    inside.failed("run_command", command="echo evil >> kept/config")
+    inside.done("run_command", command="git status")
 
 
 def test_a_file_that_names_the_repository_stays(inside: Desk) -> None:
@@ -247,9 +356,9 @@ def test_a_file_that_names_the_repository_stays(inside: Desk) -> None:
     assert (inside.root / ".git").read_text() == "gitdir: /elsewhere\n"
 
 
-def test_at_a_timeout_everything_inside_ends_also_what_hides_its_traces(inside: Desk) -> None:
-    said = inside.failed("run_command", command=f"echo $$; env -i {DAEMON}", timeout=3)
-    assert "[stopped with all that it had started: it timed out after 3 seconds" in said
+def test_at_a_stop_everything_inside_ends_also_what_hides_its_traces(inside: Desk) -> None:
+    said = stopped(inside, f"env -i {DAEMON}")
+    assert "and stopped with all that it had started]" in said
     mark = str(inside.root)
 
     def is_over() -> bool:
@@ -306,9 +415,37 @@ def test_a_sandbox_that_does_not_start_is_none(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "bwrap").write_text("#!/bin/sh\necho no permissions >&2\nexit 1\n")
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(processes, "SYSTEM_FOLDERS", (f"{tmp_path.resolve()}/",))
     monkeypatch.setattr(sys, "platform", "linux")
     find_sandbox.cache_clear()
     assert find_sandbox() == (None, "bubblewrap does not work here (no permissions)")
+
+
+def test_no_program_of_a_project_is_taken_for_one_of_the_system(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = tmp_path / "ran"
+    planted = desk.root / ".venv" / "bin"
+    for name in ("bwrap", "sandbox-exec", "wl-paste", "xclip", "pngpaste"):
+        desk.file(f".venv/bin/{name}", f"#!/bin/sh\necho {name} >> {trace}\n").chmod(0o755)
+    monkeypatch.chdir(planted)
+    monkeypatch.setenv("PATH", f"{planted}:.::{os.environ['PATH']}")
+    find_sandbox.cache_clear()
+    desk.context.confinement = Confinement("auto")
+    desk.done("run_command", command="true")
+    save_clipboard_image(tmp_path)
+    assert not trace.exists(), trace.read_text()
+
+
+def test_the_program_itself_cannot_be_changed_where_it_stands_in_the_workspace(
+    inside: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside.file(".venv/lib/everlong/loaded_later.py", "")
+    monkeypatch.setattr(sys, "prefix", str(inside.root / ".venv"))
+    inside.failed("run_command", command="echo evil > .venv/lib/everlong/loaded_later.py")
+    inside.failed("run_command", command="mv .venv old")
+    inside.context.workspace = Workspace(inside.root, [inside.root / ".venv"])
+    inside.done("run_command", command="echo made > .venv/made")  # where the user allows it
 
 
 def test_the_rules_of_macos_say_the_same(tmp_path: Path) -> None:
@@ -318,8 +455,8 @@ def test_the_rules_of_macos_say_the_same(tmp_path: Path) -> None:
     assert line[0::3] == ["/usr/bin/sandbox-exec", "true"]
     rules = line[2].splitlines()
     assert rules[:3] == ["(version 1)", "(allow default)", "(deny file-write*)"]
-    assert f'(allow file-write* (subpath "{tmp_path}/ws"))' in rules
-    assert f'(deny file-write* (subpath "{tmp_path}/ws/.git/hooks"))' in rules
+    assert f'(allow file-read* file-write* (subpath "{tmp_path}/ws"))' in rules
+    assert f'(deny file-write* (subpath "{tmp_path}/ws/.git"))' in rules
     assert f'(deny file-read* file-write* (subpath "{tmp_path}/a \\"quoted\\" secret"))' in rules
     assert rules[-1] == "(deny network*)"
 

@@ -19,19 +19,14 @@ from everlong.testing import Answer, Ask, Call
 from tests.agent.test_approval import Person
 from tests.program import everlong_program
 from tests.testing_server.conftest import Serve
+from tests.waiting import PATIENCE
 
 pytestmark = [
     pytest.mark.spec("12.3"),
     pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal"),
 ]
 
-STEERING = {
-    "clipboard": "\x1b]52;c;ZXZpbA==\x07",
-    "clear": "\x1b[2J\x1b[H",
-    "c1": "\x9b2J",
-    "bidi": "\u202eevil\u2066",
-    "return": "safe\revil",
-}
+STEERING = ("\x1b]52;c;ZXZpbA==\x07", "\x1b[2J\x1b[H", "\x9b2J", "\u202eevil\u2066", "safe\revil")
 
 
 def on_terminal(command: list[str], env: dict[str, str], cwd: Path) -> str:
@@ -41,7 +36,7 @@ def on_terminal(command: list[str], env: dict[str, str], cwd: Path) -> str:
     os.close(slave)
     seen = b""
     while True:
-        if not select.select([master], [], [], 60)[0]:
+        if not select.select([master], [], [], PATIENCE)[0]:
             process.kill()
             break
         try:
@@ -51,17 +46,18 @@ def on_terminal(command: list[str], env: dict[str, str], cwd: Path) -> str:
         if not data:
             break
         seen += data
-    process.wait(60)
+    process.wait(PATIENCE)
     os.close(master)
     return seen.decode("utf-8", "replace")
 
 
-@pytest.mark.parametrize("kind", STEERING)
-def test_run_writes_nothing_that_a_terminal_obeys(serve: Serve, tmp_path: Path, kind: str) -> None:
+def test_run_writes_nothing_that_a_terminal_obeys(serve: Serve, tmp_path: Path) -> None:
+    evil = " ".join(STEERING)
+
     def model(ask: Ask) -> Answer:
         if ask.results:
-            return Answer(f"Before {STEERING[kind]} after.")
-        return Answer(f"Look: {STEERING[kind]}.", [Call("read_file", {"path": f"x{STEERING[kind]}y"})])
+            return Answer(f"Before {evil} after.")
+        return Answer(f"Look: {evil}.", [Call("read_file", {"path": f"x{evil}y"})])
 
     env = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     env |= {"EVERLONG_HOME": str(tmp_path / "home"), "NO_PROXY": "127.0.0.1", "TERM": "xterm"}
@@ -143,7 +139,7 @@ COMMANDS = [
     "sessions stats",
     "sessions show {hostile}",
     "inspect {file}",
-    "compress --explain {file}",
+    "compress --why end {file}",
     "usage",
     "usage --session {session}",
     "doctor",
@@ -220,6 +216,6 @@ def test_in_a_pipe_everything_stays_as_it_is(tmp_path: Path) -> None:
     command = ["sessions", "--store", str(tmp_path / "store.db"), "export", session.id]
     program = [*everlong_program(), *command]
     env = {**os.environ, "EVERLONG_HOME": str(tmp_path / "home"), "PYTHONPATH": os.pathsep.join(sys.path)}
-    told = subprocess.run(program, env=env, stdout=subprocess.PIPE, check=True, timeout=60).stdout
+    told = subprocess.run(program, env=env, stdout=subprocess.PIPE, check=True, timeout=PATIENCE).stdout
     written = [json.dumps(HOSTILE, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)]
     assert any(one in told.decode() for one in written)

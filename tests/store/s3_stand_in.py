@@ -10,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from tests.waiting import PATIENCE
+
 BUCKET = "payloads"
 
 _FACTS = {"ETag": '"1"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
@@ -79,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.requests.append((self.command, key))
         fault = self.server.faults.pop(0) if self.server.faults else self.server.always
         if fault == "hang":
-            self.server.released.wait(20)
+            self.server.released.wait(PATIENCE)
             self.close_connection = True
         elif fault.isdigit():
             self._answer(int(fault), b"<Error><Code>Made</Code><Message>made to fail</Message></Error>")

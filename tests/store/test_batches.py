@@ -20,6 +20,7 @@ from everlong.store.database import Database
 from everlong.store.postgres import PostgreSQL
 from everlong.testing.strategies import conversations
 from tests.examples import examples
+from tests.waiting import PATIENCE
 
 
 def talk(number: int, length: int = 3) -> list[Message]:
@@ -104,7 +105,7 @@ def test_a_batch_belongs_to_its_thread(postgres_url: str) -> None:
             store.record(talk(1))
             other = threading.Thread(target=store.record, args=(talk(2),))
             other.start()
-            other.join(30)
+            other.join(PATIENCE)
             assert not other.is_alive()
             assert outside.verify().messages == 3  # the other thread's, and not yet ours
         assert outside.verify().messages == 6
@@ -148,7 +149,7 @@ with store.batch():
 
 
 def test_a_process_killed_in_a_batch_keeps_the_batches_before(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "store.db")], check=False, timeout=60)
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "store.db")], check=False, timeout=PATIENCE)
     with Store.open(tmp_path / "store.db") as store:
         assert store.verify().messages == 1
         assert store.verify().problems == []
@@ -170,7 +171,7 @@ def test_two_batches_in_each_others_way_both_come_through(store: Store, url: str
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(PATIENCE)
     assert failed == []
     assert store.verify().messages == 90
     assert store.verify().problems == []

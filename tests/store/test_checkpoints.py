@@ -18,6 +18,7 @@ from everlong.store.checkpoints import PIECE, Checkpoints
 from everlong.store.database import Database
 from everlong.testing.strategies import wild_conversations
 from tests.examples import examples
+from tests.waiting import PATIENCE
 
 
 def talk(length: int, name: str = "one") -> list[Message]:
@@ -205,7 +206,7 @@ def test_several_threads_may_use_them_at_once() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert wrong == []
     assert kept.blocks <= 400
 

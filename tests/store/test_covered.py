@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everlong import ContextCompressor, NotStored, Store
-from everlong.context.edited_summary import EditedSummary
+from everlong.agent.edited_summary import EditedSummary
 from everlong.context.literals import summary_body, summary_indices
 from everlong.model import Message
 from everlong.store import Occasion

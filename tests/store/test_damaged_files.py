@@ -17,6 +17,8 @@ import pytest
 from everlong.errors import StoreDamaged
 from everlong.model import Message
 from everlong.store import Store
+from everlong.store.verification_log import newest_mark
+from tests.examples import length
 
 pytestmark = pytest.mark.spec("12.7")
 
@@ -63,7 +65,7 @@ def test_what_the_database_itself_finds_damaged_is_told(tmp_path: Path) -> None:
     assert is_well(whole)
     pages = whole.stat().st_size // PAGE
     chance, missed, damaged = random.Random(4711), [], 0
-    for page in sorted(chance.sample(range(1, pages), min(40, pages - 1))):
+    for page in sorted(chance.sample(range(1, pages), min(length(40, 16), pages - 1))):
         copy = tmp_path / f"page{page}.db"
         shutil.copy(whole, copy)
         with copy.open("r+b") as file:
@@ -72,7 +74,7 @@ def test_what_the_database_itself_finds_damaged_is_told(tmp_path: Path) -> None:
         if sqlite_says(copy) != "ok":
             damaged += 1
             missed += [page] if is_well(copy) else []
-    assert damaged > 20
+    assert damaged > length(20, 8)
     assert missed == []
 
 
@@ -108,7 +110,7 @@ def test_a_log_that_was_deleted_is_noticed_and_not_forgotten_again(tmp_path: Pat
             store.record(talk(number), conversation=f"later {number}")
     with Store.open(path) as store:
         assert store.verify().problems == [problem]
-    Path(f"{path}-tally").unlink()
+    path.with_name(".store.db.tally").unlink()
     assert is_well(path)
 
 
@@ -119,6 +121,35 @@ def test_a_log_that_held_everything_is_noticed_too(tmp_path: Path) -> None:
     Path(f"{path}-wal").unlink()
     assert path.stat().st_size < 10 * PAGE
     assert not is_well(path)
+
+
+@pytest.mark.spec("12.7")
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
+def test_a_log_that_was_deleted_with_everything_that_is_called_like_the_store_is_noticed(tmp_path: Path) -> None:
+    path = filled(tmp_path / "store.db", 9)
+    write_and_die(path, 43)
+    for file in tmp_path.glob("store.db-*"):
+        file.unlink()
+    with Store.open(path) as store:
+        (problem,) = store.verify().problems
+        assert "lacks the newest 43 messages and 43 turns" in problem
+        assert store.verify(since=newest_mark(store)).problems == [problem]
+
+
+@pytest.mark.spec("12.7")
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
+def test_where_nobody_can_tell_whether_the_end_is_missing_verify_says_so(tmp_path: Path) -> None:
+    path = filled(tmp_path / "store.db", 9)
+    with Store.open(path) as store:
+        assert store.verify().remarks == []
+    write_and_die(path, 43)
+    for file in (*tmp_path.glob("store.db-*"), *tmp_path.glob(".*")):
+        file.unlink()
+    for _ in range(2):
+        with Store.open(path) as store:
+            checked = store.verify()
+            assert checked.problems == []
+            assert "is not known" in checked.remarks[0]
 
 
 def test_a_new_store_in_the_place_of_an_old_one_is_well(tmp_path: Path) -> None:

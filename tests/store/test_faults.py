@@ -22,31 +22,32 @@ from everlong.model import Message
 from everlong.store import Store
 from tests.examples import length
 from tests.store.engines import ScriptedEngine, summarizing
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 TALK: list[Message] = [{"role": "user" if n % 2 == 0 else "assistant", "content": f"message {n}"} for n in range(10)]
 
 
 def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE
     )
 
 
 def test_processes_killed_at_random_moments_lose_nothing_and_leave_the_store_sound() -> None:
-    rounds = length(10, 4)
+    rounds = length(10, 2)
     command = [sys.executable, "-m", "bench.store.faults", "--rounds", str(rounds), "--quick"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert f"{rounds} rounds" in ran.stdout
 
 
+@pytest.mark.soak
 def test_eight_writers_on_one_server_lose_and_double_nothing() -> None:
     if binaries() is None:
         pytest.skip("no PostgreSQL: install its server binaries (initdb, postgres)")
     writes = length(60, 25)
     command = [sys.executable, "-m", "bench.store.faults", "--postgres", "--writes", str(writes), "--quick"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert f"{8 * writes} acknowledged" in ran.stdout
 
@@ -189,7 +190,7 @@ def test_threads_of_one_process_write_in_the_order_in_which_they_came(tmp_path: 
     order: list[int] = []
     with Store.open(tmp_path / "store.db") as store:
         go_on = threading.Event()
-        threads = [threading.Thread(target=store.database.write, args=(lambda _: go_on.wait(20),))]
+        threads = [threading.Thread(target=store.database.write, args=(lambda _: go_on.wait(PATIENCE),))]
         threads += [
             threading.Thread(target=store.database.write, args=(lambda _, number=number: order.append(number),))
             for number in range(8)
@@ -200,7 +201,7 @@ def test_threads_of_one_process_write_in_the_order_in_which_they_came(tmp_path: 
             until(partial(lambda least: queue.length >= least, count))
         go_on.set()
         for thread in threads:
-            thread.join(20)
+            thread.join(PATIENCE)
     assert order == list(range(8))
 
 
@@ -211,15 +212,15 @@ def test_a_thread_that_others_keep_from_writing_for_too_long_is_told(tmp_path: P
 
         def hold(_: object) -> None:
             is_writing.set()
-            go_on.wait(20)
+            go_on.wait(PATIENCE)
 
         holder = threading.Thread(target=store.database.write, args=(hold,))
         holder.start()
-        assert is_writing.wait(20)
+        assert is_writing.wait(PATIENCE)
         with pytest.raises(StoreBusy, match="by other threads"):
             store.append(at, TALK[:1])
         go_on.set()
-        holder.join(20)
+        holder.join(PATIENCE)
         assert store.append(at, TALK[:1]).depth == 11
 
 
@@ -231,7 +232,7 @@ def test_the_file_and_its_logs_are_readable_by_their_owner_only(tmp_path: Path) 
             modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "deep").iterdir()}
     finally:
         os.umask(previous)
-    assert modes == {f"store.db{ending}": 0o600 for ending in ("", "-wal", "-shm", "-tally")}
+    assert modes == dict.fromkeys(("store.db", "store.db-wal", "store.db-shm", ".store.db.tally"), 0o600)
     assert stat.S_IMODE((tmp_path / "deep").stat().st_mode) == 0o700
 
 

@@ -20,8 +20,9 @@ from everlong.store.transcripts import write_transcript
 from everlong.wire import TranscriptConversation, read_transcript
 from tests.context.builders import assistant, user
 from tests.store.engines import ScriptedEngine, summarizing
+from tests.waiting import PATIENCE
 
-FILE = ImportOrigin("openai", "/tmp/talks.jsonl", 1_000.0)  # noqa: S108 - a name, no file
+FILE = ImportOrigin("/tmp/talks.jsonl", 1_000.0, kind="openai")  # noqa: S108 - a name, no file
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"  # made up
 
 
@@ -70,7 +71,7 @@ def test_two_imports_at_once_list_each_conversation_once(store: Store, url: str,
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=PATIENCE)
     assert outcomes == {"new": 12, "known": 24}
     assert len(store.sessions.newest()) == 12
     assert store.verify().problems == []

@@ -40,7 +40,9 @@ from everlong.store.upgrade import (
     VERSION_TABLE,
     open_database,
 )
+from tests.examples import length
 from tests.store.old_stores import OldStore, create_earlier
+from tests.waiting import PATIENCE
 
 TALK: list[Message] = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "world"}]
 
@@ -218,9 +220,9 @@ def test_an_upgrade_of_another_process_is_waited_for_longer_than_a_write(tmp_pat
     older(path, REVISIONS[0])
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
         other.execute("BEGIN IMMEDIATE")
-        letting_go = threading.Timer(3.0, lambda: other.execute("ROLLBACK"))
+        letting_go = threading.Timer(1.0, lambda: other.execute("ROLLBACK"))
         letting_go.start()
-        open_database(path, wait=1.0).close()
+        open_database(path, wait=0.1).close()
         letting_go.join()
 
 
@@ -234,15 +236,20 @@ print("alembic" in sys.modules)
 """
 
 
+AT_ONCE = length(4, 2)
+
+
 @pytest.mark.parametrize("start", ["new", "old"])
 def test_several_processes_may_open_a_new_or_old_file_at_once(tmp_path: Path, start: str) -> None:
     path = tmp_path / "shared.db"
     if start == "old":
         older(path, REVISIONS[0])
     command = [sys.executable, "-c", OPENING, str(path)]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
-    said = [process.communicate(timeout=60) for process in running]
-    assert [process.returncode for process in running] == [0] * 4, said
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(AT_ONCE)
+    ]
+    said = [process.communicate(timeout=PATIENCE) for process in running]
+    assert [process.returncode for process in running] == [0] * AT_ONCE, said
     if start == "new":  # loading Alembic takes longer than opening a store
         assert {out.strip() for out, _ in said} == {"False"}
     with Store.open(path) as store:
@@ -250,14 +257,13 @@ def test_several_processes_may_open_a_new_or_old_file_at_once(tmp_path: Path, st
         assert store.verify().messages == 1
 
 
-@pytest.mark.parametrize("count", [4])
-def test_several_processes_may_open_an_empty_server_at_once(schema_url: str, count: int) -> None:
+def test_several_processes_may_open_an_empty_server_at_once(schema_url: str) -> None:
     command = [sys.executable, "-c", OPENING, schema_url]
     running = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(count)
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(AT_ONCE)
     ]
-    said = [process.communicate(timeout=60) for process in running]
-    assert [process.returncode for process in running] == [0] * count, said
+    said = [process.communicate(timeout=PATIENCE) for process in running]
+    assert [process.returncode for process in running] == [0] * AT_ONCE, said
 
 
 def test_the_newest_revision_is_the_head() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,18 @@ def place(bucket: StandIn) -> str:
     """The address of a prefix of its own in the bucket."""
     del bucket
     url = f"s3://{BUCKET}/{uuid.uuid4().hex}"
-    use_place(ObjectPlace(url, seconds=1.0, attempts=2))
+    use_place(ObjectPlace(url, attempts=2))
     return url
+
+
+@contextmanager
+def failing(bucket: StandIn, place: str, fault: str) -> Iterator[None]:
+    """Let every request fail in a way; what hangs is given up soon."""
+    use_place(ObjectPlace(place, seconds=1.0, attempts=2))
+    bucket.always = fault
+    yield
+    bucket.always = ""
+    use_place(ObjectPlace(place, attempts=2))
 
 
 def references(database: Database, tenant: str) -> list[bytes]:
@@ -218,11 +229,12 @@ def test_a_bucket_that_takes_nothing_leaves_the_message_in_the_database(
     store: Store, bucket: StandIn, place: str, fault: str
 ) -> None:
     at = store.record(talk())
-    bucket.always = fault
-    with pytest.raises(StoreUnavailable, match=rf"s3://{BUCKET}/.* cannot be written"):
+    with (
+        failing(bucket, place, fault),
+        pytest.raises(StoreUnavailable, match=rf"s3://{BUCKET}/.* cannot be written"),
+    ):
         move_large(store.database, place, OVER)
     assert store.context(at) == talk()
-    bucket.always = ""
     assert move_large(store.database, place, OVER).contents == 1
     sweep_objects(store.database)
     assert len(bucket.objects) == 1
@@ -243,10 +255,11 @@ def test_a_bucket_that_gives_nothing_back_is_named(store: Store, bucket: StandIn
     at = store.record(talk())
     move_large(store.database, place, OVER)
     forget_memory(store)
-    bucket.always = fault
-    with pytest.raises((StoreUnavailable, StoreDamaged), match=rf"s3://{BUCKET}/"):
+    with (
+        failing(bucket, place, fault),
+        pytest.raises((StoreUnavailable, StoreDamaged), match=rf"s3://{BUCKET}/"),
+    ):
         store.context(at)
-    bucket.always = ""
     assert store.context(at) == talk()
 
 

@@ -16,7 +16,7 @@ from everlong.store.turns import FinishedTurn
 from tests.examples import length
 from tests.store.shared_store import Step, World
 
-STEPS = 60
+STEPS = length(60, 30)
 
 
 def happen(url: str, steps: Sequence[Step]) -> list[str]:

@@ -26,6 +26,7 @@ from everlong.store.upgrade import open_database
 from everlong.testing.strategies import conversations, messages, retellings
 from tests.examples import examples
 from tests.store.engines import ScriptedEngine, summarizing
+from tests.waiting import PATIENCE
 
 SHARED = settings(
     max_examples=examples(25),
@@ -240,7 +241,7 @@ os.kill(os.getpid(), 9)
 
 @pytest.mark.spec("7.1")
 def test_a_crash_leaves_the_reply_that_was_there_and_an_unfinished_turn(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", CRASH, str(tmp_path / "store.db")], check=False, timeout=60)
+    subprocess.run([sys.executable, "-c", CRASH, str(tmp_path / "store.db")], check=False, timeout=PATIENCE)
     with Store.open(tmp_path / "store.db") as store:
         (left,) = store.turns.unfinished()
         assert left.model == "m-2"

@@ -30,6 +30,7 @@ from everlong.store.tree import Branch, Match, RecordRequest
 from tests.examples import length
 from tests.store.engines import ScriptedEngine, summarizing
 from tests.store.test_forget import talk_with_additions
+from tests.waiting import PATIENCE
 
 KEY = "ghp_" + "a1B2" * 9
 TALK: list[Message] = [
@@ -400,7 +401,7 @@ def test_a_backup_is_made_while_another_process_writes(tmp_path: Path) -> None:
             backup(store, tmp_path / "copy.db")
         finally:
             done.set()
-            thread.join(60)
+            thread.join(PATIENCE)
         assert written
     with Store.open(tmp_path / "copy.db") as copy:
         assert copy.verify().problems == []
@@ -434,7 +435,7 @@ def test_the_log_is_cut_off_although_readers_overlap(tmp_path: Path, monkeypatch
                 store.record([{"role": "user", "content": f"one more {number}"}])
         finally:
             is_done.set()
-            thread.join(60)
+            thread.join(PATIENCE)
         assert log.stat().st_size < 2_000_000
 
 

@@ -13,6 +13,7 @@ import openai
 import pytest
 
 from everlong.testing import ModelServer
+from tests.waiting import PATIENCE
 
 KEY = "key-of-nobody"
 
@@ -31,7 +32,7 @@ def post(server: ModelServer, path: str, body: Any, **headers: str) -> Raw:
     """A request by hand, for what no client would send."""
     sent = {"authorization": f"Bearer {KEY}", "anthropic-version": "2023-06-01", "content-type": "application/json"}
     sent |= {name.replace("_", "-"): value for name, value in headers.items()}
-    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=PATIENCE)
     try:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         connection.request("POST", path, data, {name: value for name, value in sent.items() if value})
@@ -65,7 +66,7 @@ def claude() -> Iterator[Callable[[ModelServer], anthropic.Anthropic]]:
     clients: list[anthropic.Anthropic] = []
 
     def connect(server: ModelServer) -> anthropic.Anthropic:
-        clients.append(anthropic.Anthropic(base_url=server.url, api_key=KEY, max_retries=0, timeout=10))
+        clients.append(anthropic.Anthropic(base_url=server.url, api_key=KEY, max_retries=0, timeout=PATIENCE))
         return clients[-1]
 
     yield connect
@@ -78,7 +79,7 @@ def gpt() -> Iterator[Callable[[ModelServer], openai.OpenAI]]:
     clients: list[openai.OpenAI] = []
 
     def connect(server: ModelServer) -> openai.OpenAI:
-        clients.append(openai.OpenAI(base_url=server.openai_url, api_key=KEY, max_retries=0, timeout=10))
+        clients.append(openai.OpenAI(base_url=server.openai_url, api_key=KEY, max_retries=0, timeout=PATIENCE))
         return clients[-1]
 
     yield connect

@@ -13,6 +13,8 @@ import anthropic
 import openai
 import pytest
 
+from tests.waiting import PATIENCE
+
 COMMAND = [sys.executable, "-m", "everlong.testing"]
 WITH_CTRL_C = (
     # Whoever starts the tests in the background has their processes ignore Ctrl-C; here it is what is tested.
@@ -43,7 +45,7 @@ class Shell:
     def stop(self) -> tuple[int, str, str]:
         """Press Ctrl-C; return the exit code and what was printed after it."""
         self.process.send_signal(signal.SIGINT)
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=PATIENCE)
         return self.process.returncode, out, err
 
 
@@ -101,7 +103,7 @@ def test_a_small_window_refuses_what_does_not_fit(shell: type[Shell]) -> None:
 def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = subprocess.run([*COMMAND, "--port", port], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([*COMMAND, "--port", port], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 1
     assert f"port {port} cannot be used (Address already in use)" in done.stderr
     assert "--port" in done.stderr
@@ -110,6 +112,6 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 @pytest.mark.parametrize("options", [["--port", "70000"], ["--port", "x"], ["--window", "0"]])
 def test_numbers_out_of_range_are_refused_with_the_range(options: list[str]) -> None:
-    done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 2
     assert f"{options[1]!r} is not a whole number from" in done.stderr

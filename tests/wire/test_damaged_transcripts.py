@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import suppress
 
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import given, strategies as st
 
 from everlong.errors import TranscriptError
 from everlong.wire import read_transcript
+from tests.steps import steps_of
 
 USER = '{"role": "user", "content": "hello"}'
 
@@ -155,15 +155,14 @@ def test_whatever_the_bytes_they_are_read_or_refused_in_words(data: bytes) -> No
         read_transcript(data)
 
 
-def test_the_time_to_read_grows_with_the_file_and_not_faster() -> None:
-    def seconds(count: int) -> float:
+def test_the_work_to_read_grows_with_the_file_and_not_faster() -> None:
+    def work(count: int) -> int:
         data = "".join(f"{USER}\n" for _ in range(count)).encode()
-        best = float("inf")
-        for _ in range(3):
-            start = time.process_time()
+
+        def read() -> None:
             transcript = read_transcript(data)
             transcript.render([transcript.conversations[0].messages])
-            best = min(best, time.process_time() - start)
-        return best
 
-    assert seconds(40_000) < 8 * seconds(10_000) + 0.05
+        return steps_of(read)
+
+    assert work(400) < 5 * work(100)

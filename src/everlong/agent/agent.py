@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlong.agent.approval import ApprovalRequest
+from everlong.agent.approval import NOTES_TOOL, ApprovalRequest
 from everlong.agent.compaction import CompactionHooks, Compactor
 from everlong.agent.conversation import Said
 from everlong.agent.events import AgentEvent, Notice, SessionStarted, Stop, TurnFinished, unheard
-from everlong.agent.loop import Limits, Loop, Prompt, prompt_parts, prompt_text
+from everlong.agent.loop import Limits, Loop, Prompt, prompt_parts
 from everlong.agent.plugin_hooks import PLATFORM, PluginHooks
 from everlong.agent.tools.todo import NAME, TodoList
 from everlong.agent.watch import OutOfTime, Watch, ctrl_c_sets
@@ -24,7 +24,7 @@ from everlong.caching.keepalive import KeepAlive, keep_alive
 from everlong.context.literals import summary_indices
 from everlong.context.rules import EDIT_ANSWER, StandingRules, edit_message, standing_rules
 from everlong.errors import ContextOverflow, ProviderError, StoreError, ToolError
-from everlong.model import Message, ToolCall, calls_of
+from everlong.model import Message, ToolCall, added_parts, calls_of, typed_words
 from everlong.plugins.adapters.host_state import home as plugin_home
 from everlong.plugins.guard import GuardedEngine, compressors_in
 from everlong.providers.catalogue import relative_prices
@@ -227,13 +227,13 @@ class Agent(Loop):
     def run(self, prompt: Prompt | None = None) -> TurnFinished:
         """Work on a prompt until the model is done, with what memory recalls of it. See `Loop.run`."""
         self.pauses.end()
-        said = "" if prompt is None else prompt_text(prompt)
+        said = "" if prompt is None else typed_words({"role": "user", "content": prompt_parts(prompt)})
         self._question = said if self._teases else ""
         if self.memory is None or prompt is None:
             return super().run(prompt)
-        recalled = self.memory.prefetch(said)
+        recalled = self.memory.prefetch(said) if said else None
         if recalled is not None:
-            prompt = [*prompt_parts(prompt), {"type": "text", "text": recalled}]
+            prompt = [*prompt_parts(prompt), *added_parts(recalled)]
         finished = super().run(prompt)
         if finished.text:
             self.memory.sync_turn(said, finished.text)
@@ -379,8 +379,8 @@ class Agent(Loop):
     def _approve_notes(self, changes: Sequence[str]) -> bool:
         """Ask the user whether the notes that a model wrote may be saved, and return the answer."""
         count = f"{len(changes)} change{'' if len(changes) == 1 else 's'} of what is remembered"
-        request = ApprovalRequest("memory", "writes", count, "\n".join(changes), "all that is kept at compactions")
-        return self.tools.approvals.decide("memory at compactions", request).is_allowed
+        request = ApprovalRequest(NOTES_TOOL, "writes", count, "\n".join(changes), "all that is kept at compactions")
+        return self.tools.approvals.decide(NOTES_TOOL, request).is_allowed
 
     # -- standing rules ------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,9 @@ SHOWN_LINES = 60
 SETTLING_SECONDS = 0.3
 """Seconds after a question appears in which keys are not answers: the user was still typing something else."""
 
+NOTES_TOOL = "memory at compactions"
+"""The name in questions about notes that are kept at a compaction or reset; no tool can have it."""
+
 SAID_NO = "the user said no; do not try the same in another way, but ask what to do instead"
 
 
@@ -66,7 +69,10 @@ class Approvals:
 
     def __init__(self, approver: Approver, remembered: Iterable[str] = ()) -> None:
         self.approver = approver
-        self.remembered = set(remembered)
+        self.person = ""
+        """The person whose calls are decided on, where several talk to the agent: what one approves is for one."""
+        self.remembered = {("", key) for key in remembered}
+        """Persons and the keys that they approved for the session."""
 
     def allows(self, tool: Tool, args: dict[str, Any], context: ToolContext) -> bool:
         """Return whether a call may go ahead; ask the approver where that is open."""
@@ -77,7 +83,7 @@ class Approvals:
         if tool.effect == "reads" or (tool.is_free is not None and tool.is_free(args, context)):
             return Ruling(is_allowed=True)
         key = tool.approval_key(args)
-        if key in self.remembered:
+        if (self.person, key) in self.remembered:
             return Ruling(is_allowed=True)
         request = ApprovalRequest(
             tool.name, tool.effect, tool.describe(args), tool.preview(args, context), _covers(tool, args)
@@ -86,14 +92,15 @@ class Approvals:
 
     def decide(self, key: str, request: ApprovalRequest) -> Ruling:
         """Ask the approver, unless the key was approved for the session, and return the decision."""
-        if key in self.remembered:
+        if (self.person, key) in self.remembered:
             return Ruling(is_allowed=True)
+        person = self.person
         try:
             decision = self.approver(request)
         except ApprovalRefused as refusal:
             return Ruling(is_allowed=False, reason=str(refusal) or SAID_NO)
         if decision == "session":
-            self.remembered.add(key)
+            self.remembered.add((person, key))
         is_allowed = decision in {"once", "session"}
         return Ruling(is_allowed, "" if is_allowed else SAID_NO)
 

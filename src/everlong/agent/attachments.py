@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+from everlong.agent.text import outside_name
+
 __all__ = ["MOST_BYTES", "MOST_IMAGE_BYTES", "file_part", "is_cut", "is_image"]
 
 _MOST_CHARS = 200_000
@@ -43,7 +45,7 @@ def file_part(name: str, data: bytes, size: int | None = None) -> dict[str, Any]
         return None
     left_out = "\n[… the rest of the file is left out …]" if is_cut(data, size) else ""
     words = data.decode("utf-8", "replace")[:_MOST_CHARS]
-    return {"type": "text", "text": f'<file path="{name}">\n{words}{left_out}\n</file>'}
+    return {"type": "text", "text": f'<file path="{outside_name(name, 400)}">\n{words}{left_out}\n</file>'}
 
 
 def is_image(data: bytes) -> bool:

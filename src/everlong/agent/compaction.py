@@ -22,7 +22,7 @@ from everlong.agent.events import (
     Notice,
 )
 from everlong.caching import estimate_messages_tokens_rough
-from everlong.context import CompactionReport, ContextCompressor
+from everlong.context import CompactionReport
 from everlong.context.oversized import SpillLimits, newest_tokens
 from everlong.context.policy import (
     HYGIENE_MESSAGES,
@@ -134,10 +134,8 @@ class Compactor:
             self._work_ahead()
 
     def _work_ahead(self) -> None:
-        """Let the engine do a bounded piece of the next compaction's work."""
-        if not isinstance(self.engine, ContextCompressor):
-            return
-        if isinstance(self.engine, LosslessEngine) and self.conversation.branch is None:
+        """Let a lossless engine do a bounded piece of the next compaction's work."""
+        if not isinstance(self.engine, LosslessEngine) or self.conversation.branch is None:
             return
         try:
             self.engine.work_ahead()
@@ -322,7 +320,7 @@ class Compactor:
 
 
 def _figures(report: CompactionReport) -> dict[str, Any]:
-    quality = report.quality.score if report.quality is not None else None
+    quality = report.quality.in_words() if report.quality is not None else None
     return {"summarizer": report.summarizer, "fallback": report.fallback_reason, "quality": quality}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from everlong.context.edited_summary import EditedSummary
+from everlong.agent.edited_summary import EditedSummary
 from everlong.context.literals import summary_body, summary_indices
 from everlong.context.oversized import is_stub
 from everlong.errors import NotStored, StoreError

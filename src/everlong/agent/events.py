@@ -123,7 +123,8 @@ class CompactionFinished:
     seconds: float
     summarizer: str | None = None
     fallback: str | None = None
-    quality: float | None = None
+    quality: str | None = None
+    """The findings of the checks, in words."""
     cost: float | None = None
 
 

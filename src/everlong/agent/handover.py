@@ -2,7 +2,8 @@
 
 It has the newest request, the frontier of the work, the standing rules of the user and the last answer, read from the
 stored messages without a model. What the conversation says is quoted line by line, so that no text in it can pass for a
-part of the handover.
+part of the handover. A file that a folder brought along speaks for nobody: its rules are left out until the user has
+trusted that folder.
 """
 
 from __future__ import annotations
@@ -14,19 +15,21 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everlong.agent.quotations import Quote, fit_quotations
-from everlong.context.frontier import Frontier, read_frontier
+from everlong.agent.quotations import Quote, fit_quotations, name_quoted
+from everlong.config.trust import is_folder_trusted
+from everlong.context.chronicle import Chronicle
+from everlong.context.literals import summary_indices
 from everlong.context.rules import StandingRules, standing_rules
 from everlong.context.text import TextCount, clip
-from everlong.model import Message, newest_request, read_message, text_of
+from everlong.model import Message, newest_request, text_of, typed_words
 from everlong.store.conversation_list import ConversationFilters, ListCursor
 from everlong.store.conversations import ConversationLine
-from everlong.store.transcripts import one_line
+from everlong.store.imports import FOUND_IN
 
 if TYPE_CHECKING:
     from everlong.store import Conversation, Store
 
-__all__ = ["conversations_of", "folder_spellings", "when", "write_handover"]
+__all__ = ["conversations_of", "folder_spellings", "is_trusted", "source_of", "when", "write_handover"]
 
 _TURNS = 1_500
 """Blocks at the end of a conversation that are read; what came before is in its summary, if it has one."""
@@ -61,11 +64,38 @@ def write_handover(store: Store, one: Conversation, room: int, count: TextCount,
         closing: a last line, which says how to look further back.
     """
     messages = _tail(store, one)
-    parts = list(_parts(messages, _rules(store, one, messages)))
-    opening = f"{_HEADING}\n{_about(one)}\n{_NOTE}"
+    rules = _rules(store, one, messages) if is_trusted(one) else StandingRules()
+    opening = f"{_HEADING}\nFrom {source_of(one)}, {one.messages:,} messages, last active {when(one.active)}.\n{_NOTE}"
+    parts = list(_parts(messages, rules))
     told = [[part] for part in parts]
     text, shown = fit_quotations(told, room, count, opening=opening, closing=closing, shortens=True)
     return text if shown else ""
+
+
+def is_trusted(one: Conversation) -> bool:
+    """Return whether the words of a conversation are those of the user: no folder has brought its file along.
+
+    Logs where their clients keep them are the user's own. A file that was found elsewhere counts once its folder is
+    trusted.
+    """
+    found_in = (one.origin or {}).get(FOUND_IN)
+    if found_in is None:
+        return True
+    try:
+        return Path(str(found_in)).is_absolute() and is_folder_trusted(Path(str(found_in)))
+    except (OSError, RuntimeError):  # links in a circle
+        return False
+
+
+def source_of(one: Conversation) -> str:
+    """Return where words come from, for a line of an answer: conversation, title, client, and whose they are."""
+    facts = [f"conversation {one.id}"]
+    if one.title:
+        facts.append(name_quoted(one.title))
+    facts.append(f"in {name_quoted(one.client or one.source, 40)}")
+    if not is_trusted(one):
+        facts.append(f"from a file found in {name_quoted(str((one.origin or {})[FOUND_IN]), 200)}, not from the user")
+    return ", ".join(facts)
 
 
 def when(seconds: float) -> str:
@@ -86,24 +116,17 @@ def folder_spellings(folder: Path, shell_folder: str | None = None) -> tuple[str
 
 def _parts(messages: Sequence[Message], rules: StandingRules) -> Iterator[Quote]:
     """Yield the parts of a handover, the most needed first."""
-    frontier = read_frontier(messages) if messages else Frontier()
+    chronicle = Chronicle().extended(messages)
     place = newest_request(messages)
-    request = read_message(messages[place]).typed if place is not None else frontier.request
-    if request:
+    if place is not None and (request := typed_words(messages[place])):
         yield Quote("## The newest request", clip(request, _LONGEST_REQUEST))
     if rules.lines:
         yield Quote("## Standing rules of the user", "\n".join(rule.render() for rule in rules.lines))
-    for section, items in frontier.items().items():
-        yield Quote(f"## {section}", "\n".join(items))
+    if items := chronicle.state_items():
+        yield Quote("## In progress", "\n".join(items))
     answers = (text_of(one) for one in reversed(messages) if one.get("role") == "assistant")
     if answer := next((text for text in answers if text.strip()), ""):
         yield Quote("## The last answer", answer.strip())
-
-
-def _about(one: Conversation) -> str:
-    title = f" ({one_line(one.title)[:120]})" if one.title else ""
-    client = f", held in {one_line(one.client)[:40]}" if one.client else ""
-    return f"Conversation {one.id}{title}{client}, {one.messages:,} messages, last active {when(one.active)}."
 
 
 def _tail(store: Store, one: Conversation) -> list[Message]:
@@ -122,7 +145,8 @@ def _rules(store: Store, one: Conversation, tail: Sequence[Message]) -> Standing
     """Return the rules in force: those of the summary in force and after it, or of the beginning and the end."""
     runs = store.conversations.path(one.id).runs
     if one.compactions and runs:
-        return standing_rules(store.context(store.branch(runs[-1].branch)))
+        context = store.context(store.branch(runs[-1].branch))
+        return standing_rules(context, summary_indices(context))
     if one.messages <= len(tail):
         return standing_rules(tail)
     first = islice(store.conversations.lines(one.id), _TURNS // 4)

@@ -184,10 +184,6 @@ class _Opening:
     def _check_watch(self) -> None:
         self._opened().watch.check()  # each prompt has a watch of its own
 
-    def _check_stop(self) -> None:
-        if self._agent is not None:
-            self._agent.watch.check()
-
     def open(self) -> Agent:
         """Put the agent together and begin its session."""
         settings, options = self.settings, self.options
@@ -211,7 +207,6 @@ class _Opening:
         self._schemas = toolbox.schemas()
         for compressor in compressors_in(engine):
             compressor.overhead_tokens = compressor.counter.count_tools(self._schemas)
-            compressor.stop_check = self._check_stop
         conversation = self._in_this_folder(resumed) if resumed is not None else self._make_conversation(ident)
         context = ToolContext(
             Workspace(options.root, options.allowed),

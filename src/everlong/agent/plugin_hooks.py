@@ -16,7 +16,7 @@ from everlong.agent.tools.signature import tool
 from everlong.agent.tools.tool import Tool
 from everlong.agent.tools.toolbox import ToolResult, read_arguments
 from everlong.errors import ConfigError, ToolError
-from everlong.model import text_of
+from everlong.model import added_parts, text_of
 from everlong.plugins.checking import given_list, wanted_arguments
 from everlong.plugins.hooks import Hooks, run_awaitable
 
@@ -123,7 +123,7 @@ class PluginHooks(LoopHooks):
         there = [f"\n{text_of(message)}\n" for message in loop.conversation.messages]
         texts = dict.fromkeys(map(_context_of, answers))
         new = [text for text in texts if text and not any(f"\n{text}\n" in one for one in there)]
-        return [*prompt_parts(prompt), *({"type": "text", "text": text} for text in new)] if new else prompt
+        return [*prompt_parts(prompt), *(part for text in new for part in added_parts(text))] if new else prompt
 
     def after_prompt(self, loop: Loop, prompt: Prompt | None, finished: TurnFinished) -> None:
         """Tell hooks the answer."""

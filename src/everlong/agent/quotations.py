@@ -1,20 +1,23 @@
 """Quotations of stored conversations, for models: within a number of tokens, and never to be taken for anything else.
 
 Every quoted line begins with ``>``. A text is shortened before it is quoted, so the mark stands before each line that
-is left, and what a conversation says cannot pass for a heading, an id or an instruction beside it.
+is left, and what a conversation says cannot pass for a heading, an id or an instruction beside it. A name that somebody
+else chose, such as a title, stands inside of our own lines in quotation marks.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from everlong.context.text import TextCount, shorten_text
-from everlong.store.transcripts.parts import plain
+from everlong.store.transcripts.parts import one_line, plain
 
-__all__ = ["Quotation", "Quote", "fit_quotations", "quoted"]
+__all__ = ["Quotation", "Quote", "fit_quotations", "name_quoted", "quoted", "role_named"]
 
 _SEPARATOR = "\n\n"
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 
 
 class Quote(NamedTuple):
@@ -35,6 +38,16 @@ Quotation: TypeAlias = Sequence[Quote]
 def quoted(text: str) -> str:
     """Return a text of a conversation with a mark before each line; every character in it is visible."""
     return "\n".join(f"> {line}".rstrip() for line in plain(text).split("\n"))
+
+
+def name_quoted(text: str, most: int = 90) -> str:
+    """Return a name that somebody else chose, for a line of ours: in quotation marks that it cannot close."""
+    return json.dumps(one_line(text[: 8 * most])[:most], ensure_ascii=False)
+
+
+def role_named(role: object) -> str:
+    """Return the role of a message for a line of ours; a file may have any."""
+    return role if isinstance(role, str) and role in _ROLES else name_quoted(str(role), 20)
 
 
 def fit_quotations(

@@ -23,6 +23,9 @@ _CONTROLS = re.compile(
 _DECEPTIVE = re.compile("[\xa0\u1680\u2000-\u200d\u202f\u205f\u2800\u3000\ufe0e\ufe0f]")
 """Spaces that a shell does not know as such, and joiners, which are invisible in a command."""
 
+_MARKS = str.maketrans('[]{}<>［］｛｝＜＞【】〔〕⟦⟧"`', "()()‹›()()‹›()()()''")
+"""Signs that begin and end our own marks, or look as if they did, and what stands in their place in a name."""
+
 
 def sendable(text: str) -> str:
     """Return the text without characters that JSON, providers and databases refuse: lone surrogates and NUL."""
@@ -55,6 +58,11 @@ def one_line(text: str, most: int = 200) -> str:
     """Return the text on one line of at most ``most`` characters, safe to show."""
     line = visible(" ".join(text[: 8 * most].split()))
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def outside_name(text: str, most: int = 80) -> str:
+    """Return a name that somebody else chose, fit to stand in a line of our own: without brackets and quotes."""
+    return one_line(text, most).translate(_MARKS)
 
 
 def counted(number: int, noun: str) -> str:

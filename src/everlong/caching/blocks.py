@@ -13,7 +13,16 @@ from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from everlong.caching.rules import takes_marker
-from everlong.model import CLEARED_RESULT, EPHEMERAL, SUMMARY_STARTS, SYSTEM_ROLES, Message, is_image, is_reasoning
+from everlong.model import (
+    ADDED,
+    CLEARED_RESULT,
+    EPHEMERAL,
+    SUMMARY_STARTS,
+    SYSTEM_ROLES,
+    Message,
+    is_image,
+    is_reasoning,
+)
 from everlong.tokens.estimate import rough_tokens
 from everlong.tokens.media import media_tokens
 
@@ -32,7 +41,7 @@ FRONTIER_STARTS = (*SUMMARY_STARTS, CLEARED_RESULT)
 """Beginnings of texts that stand where history was edited: a summary, or a cleared result."""
 
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking_blocks", "reasoning_details")
-_UNSENT = frozenset({"cache_control", "_anthropic", "_openai", EPHEMERAL})
+_UNSENT = frozenset({"cache_control", "_anthropic", "_openai", ADDED, EPHEMERAL})
 _MESSAGE_KEYS = frozenset({"role", "content", "tool_calls", *_REASONING_FIELDS, *_UNSENT})
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, or_, select, text, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, select, text, update
 
 from everlong.channels.places import storable_text
 from everlong.channels.platform import Inbound
@@ -57,16 +57,16 @@ class Access:
         """Return whether the author of an event may talk there."""
         if event.person.is_bot:
             return False
-        if event.person.id in self._users or event.place.chat in self._chats or event.guild in self._guilds:
+        if event.place.chat in self._chats or event.guild in self._guilds or self._is_named(event.person.id):
             return True
-        table = channel_guest
-        named = or_(
-            and_(table.c.kind == "user", table.c.id == event.person.id),
-            and_(table.c.kind == "chat", table.c.id == event.place.chat),
-        )
-        mine = and_(table.c.tenant == self._tenant, table.c.platform == self._platform)
-        with self._database.read() as connection:
-            return connection.execute(select(table.c.id).where(mine, named)).first() is not None
+        return self._is_guest("chat", event.place.chat)
+
+    def is_owner(self, event: Inbound) -> bool:
+        """Return whether the author of an event decides for the bot's owner: let in by name, not as one of many."""
+        return event.is_private or self._is_named(event.person.id)
+
+    def _is_named(self, person: str) -> bool:
+        return person in self._users or self._is_guest("user", person)
 
     def make_code(self) -> str:
         """Return a new code that lets one person in; an earlier one counts no more."""
@@ -125,6 +125,12 @@ class Access:
     @property
     def _is_mine(self) -> ColumnElement[bool]:
         return and_(channel_code.c.tenant == self._tenant, channel_code.c.platform == self._platform)
+
+    def _is_guest(self, kind: str, ident: str) -> bool:
+        table = channel_guest
+        same = and_(table.c.tenant == self._tenant, table.c.platform == self._platform, table.c.id == ident)
+        with self._database.read() as connection:
+            return connection.execute(select(table.c.id).where(same, table.c.kind == kind)).first() is not None
 
     def _let_in(self, connection: Connection, kind: str, ident: str, name: str) -> None:
         statement = text(

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 from sqlalchemy import insert
 
 from everlong.agent.attachments import file_part
-from everlong.agent.text import one_line
+from everlong.agent.tools.files import save
+from everlong.agent.tools.workspace import RealPath, Workspace
 from everlong.channels.delivery import Delivery
 from everlong.channels.platform import Attachment, Inbound, Place, Platform, PlatformError, PlatformRefused
 from everlong.channels.turns import PromptFile
 from everlong.config.channels import ChannelSettings
+from everlong.errors import ToolError
 from everlong.store.schema import channel_file
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ class Attachments:
         self._database.write(lambda connection: connection.execute(insert(channel_file), rows))
 
     async def _take(self, event: Inbound, one: Attachment) -> tuple[PromptFile, str]:
-        name = one_line(one.name, 80) or one.kind
+        name = one.name or one.kind
         if one.kind == "voice":
             return PromptFile("a voice message came along, which you cannot hear"), _VOICE
         limit = f"{self._most // 1_000_000} MB"
@@ -101,7 +103,7 @@ class Attachments:
             return PromptFile(f"the file {name} could not be fetched"), f"I could not fetch the file {name}."
         try:
             path = await asyncio.to_thread(self._store, event, one, data)
-        except OSError as error:
+        except (OSError, ToolError) as error:
             _log.warning("a file of a message could not be stored: %s", error)
             return PromptFile(f"the file {name} could not be stored"), f"I could not store the file {name}."
         part = await asyncio.to_thread(file_part, name, data)
@@ -111,11 +113,10 @@ class Attachments:
 
     def _store(self, event: Inbound, one: Attachment, data: bytes) -> Path:
         """Put a file into the chat's folder; fetched again after a restart, it is the same file."""
-        folder = self._folder(event.place) / FOLDER
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         safe = re.sub(r"[^\w.-]", "_", Path(one.name).name).lstrip(".")[-80:] or one.kind
-        path = folder / f"{re.sub(r'[^0-9A-Za-z-]', '_', event.message)[-40:]}-{safe}"
-        path.write_bytes(data)
-        path.chmod(0o600)
+        name = f"{re.sub(r'[^0-9A-Za-z-]', '_', event.message)[-40:]}-{safe}"
+        workspace = Workspace(self._folder(event.place))
+        path = workspace.resolve(RealPath(f"{FOLDER}/{name}"))  # a command may have put links there, which lead out
+        save(workspace, path, data, new_mode=0o600)
         self._stored.setdefault(event.place, []).append(path)
         return path

@@ -19,6 +19,7 @@ from everlong.agent.commands.lookups import memory, search, usage
 from everlong.agent.commands.registry import ChatError, Command, Registry
 from everlong.agent.commands.window import context
 from everlong.agent.watch import Interrupted
+from everlong.channels.access import Access
 from everlong.channels.conversations import Conversations, Seat
 from everlong.channels.places import Places
 from everlong.channels.platform import Inbound, Place, PlatformCommand
@@ -112,6 +113,7 @@ class ChannelDesk:
     scope: Sequence[str]
     found: list[bytes]
     places: Places
+    access: Access
     show: _Page = field(default_factory=_Page)
     edit: None = None
     wants: str = ""
@@ -125,7 +127,7 @@ class ChannelDesk:
         """The agent of the place, opened by the first command that needs it."""
         if self.seat is None:
             self.seat = self.conversations.take(self.event.place)
-            self.seat.begin_turn(self.event.person.id)
+            self.seat.begin_turn(self.event)
         return self.seat.agent
 
     def switch(self, session: str) -> None:
@@ -146,6 +148,9 @@ def _model(desk: ChannelDesk, words: str) -> None:
         info = desk.agent.connection.info
         desk.show.line(f"{info.name}: a window of {info.context_length:,} tokens")
         return
+    if not desk.access.is_owner(desk.event):
+        # Another provider would get the whole conversation, at the owner's cost.
+        raise ChatError("in a group, only people who were let in by name can choose another model")
     desk.agent.switch_model(providers.connect(words, desk.settings))
     desk.places.use_model(desk.event.place, words)
     desk.show.line(f"now with {desk.agent.asker.model}")
@@ -197,9 +202,14 @@ class CommandRunner:
     """Runs commands, in worker threads."""
 
     def __init__(
-        self, conversations: Conversations, places: Places, settings: Settings, clock: Callable[[], float]
+        self,
+        conversations: Conversations,
+        places: Places,
+        access: Access,
+        settings: Settings,
+        clock: Callable[[], float],
     ) -> None:
-        self._conversations, self._places = conversations, places
+        self._conversations, self._places, self._access = conversations, places, access
         self._settings, self._clock = settings, clock
         self._registry = Registry(COMMANDS)
         self._found: dict[Place, list[bytes]] = {}
@@ -211,7 +221,9 @@ class CommandRunner:
             return Reply("say /usage")  # the books of all conversations are nobody's in a chat
         found = self._found.setdefault(event.place, [])
         scope = self._places.conversations(event.place)
-        desk = ChannelDesk(event, self._conversations, self._settings, self._registry, scope, found, self._places)
+        desk = ChannelDesk(
+            event, self._conversations, self._settings, self._registry, scope, found, self._places, self._access
+        )
         is_left = False
         try:
             self._registry.run(desk, f"/{name} {words}")

@@ -26,10 +26,11 @@ from everlong.agent import (
     ToolStarted,
     open_agent,
 )
+from everlong.agent.approval import NOTES_TOOL
 from everlong.agent.tools import builtin_tools
 from everlong.channels.delivery import LiveText
 from everlong.channels.places import PlaceRecord, Places
-from everlong.channels.platform import Place
+from everlong.channels.platform import Inbound, Place
 from everlong.config.paths import data_home
 from everlong.errors import NotStored
 
@@ -41,12 +42,13 @@ if TYPE_CHECKING:
 
 __all__ = ["AskPerson", "Conversations", "Seat", "conversation_of"]
 
-AskPerson = Callable[[Place, str, ApprovalRequest], Decision]
-"""Asks a person in a place about a tool call."""
+AskPerson = Callable[[Inbound, ApprovalRequest], Decision]
+"""Asks about a tool call where somebody has sent a message."""
 
 _HARMLESS = frozenset({"recall", "read_turn", "read_output", "update_todo", "search_sessions", "remind_me"})
 """Tools that stay where ``tools`` is ``never``: they touch nothing but the conversation itself."""
 
+_NOBODY = "nobody is known who could allow it: the message has no author"
 _NO_EFFECTS = "in this chat the agent may only read (channels.*.tools is read)"
 
 
@@ -59,16 +61,17 @@ class Seat:
     ask: AskPerson
     agent: Agent = field(init=False)
     live: LiveText = field(default_factory=LiveText)
-    person: str = ""
-    """The person whose message is being answered."""
+    event: Inbound | None = None
+    """The message that is being answered."""
     notices: list[str] = field(default_factory=list)
     """Warnings of this turn."""
     can_see: bool = True
     """False once the model has refused an image."""
 
-    def begin_turn(self, person: str) -> LiveText:
-        """Prepare a turn for a person; return its words as they will come."""
-        self.person, self.live, self.notices = person, LiveText(), []
+    def begin_turn(self, event: Inbound) -> LiveText:
+        """Prepare a turn that answers a message; return its words as they will come."""
+        self.event, self.live, self.notices = event, LiveText(), []
+        self.agent.tools.approvals.person = event.person.id
         return self.live
 
     def listen(self, event: AgentEvent) -> None:
@@ -88,10 +91,11 @@ class Seat:
             return "once"
         if self.policy != "ask":
             raise ApprovalRefused(_NO_EFFECTS)
-        if request.tool == "memory" or not self.person:
-            # Notes at a compaction or reset: they are read in this chat only, and nobody may be there to press.
+        if request.tool == NOTES_TOOL:  # they are read in this chat only, and nobody may be there to press
             return "once"
-        return self.ask(self.place, self.person, request)
+        if self.event is None or not self.event.person.id:
+            raise ApprovalRefused(_NOBODY)
+        return self.ask(self.event, request)
 
 
 class Conversations:
@@ -138,7 +142,7 @@ class Conversations:
 
     def give_back(self, seat: Seat) -> None:
         """Keep an agent for the next message; put away those that were not used for longest."""
-        seat.person = ""
+        seat.event = None
         away = []
         with self._lock:
             self._busy.pop(seat.place, None)

@@ -55,6 +55,7 @@ _NONCE = 25
 """Characters of a nonce that Discord takes."""
 _LOADING = 1 << 7
 _EPHEMERAL = 1 << 6
+_NO_PREVIEWS = 1 << 2
 _REPLY, _DEFER_REPLY, _DEFER_UPDATE = 4, 5, 6
 """Kinds of an answer to an interaction."""
 _CHUNK = 64 * 1024
@@ -151,7 +152,7 @@ class DiscordPlatform:
                 nonce=_nonce(nonce),
                 reference=_reference(channel, replies_to),
                 mention_author=False,
-                suppress_embeds=False,
+                suppress_embeds=True,  # or Discord fetches every link that a model writes; an edit keeps it so
             )
         return str(message.id)
 
@@ -189,6 +190,7 @@ class DiscordPlatform:
                 nonce=_nonce(nonce),
                 reference=_reference(channel, replies_to),
                 mention_author=False,
+                suppress_embeds=True,
             )
         return str(message.id)
 
@@ -205,10 +207,8 @@ class DiscordPlatform:
             return
         answer: dict[str, Any] = {"type": _DEFER_UPDATE if event.kind == "button" else _DEFER_REPLY}
         if text:
-            answer = {
-                "type": _REPLY,
-                "data": {"content": text[: self.limits.text], "flags": _EPHEMERAL, "allowed_mentions": {"parse": []}},
-            }
+            shown = {"content": text[: self.limits.text], "allowed_mentions": {"parse": []}}
+            answer = {"type": _REPLY, "data": {**shown, "flags": _EPHEMERAL | _NO_PREVIEWS}}
         number, token = interaction
         path = "/interactions/{webhook_id}/{webhook_token}/callback"
         try:
@@ -322,6 +322,7 @@ class DiscordPlatform:
             return str(reply["id"]) if reply.get("content", "").strip() == text.strip() else None
         view = _view(buttons)
         body = {"content": text, "components": view.to_components() if view else [], "allowed_mentions": {"parse": []}}
+        body["flags"] = _NO_PREVIEWS
         try:
             filled = await self._request(reply_route("PATCH"), json=body)
         except PlatformRefused as error:

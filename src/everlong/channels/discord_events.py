@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import discord
 
+from everlong.agent.text import outside_name
 from everlong.channels.platform import Attachment, Inbound, Person, Place
 
 __all__ = [
@@ -158,14 +159,14 @@ def _spoken(words: str, message: discord.Message, me: int) -> str:
         number = int(found[1])
         if number == me:
             return ""
-        return f"@{names[number]}" if number in names else found[0]
+        return f"@{outside_name(names[number])}" if number in names else found[0]
 
     text = _MENTION.sub(name, words)
     for role in message.role_mentions:
         is_own = role.tags is not None and role.tags.bot_id == me
-        text = text.replace(role.mention, "" if is_own else f"@{role.name}")
+        text = text.replace(role.mention, "" if is_own else f"@{outside_name(role.name)}")
     if not text.strip() and message.stickers:
-        text = " ".join(f"[sticker: {sticker.name}]" for sticker in message.stickers)
+        text = " ".join(f"[sticker: {outside_name(sticker.name)}]" for sticker in message.stickers)
     return text.strip()
 
 

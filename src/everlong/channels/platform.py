@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from everlong.agent.text import outside_name
 from everlong.errors import EverlongError
 
 __all__ = [
@@ -84,6 +85,9 @@ class Person:
     name: str = ""
     is_bot: bool = False
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", outside_name(self.name))
+
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
@@ -96,6 +100,9 @@ class Attachment:
     """Bytes as the platform states them; 0 where it does not."""
     reference: str
     """The id or address by which the adapter fetches the file, also after a restart."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", outside_name(self.name, 200))
 
 
 InboundKind = Literal["message", "edit", "deletion", "button", "move"]

@@ -1,6 +1,7 @@
 """Questions: a tool call that a person allows or refuses with a button.
 
-Only the person who asked may press. A question runs out, and after a restart it is closed with a word.
+Only the person who asked may press; for somebody who is one of many in a group, a person who was let in by name. A
+question runs out, and after a restart it is closed with a word.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sqlalchemy import and_, insert, select, update
@@ -19,9 +20,10 @@ from sqlalchemy import and_, insert, select, update
 from everlong.agent.approval import ApprovalRefused, ApprovalRequest, Decision
 from everlong.agent.text import unmistakable
 from everlong.agent.watch import Interrupted
+from everlong.channels.access import Access
 from everlong.channels.delivery import Delivery
 from everlong.channels.places import delete_some, place_columns
-from everlong.channels.platform import Button, Inbound, Place, Platform, PlatformError
+from everlong.channels.platform import Button, Inbound, Place, Platform, PlatformError, PlatformRefused
 from everlong.store.schema import channel_question
 
 if TYPE_CHECKING:
@@ -31,12 +33,14 @@ __all__ = ["Questions"]
 
 _log = logging.getLogger("everlong.channels")
 
-_DETAIL_CHARS = 1_500
+_FILE = "call.txt"
 _MARK = "ask"
 _CODES: dict[str, Decision] = {"y": "once", "a": "session", "n": "no"}
-_NOTES = {"y": "allowed", "a": "allowed, and in this session from now on", "n": "refused"}
+_NOTES = {"y": "allowed", "a": "allowed, for you also from now on in this session", "n": "refused"}
 CLOSED = "This question is no longer open."
 NOT_YOURS = "Only the person who asked for this can decide."
+NOT_NAMED = "Only people who were let in by name can decide this."
+TOO_LONG = "it is too long to be shown to anybody in this chat; make several smaller calls"
 RAN_OUT = "nobody pressed a button in time, so it was not done; ask again if it still matters"
 
 
@@ -44,8 +48,12 @@ RAN_OUT = "nobody pressed a button in time, so it was not done; ask again if it 
 class _Open:
     place: Place
     person: str
+    is_owner: bool
+    """True if that person decides; else anybody does who was let in by name."""
     expires: float
     text: str
+    file: bytes = b""
+    """The whole call, if it is too long for a message."""
     message: str = ""
     code: str = ""
     """The answer; empty while there is none."""
@@ -60,19 +68,20 @@ class Questions:
         store: Store,
         platform: Platform,
         delivery: Delivery,
+        access: Access,
         seconds: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database, self._tenant = store.database, store.tenant
-        self._platform, self._delivery = platform, delivery
+        self._platform, self._delivery, self._access = platform, delivery, access
         self._seconds, self._clock = seconds, clock
         self._open: dict[str, _Open] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # -- in the thread of a turn ---------------------------------------------------------------------------------------
 
-    def ask(self, place: Place, person: str, request: ApprovalRequest) -> Decision:
-        """Ask the person who began the turn, and wait for the answer.
+    def ask(self, event: Inbound, request: ApprovalRequest) -> Decision:
+        """Ask about a call that a message has led to, and wait for the answer.
 
         Raises:
             ApprovalRefused: the answer is no, or none came in time.
@@ -80,11 +89,20 @@ class Questions:
         """
         assert self._loop is not None  # noqa: S101 - set before any turn begins
         ident = secrets.token_hex(6)
-        one = _Open(place, person, self._clock() + self._seconds, _describe(request))
+        is_owner = self._access.is_owner(event)
+        if not is_owner:
+            request = replace(request, remembered_as="")
+        text, file = self._describe(request, "" if is_owner else f"\n{NOT_NAMED}")
+        if len(file) > self._platform.limits.upload:
+            raise ApprovalRefused(TOO_LONG)
+        one = _Open(event.place, event.person.id, is_owner, self._clock() + self._seconds, text, file)
         self._open[ident] = one
         try:
             self._insert(ident, one)
-            asyncio.run_coroutine_threadsafe(self._send(ident, one, request), self._loop).result()
+            try:
+                asyncio.run_coroutine_threadsafe(self._send(ident, one, request), self._loop).result()
+            except PlatformRefused as error:
+                raise ApprovalRefused(f"the question could not be shown: {error}") from error
             one.is_over.wait()
         finally:
             del self._open[ident]
@@ -98,6 +116,16 @@ class Questions:
         if one.code == "n":
             raise ApprovalRefused
         return _CODES[one.code]
+
+    def _describe(self, request: ApprovalRequest, who: str) -> tuple[str, bytes]:
+        """Return the words of a question, and the file that holds the whole call where one message cannot."""
+        always = f"Always: {unmistakable(request.remembered_as)}, when you ask for it" if request.remembered_as else ""
+        whole = f"{unmistakable(request.detail)}\n\n{always}".strip()
+        text = _ask_about(request.tool, whole) + who
+        if len(self._platform.pieces(f"{text}\n\n→ {max(_NOTES.values(), key=len)}")) == 1:
+            return text, b""
+        told = f"… {len(whole):,} characters, all in the file above: read it first"
+        return _ask_about(request.tool, f"{unmistakable(request.summary)}\n{told}") + who, whole.encode()
 
     # -- in the loop ---------------------------------------------------------------------------------------------------
 
@@ -115,8 +143,12 @@ class Questions:
         one = self._open.get(ident) if mark == _MARK else None
         if one is None or code not in _CODES or one.code or one.place != event.place:
             await self._acknowledge(event, CLOSED)
-        elif one.person != event.person.id:
+        elif one.is_owner and one.person != event.person.id:
             await self._acknowledge(event, NOT_YOURS)
+        elif not one.is_owner and not await asyncio.to_thread(self._access.is_owner, event):
+            await self._acknowledge(event, NOT_NAMED)
+        elif one.code:  # meanwhile somebody else has pressed
+            await self._acknowledge(event, CLOSED)
         else:
             one.code = code
             one.is_over.set()
@@ -142,6 +174,10 @@ class Questions:
         if request.remembered_as:
             buttons.append(Button("Always here", f"{_MARK}:{ident}:a"))
         buttons.append(Button("Refuse", f"{_MARK}:{ident}:n"))
+        if one.file:
+            await self._delivery.persist(
+                lambda: self._platform.send_file(one.place, _FILE, one.file, nonce=f"ask-{ident}-file")
+            )
         text, nonce = self._platform.pieces(one.text)[0], f"ask-{ident}"
         one.message = await self._delivery.persist(
             lambda: self._platform.send(one.place, text, buttons=buttons, nonce=nonce)
@@ -193,9 +229,7 @@ class Questions:
         return [(row.id, Place(row.platform, row.chat, row.topic), row.message) for row in rows]
 
 
-def _describe(request: ApprovalRequest) -> str:
-    detail = unmistakable(request.detail).replace("```", "ʼʼʼ")
-    if len(detail) > _DETAIL_CHARS:
-        detail = f"{detail[:_DETAIL_CHARS]}\n… ({len(request.detail):,} characters in all)"
-    always = f"\nAlways: {unmistakable(request.remembered_as)}" if request.remembered_as else ""
-    return f"**May I do this?** {unmistakable(request.summary)}\n```\n{detail}\n```{always}"
+def _ask_about(tool: str, call: str) -> str:
+    """Return a question in Markdown, in which nothing of a call has a meaning."""
+    shown = call.replace("```", "ʼʼʼ")
+    return f"**May I do this?** {tool}\n```\n{shown}\n```"

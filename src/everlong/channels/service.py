@@ -116,10 +116,10 @@ class Channel:
         self.delivery = Delivery(platform, self.outbox, self.places, self._clock.sleep)
         self.reminders = Reminders(store, self._zone, self._clock.now)
         seconds = 60.0 * settings.channels.approval_minutes
-        self.questions = Questions(store, platform, self.delivery, seconds, self._clock.now)
+        self.questions = Questions(store, platform, self.delivery, self.access, seconds, self._clock.now)
         self.conversations = Conversations(store, settings, channel, self.questions.ask, self._tools_for, opener=opener)
         self._attachments = Attachments(store, platform, self.delivery, channel, self.conversations.folder)
-        self._commands = CommandRunner(self.conversations, self.places, settings, self._clock.now)
+        self._commands = CommandRunner(self.conversations, self.places, self.access, settings, self._clock.now)
         self._turns = Turns(self.outbox, self.places, self._zone, self._clock.now, settings.channels.compaction_seconds)
         self._lanes: dict[Place, _Lane] = {}
         self._inbox: Inbox | None = None
@@ -332,7 +332,7 @@ class Channel:
         loop = asyncio.get_running_loop()
 
         def begin_stream(seat: Seat) -> None:
-            live = seat.begin_turn(events[-1].person.id)
+            live = seat.begin_turn(events[-1])
             # Only now: hundreds of chats that wait for a thread would use up what the platform takes from a bot.
             show = self.delivery.show_typing(answer.place)
             loop.call_soon_threadsafe(lambda: typing.append(asyncio.ensure_future(show)))

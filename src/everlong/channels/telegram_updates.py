@@ -13,6 +13,7 @@ from datetime import datetime
 from telegram import CallbackQuery, Chat, Message, Update
 from telegram.constants import ChatType
 
+from everlong.agent.text import outside_name
 from everlong.channels.platform import Attachment, Inbound, Person, Place
 
 __all__ = ["ALLOWED_UPDATES", "PLATFORM", "read_update"]
@@ -79,12 +80,12 @@ def _read_move(update: int, message: Message) -> Inbound:
 def _read_message(update: int, message: Message, is_edit: bool, bot: tuple[int, str]) -> Inbound | None:
     text = (message.text or message.caption or "").replace("\x00", "")
     attachments = tuple(_attachments(message))
+    is_forwarded = message.forward_origin is not None or message.via_bot is not None
     if not text and not attachments:
-        text = _described(message)
+        text, is_forwarded = _described(message), True  # the name of a contact or place is nobody's sentence
         if not text:
             return None
     is_private = message.chat.type == ChatType.PRIVATE
-    is_forwarded = message.forward_origin is not None or message.via_bot is not None
     text, is_addressed = _addressed(message, text, bot)
     reply = _reply(message)
     return Inbound(
@@ -183,14 +184,16 @@ def _described(message: Message) -> str:
     """Return in words what was sent without any: a place, a contact, a poll."""
     if message.venue is not None:
         place = message.venue.location
-        return f"[venue: {message.venue.title}, {message.venue.address} ({place.latitude}, {place.longitude})]"
+        about = outside_name(f"{message.venue.title}, {message.venue.address}", 200)
+        return f"[venue: {about} ({place.latitude}, {place.longitude})]"
     if message.location is not None:
         return f"[location: {message.location.latitude}, {message.location.longitude}]"
     if message.contact is not None:
         name = " ".join(filter(None, (message.contact.first_name, message.contact.last_name)))
-        return f"[contact: {name}, {message.contact.phone_number}]"
+        return f"[contact: {outside_name(name)}, {outside_name(message.contact.phone_number)}]"
     if message.poll is not None:
-        return f"[poll: {message.poll.question} — {' / '.join(option.text for option in message.poll.options)}]"
+        asked = f"{message.poll.question} — {' / '.join(option.text for option in message.poll.options)}"
+        return f"[poll: {outside_name(asked, 1_000)}]"
     if message.dice is not None:
         return f"[{message.dice.emoji} {message.dice.value}]"
     if message.sticker is not None:

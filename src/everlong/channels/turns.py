@@ -16,7 +16,7 @@ from everlong.channels.outbox import Answer, Outbox
 from everlong.channels.places import Places
 from everlong.channels.platform import Inbound
 from everlong.errors import EverlongError, ProviderError
-from everlong.model import calls_of, text_of
+from everlong.model import added_parts, calls_of, text_of
 
 if TYPE_CHECKING:
     from everlong.agent import Agent, TurnFinished
@@ -43,7 +43,9 @@ class PromptFile:
 def make_prompt(
     events: Sequence[Inbound], files: Sequence[PromptFile], notes: Sequence[str], zone: tzinfo, *, can_see: bool = True
 ) -> Prompt:
-    """Return the prompt for messages that are answered together; what we add stands behind their words.
+    """Return the prompt for messages that are answered together.
+
+    Forwarded messages, files and what we add stand behind the person's words, in parts that are marked as not typed.
 
     Args:
         events: the messages, of one person.
@@ -52,21 +54,23 @@ def make_prompt(
         zone: the time zone that times are told in.
         can_see: False to leave images out.
     """
-    words = "\n\n".join(event.text.strip() for event in events if event.text.strip())
+    said = [event for event in events if event.text.strip()]
+    words = "\n\n".join(event.text.strip() for event in said if not event.is_forwarded)
     last = events[-1]
     by = "" if last.is_private or not last.person.name else f"by {last.person.name}, "
     beside = [f"[{by}{_when(last.sent_at, zone)}]"] if last.sent_at or by else []
     beside += [f"[{note}]" for note in notes]
-    if any(event.is_forwarded for event in events):
-        beside.append("[forwarded: these are the words of somebody else]")
     parts: list[dict[str, Any]] = [{"type": "text", "text": words}] if words else []
+    for event in said:
+        if event.is_forwarded:
+            parts += added_parts(f"<forwarded>\n{event.text.strip()}\n</forwarded>")
+    if any(event.is_forwarded for event in said):
+        beside.append("[forwarded: these are the words of somebody else]")
     for file in files:
         if file.part is not None and (can_see or not file.is_image):
-            parts.append(file.part)
+            parts += added_parts([file.part])
         beside.append(f"[{file.note}]" if can_see or not file.is_image else f"[{file.note}; you cannot see images]")
-    if beside:
-        parts.append({"type": "text", "text": "\n".join(beside)})
-    return parts or ""
+    return [*parts, *added_parts("\n".join(beside))] or ""
 
 
 def _when(at: float, zone: tzinfo) -> str:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from everlong.cli.chosen_store import store_settings
+from everlong.processes import own_command
 
 if TYPE_CHECKING:
     from everlong.config import Settings
@@ -74,7 +74,7 @@ class _ChannelProcess:
 
     def _keep_running(self) -> None:
         wait = _FIRST_WAIT
-        command = [sys.executable, "-m", "everlong", "channels", "run", "--until-eof"]
+        command = own_command("everlong", "channels", "run", "--until-eof")
         while not self._is_over.is_set():
             with self._lock:
                 if self._is_over.is_set():

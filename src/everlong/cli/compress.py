@@ -9,30 +9,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-from rich.text import Text
 
 import everlong.context
 from everlong import config, providers
 from everlong.cli.files import read_input, write_output
 from everlong.cli.output import counted, print_values, tracked
-from everlong.cli.picture import fit, print_changes
-from everlong.cli.screen import console
+from everlong.cli.picture import print_changes
 from everlong.cli.trust import tell_notices
+from everlong.context.literals import is_summary
 from everlong.context.report import compare_lists
+from everlong.context.text import one_line
 from everlong.errors import ConfigError, TargetUnreachable
+from everlong.model import whole_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rich.console import Console
-
     from everlong.config import Settings
     from everlong.context import CompactionReport, ContextCompressor, Summarizer
-    from everlong.context.explanation import ExplainedLine, Explanation, Fate, Verdict
     from everlong.model import Message
     from everlong.providers.auxiliary import AskModel
     from everlong.wire import Transcript, TranscriptConversation
@@ -51,8 +48,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the conversation here, not to stdout.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout.")
 @click.option("--diff", is_flag=True, help="Show what was kept, summarized and cleared instead of the conversation.")
-@click.option("--explain", is_flag=True, help="Say for every line why it was kept or dropped, instead of the result.")
-@click.option("--why", metavar="TEXT", help="Like --explain, only for lines that contain TEXT.")
+@click.option("--why", metavar="TEXT", help="Say where each line that contains TEXT is now, instead of the result.")
 def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     file: str,
     context_length: int | None,
@@ -64,7 +60,6 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     output: str | None,
     as_json: bool,
     diff: bool,
-    explain: bool,
     why: str | None,
 ) -> None:
     """Compact the conversation(s) in FILE, or in standard input for "-".
@@ -74,28 +69,24 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     unless --summarizer names a model.
     """
     transcript = read_input(file)
-    explain = explain or why is not None
     make_engine = _make_engines(
         {} if threshold is None else {"compression.threshold": threshold}, context_length, summarizer
     )
-    compacted, reports, explanations = _compact(transcript, make_engine, model, budget, focus, explain=explain)
-    if why is not None:
-        explanations = [explanation.about(why) for explanation in explanations]
+    compacted, reports = _compact(transcript, make_engine, model, budget, focus)
+    found = [] if why is None else _find_lines(transcript, compacted, why)
     if output:
         write_output(output, transcript.render(compacted))
         click.echo(f"everlong: wrote {output}", err=True)
     if as_json:
-        report = _json_report(transcript, reports, explanations, compacted if diff else [])
-        print_values(report)
+        print_values(_json_report(transcript, reports, found, compacted if diff else []))
     else:
         if diff:
             _print_changes(transcript, compacted)
-        if explain:
-            _print_explanations(transcript, explanations)
+        _print_lines(transcript, found)
         _print_reports(transcript, reports)
-    if why is not None and not any(explanation.lines for explanation in explanations):
-        click.echo(f"everlong: no line contains {why!r}", err=True)
-    if not (output or diff or as_json or explain):
+    if why is not None:
+        _tell_search(why, [line for lines in found for line in lines])
+    if not (output or diff or as_json or why is not None):
         sys.stdout.write(transcript.render(compacted))
 
 
@@ -105,26 +96,17 @@ def _compact(
     model: str | None,
     budget: int | None,
     focus: str | None,
-    *,
-    explain: bool,
-) -> tuple[list[list[Message]], list[CompactionReport], list[Explanation]]:
+) -> tuple[list[list[Message]], list[CompactionReport]]:
     results: list[list[Message]] = []
     reports: list[CompactionReport] = []
-    explanations: list[Explanation] = []
     for conversation in tracked(transcript.conversations, "compacting"):
         engine = make_engine(model or conversation.model)
         engine.overhead_tokens = engine.counter.count_tools(conversation.tools)
         target = None if budget is None else _subtract_overhead(budget, engine.overhead_tokens)
-        if explain:
-            told = engine.explain(conversation.messages, focus_topic=focus, force=True, target_tokens=target)
-            explanations.append(told)
-            results.append(told.messages)
-        else:
-            made = engine.compress(conversation.messages, focus_topic=focus, force=True, target_tokens=target)
-            results.append(made)
+        results.append(engine.compress(conversation.messages, focus_topic=focus, force=True, target_tokens=target))
         assert engine.last_report is not None  # noqa: S101 - compress always leaves one
         reports.append(engine.last_report)
-    return results, reports, explanations
+    return results, reports
 
 
 def _make_engines(
@@ -177,13 +159,13 @@ def _subtract_overhead(budget: int, overhead: int) -> int:
 def _json_report(
     transcript: Transcript,
     reports: list[CompactionReport],
-    explanations: list[Explanation],
+    found: list[list[SoughtLine]],
     compacted: list[list[Message]],
 ) -> dict[str, Any]:
-    """Return the reports, with the fate of each message and line if that was asked for."""
+    """Return the reports, with the fate of each message and the lines that were looked for, if that was asked for."""
     accounts: list[dict[str, Any]] = [{} for _ in reports]  # empty if not asked for
-    for account, explanation in zip(accounts, explanations, strict=False):
-        account["explanation"] = explanation.to_dict()
+    for account, lines in zip(accounts, found, strict=False):
+        account["lines"] = [line._asdict() for line in lines]
     for account, conversation, messages in zip(accounts, transcript.conversations, compacted, strict=False):
         account["changes"] = _listed_changes(conversation.messages, messages)
     return {
@@ -208,10 +190,51 @@ def _print_changes(transcript: Transcript, compacted: list[list[Message]]) -> No
         print_changes(conversation.messages, messages)
 
 
-def _print_explanations(transcript: Transcript, explanations: list[Explanation]) -> None:
-    for conversation, explanation in zip(transcript.conversations, explanations, strict=True):
-        if explanation.lines:
-            print_explanation(explanation, _name(conversation, len(explanations)).removesuffix(": "))
+class SoughtLine(NamedTuple):
+    """A line of a conversation, and where it stands after the compaction."""
+
+    message: int
+    role: str
+    line: str
+    now: int | None
+    """The message of the result that has it; None if it is not in the context."""
+    in_summary: bool
+    """True if that message is the summary."""
+
+
+def find_lines(messages: Sequence[Message], result: Sequence[Message], text: str) -> Iterator[SoughtLine]:
+    """Yield the lines of a conversation that contain a text, in whatever case, with their place in the result."""
+    said = [one_line(whole_text(message)) for message in result]
+    for index, message in enumerate(messages):
+        for line in map(one_line, whole_text(message).splitlines()):
+            if text.casefold() in line.casefold():
+                now = next((place for place, words in enumerate(said) if line in words), None)
+                yield SoughtLine(index, message["role"], line, now, now is not None and is_summary(result[now]))
+
+
+def _find_lines(transcript: Transcript, compacted: list[list[Message]], text: str) -> list[list[SoughtLine]]:
+    pairs = zip(transcript.conversations, compacted, strict=True)
+    return [list(find_lines(conversation.messages, result, text)) for conversation, result in pairs]
+
+
+def _print_lines(transcript: Transcript, found: list[list[SoughtLine]]) -> None:
+    for conversation, lines in zip(transcript.conversations, found, strict=False):
+        for one in lines:
+            where = "in the summary" if one.in_summary else f"kept, message {one.now} of the result"
+            now = "not in the context" if one.now is None else where
+            click.echo(f"{_name(conversation, len(found))}message {one.message}, {one.role}: {now}: {one.line}")
+
+
+def _tell_search(text: str, lines: list[SoughtLine]) -> None:
+    """Say how to find lines that are not in the context."""
+    if not lines:
+        click.echo(f"everlong: no line contains {text!r}", err=True)
+    elif gone := sum(line.now is None for line in lines):
+        click.echo(
+            f"everlong: {counted(gone, 'line')} of {len(lines):,} not in the context; in a stored conversation "
+            f'`everlong why "{text}"` and the model\'s own search find them',
+            err=True,
+        )
 
 
 def _print_reports(transcript: Transcript, reports: list[CompactionReport]) -> None:
@@ -243,83 +266,9 @@ def describe(report: CompactionReport) -> str:
         f"({report.saved_share:.0%} saved), {report.messages_before:,} → {counted(report.messages_after, 'message')}"
     )
     if report.quality is not None:
-        line += f", quality {report.quality.score:.2f}"
+        line += f"; {report.quality.in_words()}"
     if report.fallback_reason:
         line += f"; fell back to the extractive summary: {report.fallback_reason}"
     if report.rules_by_id:
         line += f"; no room for {counted(report.rules_by_id, 'older rule')}, named by id"
     return line
-
-
-_STYLES: dict[Fate, str] = {
-    "kept": "default",
-    "quoted": "green",
-    "told": "green",
-    "partly": "cyan",
-    "unclear": "yellow",
-    "dropped": "red",
-}
-_UNBOUNDED = 1_000_000
-_MOST_LOST = 4
-_LEAST_REMARKABLE = 8
-"""Least characters of a text for a remark that it also stands elsewhere."""
-
-_LineVerdict: TypeAlias = "tuple[ExplainedLine, Verdict]"
-
-
-def print_explanation(explanation: Explanation, name: str = "") -> None:
-    """Print every line with its reason, then the number of lines for each fate."""
-    out = console(highlight=False)
-    if not out.is_terminal:  # grep needs whole lines
-        out = console(highlight=False, width=_UNBOUNDED)
-    if name:
-        out.print(Text(f"== {name}", style="bold"))
-    for index, lines in explanation.by_message():
-        out.print(Text(f"message {index}, {lines[0].role}", style="bold"))
-        for run in _group_runs(lines):
-            _print_run(run, out)
-    total = len(explanation.lines)
-    figures = ", ".join(f"{number:,} {fate}" for fate, number in explanation.fates.items())
-    out.print(Text(f"{total:,} line{'' if total == 1 else 's'}: {figures}", style="bold"))
-
-
-def _group_runs(lines: Sequence[ExplainedLine]) -> Iterator[list[_LineVerdict]]:
-    """Yield runs of neighbouring verdicts that say the same."""
-    told = ((line, part) for line in lines for part in line.parts)
-    for _, run in groupby(told, key=lambda pair: _heading(pair[1])):
-        yield list(run)
-
-
-def _heading(verdict: Verdict) -> tuple[Fate, str, str]:
-    """Return what a run of lines shares: the fate, the reason, and the summary's words if they differ."""
-    where = f"{verdict.section}: " if verdict.section and verdict.fate in ("quoted", "told") else ""
-    item = verdict.item or ""
-    says_more = item.removeprefix("- ") != verdict.text
-    return verdict.fate, where + verdict.reason, item if says_more else ""
-
-
-def _print_run(run: list[_LineVerdict], out: Console) -> None:
-    fate, reason, item = _heading(run[0][1])
-    out.print(Text(f"  {fate:<8} {reason}", style=_STYLES[fate]))
-    for line, verdict in run:
-        call = f"{line.call}: " if line.call and not verdict.text.startswith(f"{line.call}(") else ""
-        row, remark = f"    {line.line:>5} │ {call}{_plain(verdict.text)}", _remark(verdict)
-        shown = fit(row, max(out.width // 2, out.width - len(remark)))
-        out.print(Text(fit(shown + remark, out.width), style="dim" if fate == "dropped" else ""))
-    if item:
-        out.print(Text(fit(f"          = {_plain(item)}", out.width), style=_STYLES[fate]))
-
-
-def _remark(verdict: Verdict) -> str:
-    """Return where else the same words stand, or what is lost with them."""
-    if verdict.also is not None and len(verdict.text) >= _LEAST_REMARKABLE:
-        return f"  (also in message {verdict.also} of the result)"
-    lost = [name for name in verdict.lost if len(name) > 2 or not name.isdigit()]  # a line number is no loss
-    if not lost:
-        return ""
-    more = f" and {len(lost) - _MOST_LOST} more" if len(lost) > _MOST_LOST else ""
-    return f"  (lost: {', '.join(lost[:_MOST_LOST])}{more})"
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split())

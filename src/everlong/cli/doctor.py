@@ -15,7 +15,7 @@ import click
 
 from everlong.cli.doctor_checks import CHECKS, DoctorSituation, Finding, fail
 from everlong.cli.screen import styled
-from everlong.context.summary.redaction import redact
+from everlong.redaction import redact
 
 if TYPE_CHECKING:
     from everlong.cli.doctor_checks import Check, State

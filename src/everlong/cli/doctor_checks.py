@@ -617,7 +617,8 @@ def check_logs(_: DoctorSituation) -> Iterator[Finding]:
 def check_archive(situation: DoctorSituation) -> Iterator[Finding]:
     """Check whether a client will delete logs that are not archived."""
     from everlong.cli.archive.formats import TITLES  # noqa: PLC0415 - may be broken
-    from everlong.cli.archive.scan import days_until_deletion, log_folders, unarchived_files  # noqa: PLC0415
+    from everlong.cli.archive.places import days_until_deletion, log_folders  # noqa: PLC0415 - as above
+    from everlong.cli.archive.scan import unarchived_files  # noqa: PLC0415 - as above
     from everlong.store.opening import default_path  # noqa: PLC0415 - as above
 
     chosen = situation.settings.store

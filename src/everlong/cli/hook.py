@@ -141,13 +141,10 @@ def _store_session(store: Store, event: HookEvent) -> None:
     elif event.log is None or not event.log.is_file():
         raise TranscriptError(f"the log of session {event.session} is not there: {event.log or 'no path was told'}")
     else:
-        from everlong.cli.sessions_transfer import import_files  # noqa: PLC0415 - loads the database
+        from everlong.cli.archive.log_import import LogImport  # noqa: PLC0415 - loads the database
 
-        skipped: list[dict[str, str]] = []
-        for _ in import_files(store, [str(event.log)], None, skipped, []):
-            pass
-        if skipped:
-            raise TranscriptError(f"{event.log} was not stored: {skipped[0]['problem']}")
+        if LogImport(store, is_own=lambda _: True).add(event.log) is None:
+            raise TranscriptError(f"{event.log} was not stored: it is no log of {event.client}")
     index_pending(store, seconds=_INDEX_SECONDS)
 
 
@@ -155,13 +152,14 @@ def _store_told(store: Store, event: HookEvent) -> None:
     """Store the session that a client hands over with its messages."""
     import time  # noqa: PLC0415 - as above
 
-    from everlong.store.log_imports import LogImporter, LogOrigin  # noqa: PLC0415 - as above
+    from everlong.store.imports import ImportOrigin  # noqa: PLC0415 - as above
+    from everlong.store.log_imports import LogImporter  # noqa: PLC0415 - as above
     from everlong.wire.logs.opencode import read_opencode_session  # noqa: PLC0415 - as above
 
     told = event.told or {}
     run = read_opencode_session(told.get("session") or {}, list(_messages(told.get("messages"))))
     if run.messages:
-        LogImporter(store).add_run(run, LogOrigin("opencode", time.time()))
+        LogImporter(store).add_run(run, ImportOrigin("opencode", time.time()))
 
 
 def _messages(told: Any) -> Iterator[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]:
@@ -176,7 +174,12 @@ def _messages(told: Any) -> Iterator[tuple[Mapping[str, Any], Sequence[Mapping[s
 
 def _handover(store: Store, event: HookEvent) -> str:
     """Return where the folder's last conversation stands; after a compaction, where this one stands."""
-    from everlong.agent.handover import conversations_of, folder_spellings, write_handover  # noqa: PLC0415 - as above
+    from everlong.agent.handover import (  # noqa: PLC0415 - as above
+        conversations_of,
+        folder_spellings,
+        is_trusted,
+        write_handover,
+    )
     from everlong.tokens import EstimatingCounter  # noqa: PLC0415 - as above
 
     room = config.load_settings(cwd=event.folder if event.folder.is_dir() else None).settings.hooks.restore_tokens
@@ -185,7 +188,7 @@ def _handover(store: Store, event: HookEvent) -> str:
     is_same = event.source == "compact" or event.kind == "compacting"
     found = conversations_of(store, folder_spellings(event.folder))
     for _, one in zip(range(_MOST_LOOKED_AT), found, strict=False):
-        if _is_of(one, event.session) == is_same:
+        if _is_of(one, event.session) == is_same and is_trusted(one):  # nobody asked for words of others
             return write_handover(store, one, room, EstimatingCounter().count_text)
     return ""
 

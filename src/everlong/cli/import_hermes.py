@@ -151,7 +151,7 @@ def _import_sessions(path: Path, plan: _Plan) -> None:
     from everlong.cli.archive.log_import import LogImport  # noqa: PLC0415 - keeps `--help` quick
 
     with open_chosen_store(new=True) as store, progress_bar("importing"):
-        found = LogImport(store).add(path, form="hermes")
+        found = LogImport(store, is_own=lambda _: True).add(path, form="hermes")
         plan.outcomes = {} if found is None else dict(found.outcomes)
         index_pending(store)
 

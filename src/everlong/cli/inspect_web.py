@@ -122,7 +122,7 @@ def _imported(file: str, path: Path) -> Iterator[Store]:
     transcript = read_input(file)
     written = 0.0 if file == "-" else Path(file).stat().st_mtime
     with Store.open(path, chosen_tenant()) as store:
-        origin = ImportOrigin(transcript.kind, Path(file).name, written)
+        origin = ImportOrigin(Path(file).name, written, kind=transcript.kind)
         added = sum(
             Importer(store).add(conversation, origin).outcome != "empty" for conversation in transcript.conversations
         )

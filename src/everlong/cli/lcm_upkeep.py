@@ -12,7 +12,7 @@ from everlong.cli.lcm_read import choose_conversation, count_summaries, newest_p
 from everlong.cli.output import Step, counted, json_option, progress_bar, say
 from everlong.config import load_settings
 from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH
-from everlong.context.summary.extractive import ExtractiveSummarizer
+from everlong.context.summarizers import ExtractiveSummarizer
 from everlong.errors import NotStored
 from everlong.lossless import LosslessEngine
 from everlong.store.graph_status import check_graphs, check_reach, read_status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Mapping
@@ -69,7 +70,8 @@ def _serve(settings: Settings, folder: Path | None, *, over_http: bool) -> None:
 
     from everlong.mcp.server import HistoryServer  # noqa: PLC0415 - as above
 
-    named = "this folder" if over_http else f"the folder {folder}"  # other machines need not know its path
+    # Other machines need not know its path.
+    named = "this folder" if over_http else f"the folder {json.dumps(str(folder), ensure_ascii=True)}"
     where = "" if folder is None else f" in {named}"
     remembering: Remembering = settings.mcp.remember if settings.memory.enabled else "never"
     with ExitStack() as stack:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing, suppress
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -122,6 +123,7 @@ def storing_process(settings: Settings, launched: LaunchedProcess) -> StoringPro
     chosen = store_settings()
     where = str(location(chosen))
     is_file = not where.startswith("postgres")
+    where = str(Path(where).expanduser().absolute()) if is_file else where  # it starts in another folder
     return StoringProcess(StorePlace(where, float(chosen.wait_seconds), settings.store.redact, is_file), launched)
 
 

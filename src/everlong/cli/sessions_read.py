@@ -533,9 +533,9 @@ def compactions(session: str | None, as_json: bool) -> None:
         return
     from everlong.cli.picture import print_table  # noqa: PLC0415 - searching and showing need no rich
 
-    heads = ["when", "session", "why", "engine", "tokens", "messages", "seconds", "cost", "quality", "remark"]
+    heads = ["when", "session", "why", "engine", "tokens", "messages", "seconds", "cost", "quality"]
     rows = [_compaction_row(one, named or whole.get(one.session or "", "")) for one in history]
-    print_table(heads, rows, right={6, 7, 8})
+    print_table(heads, rows, right={6, 7})
 
 
 def _compaction_row(one: Compaction, conversation: str) -> list[str]:
@@ -552,6 +552,5 @@ def _compaction_row(one: Compaction, conversation: str) -> list[str]:
         f"{one.messages_before:,} → {one.messages_after:,}",
         f"{one.seconds:.1f}",
         figure(one.cost, ".4f"),
-        figure(one.quality, ".2f"),
-        f"fell back: {one_line(one.fallback)}" if one.fallback else "",
+        one_line("; ".join(filter(None, (f"fell back: {one.fallback}" if one.fallback else "", one.findings)))),
     ]

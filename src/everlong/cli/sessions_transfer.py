@@ -6,8 +6,9 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import click
 
 from everlong.cli.archive.formats import format_of_log
 from everlong.cli.archive.log_import import LogImport
+from everlong.cli.archive.places import LogFolder
 from everlong.cli.chosen_store import (
     command,
     find_conversation,
@@ -169,7 +171,7 @@ def import_(
     wrote.
     Importing again adds only what is new; an import that was interrupted goes on when it is run again.
     """
-    files = list(dict.fromkeys(_list_files(paths)))
+    files = dict(_list_files(paths))
     outcomes: Counter[str] = Counter()
     skipped: list[dict[str, str]] = []
     added_to: list[str] = []
@@ -198,24 +200,27 @@ def import_(
         raise click.exceptions.Exit(1)
 
 
-def _list_files(paths: Sequence[str]) -> Iterator[str]:
+def _list_files(paths: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Yield files by name, each with whether the user has named the file itself, rather than its folder."""
     for name in paths:
         path = Path(name)
         if name == "-" or not path.is_dir():
-            yield name
+            yield name, True
             continue
-        found = (file for file in path.rglob("*") if file.is_file() and _may_be_log(file))
-        inside = sorted(found, key=lambda file: (len(file.parts), file))  # sub-agents after those they work for
+        inside = [file for file in LogFolder("", path, ("**/*",), is_own=False).files() if _may_be_log(file)]
         if not inside:
             raise TranscriptError(f"{name} has no .jsonl files in it, and no logs; name the files themselves")
-        yield from map(str, inside)
+        yield from ((str(file), False) for file in inside)
 
 
 def _may_be_log(file: Path) -> bool:
     """Return whether a file of a folder is imported: JSONL, or a client's log of another kind."""
     if file.suffix == ".jsonl":
         return True
-    return file.suffix in {".json", ".db", ".md"} and format_of_log(file) is not None
+    try:
+        return file.suffix in {".json", ".db", ".md"} and format_of_log(file) is not None
+    except OSError:  # the import says why it cannot be read
+        return True
 
 
 def _build_graphs(
@@ -234,18 +239,25 @@ def _build_graphs(
 
 
 def import_files(
-    store: Store, files: Sequence[str], source: str | None, skipped: list[dict[str, str]], added_to: list[str]
+    store: Store, files: Mapping[str, bool], source: str | None, skipped: list[dict[str, str]], added_to: list[str]
 ) -> Iterator[tuple[int, Counter[str]]]:
     """Import the files one by one; yield the number of files so far and the outcomes of the last one.
 
-    Sessions that got new messages are noted in ``added_to``.
+    Args:
+        store: the store.
+        files: the files by name, each with whether the user has named it.
+        source: a name for the source.
+        skipped: gets the files that could not be read.
+        added_to: gets the sessions that have new messages.
     """
     importer = Importer(store)
-    logs = LogImport(store, source=source)
-    for done, name in enumerate(files, start=1):
+    logs = LogImport(store, source=source, is_named=lambda path: files.get(str(path), True))
+    for done, (name, is_named) in enumerate(files.items(), start=1):
         result: Counter[str] = Counter()
+        path = Path(os.path.realpath(name)) if is_named else Path(name)
+        is_stream = name == "-" or not path.is_file()  # such as the pipe of <(a command)
         try:
-            log = None if name == "-" else logs.add(Path(name))
+            log = None if is_stream else logs.add(path)
             if log is not None:
                 result.update(log.outcomes)
                 added_to.extend(log.sessions)
@@ -256,10 +268,11 @@ def import_files(
                 yield done, result
                 continue
             transcript = _read_transcript(name)
-            written = time.time() if name == "-" else Path(name).stat().st_mtime
-            origin = ImportOrigin(
-                transcript.kind, "standard input" if name == "-" else str(Path(name).absolute()), written, source
-            )
+            if is_stream:
+                origin = ImportOrigin("standard input", time.time(), source, found_in="-")
+            else:
+                origin = logs.origin(path, path.stat().st_mtime)
+            origin = replace(origin, kind=transcript.kind)
             with store.batch():
                 for conversation in transcript.conversations:
                     done_with = importer.add(conversation, origin)

@@ -114,7 +114,7 @@ def compaction_line(event: CompactionFinished) -> str:
     """Return one line on a compaction: the reason, the cost, the sizes before and after, the quality."""
     if event.outcome != "compacted":
         return f"compaction ({event.reason}): {event.outcome}"
-    quality = f", quality {event.quality:.2f}" if event.quality is not None else ""
+    quality = f"; {event.quality}" if event.quality else ""
     tokens = f"{event.tokens_before:,} → {event.tokens_after:,} tokens"
     messages = f"{event.messages_before:,} → {counted(event.messages_after, 'message')}"
     cost = f", ${event.cost:.4f}" if event.cost else ""

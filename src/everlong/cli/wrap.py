@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,8 +82,10 @@ def wrap_command(command: tuple[str, ...], port: int | None, upstream: str | Non
 
 def _run_through_gateway(wrapped: _WrappedGateway, client: Client | None, command: tuple[str, ...]) -> int:
     from everlong.cli.clients.client import ClientRun, around_proxies, base_urls  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.gateway.formats import path_of_folder  # noqa: PLC0415 - as above
 
     gateway = client_gateway(wrapped.settings, wrapped.address)
+    gateway = replace(gateway, address=wrapped.address + path_of_folder(Path.cwd()))
     run = ClientRun(list(command), {**os.environ, **around_proxies(os.environ), **base_urls(gateway)})
     with nullcontext(run) if client is None else client.started(gateway, run, Path.home()) as ready:
         return _run_program(tuple(ready.command), ready.env)
@@ -140,7 +142,7 @@ class _WrappedGateway:
         usual = f"http://127.0.0.1:{own.port}"
         wrapped = next((url for url in self._upstreams.values() if is_gateway(url)), None)
         if wrapped is not None:
-            self.address = wrapped.removesuffix("/").removesuffix("/v1")  # a wrap inside of a wrap
+            self.address = "http://" + urlsplit(wrapped).netloc  # a wrap inside of a wrap
         elif own.port and not self._is_own and is_gateway(usual):
             self.address = usual
             self._watching = threading.Thread(target=self._watch, name="everlong-watch", daemon=True)

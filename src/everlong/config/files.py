@@ -1,15 +1,39 @@
-"""Atomic writes and file locks."""
+"""Careful reads, atomic writes and file locks."""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
-__all__ = ["try_lock", "write_whole"]
+__all__ = ["is_regular", "open_regular", "try_lock", "write_whole"]
+
+
+def open_regular(path: Path, buffering: int = -1) -> BinaryIO:
+    """Open a file that somebody else may have put there: a pipe would keep its reader waiting, a link leads elsewhere.
+
+    Raises:
+        OSError: It cannot be opened, or is no regular file.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    handle = os.open(path, flags)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return os.fdopen(handle, "rb", buffering)
+
+
+def is_regular(path: Path) -> bool:
+    """Return whether a path names a regular file, and no link to one."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def write_whole(path: Path, text: str, new_mode: int = 0o600, check: Callable[[], None] | None = None) -> None:

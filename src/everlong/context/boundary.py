@@ -1,28 +1,25 @@
-"""The boundaries of a compaction: the end of the head and the start of the tail.
+"""The boundaries of a compaction: what stays before the summary, what stays after it, and what is summarized.
 
-The head is the system prompt and the first exchange. The tail is walked back from the end in whole groups until its
-budget is spent. The middle is summarized. If the result is still too large, parts yield in this order: the count of
-protected messages, the first exchange, the summary's size, the tail's tool results, the tail itself. The system
-prompt, the latest user message and a pending call never yield. All of this is arithmetic over token counts.
+Never lost, whatever the limits: the system prompt, the first request, the newest request, and the newest assistant
+message with its calls and results. Everything else is arithmetic over token counts: the tail is walked back from the
+end in whole groups as far as there is room. If the result is still too large, parts yield in this order: the answer to
+the first request, the summary's size, the tail's tool results.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from everlong.context.invariants import allows_cut, latest_user_index
 from everlong.context.literals import is_acknowledgement, is_summary
 from everlong.context.pruning import least_tail_tokens
-from everlong.model import Message, calls_of, leading_system_count
+from everlong.model import Message, calls_of, leading_system_count, read_message, typed_words
 
 LEAST_SUMMARY = 40
 """The least tokens that a summary's text gets."""
-
-_LEAST_SHARED = 1_000
-"""Below this limit the result is made as small as possible."""
-_CUTS_LOOKED_AT = 6
 _WITH_EXCHANGE = 3
 """The value of ``protect_first_n`` from which on it means the system prompt and a whole first exchange."""
 
@@ -32,30 +29,51 @@ class ListLayout:
     """The positions of the parts of a list that satisfies the invariants."""
 
     system_end: int
+    request: tuple[int, ...]
+    """The indices of the first request: the user messages that open the conversation."""
+    request_end: int
+    """The end of the head without an answer."""
     exchange_end: int
+    """The end of the answer to it, with the results of its calls."""
     summaries: tuple[int, ...]
     inserted: frozenset[int]
     """The indices of messages that earlier compactions inserted: summaries and acknowledgements."""
     body_start: int
     latest_user: int | None
-    pending_start: int
+    """The index of the newest request."""
+    in_doubt: int | None
+    """The index of a newer user message of which nobody knows who wrote it; it is kept as a request is."""
+    newest_start: int
+    """The start of the newest assistant message, or of the user messages right before a first one."""
+
+    def repeated(self, cut: int) -> list[int]:
+        """Return the user messages that are repeated after the summary, because a tail from ``cut`` on lacks them."""
+        return [index for index in (self.latest_user, self.in_doubt) if index is not None and index < cut]
 
 
 class BoundaryLimits(NamedTuple):
     """The limits of a plan, in tokens and messages."""
 
     total: int
+    """The size that the result is brought down to."""
+    most: int
+    """The size that it may have where what is never lost leaves no room for a summary otherwise."""
+    least: int
+    """The size that the tail is lengthened to reach, if the history has that much."""
     tail: int
-    """The tokens of the tail, from `policy.compute_budgets`; ``keep_last`` may lengthen it."""
+    """The tail's budget; ``keep_last`` may lengthen it."""
     keep_last: int
     """The number of last messages that stay, if they fit."""
     frame: int
     """The tokens that a summary adds besides its own words and an acknowledgement."""
     acknowledgement: int
     summary: Callable[[int], int]
+    """The tokens that the summary of so much content may take."""
+    fills: bool = False
+    """True to lengthen the tail as far as ``total`` allows."""
     summary_takes_rest: bool = False
     rules: int = 0
-    """The tokens of the frame for the user's standing rules; 0 if they share the summary's budget."""
+    """The tokens of the frame for the user's standing rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,70 +88,98 @@ class Plan:
     """The size that the tail must be shortened to; None if it fits as it is."""
 
 
-class Cut(NamedTuple):
-    """A possible start of the tail, and the tail's size."""
+class HeadTokens(NamedTuple):
+    """The sizes of the parts of the head, as the result will show them."""
 
-    start: int
-    tokens: int
-
-
-class _Tail(NamedTuple):
-    """The tail's possible cuts from newest to oldest; the last one is the one that budget and count ask for."""
-
-    cuts: list[Cut]
-    budget_place: int
+    request: int
+    exchange: int
+    """The answer to the first request, which yields where room is short."""
 
 
 def survey(messages: Sequence[Message], summaries: tuple[int, ...], protect_first_n: int) -> ListLayout:
-    """Find the parts of a list: system prompt, first exchange, body and latest request."""
+    """Find the parts of a list: system prompt, first exchange, body, newest request and newest answer."""
     system_end = leading_system_count(messages)
-    # The system prompt is the first of the protected messages, whether or not the client sends one.
-    natural_end = min(len(messages), system_end + max(0, protect_first_n - 1))
     beside = {index for summary in summaries for index in (summary - 1, summary + 1) if 0 <= index < len(messages)}
     acknowledgements = (index for index in beside if is_acknowledgement(messages[index]))
-    pending_start = _pending_start(messages)
-    exchange_end = _exchange_end(messages, natural_end, min(pending_start, *summaries, len(messages)), protect_first_n)
-    exchange_end = max(system_end, exchange_end)
-    if any(is_summary(message) for message in messages[system_end:exchange_end]):
-        # It only reads like a summary; left in the head, the next compaction would take it for one.
-        exchange_end = system_end
-    body_start = exchange_end
+    newest_start = _newest_start(messages, system_end)
+    stop = min(newest_start, *summaries, len(messages))
+    request = _first_request(messages, system_end, newest_start, summaries)
+    is_leading = bool(request) and request[0] == system_end and request[-1] < stop
+    request_end = request[-1] + 1 if is_leading else system_end
+    body_start = exchange_end = _exchange_end(messages, request_end, stop, system_end, protect_first_n)
     if summaries:
         body_start = summaries[-1] + 1
         if body_start < len(messages) and is_acknowledgement(messages[body_start]):
             body_start += 1
+    latest = latest_user_index(messages, summaries)
     return ListLayout(
         system_end=system_end,
+        request=request,
+        request_end=request_end,
         exchange_end=exchange_end,
         summaries=summaries,
         inserted=frozenset((*summaries, *acknowledgements)),
         body_start=body_start,
-        latest_user=latest_user_index(messages, summaries),
-        pending_start=pending_start,
+        latest_user=latest,
+        in_doubt=_in_doubt(messages, latest),
+        newest_start=max(newest_start, body_start),
     )
 
 
-def _exchange_end(messages: Sequence[Message], natural_end: int, stop: int, protect_first_n: int) -> int:
-    """Return the end of the first exchange: after the answer to the first request and the results of its calls."""
-    end = min(natural_end, stop)
-    if protect_first_n >= _WITH_EXCHANGE:  # people send two messages in a row; an exchange has an answer
-        while 0 < end < stop and messages[end - 1]["role"] == "user":
-            end += 1
+def _in_doubt(messages: Sequence[Message], latest: int | None) -> int | None:
+    """Return the newest user message after the newest request that is more than a client's addition."""
+    for index in range(len(messages) - 1, -1 if latest is None else latest, -1):
+        if messages[index]["role"] == "user" and not is_summary(messages[index]):
+            return index if read_message(messages[index]).material else None
+    return None
+
+
+def _first_request(messages: Sequence[Message], start: int, stop: int, summaries: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the first user messages in a row; none if the newest answer comes before them.
+
+    A message that looks like a summary is none: left in the head, it would be taken for ours from then on.
+    """
+    asked = (at for at in range(start, stop) if messages[at]["role"] == "user" and at not in summaries)
+    first = next((at for at in asked if not is_summary(messages[at])), None)
+    if first is None:
+        return ()
+    end = first + 1
+    for index in range(first + 1, stop):
+        if messages[index]["role"] != "user" or is_summary(messages[index]):
+            break
+        end = index + 1 if typed_words(messages[index]) else end  # a harness may speak after the request
+    return tuple(range(first, end))
+
+
+def _exchange_end(
+    messages: Sequence[Message], request_end: int, stop: int, system_end: int, protect_first_n: int
+) -> int:
+    """Return the end of the protected first exchange: the answer, and the results of its calls."""
+    if protect_first_n < _WITH_EXCHANGE or request_end == system_end:
+        return request_end
+    # The system prompt is the first of the protected messages, whether or not the client sends one.
+    end = min(stop, max(request_end + 1, system_end + protect_first_n - 1))
     while end < stop and messages[end]["role"] in ("tool", "function"):
         end += 1
     return end
 
 
-def _pending_start(messages: Sequence[Message]) -> int:
-    """Return the start of a last group with unanswered calls; the list's length if there is none."""
+def _newest_start(messages: Sequence[Message], start: int) -> int:
+    """Return the index of the newest assistant message with which a tail may begin; the list's length without one."""
+    for index in range(len(messages) - 1, start - 1, -1):
+        if messages[index]["role"] == "assistant" and not is_acknowledgement(messages[index]):
+            return next(at for at in range(index, start - 1, -1) if at == start or allows_cut(messages, at))
+    return len(messages)
+
+
+def has_pending_calls(messages: Sequence[Message]) -> bool:
+    """Return whether the list ends with calls that wait for their results."""
     index = len(messages)
     while index > 0 and messages[index - 1]["role"] == "tool":
         index -= 1
     if index == 0 or messages[index - 1]["role"] != "assistant":
-        return len(messages)
-    calls = len(calls_of(messages[index - 1]))
-    answered = len(messages) - index
-    return index - 1 if calls > answered else len(messages)
+        return False
+    return len(calls_of(messages[index - 1])) > len(messages) - index
 
 
 def protected_start(messages: Sequence[Message], counts: Sequence[int], tail_tokens: int, keep_last: int) -> int:
@@ -150,149 +196,119 @@ def protected_start(messages: Sequence[Message], counts: Sequence[int], tail_tok
 
 
 def plan_boundaries(
-    messages: Sequence[Message], counts: Sequence[int], layout: ListLayout, limits: BoundaryLimits, exchange_tokens: int
+    messages: Sequence[Message], counts: Sequence[int], layout: ListLayout, limits: BoundaryLimits, head: HeadTokens
 ) -> Plan:
     """Choose head and tail so that the result fits, keeping as much as the limits allow."""
-    return _Planner(messages, counts, layout, limits).plan(exchange_tokens)
+    return _Planner(messages, counts, layout, limits, head).plan()
 
 
-def least_tokens(messages: Sequence[Message], counts: Sequence[int], layout: ListLayout, limits: BoundaryLimits) -> int:
+def least_tokens(
+    messages: Sequence[Message], counts: Sequence[int], layout: ListLayout, limits: BoundaryLimits, head: HeadTokens
+) -> int:
     """Return the size of the smallest result that any limits could lead to."""
-    return _Planner(messages, counts, layout, limits).least_tokens()
+    planner = _Planner(messages, counts, layout, limits, head)
+    return planner.rest(layout.newest_start, 0, LEAST_SUMMARY) + planner.least_tail(layout.newest_start)
 
 
 class _Planner:
     """The planning of one compaction."""
 
     def __init__(
-        self, messages: Sequence[Message], counts: Sequence[int], layout: ListLayout, limits: BoundaryLimits
+        self,
+        messages: Sequence[Message],
+        counts: Sequence[int],
+        layout: ListLayout,
+        limits: BoundaryLimits,
+        head: HeadTokens,
     ) -> None:
-        self.messages = messages
-        self.counts = counts
-        self.layout = layout
-        self.limits = limits
-        self.fixed = sum(counts[: layout.system_end]) + limits.frame
-        self.latest_tokens = 0 if layout.latest_user is None else counts[layout.latest_user]
-        self.tail = self._walk()
+        self.messages, self.counts, self.layout, self.limits, self.head = messages, counts, layout, limits, head
+        self.fixed = sum(counts[: layout.system_end]) + limits.frame + head.request
+        self._before = [0, *accumulate(counts)]
 
-    def plan(self, exchange_tokens: int) -> Plan:
-        oldest = self.tail.cuts[-1]
-        if oldest.start <= self.layout.body_start and sum(self.counts) <= self.limits.total:
-            # Everything new is in the tail and all of it fits: nothing to summarize.
-            return self._plan(oldest, exchange_tokens, LEAST_SUMMARY)
-        content = sum(self.counts[self.layout.exchange_end : self.tail.cuts[-1].start])
-        wanted = max(LEAST_SUMMARY, self.limits.summary(content))
-        attempts = [(exchange_tokens, wanted), (0, wanted), (0, LEAST_SUMMARY)]
-        for exchange, summary in attempts:
-            cut = self._longest_fitting(exchange, summary)
-            if cut is not None:
-                return self._plan(cut, exchange, wanted)
-        return self._plan_shortened(wanted)
+    def plan(self) -> Plan:
+        """Return the cuts and budgets."""
+        layout, limits = self.layout, self.limits
+        cuts = self._cuts()
+        usual = cuts[-1] if limits.fills else self._usual_cut(cuts)
+        if usual <= layout.body_start and self._before[-1] <= limits.total:
+            return self._plan(usual, self.head.exchange, LEAST_SUMMARY)  # everything new is in the tail and fits
+        content = self._before[max(usual, layout.exchange_end)] - self._before[layout.exchange_end]
+        wanted = max(LEAST_SUMMARY, limits.summary(content))
+        for exchange in (self.head.exchange, 0):
+            fitting = [cut for cut in cuts if self._size(cut, exchange, wanted) <= limits.total]
+            if fitting:
+                cut = max(fitting[-1], usual)
+                return self._lengthened(cuts, cut, exchange, wanted) or self._plan(cut, exchange, wanted)
+        newest = layout.newest_start
+        half = max(LEAST_SUMMARY, wanted // 2)
+        for summary in (wanted, half):
+            if self.least_tail(newest) <= limits.total - self.rest(newest, 0, summary):
+                return self._squeezed(newest, summary, limits.total)
+        needed = self.rest(newest, 0, half) + self.least_tail(newest)
+        if needed <= limits.most:
+            return self._squeezed(newest, half, needed)
+        return self._squeezed(newest, LEAST_SUMMARY, limits.most)
 
-    def _walk(self) -> _Tail:
-        """Return all cuts from the end back until both the tail's budget and the protected count are reached."""
-        counts, end = self.counts, len(self.messages)
-        cuts = [Cut(end, 0)] if self.layout.pending_start == end else []
-        tokens, budget_end = 0, -1
-        for index in range(end - 1, self.layout.body_start - 1, -1):
-            if budget_end < 0 and tokens + counts[index] > self.limits.tail:
-                budget_end = index + 1
-            if cuts and cuts[-1].start <= budget_end and end - cuts[-1].start >= self.limits.keep_last:
+    def _squeezed(self, cut: int, summary: int, total: int) -> Plan:
+        """Return a plan whose tail is shortened so that the result has so many tokens."""
+        room = max(0, total - self.rest(cut, 0, summary))
+        fits = self._tail_tokens(cut) <= room
+        return Plan(self.layout.request_end, cut, self._is_repeated(cut), summary, None if fits else room)
+
+    def _cuts(self) -> list[int]:
+        """Return the places where a tail may begin, from the newest on, until one is far too long."""
+        start, floor = self.layout.newest_start, self.layout.body_start
+        cuts = [start]
+        for index in range(start - 1, floor - 1, -1):
+            if self._tail_tokens(cuts[-1]) > self.limits.total:
                 break
-            tokens += counts[index]
-            at_floor = index == self.layout.body_start
-            if index <= self.layout.pending_start and (at_floor or allows_cut(self.messages, index)):
-                cuts.append(Cut(index, tokens))
-        if not cuts:
-            cuts.append(Cut(end, 0))
-        within = (place for place, cut in enumerate(cuts) if cut.start <= budget_end)
-        return _Tail(cuts, next(within, len(cuts) - 1))
+            if index == floor or allows_cut(self.messages, index):
+                cuts.append(index)
+        return cuts
 
-    def _room(self, cut: int, exchange: int, summary: int) -> int:
-        """Return the tokens left for a tail that starts at ``cut``."""
-        return self.limits.total - self.fixed - exchange - summary - self._beside(cut, with_exchange=exchange > 0)
+    def _usual_cut(self, cuts: Sequence[int]) -> int:
+        """Return the cut at which the tail has its budget and the protected number of messages."""
+        for cut, longer in pairwise(cuts):
+            if self._tail_tokens(longer) > self.limits.tail and len(self.messages) - cut >= self.limits.keep_last:
+                return cut
+        return cuts[-1]
 
-    def _beside(self, cut: int, *, with_exchange: bool) -> int:
-        """Return the tokens between summary and tail: a repeated request and an acknowledgement, if needed."""
-        repeated = self._is_repeated(cut)
+    def _lengthened(self, cuts: Sequence[int], cut: int, exchange: int, summary: int) -> Plan | None:
+        """Return a plan with one group more, its results shortened, if the tail would be too short without it."""
+        place = cuts.index(cut) + 1
+        if not self.limits.fills or place >= len(cuts) or self._size(cut, exchange, summary) >= self.limits.least:
+            return None
+        longer = cuts[place]
+        room = self.limits.total - self.rest(longer, exchange, summary)
+        if self.least_tail(longer) > room:
+            return None
+        head_end = self.layout.exchange_end if exchange else self.layout.request_end
+        return Plan(head_end, longer, self._is_repeated(longer), summary, room)
+
+    def rest(self, cut: int, exchange: int, summary: int) -> int:
+        """Return the size of the result without its tail."""
+        repeated = self.layout.repeated(cut)
         following = "user" if repeated else self.messages[cut]["role"] if cut < len(self.messages) else ""
-        leading = self.messages[self.layout.exchange_end - 1]["role"] if with_exchange else ""
-        is_parted = "user" in (following, leading)
-        return (self.latest_tokens if repeated else 0) + (self.limits.acknowledgement if is_parted else 0)
+        leading = self.messages[self.layout.exchange_end - 1]["role"] if exchange else "user"
+        parted = self.limits.acknowledgement * [following, leading].count("user")
+        return self.fixed + exchange + summary + parted + sum(self.counts[index] for index in repeated)
 
-    def _longest_fitting(self, exchange: int, summary: int) -> Cut | None:
-        """Return the longest tail that fits beside a first exchange and a summary; None if none does."""
-        cuts, budget_place = self.tail
-        if cuts[-1].tokens <= self._room(cuts[-1].start, exchange, summary):
-            return cuts[-1]
-        # Once the protected count has yielded, leave air: a result at the threshold would compact again at once.
-        airy = [cut for cut in cuts if 0 < cut.tokens <= self._room(cut.start, exchange, summary) - self.limits.tail]
-        within_budget = [
-            cut for cut in cuts[: budget_place + 1] if 0 < cut.tokens <= self._room(cut.start, exchange, summary)
-        ]
-        if airy or within_budget:
-            return max([*airy, *within_budget], key=lambda cut: cut.tokens)
-        newest = next((cut for cut in cuts if cut.tokens > 0), None)
-        fits = newest is not None and newest.tokens <= self._room(newest.start, exchange, summary)
-        return newest if fits else None
+    def _tail_tokens(self, cut: int) -> int:
+        return self._before[-1] - self._before[cut]
 
-    def _plan(self, cut: Cut, exchange: int, wanted: int) -> Plan:
-        room = self._room(cut.start, exchange, 0) - cut.tokens
+    def _size(self, cut: int, exchange: int, summary: int) -> int:
+        return self.rest(cut, exchange, summary) + self._tail_tokens(cut)
+
+    def _plan(self, cut: int, exchange: int, wanted: int) -> Plan:
+        room = self.limits.total - self._size(cut, exchange, 0)
         if self.limits.summary_takes_rest:
-            wanted = max(wanted, sum(self.counts[self.layout.exchange_end : cut.start]))
-        return Plan(
-            head_end=self.layout.exchange_end if exchange else self.layout.system_end,
-            tail_start=cut.start,
-            repeat_latest=self._is_repeated(cut.start),
-            summary_tokens=max(LEAST_SUMMARY, min(wanted, room)),
-        )
+            wanted = max(wanted, self._before[cut] - self._before[min(cut, self.layout.request_end)])
+        head_end = self.layout.exchange_end if exchange else self.layout.request_end
+        return Plan(head_end, cut, self._is_repeated(cut), max(LEAST_SUMMARY, min(wanted, room)))
 
-    def _plan_shortened(self, wanted: int) -> Plan:
-        """Plan for the newest group with shortened results or, if even that is too large, for the least possible."""
-        newest = next((cut for cut in self.tail.cuts if cut.tokens > 0), None)
-        if newest is not None:
-            for summary in (wanted, LEAST_SUMMARY):
-                room = self._room(newest.start, 0, summary)
-                if self._least_tail(newest.start) <= room:
-                    return self._plan_squeezed(newest.start, summary, room)
-        cut = self.cheapest_cut()
-        # If the newest group has to go altogether, there is room for a summary of the usual size.
-        fits = self._least_tail(cut) <= self._room(cut, 0, wanted)
-        summary = wanted if fits else LEAST_SUMMARY
-        if self.latest_tokens > self.limits.total >= _LEAST_SHARED:
-            # The newest request stays whole and alone is too large: a tiny summary would only lose all the rest.
-            summary = max(summary, min(wanted, sum(self.counts[self.layout.system_end : cut]) // 2))
-        return self._plan_squeezed(cut, summary, max(0, self._room(cut, 0, summary)))
-
-    def _plan_squeezed(self, cut: int, summary: int, room: int) -> Plan:
-        fits = sum(self.counts[cut:]) <= room
-        return Plan(self.layout.system_end, cut, self._is_repeated(cut), summary, None if fits else room)
-
-    def cheapest_cut(self) -> int:
-        """Return the start of the tail that makes the result as small as possible."""
-        last = min(self.layout.pending_start, len(self.messages))
-        best, least, looked_at = last, self._least_after(last), 0
-        for cut in range(last - 1, self.layout.body_start - 1, -1):
-            if not allows_cut(self.messages, cut):
-                continue
-            looked_at += 1
-            # A message or two may be cheaper than their replacement; a longer tail never is.
-            if looked_at > _CUTS_LOOKED_AT:
-                break
-            cost = self._least_after(cut)
-            if cost < least:
-                best, least = cut, cost
-        return best
-
-    def least_tokens(self) -> int:
-        """Return the size of the smallest possible result."""
-        return self.fixed + LEAST_SUMMARY + self._least_after(self.cheapest_cut())
-
-    def _least_after(self, cut: int) -> int:
-        return self._least_tail(cut) + self._beside(cut, with_exchange=False)
-
-    def _least_tail(self, cut: int) -> int:
+    def least_tail(self, cut: int) -> int:
+        """Return the size of a tail whose tool results are all as short as possible."""
         return least_tail_tokens(self.messages[cut:], self.counts[cut:])
 
     def _is_repeated(self, cut: int) -> bool:
-        return self.layout.latest_user is not None and self.layout.latest_user < cut
+        return bool(self.layout.repeated(cut))

@@ -1,23 +1,24 @@
 """One compaction: from a `CompactionRequest` to the compacted list and its report.
 
-`CompactionRun` decides and acts: it cuts head and tail, has the middle summarized, assembles the list and verifies it.
-`CompactionSituation` holds the facts that are known before any decision. Neither outlives the compaction. Given a
-`CompactionRecord`, the run fills it with everything that `everlong.context.explanation` needs.
+`CompactionRun` decides and acts: it cuts head and tail, has the middle summarized, assembles the list and checks it.
+`CompactionSituation` holds the facts that are known before any decision. Neither outlives the compaction.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from everlong.config import CompressionValues
 from everlong.context.boundary import (
     LEAST_SUMMARY,
     BoundaryLimits,
+    HeadTokens,
     ListLayout,
     Plan,
     least_tokens,
@@ -25,43 +26,43 @@ from everlong.context.boundary import (
     protected_start,
     survey,
 )
+from everlong.context.checks import check_summary
+from everlong.context.chronicle import Chronicle
+from everlong.context.engine import MESSAGE_TAG
 from everlong.context.invariants import LatestUserTurn, check_all, is_plain, latest_user_index, repair_all
 from everlong.context.literals import (
     ACKNOWLEDGEMENT,
     COMPACTION_NOTE,
     SUMMARY_PREFIX,
+    digest_of,
     has_note,
-    is_summary,
     split_merged_summary,
     summary_body,
     summary_indices,
 )
+from everlong.context.oversized import SpillLimits, make_stub
 from everlong.context.policy import Budgets
 from everlong.context.pruning import Pruned, clear_results, shorten_results, shorten_texts
 from everlong.context.report import Boundaries, CompactionReport, Outcome, Quality, SummarizerInput
-from everlong.context.rules import StandingRules, standing_rules, without_lifted
-from everlong.context.summarize import SummaryRequest, SummaryWriter, WrittenSummary
-from everlong.context.summary.extractive import ExtractiveSummarizer
-from everlong.context.summary.message_digest import MessageDigests
-from everlong.context.summary.newest_request import inherited_newest
-from everlong.context.summary.trace import NO_TRACE, TraceRecording
-from everlong.context.text import one_line
-from everlong.context.verify import Yardstick
+from everlong.context.rules import StandingRules, standing_rules
+from everlong.context.summarizers import ExtractiveSummarizer, SummaryRequest, SummaryWriter, WrittenSummary
+from everlong.context.text import shorten_message
 from everlong.errors import TargetUnreachable
-from everlong.model import Message, leading_system_count, newest_request, typed_words, with_part_appended
+from everlong.model import Message, leading_system_count, text_of, typed_words, with_content, with_part_appended
 from everlong.tokens import MessageCounter
 
-_TAIL_SHARE_OF_TARGET = 0.45
-_NEWEST_SHARE_OF_TARGET = 0.6
-"""The newest group, which nobody has answered yet, stays whole if it takes at most this share of the room."""
-_EXCHANGE_SHARE_OF_TARGET = 0.15
+_TAIL_SHARE_OF_TARGET = 0.33
+_LEAST_TAIL_SHARE = 0.01
+_REQUEST_SHARE = 3
+"""The first request stays whole unless it takes more than one in this many tokens of the result."""
+_REPEATED_SHARE = 10
+"""The same for a first request that is repeated after the summary anyway: it need not stand there twice."""
 _RULES_SHARE = 0.5
 """The largest share of the summary's budget that standing rules may take."""
+_WORTH_OF_SUMMARY = 0.8
+"""Where nothing fits, a summary may cost a fifth more than clearing results, which tells nothing of them."""
 _WELL_USED = 0.9
 """A result that uses less than this share of its target is tried again with a longer tail."""
-_OPENING_REACH = 50
-_LEAST_OPENING = 12
-"""Characters that a user's message must have to open a conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,10 @@ class CompactionRequest:
     budgets: Budgets
     limit_tokens: int
     """The size that the messages are brought down to."""
+    least_tokens: int
+    """The size that they keep, if the history has that much; 0 for a tail of the usual size."""
     most_tokens: int
-    """The size they may have if the newest group, which nobody has answered yet, is larger than a tail."""
+    """The size they may have where what is never lost leaves no room for a summary otherwise."""
     scale: float
     counter: MessageCounter
     writer: SummaryWriter
@@ -82,43 +85,16 @@ class CompactionRequest:
     force: bool = False
     memory_context: str | None = None
     target_tokens: int | None = None
-    emitted: frozenset[str] = frozenset()
-    """The digests of the summaries that this engine wrote before."""
+    emitted: Mapping[str, Chronicle | None] = field(default_factory=dict)
+    """The digests of the summaries that this engine wrote before, with the chronicles behind them."""
+    originals: Callable[[], Sequence[Message]] | None = None
+    """Returns the messages that the summary in the list stands for, with the head; None if nobody has them."""
     tail_share: float = _TAIL_SHARE_OF_TARGET
     """Under a target, the tail's share of the room that head and latest request leave; the summary gets the rest."""
-    recorder: CompactionRecord | None = None
-    """The record to fill in, if an explanation is wanted."""
-    digests: MessageDigests = field(default_factory=MessageDigests)
-    """The readings of messages, which the engine keeps."""
     written: WrittenSummary | None = None
     """A summary from a first try or from `ContextCompressor.prepare`; then no summarizer is asked again."""
-
-
-@dataclass(slots=True)
-class CompactionRecord:
-    """The notes that a run takes for an explanation of its result."""
-
-    trace: TraceRecording = field(default_factory=TraceRecording)
-    ended: CompactionEnd | None = None
-    """None until the run is finished."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionEnd:
-    """The lists and the plan of a finished compaction."""
-
-    repaired: list[Message]
-    """The input after repair, which the plan's indices refer to."""
-    counts: list[int]
-    messages: list[Message]
-    """The result."""
-    layout: ListLayout
-    limits: BoundaryLimits
-    plan: Plan
-    outcome: Outcome
-    written: WrittenSummary | None
-    """The summary, if there is one."""
-    prune_min_chars: int
+    summary_tokens: int | None = None
+    """The size of that summary, if a first try has shown it; the tail then takes the room that it left."""
 
 
 @dataclass(slots=True)
@@ -130,7 +106,16 @@ class _Result:
     shortened: int = 0
     written: WrittenSummary | None = None
     summary_tokens: int = 0
+    chronicle: Chronicle | None = None
     quality: Quality | None = None
+
+
+class Compacted(NamedTuple):
+    """The compacted list, its report, and the chronicle of everything before the tail if there is a summary."""
+
+    messages: list[Message]
+    report: CompactionReport
+    chronicle: Chronicle | None
 
 
 @dataclass
@@ -144,8 +129,8 @@ class CompactionRun:
         """The facts about the request."""
         return CompactionSituation(self.request)
 
-    def run(self, current_tokens: int | None = None) -> tuple[list[Message], CompactionReport]:
-        """Return the compacted list and the report about it.
+    def run(self, current_tokens: int | None = None) -> Compacted:
+        """Return the compacted list with the report about it.
 
         Raises:
             TargetUnreachable: the request's target is less than the least possible.
@@ -156,13 +141,12 @@ class CompactionRun:
         if fits:
             return self._finish(_Result(Pruned(self.known.repaired, self.known.counts, 0), "unchanged"), current_tokens)
         result = self.summarize() if self.has_new_turns or self._summary_is_too_long() else self._clear_results()
-        share = self._better_tail_share(result)
-        if share is not None:
-            again = replace(request, tail_share=share, written=result.written)
+        again = self._better_request(result)
+        if again is not None:
             return replace(self, request=again).run(current_tokens)
-        if result.pruned.tokens > min(before - 1, self.known.limits.total):
+        if result.pruned.tokens > min(before - 1, self.known.limits.most):
             result = self._choose_smallest(result)
-        if request.target_tokens is not None and result.pruned.tokens > self.known.limits.total:
+        if request.target_tokens is not None and result.pruned.tokens > self.known.limits.most:
             least = min(self.known.least_tokens(), result.pruned.tokens)
             raise TargetUnreachable(request.target_tokens, math.ceil(least * request.scale))
         return self._finish(result, current_tokens)
@@ -179,43 +163,70 @@ class CompactionRun:
             again = replace(self, request=replace(self.request, messages=cleared.pruned.messages))
             if again.has_new_turns:
                 found.append(again.summarize())
-        return min(found, key=lambda candidate: candidate.pruned.tokens)
+        before = sum(self.known.counts)
 
-    def _better_tail_share(self, result: _Result) -> float | None:
-        """Return the tail share that uses up the tokens that the summary left unused; None if they are few."""
-        room = self.known.limits.tail / self.request.tail_share
-        used = result.summary_tokens + self.known.limits.tail
-        is_first_try = self.request.tail_share == _TAIL_SHARE_OF_TARGET
-        wasteful = result.pruned.tokens < self.known.limits.total * _WELL_USED
-        if self.request.target_tokens is None or result.written is None or not (is_first_try and wasteful and room):
+        def size(candidate: _Result) -> float:
+            tells = candidate.written is not None and candidate.pruned.tokens < before
+            return candidate.pruned.tokens * (_WORTH_OF_SUMMARY if tells else 1.0)
+
+        return min(found, key=size)
+
+    def _better_request(self, result: _Result) -> CompactionRequest | None:
+        """Return the request for a second try; None if the first is good.
+
+        The tail takes the room that the summary left, or gives room to a model's summary that is longer than asked for.
+        If that does not fit either, the built-in summary takes its place.
+        """
+        request, limits, written = self.request, self.known.limits, result.written
+        if written is None:
             return None
-        return min(0.95, self.request.tail_share + (room - used) / room)
+        is_over = bool(written.prose) and result.pruned.tokens > limits.most
+        if request.summary_tokens is not None or self.plan.tail_start <= self.known.layout.body_start:
+            reason = f"{written.summarizer}: its summary leaves no room"
+            short = written._replace(summarizer=ExtractiveSummarizer.name, fallback_reason=reason, prose="")
+            return replace(request, written=short) if is_over else None
+        if request.target_tokens is None:
+            is_short = limits.least > 0 and result.pruned.tokens < limits.least
+            more = replace(request, written=written, summary_tokens=result.summary_tokens - self.rules_tokens)
+            return more if is_short or is_over else None
+        room = limits.tail / request.tail_share
+        used = result.summary_tokens + limits.tail
+        if not room or (result.pruned.tokens >= limits.total * _WELL_USED and not is_over):
+            return None
+        share = min(0.95, max(_LEAST_TAIL_SHARE, request.tail_share + (room - used) / room))
+        return replace(request, written=written, summary_tokens=result.summary_tokens, tail_share=share)
 
     # -- decisions that the stages share ---------------------------------------------------------------------------
 
     @cached_property
     def plan(self) -> Plan:
         """The cuts between head, middle and tail."""
-        layout, limits, exchange = self.known.layout, self.known.limits, self.known.exchange
+        layout, limits, head = self.known.layout, self.known.limits, self.known.head_tokens
         with self.known.timed("boundary"):
-            return plan_boundaries(self.known.repaired, self.known.counts, layout, limits, exchange.tokens)
+            return plan_boundaries(self.known.repaired, self.known.counts, layout, limits, head)
+
+    @cached_property
+    def covered(self) -> list[int]:
+        """The indices of the messages that the summary replaces, without those that an earlier compaction inserted."""
+        kept = {*self.known.layout.inserted, *(index for index in self.known.layout.request if self._shows_request)}
+        return [index for index in range(self.plan.head_end, self.plan.tail_start) if index not in kept]
+
+    @property
+    def _shows_request(self) -> bool:
+        """True if the head shows the first request, because it stands before the tail."""
+        request = self.known.layout.request
+        return bool(request) and request[-1] < self.plan.tail_start
 
     @cached_property
     def turns(self) -> list[Message]:
-        """The messages that the summary replaces, without those that an earlier compaction inserted."""
-        turns = self.known.repaired[self.plan.head_end : self.plan.tail_start]
-        for index in sorted(self.known.layout.inserted, reverse=True):
-            if self.plan.head_end <= index < self.plan.tail_start:
-                del turns[index - self.plan.head_end]
-        return turns
+        """The messages that the summary replaces."""
+        return [self.known.repaired[index] for index in self.covered]
 
     @property
     def has_new_turns(self) -> bool:
         """True if there is anything to summarize besides a request that is repeated anyway."""
-        own = self.known.layout.inserted
-        latest = self.known.layout.latest_user if self.plan.repeat_latest else None
-        covered = range(self.plan.head_end, self.plan.tail_start)
-        return any(index not in own and index != latest for index in covered)
+        repeated = self.known.layout.repeated(self.plan.tail_start)
+        return any(index not in repeated for index in self.covered)
 
     def _summary_is_too_long(self) -> bool:
         """Return whether an earlier summary must shrink, as after a switch to a smaller window."""
@@ -229,21 +240,21 @@ class CompactionRun:
 
     @cached_property
     def rules(self) -> StandingRules:
-        """The standing rules that neither head nor tail states, as far as they fit their share of the budget."""
-        unsaid = self.known.rules.beside(self._head(), self._after())
+        """The standing rules that the messages after the summary do not state, as far as they fit their share."""
+        unsaid = self.known.rules.beside(self._after())
         shared = min(int(self.plan.summary_tokens * _RULES_SHARE), self.plan.summary_tokens - LEAST_SUMMARY)
         room = shared if self.request.target_tokens is not None else self.known.limits.rules
-        return unsaid.fit(room, self.request.counter.count_text)
+        return unsaid.fit(room + self.known.block_tokens, self.request.counter.count_text)
 
     @property
     def summary_budget(self) -> int:
         """The tokens that the summary may take: its budget and the unused reserve for rules."""
-        return self.plan.summary_tokens + self.known.limits.rules - self.rules_tokens
+        return max(LEAST_SUMMARY, self.plan.summary_tokens + self.known.limits.rules - self.rules_tokens)
 
     @cached_property
     def rules_tokens(self) -> int:
-        """The size of the block of standing rules."""
-        return self.request.counter.count_text(self.rules.render()) if self.rules.render() else 0
+        """The size of the standing rules, besides the block around them."""
+        return self.known.size_of(self.rules)
 
     # -- the stages ------------------------------------------------------------------------------------------------
 
@@ -255,7 +266,7 @@ class CompactionRun:
         with known.timed("prune"):
             cleared = known.clear(start, len(known.repaired))
             if cleared.tokens > room:  # the tail's protection yields; the newest group is never old
-                cleared = known.clear(start, len(known.repaired), known.newest_start)
+                cleared = known.clear(start, len(known.repaired), known.layout.newest_start)
             fitting = shorten_results(cleared, room, count, count_text)
             if fitting.tokens > room:
                 fitting = shorten_texts(
@@ -274,63 +285,48 @@ class CompactionRun:
         plan, counter = self.plan, self.request.counter
         with self.known.timed("summarize"):
             written = self._write_summary()
-            kept = [rule.text for rule in self.known.rules.lines]
-            written = written._replace(text=without_lifted(written.text, self.known.rules.lifted, kept))
         with self.known.timed("assemble"):
             result = self.assembled(written.text)
         with self.known.timed("verify"):
             if check_all(result, self.known.repaired, self.known.summaries):
                 return self._clear_results()
-            quality = self._measure_quality(written)
             counts = counter.counts(result)
-        cleared = self.known.exchange.changed if plan.head_end > self.known.layout.system_end else 0
+        cleared = self.known.exchange.changed if plan.head_end == self.known.layout.exchange_end else 0
         return _Result(
             Pruned(result, counts, cleared),
             "summarized",
             shortened=self.tail.changed,
             written=written,
             summary_tokens=counter.count_text(written.text) + self.rules_tokens,
-            quality=quality,
+            chronicle=None if written.prose else self.chronicle,
         )
 
     def _write_summary(self) -> WrittenSummary:
         """Return the summary of the turns, which the writer makes."""
-        writer, request = self.request.writer, self.summary_request
         if self.request.written is None:
-            return writer.write(request, self._yardstick, ignore_cooldown=self.request.force)
-        return writer.rewrite(self.request.written, request, self._yardstick)
+            return self.request.writer.write(self.summary_request, ignore_cooldown=self.request.force)
+        return self.request.writer.write_again(self.request.written, self.summary_request)
 
     def _measure_quality(self, written: WrittenSummary) -> Quality:
         """Return the quality of the finished summary."""
-        return self._yardstick.measure(
-            written.text,
-            invented=written.invented,
-            problems=written.problems,
-            extract_score=written.extract_score,
-            is_trusted=written.summarizer == ExtractiveSummarizer.name,
-        )
-
-    @cached_property
-    def _yardstick(self) -> Yardstick:
-        """The yardstick for any summary of the covered turns, together with the messages around it."""
-        more = (self._previous(), self.request.memory_context, self.request.focus_topic)
-        latest = self.known.layout.latest_user
-        last = None if latest is None else self.known.repaired[latest]
-        return Yardstick(
-            self.turns,
-            self.assembled(""),
-            self.known.repaired,
-            more,
-            last,
-            self.summary_request.newest_words,
-            frontier=self.summary_request.frontier,
-            rules=[rule.text for rule in self.known.rules.lines],
-        )
+        total = len(self.known.rules.lines)
+        missing = len(self.rules.older) - len(self.known.rules.older)
+        is_quoted = written.summarizer == ExtractiveSummarizer.name
+        problems = written.problems
+        rules = (total - missing, total)
+        return check_summary(written.text, self.summary_request, rules=rules, problems=problems, is_quoted=is_quoted)
 
     def _head(self) -> list[Message]:
-        """Return the system prompt, and the first exchange if there is room for it."""
-        kept = self.plan.head_end > self.known.layout.system_end
-        return [*self.known.repaired[: self.known.layout.system_end], *(self.known.exchange.messages if kept else [])]
+        """Return the system prompt, the first request, and the answer to it if there is room for it."""
+        known, layout = self.known, self.known.layout
+        answer = known.exchange.messages if self.plan.head_end > layout.request_end else []
+        request = known.shown_request if self._shows_request else []
+        return [*known.repaired[: layout.system_end], *request, *answer]
+
+    def _after(self) -> list[Message]:
+        """Return the messages after the summary: the tail, and before it the newest request if that is older."""
+        repeated = self.known.layout.repeated(self.plan.tail_start) if self.plan.repeat_latest else []
+        return [*(self.known.repaired[index] for index in repeated), *self.tail.messages]
 
     @cached_property
     def tail(self) -> Pruned:
@@ -340,79 +336,64 @@ class CompactionRun:
         tail, counter = Pruned(messages, counts, 0), self.request.counter
         if self.plan.tail_room is None:
             return tail
-        return shorten_results(tail, self.plan.tail_room, counter.count, counter.count_text)
+        fitting = shorten_results(tail, self.plan.tail_room, counter.count, counter.count_text)
+        if fitting.tokens <= self.plan.tail_room:
+            return fitting
+        latest = self.known.layout.latest_user
+        spared = {index for index, message in enumerate(messages) if message["role"] == "user"}
+        spared |= {latest - start} if latest is not None else set()
+        return shorten_texts(fitting, self.plan.tail_room, counter.count, counter.count_text, spared)
 
     @cached_property
     def summary_request(self) -> SummaryRequest:
         """The request for the summary of the turns."""
+        latest = self.known.layout.latest_user
+        opening = next((m for m in self._originals_first() if m["role"] == "user" and typed_words(m)), None)
         return SummaryRequest(
             turns=self.turns,
             previous=self._previous(),
             budget_tokens=self.summary_budget,
             count=self.request.counter.count_text,
-            opening=self._opening(),
-            latest_user=self._newest_request(),
+            opening=opening,
+            latest_user=None if latest is None else self.known.repaired[latest],
             before=self._head()[self.known.layout.system_end :],
             after=self._after(),
             focus_topic=self.request.focus_topic,
             memory_context=self.request.memory_context,
-            rules=[rule.text for rule in self.rules.lines],
             prefix=self.known.repaired[: self.plan.tail_start],
             prefix_tokens=self.known.tokens(sum(self.known.counts[: self.plan.tail_start])),
-            digests=self.request.digests,
-            trace=NO_TRACE if self.request.recorder is None else self.request.recorder.trace,
+            known=lambda: self.chronicle,
         )
 
-    def _opening(self) -> Message | None:
-        """Return the first message in which a person says something: no command to the client, no summary."""
-        first, own = self.known.repaired[:_OPENING_REACH], self.known.layout.summaries
-        asked = [m for index, m in enumerate(first) if m["role"] == "user" and index not in own and not is_summary(m)]
-        typed = [(message, words) for message in asked if (words := typed_words(message))]
-        telling = (message for message, words in typed if len(words) >= _LEAST_OPENING and not words.startswith("/"))
-        return next(telling, typed[0][0] if typed else None)
+    def _originals_first(self) -> list[Message]:
+        return [self.known.repaired[index] for index in self.known.layout.request]
 
-    def _newest_request(self) -> Message | None:
-        """Return the newest message in which a person asked for something; a client's reminder is no request."""
-        summaries = self.known.layout.summaries
-        index = newest_request(self.known.repaired, summaries)
-        if index is None:
-            return None
-        named = inherited_newest(self._previous()) if summaries and index < summaries[-1] else ""
-        begun = named.removesuffix(" ...")
-        if named and not one_line(typed_words(self.known.repaired[index])).startswith(begun):
-            return None  # the request that the earlier summary names is newer than this one
-        return self.known.repaired[index]
+    @cached_property
+    def chronicle(self) -> Chronicle:
+        """The chronicle of everything up to the tail."""
+        known = self.known
+        if not known.summaries:
+            return Chronicle().extended(known.repaired[known.layout.system_end : self.plan.tail_start])
+        behind = self.request.emitted.get(digest_of(known.repaired[known.summaries[-1]]))
+        if behind is None:
+            originals = self.request.originals() if self.request.originals is not None else ()
+            behind = Chronicle().extended(originals) if originals else Chronicle.carried_on(self._previous())
+        return behind.extended(self.turns, repeats=True)
 
     def _previous(self) -> str | None:
         """Return the text of the summaries that earlier compactions left; None if there are none."""
         bodies = [summary_body(self.known.repaired[index]) for index in self.known.layout.summaries]
         return "\n\n".join(bodies) if bodies else None
 
-    def _after(self) -> list[Message]:
-        """Return the messages after the summary: the tail, and before it the latest request if that is older."""
-        latest = self.known.layout.latest_user
-        repeated = [self.known.repaired[latest]] if latest is not None and self.plan.repeat_latest else []
-        return [*repeated, *self.tail.messages]
-
     # -- the report ------------------------------------------------------------------------------------------------
 
-    def _finish(self, result: _Result, current_tokens: int | None) -> tuple[list[Message], CompactionReport]:
-        """Fill in the record, if there is one, and return the list with its report."""
+    def _finish(self, result: _Result, current_tokens: int | None) -> Compacted:
+        """Return the list with its report."""
         request, plan = self.request, self.plan
-        if request.recorder is not None:
-            request.recorder.ended = CompactionEnd(
-                repaired=self.known.repaired,
-                counts=self.known.counts,
-                messages=result.pruned.messages,
-                layout=self.known.layout,
-                limits=self.known.limits,
-                plan=plan,
-                outcome=result.outcome,
-                written=result.written,
-                prune_min_chars=request.settings.prune_min_chars,
-            )
         summarizer_input = None
         if result.written is not None:
+            with self.known.timed("verify"):
+                result.quality = self._measure_quality(result.written)
             summarizer_input = SummarizerInput(
                 messages=len(self.turns),
                 tokens=self.known.tokens(request.counter.total(self.turns)),
@@ -440,11 +421,10 @@ class CompactionRun:
             rules=len(self.rules.lines) if result.written else 0,
             rules_tokens=self.known.tokens(self.rules_tokens) if result.written else 0,
             rules_by_id=len(self.rules.older) if result.written else 0,
-            strategy=result.written.strategy if result.written else None,
             repaired=self.known.repaired is not request.messages,
             stages={name: round(seconds, 6) for name, seconds in self.known.stages.items()},
         )
-        return result.pruned.messages, report
+        return Compacted(result.pruned.messages, report, result.chronicle)
 
 
 @dataclass
@@ -487,7 +467,7 @@ class CompactionSituation:
 
     @cached_property
     def layout(self) -> ListLayout:
-        """The positions of system prompt, first exchange, latest request and pending calls."""
+        """The positions of system prompt, first exchange, latest request and newest answer."""
         repaired = self.repaired
         return survey(repaired, self.summaries, self.request.settings.protect_first_n)
 
@@ -500,29 +480,33 @@ class CompactionSituation:
         if request.target_tokens is None:
             total, tail = self.units(request.limit_tokens), self.units(budgets.tail_tokens)
             reserve = self._reserve_for_rules(self.units(budgets.summary_cap))
-            more = max(0, sum(self.counts[self.newest_start :]) - tail)
+
+            def summary(content: int) -> int:
+                if request.summary_tokens is not None:
+                    return request.summary_tokens
+                return self.units(budgets.summary_tokens(self.tokens(content))) - reserve
+
             return BoundaryLimits(
-                total=max(total, min(total + more, self.units(request.most_tokens))),
+                total=total,
+                most=max(total, self.units(request.most_tokens)),
+                least=self.units(request.least_tokens),
                 tail=tail,
                 keep_last=request.settings.protect_last_n,
                 frame=frame + reserve,
                 acknowledgement=acknowledgement,
-                summary=lambda content: (
-                    self.units(budgets.summary_tokens(round(self.tokens(content) * request.writer.budget_factor)))
-                    - reserve
-                ),
+                summary=summary,
+                fills=request.least_tokens > 0,
                 rules=reserve,
             )
         total = self.units(request.target_tokens)
-        fixed = sum(self.counts[: self.layout.system_end]) + frame + acknowledgement + self.exchange.tokens
+        fixed = sum(self.counts[: self.layout.system_end]) + frame + acknowledgement + sum(self.head_tokens)
         latest = self.layout.latest_user
         room = max(0, total - fixed - (0 if latest is None else self.counts[latest]))
-        tail = int(room * request.tail_share)
-        newest = sum(self.counts[self.newest_start :])
-        if newest <= room * _NEWEST_SHARE_OF_TARGET:
-            tail = max(tail, newest)
+        tail = max(int(room * request.tail_share), 0)
         return BoundaryLimits(
             total=total,
+            most=total,
+            least=0,
             tail=tail,
             keep_last=0,
             frame=frame,
@@ -540,29 +524,69 @@ class CompactionSituation:
 
     def _reserve_for_rules(self, summary: int) -> int:
         """Return the tokens of a summary's largest budget that are kept free for the standing rules."""
-        block = self.rules.render()
-        return min(self.request.counter.count_text(block), int(summary * _RULES_SHARE)) if block else 0
+        return min(self.size_of(self.rules), int(summary * _RULES_SHARE))
+
+    def size_of(self, rules: StandingRules) -> int:
+        """Return the size of standing rules, besides the block around them."""
+        return max(0, self.request.counter.count_text(rules.render()) - self.block_tokens)
+
+    @cached_property
+    def block_tokens(self) -> int:
+        """The size of a block without rules, which follows every summary."""
+        return self.request.counter.count_text(StandingRules().render())
+
+    @property
+    def _result_tokens(self) -> int:
+        """The size of the result, of which the first request may take a share."""
+        target = self.request.target_tokens
+        return self.units(self.request.limit_tokens if target is None else target)
+
+    @cached_property
+    def shown_request(self) -> list[Message]:
+        """The first request as the head will show it: whole, or its beginning and its end where it is too long.
+
+        A long message that is repeated after the summary anyway need not stand here too.
+        """
+        layout, counter = self.layout, self.request.counter
+        left = sum(self.counts[index] for index in layout.request)
+        is_long = left > self._result_tokens // _REPEATED_SHARE
+        most = self._result_tokens // _REQUEST_SHARE
+        shown: list[Message] = []
+        for index in layout.request:
+            message, tokens = self.repaired[index], self.counts[index]
+            if is_long and index == layout.latest_user:
+                left -= tokens
+                continue
+            if left > most:
+                message = self._stub(message, max(LEAST_SUMMARY, most - (left - tokens)))
+                left -= tokens - counter.count(message)
+            shown.append(message)
+        return shown
+
+    def _stub(self, message: Message, most: int) -> Message:
+        """Return a request without its middle; it names the id of the whole, if the host keeps it under one."""
+        count_text = self.request.counter.count_text
+        ident = message.get(MESSAGE_TAG)
+        if isinstance(ident, str) and most > 2 * LEAST_SUMMARY:
+            limits = SpillLimits(most, self.request.counter)
+            return with_content(message, make_stub(text_of(message), "Message of the user", ident, limits, most // 2))
+        return shorten_message(message, most, count_text)
 
     @cached_property
     def exchange(self) -> Pruned:
-        """The first exchange as the head will show it: results cleared, oversized texts shortened."""
-        counter, target, latest = self.request.counter, self.request.target_tokens, self.layout.latest_user
-        if target is not None and latest is not None and latest < self.layout.exchange_end:
-            return Pruned([], [], 0)  # the request is repeated after the summary; a target has no room for it twice
-        allowed = self.request.budgets.tail_tokens if target is None else int(target * _EXCHANGE_SHARE_OF_TARGET)
-        start, stop = self.layout.system_end, self.layout.exchange_end
-        cleared, room = self.clear(start, stop), self.units(allowed)
-        asked = newest_request(self.repaired, self.summaries) if target is None else None
-        spared: set[int] = set()
-        if asked is not None and start <= asked < stop and self.counts[asked] <= self._room_for_request:
-            # Nobody has asked for anything since, so the request in force stays whole, however little is kept.
-            spared, room = {asked - start}, max(room, self.counts[asked])
-        return shorten_texts(cleared, room, counter.count, counter.count_text, spared)
+        """The answer to the first request as the head will show it: results cleared, oversized texts shortened."""
+        counter, target = self.request.counter, self.request.target_tokens
+        start, stop = self.layout.request_end, self.layout.exchange_end
+        if target is not None or start == stop:
+            return Pruned([], [], 0)  # a target has no room for it
+        room = max(0, self.units(self.request.budgets.tail_tokens) - sum(counter.counts(self.shown_request)))
+        cleared = self.clear(start, stop)
+        return shorten_texts(cleared, room, counter.count, counter.count_text)
 
-    @property
-    def _room_for_request(self) -> int:
-        """The size up to which the request in force stays whole in the head."""
-        return self.units(int(self.request.limit_tokens * _EXCHANGE_SHARE_OF_TARGET))
+    @cached_property
+    def head_tokens(self) -> HeadTokens:
+        """The sizes of the head's parts, as the result will show them."""
+        return HeadTokens(sum(self.request.counter.counts(self.shown_request)), self.exchange.tokens)
 
     def clear(self, start: int, stop: int, protected: int | None = None) -> Pruned:
         """Return the messages of a range with all results cleared that stand before the protected part."""
@@ -576,32 +600,28 @@ class CompactionSituation:
     def protected_start(self) -> int:
         """The index from which on no result is cleared while there is room."""
         if self.request.target_tokens is not None:  # a target has no protected count
-            return self.newest_start
+            return self.layout.newest_start
         tail = self.units(self.request.budgets.tail_tokens)
         return protected_start(self.repaired, self.counts, tail, self.request.settings.protect_last_n)
 
-    @cached_property
-    def newest_start(self) -> int:
-        """The index of the newest group, whose results are never old."""
-        return protected_start(self.repaired, self.counts, 0, 1)
-
     @property
     def untouchable(self) -> set[int]:
-        """The messages that are never shortened: the latest request, pending calls, earlier summaries."""
+        """The messages that are never shortened: the newest request and the newest answer, earlier summaries."""
         latest = self.layout.latest_user
-        pending = range(self.layout.pending_start, len(self.repaired))
-        return {*self.layout.inserted, *pending, *(() if latest is None else (latest,))}
+        newest = range(self.layout.newest_start, len(self.repaired))
+        return {*self.layout.inserted, *newest, *(() if latest is None else (latest,))}
 
     def _frame_tokens(self) -> int:
-        """Return the tokens that a summary adds besides its own words: prefix and note."""
+        """Return the tokens that a summary adds besides its own words: prefix, note and an empty block of rules."""
         count = self.request.counter.counts
         system: Sequence[Message] = self.repaired[: self.layout.system_end]
         note = sum(count(with_note(system))) - sum(count(system))
-        return note + sum(count([summary_message("", "user")])) + 2  # joining texts may add a token or two
+        # Joining texts may add a token or two.
+        return note + sum(count([summary_message("", "user", StandingRules().render())])) + 2
 
     def least_tokens(self) -> int:
         """Return the smallest size that any compaction of this conversation can have, in the counter's units."""
-        return least_tokens(self.repaired, self.counts, self.layout, self.limits)
+        return least_tokens(self.repaired, self.counts, self.layout, self.limits, self.head_tokens)
 
     def units(self, tokens: int) -> int:
         """Convert a provider's tokens to the counter's units."""
@@ -626,13 +646,11 @@ def assemble(head: Sequence[Message], summary: str, after: Sequence[Message], ru
     before_role = head[-1]["role"] if head else ""
     next_role = after[0]["role"] if after else ""
     acknowledgement: Message = {"role": "assistant", "content": ACKNOWLEDGEMENT}
-    body: list[Message]
-    if before_role != "user":
-        body = [summary_message(summary, "user", rules), *([acknowledgement] if next_role == "user" else [])]
-    elif next_role == "assistant":
-        body = [acknowledgement, summary_message(summary, "user", rules)]
-    else:
-        body = [summary_message(summary, "assistant", rules)]
+    body = [summary_message(summary, "user", rules)]
+    if before_role == "user":
+        body.insert(0, acknowledgement)
+    if next_role == "user":
+        body.append(acknowledgement)
     return [*with_note(head), *body, *after]
 
 

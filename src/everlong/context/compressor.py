@@ -1,9 +1,8 @@
 """The default context engine: when to compact a conversation, and the call that does it.
 
-`ContextCompressor.compress` hands a request to `everlong.context.compaction.CompactionRun`, which prunes, finds the
-boundaries, summarizes, assembles and verifies. To learn why a message was kept or dropped, call
-`ContextCompressor.explain`; the reasons are written by `everlong.context.explanation`. This class keeps what outlasts
-one compaction. It is synchronous and uses no network; a summarizer that asks a model is handed in.
+`ContextCompressor.compress` hands a request to `everlong.context.compaction.CompactionRun`, which finds the
+boundaries, prunes, summarizes, assembles and checks. This class keeps what outlasts one compaction. It is synchronous
+and uses no network; a summarizer that asks a model is handed in.
 """
 
 from __future__ import annotations
@@ -13,16 +12,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from everlong.arguments import check_callable, check_count, check_text, refuse
 from everlong.config import compression_values
-from everlong.context.compaction import CompactionRecord, CompactionRequest, CompactionRun, summary_message
+from everlong.context.chronicle import Chronicle
+from everlong.context.compaction import CompactionRequest, CompactionRun, summary_message
 from everlong.context.engine import ContextEngine
-from everlong.context.evidence import CompactionEvidence, CompactionFigures, figures_of
-from everlong.context.explanation import Explanation, explain_lines
+from everlong.context.exchanges import CompactionEvidence
 from everlong.context.literals import ACKNOWLEDGEMENT, COMPACTION_NOTE, digest_of, is_summary
 from everlong.context.policy import (
+    LEAST_LEFT,
+    MOST_LEFT,
     NEAR_THRESHOLD,
     Budgets,
     Habits,
@@ -35,10 +36,8 @@ from everlong.context.policy import (
     compute_pace,
 )
 from everlong.context.report import CompactionReport
-from everlong.context.summarize import WHOLE_CHARACTERS, Summarizer, SummaryWriter, WrittenSummary, check_summarizer
-from everlong.context.summary.extractive import ExtractiveSummarizer, has_room
-from everlong.context.summary.message_digest import MessageDigests, WantedReadings
-from everlong.model import Message, checked_messages, leading_system_count, list_messages, text_of
+from everlong.context.summarizers import Summarizer, SummaryWriter, WrittenSummary, check_summarizer
+from everlong.model import Message, checked_messages, leading_system_count, list_messages
 from everlong.tokens import REPLY_PRIMING, Calibration, MessageCounter, Prices, counter_for
 
 if TYPE_CHECKING:
@@ -47,10 +46,6 @@ if TYPE_CHECKING:
 DEFAULT_CONTEXT_LENGTH = 200_000
 _MOST_HELD_BACK = 5
 """The number of compactions that were not made which an engine remembers."""
-_AHEAD_SHARE = 0.5
-"""From this share of the threshold on, messages are read ahead of the compaction."""
-_MOST_AHEAD = 256_000
-"""The characters that are read ahead at a time: some 30 ms of work."""
 _MOST_SUMMARIES = 1_000
 """The number of its own summaries that an engine recognizes by their digests."""
 
@@ -93,19 +88,12 @@ class ContextCompressor(ContextEngine):
         """The most tokens that an answer may take; the sender of requests sets it."""
         self.prices = Prices()
         """The prices of tokens, by which a compaction that costs more than it saves waits. The host sets them."""
-        self.stop_check: Callable[[], None] = lambda: None
-        """Called often while a compaction reads messages, which may take seconds; the host gives it up by raising."""
         self.last_report: CompactionReport | None = None
         self.last_evidence: CompactionEvidence | None = None
-        """What models were asked for the last compaction, and the figures by which it was decided."""
+        """What models were asked for the last compaction."""
         self.protect_first_n = self.settings.protect_first_n
         self.protect_last_n = self.settings.protect_last_n
-        self._writer = SummaryWriter(summarizer, ExtractiveSummarizer(), self.settings.failure_cooldown_seconds, clock)
-        self._digests = MessageDigests(self._check_stop)
-        self._seen: list[Message] = []
-        """The messages of the last pre-flight check, how many of them have been read ahead, and their characters."""
-        self._read_ahead = self._characters_ahead = 0
-        self._last_estimate = 0
+        self._writer = SummaryWriter(summarizer, self.settings.failure_cooldown_seconds, clock)
         self._model = model or ""
         self._counter = MessageCounter(counter_for(model))
         self._calibration = Calibration(self._counter)
@@ -116,7 +104,8 @@ class ContextCompressor(ContextEngine):
         """The measured behaviour that an automatic threshold follows; a host may set its own measurements."""
         self.held_back: list[HeldBack] = []
         """The last compactions that were due and not made, oldest first."""
-        self._summary_digests: list[str] = []
+        self._summaries: dict[str, Chronicle | None] = {}
+        """The digests of this engine's own summaries; the newest with the chronicle of everything behind it."""
         self._waiting = Waiting()
         self._fixed_and_head = (0, 0)
         """The tokens that every request of this conversation carries: its fixed part, and the first exchange."""
@@ -241,40 +230,10 @@ class ContextCompressor(ContextEngine):
     def should_compress_preflight(self, messages: list[Message]) -> bool:
         """Return whether a request about to be sent is over the threshold, by the best estimate of its tokens."""
         self._checked = list_messages(messages)
-        self._see(self._checked)
         if self.settings.threshold == "auto":
             self.habits.look_at(messages)
         self._measure_fixed_parts(messages)
-        self._last_estimate = self.estimate_tokens(messages)
-        return self.should_compress(self._last_estimate)
-
-    def _see(self, messages: list[Message]) -> None:
-        """Take in a conversation; messages that were read ahead need not be looked at again if it only grew."""
-        done = self._read_ahead
-        if len(messages) < done or (done and messages[done - 1 : done] != self._seen[done - 1 : done]):
-            self._read_ahead = self._characters_ahead = 0
-        self._seen = messages
-
-    def work_ahead(self) -> bool:
-        """Do a bounded piece of the next compaction's work; return whether there was any.
-
-        A host calls it between turns, in the background if it can. The messages of the last pre-flight check are read,
-        so that a compaction need not do it; nothing is read of a conversation that is far from its threshold.
-        """
-        messages, start = self._seen, self._read_ahead
-        near = max(self.last_prompt_tokens, self._last_estimate) >= _AHEAD_SHARE * self.threshold_tokens
-        if not self.settings.enabled or start >= len(messages) or not near:
-            return False
-        reads_pieces = bool(getattr(self.summarizer, "reads_pieces", False))
-        sizes = [len(text_of(message)) for message in messages[start:]]
-        characters = self._characters_ahead + sum(sizes)
-        lines: Literal["none", "few", "many"] = "many" if has_room(characters, self._budgets.summary_cap) else "few"
-        if self.summarizer is not None and characters > WHOLE_CHARACTERS:
-            lines = "none"
-        wanted = WantedReadings(lines, self._counter.count_text if reads_pieces else None)
-        self._read_ahead = self._digests.read_ahead(messages, start, wanted, _MOST_AHEAD)
-        self._characters_ahead += sum(sizes[: self._read_ahead - start])
-        return True
+        return self.should_compress(self.estimate_tokens(messages))
 
     def estimate_tokens(self, messages: Sequence[Message]) -> int:
         """Return the prompt tokens of a request with these messages, by the best estimate."""
@@ -332,6 +291,7 @@ class ContextCompressor(ContextEngine):
         force: bool = False,
         memory_context: str | None = None,
         target_tokens: int | None = None,
+        originals: Callable[[], Sequence[Message]] | None = None,
     ) -> list[Message]:
         """Compact a conversation; messages that stay as they were are the very same objects.
 
@@ -342,6 +302,8 @@ class ContextCompressor(ContextEngine):
             force: ask the summarizer even while it is cooling down after a failure.
             memory_context: text that a memory provider wants the summary to keep.
             target_tokens: make the result fit this many tokens, whatever the settings say.
+            originals: returns the messages that an earlier summary in the list stands for, if the host keeps them; the
+                built-in summary is then made from them.
 
         Raises:
             MessageError: ``messages`` is not a list of messages.
@@ -353,69 +315,30 @@ class ContextCompressor(ContextEngine):
             force=force,
             memory_context=memory_context,
             target_tokens=target_tokens,
+            originals=originals,
             written=self._prepared,
         )
         self._prepared = None
         return self._compact(request, current_tokens)
 
-    def explain(
-        self,
-        messages: list[Message],
-        current_tokens: int | None = None,
-        focus_topic: str | None = None,
-        *,
-        force: bool = False,
-        memory_context: str | None = None,
-        target_tokens: int | None = None,
-    ) -> Explanation:
-        """Compact a conversation just as `compress` does, and tell for every line why it was kept or dropped.
-
-        The arguments and errors are those of `compress`; the compacted list is the explanation's ``messages``.
-        """
-        recorder, checked = CompactionRecord(), checked_messages(messages)
-        request = self.request_for(
-            checked,
-            focus_topic=focus_topic,
-            force=force,
-            memory_context=memory_context,
-            target_tokens=target_tokens,
-            recorder=recorder,
-        )
-        result = self._compact(request, current_tokens)
-        assert self.last_report is not None  # noqa: S101 - every compaction leaves one
-        return Explanation(result, self.last_report, explain_lines(checked, recorder))
-
-    def _check_stop(self) -> None:
-        self.stop_check()
-
     def _compact(self, request: CompactionRequest, current_tokens: int | None) -> list[Message]:
         """Run a compaction and take in its outcome."""
         self._writer.last = request.written
-        figures = figures_of(request, self._model)
-        result, report = self._run_for(request).run(current_tokens)
-        self.last_evidence = self._evidence(report, figures)
+        result, report, chronicle = self._run_for(request).run(current_tokens)
+        written = self._writer.last if report.summarizer is not None else None
+        self.last_evidence = CompactionEvidence(*((written.exchanges, written.asked) if written is not None else ()))
         if report.outcome == "summarized":
             digest = next(digest_of(message) for message in result if is_summary(message))
-            self._summary_digests = [*self._summary_digests, digest][-_MOST_SUMMARIES:]
+            older = list(self._summaries)[1 - _MOST_SUMMARIES :]
+            self._summaries = {**dict.fromkeys(older), digest: chronicle}
             self.habits.summarized(report.summary_tokens)
         self.last_report = report
-        if report.quality is not None and report.fallback_reason is None:
-            self._writer.note_quality(report.quality.score)
         self.last_prompt_tokens = self.estimate_tokens(result)
         self._waiting.compacted(self.last_prompt_tokens, report.saved_share)
         self._checked = None
         if report.outcome != "unchanged":
             self.compression_count += 1
         return result
-
-    def _evidence(self, report: CompactionReport, figures: CompactionFigures) -> CompactionEvidence:
-        """Return what is worth keeping about a compaction that just happened."""
-        written = self._writer.last if report.summarizer is not None else None
-        return (
-            CompactionEvidence(figures=figures)
-            if written is None
-            else CompactionEvidence(written.exchanges, written.asked, figures)
-        )
 
     def _run_for(self, request: CompactionRequest) -> CompactionRun:
         """Return the run of one compaction; an engine with another kind of summary has another one."""
@@ -424,26 +347,27 @@ class ContextCompressor(ContextEngine):
     def request_for(self, messages: list[Message], **wishes: Any) -> CompactionRequest:
         """Return everything that a compaction of these messages depends on, as this engine stands now.
 
-        A compaction that is forced, early, or due to the user's own threshold keeps as much as the threshold allows.
-        Every other one makes room for a while.
+        A compaction that is forced or early leaves a tail of the usual size. Every other one leaves between 45 and 60
+        % of the threshold, so that room is used and the next one is far.
         """
         self._measure_fixed_parts(messages)
         pace, budgets, besides = self.pace, self._budgets, self.overhead_tokens + REPLY_PRIMING
-        limit = most = self.threshold_tokens
-        is_calm = not wishes.get("force") and not pace.is_set
-        if is_calm and self.estimate_tokens(messages) >= NEAR_THRESHOLD * most:
-            budgets, limit = replace(budgets, tail_tokens=min(budgets.tail_tokens, pace.tail)), min(limit, pace.need)
+        most = self.threshold_tokens
+        limit, least = most, 0
+        if not wishes.get("force") and self.estimate_tokens(messages) >= NEAR_THRESHOLD * most:
+            budgets = replace(budgets, tail_tokens=min(budgets.tail_tokens, pace.tail))
+            limit, least = int(MOST_LEFT * most), int(LEAST_LEFT * most) - besides
         return CompactionRequest(
             messages=messages,
             settings=self.settings,
             budgets=budgets,
             limit_tokens=max(0, limit - besides),
+            least_tokens=max(0, least),
             most_tokens=max(0, most - besides),
             scale=self._calibration.scale(self._model),
             counter=self._counter,
             writer=self._writer,
-            emitted=frozenset(self._summary_digests),
-            digests=self._digests,
+            emitted=self._summaries,
             **wishes,
         )
 
@@ -457,10 +381,8 @@ class ContextCompressor(ContextEngine):
         self.habits = Habits()
         self._waiting = Waiting()
         self._fixed_and_head = (0, 0)
-        self._digests = MessageDigests(self._check_stop)
-        self._seen, self._read_ahead, self._characters_ahead, self._last_estimate = [], 0, 0, 0
         self.held_back = []
-        self._summary_digests = []
+        self._summaries = {}
         self.last_report = self.last_evidence = None
         self._set_window(self.context_length)
 

@@ -55,10 +55,11 @@ ACKNOWLEDGEMENT = "Understood. I have read the summary and continue from there."
 """The assistant message between a summary and a user message, so that roles alternate."""
 RULES_HEADING = "Standing rules of the user, in force:"
 """The first line of the block after a summary; unlike the summary, the block is to be obeyed."""
-_RULES_LINE = re.compile(
-    r'- ".*" \((?:project instructions, )?turn \d+\)|- no longer in force: ".*"|- older rules, by id: rule-.*'
-    r"|\(The user's own words; \d+ turns? so far\.\)"
+_RULES_END = re.compile(
+    re.escape(RULES_HEADING) + r"(?:\n- (?:\(none\)|older rules, by id: rule-.*|\".*\" \(turn \d+\)))+"
+    r"\n\(The user's own words; \d+ turns? so far\.\)\s*\Z"
 )
+"""The block of standing rules at the end of a text; a rule has no line break, so nothing in it can begin another."""
 _NOTE_START = "[Note: Some earlier conversation turns"
 LONGEST_HEAD = 8
 """The number of messages after the system prompt that are searched for a summary, unless more are protected."""
@@ -97,7 +98,7 @@ def has_any_note(message: Message) -> bool:
 
 def summary_body(message: Message) -> str:
     """Return the summary itself, without its introduction and the rules after it."""
-    text = without_rules(text_of(message))
+    text = _without_rules(message)
     if text.startswith(SUMMARY_PREFIX):
         return text[len(SUMMARY_PREFIX) :].strip()
     first_line, _, rest = text.partition("\n")
@@ -109,27 +110,24 @@ def summary_body(message: Message) -> str:
     return text.strip()
 
 
-def rules_block(text: str) -> str:
-    """Return the block of standing rules in the text of a summary message; empty if there is none."""
-    found = _rules_span(text)
-    return text[slice(*found)] if found else ""
+def rules_block(message: Message) -> str:
+    """Return the block of standing rules in a summary message; empty if there is none.
+
+    It is the message's second part, or the end of the first where a host made one string of them: a summary that
+    contains our heading cannot speak for the user, and neither can a text that was added to the message later.
+    """
+    texts = list(map(part_text, parts_of(message)))
+    own = texts[1] if texts[1:] and texts[1].startswith(RULES_HEADING) else "".join(texts[:1])
+    start = own.rfind(f"{RULES_HEADING}\n")
+    found = _RULES_END.match(own, start) if start >= 0 else None
+    return found[0].rstrip() if found else ""
 
 
-def without_rules(text: str) -> str:
-    """Return a text without its block of standing rules."""
-    found = _rules_span(text)
-    return f"{text[: found[0]].rstrip()}{text[found[1] :]}" if found else text
-
-
-def _rules_span(text: str) -> tuple[int, int] | None:
-    """Return the start and end of the block; some hosts join the blocks of a message without a line break."""
-    start = text.rfind(f"{RULES_HEADING}\n- ")
-    if start < 0:
-        return None
-    end = start + len(RULES_HEADING)
-    while line := _RULES_LINE.match(text, end + 1):
-        end = line.end()
-    return start, end
+def _without_rules(message: Message) -> str:
+    """Return the text of a message without its block of standing rules."""
+    text, block = text_of(message), rules_block(message)
+    before, _, after = text.rpartition(block) if block else (text, "", "")
+    return f"{before.rstrip()}{after}"
 
 
 def digest_of(message: Message) -> str:
@@ -203,9 +201,7 @@ def split_merged_summary(
         at = next((place for place, part in enumerate(parts) if begins_summary(part_text(part))), None)
         if at is None:
             continue
-        end = at + 1
-        while end < len(parts) and part_text(parts[end]).startswith(RULES_HEADING):
-            end += 1
+        end = at + 1 + any(part_text(part).startswith(RULES_HEADING) for part in parts[at + 1 : at + 2])
         if end - at == len(parts):
             continue
         pieces = [with_content(message, piece) for piece in (parts[:at], parts[at:end], parts[end:]) if piece]

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from everlong.context.steps import Step
+from everlong.context.record import Step
 from everlong.context.text import one_line
 from everlong.model import Message, text_of
 
@@ -37,9 +37,9 @@ _STATES: dict[str, State] = {
     **dict.fromkeys(("pending", "todo", "open", "not_started", "not-started", "queued", "blocked"), "pending"),
 }
 _CHECKBOX = re.compile(r"^\s*(?:[-*+]|\d+[.)])?\s*\[(?P<mark>[ xX>~*/✓✔-]?)\]\s*(?P<text>\S.*?)\s*$")
-_FENCE = re.compile(r"^\s*(?:```|~~~)")
+_FENCES = ("```", "~~~")
 _NUMBER = re.compile(r"#?(\d+)\b")
-_ADDING = re.compile(r"^(?:add|create|new|insert|append)$", re.IGNORECASE)
+_ADDING = frozenset({"add", "create", "new", "insert", "append"})
 _CREATES = re.compile(r"(?:create|add|new)_?(?:task|todo)|(?:task|todo)_?(?:create|add|new)", re.IGNORECASE)
 _UPDATES = re.compile(
     r"(?:update|edit|complete|finish|toggle)_?(?:task|todo)|(?:task|todo)_?(?:update|edit|complete)", re.IGNORECASE
@@ -67,7 +67,7 @@ def checklist(text: str) -> list[PlanItem]:
     found: list[PlanItem] = []
     fenced = False
     for line in text.splitlines():
-        if _FENCE.match(line):
+        if line.lstrip().startswith(_FENCES):
             fenced = not fenced
         box = None if fenced else _CHECKBOX.match(line)
         if box is not None:
@@ -79,7 +79,7 @@ def read_plan(messages: Sequence[Message], steps: Sequence[Step], carried: Itera
     """Return the plan as it was last written; ``carried`` is the plan before these messages."""
     plan = _Plan(list(carried))
     for step in steps:
-        if _may_plan(step) and step.verdict != "failed" and not step.was_stopped:
+        if _may_plan(step) and not step.failed and not step.was_stopped:
             plan.take(step)
     if plan.is_kept_by_tool or plan.items:
         said = [] if plan.is_kept_by_tool else _last_said(messages)
@@ -139,7 +139,7 @@ class _Plan:
             self.is_kept_by_tool, self.items = True, [_with_number(item) for item in shown]
         elif action == "clear":
             self.is_kept_by_tool, self.items = True, []
-        elif _ADDING.match(action) or (not action and _CREATES.search(step.call.name)):
+        elif action in _ADDING or (not action and _CREATES.search(step.call.name)):
             if text and not any(item.text == text for item in self.items):
                 number = _NUMBER.search(result)
                 state = _state(arguments) or "pending"

@@ -21,6 +21,8 @@ __all__ = [
     "CACHE_SECONDS",
     "HYGIENE_MESSAGES",
     "HYGIENE_SHARE",
+    "LEAST_LEFT",
+    "MOST_LEFT",
     "NEAR_THRESHOLD",
     "OVERFLOW_MARGIN",
     "OVERFLOW_TRIES",
@@ -310,8 +312,8 @@ _ROOM_SHARE = 0.85
 _WINDOW_MARGIN = 0.02
 _LEAST_ROOM_SHARE = 0.125
 """The share of the window that a prompt keeps even if the answer asks for the whole window."""
-_NEED_SHARE = 0.6
-"""A compaction leaves at most this share of the threshold, and of the room."""
+LEAST_LEFT, MOST_LEFT = 0.47, 0.6
+"""A compaction at the threshold leaves between these shares of it; 0.45 by any counter, so a little more by ours."""
 NEAR_THRESHOLD = 0.7
 """From this share of the threshold on, a compaction makes room for a while; a shorter conversation keeps more."""
 _USUAL_SUMMARY = 3_000
@@ -394,13 +396,13 @@ def compute_pace(
     window, threshold = budgets.context_length, budgets.threshold_tokens
     room = room_in(window, answer_tokens)
     base = fixed + head + budgets.summary_cap
-    tail = max(0, min(budgets.tail_tokens, int(_NEED_SHARE * room) - base))
+    tail = max(0, min(budgets.tail_tokens, int(MOST_LEFT * room) - base))
     need = base + tail
-    if dearer_above is not None and need < _NEED_SHARE * dearer_above:
+    if dearer_above is not None and need < MOST_LEFT * dearer_above:
         room = min(room, dearer_above)
     is_set = budgets.grounds.is_set
     if not is_set:
-        threshold = min(room, max(threshold, int(need / _NEED_SHARE)))
+        threshold = min(room, max(threshold, int(need / MOST_LEFT)))
     step = min(int(_STEP_OF_WINDOW * window), int(_STEP_OF_THRESHOLD * threshold))
     is_priced = budgets.grounds.automatic is not None
     return Pace(room, need, threshold, step, int(_APART_SHARE * window), tail, budgets.summary_cap, is_set, is_priced)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from everlong.context.literals import CLEARED_RESULT
 from everlong.context.text import TextCount, shorten_message
-from everlong.model import Message, parts_of, text_of, with_content
+from everlong.model import Message, calls_of, parts_of, text_of, with_content
 
 MessageCount = Callable[[Message], int]
 
@@ -75,16 +75,15 @@ def shorten_results(pruned: Pruned, max_tokens: int, count: MessageCount, count_
     if work.over <= 0:
         return pruned
     results = [index for index, message in enumerate(work.messages) if message["role"] == "tool"]
-    results.sort(key=lambda place: -work.counts[place])
-    left = sum(work.counts[index] for index in results)
+    results.sort(key=lambda place: work.counts[place])
+    room = sum(work.counts[index] for index in results) - work.over
     for position, index in enumerate(results):
-        if work.over <= 0:
-            break
-        # Equal shares: the largest shrink to a common size instead of one vanishing altogether.
-        share = (left - work.over) // (len(results) - position)
-        left -= work.counts[index]
-        frame = max(0, work.counts[index] - work.text_tokens(index))
-        work.shorten(index, max(SHORTEST_RESULT, share - frame))
+        # The largest shrink to a common size; what the small ones do not need is theirs.
+        size = min(work.counts[index], room // (len(results) - position))
+        if size < work.counts[index]:
+            frame = max(0, work.counts[index] - work.text_tokens(index))
+            work.shorten(index, max(SHORTEST_RESULT, size - frame))
+        room -= work.counts[index]
     return work.result()
 
 
@@ -117,9 +116,10 @@ class _Shortening:
 
 
 def least_tail_tokens(messages: Sequence[Message], counts: Sequence[int]) -> int:
-    """Return the size of a tail whose tool results are all as short as possible."""
+    """Return the size of a tail whose results, and then its answers, are as short as possible."""
     frame = 40  # the message around a shortened text: ids, name, the mark of the gap
+    least = {"tool": SHORTEST_RESULT + frame, "assistant": SHORTEST_TEXT + frame}
     return sum(
-        min(tokens, SHORTEST_RESULT + frame) if message["role"] == "tool" else tokens
+        tokens if calls_of(message) else min(tokens, least.get(message["role"], tokens))
         for message, tokens in zip(messages, counts, strict=True)
     )

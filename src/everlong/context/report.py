@@ -15,33 +15,53 @@ Outcome = Literal["summarized", "cleared", "unchanged"]
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """The quality of a compaction: a score from 0 to 1, with the figures behind it.
+    """The findings of the checks after a compaction; `score` is derived from them.
 
     >>> engine = ContextCompressor(16_000)
     >>> _ = engine.compress(messages)
     >>> quality: Quality = engine.last_report.quality
-    >>> 0 <= quality.score <= 1, quality.latest_request_intact
-    (True, True)
+    >>> quality.task_kept, quality.request_kept, quality.invented
+    (True, True, ())
     """
 
-    score: float
-    entities_kept: float
-    """The share of the summarized turns' names, paths, numbers and ids (weighted by use) that the result has."""
-    invented: tuple[str, ...]
-    """Names, paths, numbers and ids that the summarizer made up; they were cut out."""
-    sections: tuple[str, ...]
-    """The summary's headings with content."""
-    latest_request_intact: bool
-    newest_request_restated: bool = True
-    """True if the summary names the newest request as such; the request itself comes after it."""
-    sampled: bool = False
-    """True if a large source was measured on a sample of its turns."""
+    task_kept: bool
+    """True if the summary names the task: three in ten of the telling words of the first request."""
+    request_kept: bool
+    """True if the summary names the newest request."""
+    names_kept: float
+    """The share of the names that recur in the summarized turns, or stand in the turns after them, in the summary."""
+    rules_kept: tuple[int, int] = (0, 0)
+    """The user's standing rules that stand in the result, and all of them."""
+    invented: tuple[str, ...] = ()
+    """Names in the summary that are nowhere in the source."""
     problems: tuple[str, ...] = ()
-    """The problems of the summarizer's own text, before it was mended, completed or replaced."""
-    faults: tuple[str, ...] = ()
-    """The faults of the finished summary, each with the name of its check; see `everlong.context.checks`."""
-    extract_score: float | None = None
-    """The score of the built-in summary alone; None if no other summarizer was asked."""
+    """What was wrong with answers that could not be used, and with the summary's form."""
+
+    @property
+    def score(self) -> float:
+        """One number from 0 to 1: names weigh one half, task and request a fifth each, rules a tenth.
+
+        Names count by their square root, because no summary has all of them; each invented name costs a twentieth.
+        """
+        kept, of = self.rules_kept
+        rules = kept / of if of else 1.0
+        told = 0.5 * self.names_kept**0.5 + 0.2 * self.task_kept + 0.2 * self.request_kept + 0.1 * rules
+        return round(max(0.0, float(told) - 0.05 * len(self.invented)), 4)
+
+    def in_words(self) -> str:
+        """Return the findings as a person reads them."""
+        kept, of = self.rules_kept
+        said = [
+            "task kept" if self.task_kept else "the summary does not name the task",
+            *([] if self.request_kept else ["the newest request is not in the summary"]),
+            *([f"{kept} of {of} rules"] if of else []),
+            f"{self.names_kept:.0%} of the recurring names in the summary, the rest by search",
+        ]
+        if self.invented:
+            shown = ", ".join(self.invented[:5]) + (" …" if len(self.invented) > 5 else "")
+            many = len(self.invented)
+            said.append(f"{many} name{'' if many == 1 else 's'} not in the source: {shown}")
+        return " · ".join(said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +134,6 @@ class CompactionReport:
     """The size of that block."""
     rules_by_id: int = 0
     """The number of rules in force that only fit there as ids."""
-    strategy: str | None = None
-    """The change that two poor summaries in a row led to; None if there is none."""
     repaired: bool = False
     """True if the input broke the message protocol and was mended."""
     stages: dict[str, float] = field(default_factory=dict)
@@ -133,7 +151,10 @@ class CompactionReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON-ready data."""
-        return {**asdict(self), "tokens_saved": self.tokens_saved, "saved_share": round(self.saved_share, 4)}
+        told = {**asdict(self), "tokens_saved": self.tokens_saved, "saved_share": round(self.saved_share, 4)}
+        if self.quality is not None:
+            told["quality"] |= {"score": self.quality.score, "in_words": self.quality.in_words()}
+        return told
 
 
 MessageFate = Literal["kept", "cleared", "noted", "repeated", "summarized", "added"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 
 from everlong.context.literals import CLEARED_RESULT
 from everlong.model import Message, is_reasoning, part_text, parts_of, text_of, with_content
@@ -118,3 +119,28 @@ def clip(text: str, length: int) -> str:
             cut -= 1
         cut = cut if cut > length // 2 else length
     return text[:cut].rstrip(" ,;:") + " ..."
+
+
+_CLAUSE_END = re.compile(r"[.!?;:,。！？；：，、…)\]](?:\s|$)|\s[–—-]\s|[。！？；：，、]|\n")
+
+
+def split_clauses(text: str) -> list[str]:
+    """Return a text in pieces that end where a clause does; together they are the text, but for spaces between them."""
+    ends = [0, *(found.end() for found in _CLAUSE_END.finditer(text)), len(text)]
+    return [clause for start, end in pairwise(ends) if (clause := text[start:end].strip())] or [text]
+
+
+def cut_at_clause(text: str, length: int) -> str:
+    """Return at most about ``length`` characters of a text, cut at the end of a clause, else between words."""
+    if len(text) <= length:
+        return text
+    ends = [found.end() for found in _CLAUSE_END.finditer(text, length // 2, length)]
+    return f"{text[: ends[-1]].rstrip(' ,;:-–—')} …" if ends else clip(text, length).replace(" ...", " …")
+
+
+_FENCED = re.compile(r"^[ \t]*(```+|~~~+).*?(?:^[ \t]*\1|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def without_fences(text: str) -> str:
+    """Return a text without its fenced code."""
+    return _FENCED.sub("", text) if "```" in text or "~~~" in text else text

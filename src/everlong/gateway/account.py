@@ -38,6 +38,8 @@ class RequestAccount:
     route: str = "other"
     """The endpoint, by the gateway's own name for it."""
     caller: Caller | None = None
+    folder: str | None = None
+    """The folder that its client works in, where the path names it."""
     started: float = field(default_factory=time.time)
     """Seconds since 1970."""
     begun: float = field(default_factory=time.perf_counter)

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from aiohttp import ClientError, web
 from sqlalchemy import text
+from yarl import URL
 
 from everlong import __version__
 from everlong.errors import StoreError
@@ -20,7 +21,7 @@ from everlong.gateway.body import BrokenBody, check_model, check_structure_apart
 from everlong.gateway.bounds import BodyMemory, HeldMemory, receive
 from everlong.gateway.budget import Charge
 from everlong.gateway.bypass import opted_out
-from everlong.gateway.formats import ANTHROPIC, OPENAI
+from everlong.gateway.formats import ANTHROPIC, FOLDER_ROUTE, OPENAI, folder_in_path
 from everlong.gateway.inspector_link import INSPECTOR_PATH
 from everlong.gateway.proof import QUESTION, SERVICE, prove, secret
 from everlong.gateway.responses_api import COMPACT_PATH
@@ -61,6 +62,7 @@ __all__ = [
     "refusal",
     "safe_target",
     "server_logger",
+    "without_folder",
 ]
 
 Handler: TypeAlias = Callable[[web.Request, RequestAccount], Awaitable[web.StreamResponse]]
@@ -99,7 +101,8 @@ class Front:
         """Return a handler for the web application; one that ``is_open`` needs no key and counts towards no limit."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            account = request[ACCOUNT] = _account(request, name)
+            request, folder = without_folder(request)
+            account = request[ACCOUNT] = _account(request, name, folder)
             self.metrics.in_flight += 1
             try:
                 response = await self._handle(request, account, handler, is_open=is_open)
@@ -221,13 +224,25 @@ def dialect_of(request: web.BaseRequest) -> Dialect:
     return ANTHROPIC if is_anthropic or ("x-api-key" in headers and "Authorization" not in headers) else OPENAI
 
 
-def _account(request: web.Request, name: str) -> RequestAccount:
+def without_folder(request: web.Request) -> tuple[web.Request, str | None]:
+    """Return a request with the path that it has at its API, and the folder that its own path names besides."""
+    name = request.match_info.get("folder")
+    if name is None:
+        return request, None
+    prefix = f"/folder/{name}"
+    spelled = request.raw_path if request.raw_path.startswith(prefix) else request.path_qs
+    target = spelled.removeprefix(prefix)
+    return request.clone(rel_url=URL(target if target[:1] == "/" else f"/{target}", encoded=True)), folder_in_path(name)
+
+
+def _account(request: web.Request, name: str, folder: str | None) -> RequestAccount:
     headers = request.headers
     return RequestAccount(
         request_id(headers.get("x-request-id")),
         request.method,
         request.path,
         name,
+        folder=folder,
         traceparent=headers.get("traceparent", ""),
     )
 
@@ -384,15 +399,17 @@ def make_app(
     app = web.Application(client_max_size=largest)
     endpoints = _Endpoints(gateway, front, counting or Counting())
     route, add = front.endpoint, app.router
-    add.add_post("/v1/chat/completions", route("chat", endpoints.chat))
-    add.add_post("/v1/messages", route("messages", endpoints.messages))
-    add.add_post("/v1/messages/count_tokens", route("count_tokens", endpoints.count_tokens))
-    add.add_get("/v1/models", route("models", endpoints.models), allow_head=False)
-    add.add_post("/v1/responses", route("responses", endpoints.responses))
-    add.add_get("/v1/responses", route("other", endpoints.upgrade), allow_head=False)
-    add.add_post(COMPACT_PATH, route("responses", endpoints.responses))
-    add.add_route("HEAD", "/", route("health", endpoints.hello, is_open=True))
-    add.add_route("HEAD", "/api/hello", route("health", endpoints.hello, is_open=True))
+    for prefix in ("", FOLDER_ROUTE):
+        add.add_post(f"{prefix}/v1/chat/completions", route("chat", endpoints.chat))
+        add.add_post(f"{prefix}/v1/messages", route("messages", endpoints.messages))
+        add.add_post(f"{prefix}/v1/messages/count_tokens", route("count_tokens", endpoints.count_tokens))
+        add.add_get(f"{prefix}/v1/models", route("models", endpoints.models), allow_head=False)
+        add.add_post(f"{prefix}/v1/responses", route("responses", endpoints.responses))
+        add.add_get(f"{prefix}/v1/responses", route("other", endpoints.upgrade), allow_head=False)
+        add.add_post(f"{prefix}{COMPACT_PATH}", route("responses", endpoints.responses))
+        for path in ("/", "/api/hello"):
+            add.add_route("HEAD", f"{prefix}{path}", route("health", endpoints.hello, is_open=True))
+    add.add_route("HEAD", FOLDER_ROUTE, route("health", endpoints.hello, is_open=True))
     for path, name, handler, is_open in (
         ("/healthz", "health", endpoints.health, True),
         ("/readyz", "health", endpoints.ready, True),
@@ -404,9 +421,13 @@ def make_app(
         for path in (INSPECTOR_PATH, INSPECTOR_PATH + r"/{path:[\s\S]*}"):
             for method in ("GET", "POST"):
                 add.add_route(method, path, route("inspector", inspector.handle, is_open=True))
+    add.add_route("*", FOLDER_ROUTE + r"{path:/[\s\S]*}", route("other", endpoints.other))
     add.add_route("*", r"/{path:[\s\S]*}", route("other", endpoints.other))
     front.metrics.gauge("everlong_store_queue", "Writes that wait for the store.", lambda: gateway.waiting)
-    front.metrics.gauge("everlong_journal_entries", "Entries that wait in the journal.", lambda: gateway.unstored)
+    journal = gateway.journal
+    front.metrics.gauge("everlong_journal_entries", "Entries that wait in the journal.", lambda: journal.waiting)
+    oldest = "Seconds that the oldest entry of the journal has waited since it could be stored."
+    front.metrics.gauge("everlong_journal_oldest_seconds", oldest, lambda: journal.oldest)
     front.metrics.gauge("everlong_conversations", "Conversations in memory.", lambda: gateway.conversations)
     app.on_startup.append(lambda _: gateway.start())
     app.on_cleanup.append(lambda _: gateway.close())

@@ -6,16 +6,18 @@ back. ``docs/development.md`` lists what else a new dialect needs.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from everlong.errors import EverlongError, TranscriptError
 from everlong.gateway.body import BrokenBody, Change, Read, Stretch, dump_json, fields_at, items_at, parse_json
-from everlong.model import Message, is_system, text_of, typed_words, with_part_appended
+from everlong.model import Message, is_system, text_of, with_part_appended
 from everlong.providers.anthropic_api import AnthropicAssembler, anthropic_reply
 from everlong.providers.base import Reply
 from everlong.providers.client import StreamAssembler
@@ -26,19 +28,21 @@ from everlong.wire import from_items, sendable, to_anthropic, to_items, to_opena
 
 __all__ = [
     "ANTHROPIC",
+    "FOLDER_ROUTE",
     "OPENAI",
     "PLATFORM",
     "RESPONSES",
     "Dialect",
     "ResponsesRequest",
     "client_of",
-    "folder_in",
+    "folder_in_path",
     "hint_in",
     "hint_of",
     "is_leading",
     "is_stateless",
     "looks_aside",
     "messages_of",
+    "path_of_folder",
     "read_responses_request",
     "sender_of",
     "whole_number",
@@ -356,75 +360,26 @@ def _app(told: Mapping[str, str]) -> str | None:
 
 # -- its folder --------------------------------------------------------------------------------------------------------
 
-_SEEN_CHARACTERS = 200_000
-_LONGEST_PATH = 300
-_LONGEST_LEAD = 80
-_FOLDER_MARKS = ("irectory", "Workspace Path:")
-"""A line that tells a folder has one of these; they are found faster than a pattern is."""
-_FOLDER = re.compile(
-    r"[ \t]*(?:(?:[-*•]|\d{1,2}[.)])[ \t]*)?(?:\*\*)?"
-    r"(?:(?:(?:primary |current )?working directory|workspace path)(?:\*\*)?:(?:\*\*)?(?P<told>.+)"
-    r"|# current (?:working|workspace) directory \((?P<listed>.+)\) files[ \t]*)",
-    re.IGNORECASE,
-)
-_TAGGED = re.compile(rf"<cwd>(?P<told>[^<\n]{{1,{_LONGEST_PATH + 20}}})</cwd>")
+FOLDER_ROUTE = "/folder/{folder:[A-Za-z0-9_-]+}"
+"""The beginning of the paths of clients whose folder is known: `everlong wrap` puts it into their base URL."""
+_LONGEST_PATH = 1_000
 _ABSOLUTE = re.compile(r"/|[A-Za-z]:[\\/]|\\\\[^\\]")
 
 
-def folder_in(system_text: str, messages: Sequence[Message]) -> str | None:
-    """Return the working directory that a client tells in its system prompt or first messages; None without one.
-
-    An absolute path of POSIX or Windows, at most 300 characters. Looks at the system prompt and the messages before the
-    first answer, together 200,000 characters; a line that a person typed does not count.
-    """
-    if (path := _folder(system_text[:_SEEN_CHARACTERS])) is not None:
-        return path
-    left = _SEEN_CHARACTERS - len(system_text)
-    for message in messages:
-        if left <= 0 or message.get("role") == "assistant":
-            break
-        if message.get("role") == "user" or is_system(message):
-            text = text_of(message)[:left]
-            left -= len(text)
-            if (path := _folder(text, message)) is not None:
-                return path
-    return None
+def path_of_folder(folder: Path) -> str:
+    """Return the beginning of the paths of a client that works in a folder."""
+    name = base64.urlsafe_b64encode(str(folder).encode("utf-8", "surrogateescape")).decode().rstrip("=")
+    return f"/folder/{name}"
 
 
-def _folder(text: str, message: Message | None = None) -> str | None:
-    typed: str | None = "" if message is None or is_system(message) else None
-    for line, told in _told_folders(text):
-        path = told.strip().strip("`'\"").strip()
-        if len(path) > _LONGEST_PATH or not path.isprintable() or not _ABSOLUTE.match(path):
-            continue
-        if typed is None and message is not None:
-            typed = typed_words(message)
-        if not typed or line.strip() not in typed:
-            return path
-    return None
-
-
-def _told_folders(text: str) -> Iterator[tuple[str, str]]:
-    """Yield possible folders, each with the line or tag that names it."""
-    for tag in _TAGGED.finditer(text):
-        yield tag[0], tag["told"]
-    for line in _marked_lines(text):
-        if found := _FOLDER.fullmatch(line.rstrip("\r")):
-            yield line, found["told"] or found["listed"]
-
-
-def _marked_lines(text: str) -> Iterator[str]:
-    """Yield the lines that may name a folder, if they are short enough."""
-    for mark in _FOLDER_MARKS:
-        at = text.find(mark)
-        while at >= 0:
-            start = text.rfind("\n", max(0, at - _LONGEST_LEAD), at) + 1
-            limit = at + _LONGEST_PATH + _LONGEST_LEAD
-            end = text.find("\n", at, limit)
-            end = min(limit, len(text)) if end < 0 else end
-            if start or at <= _LONGEST_LEAD:
-                yield text[start:end]
-            at = text.find(mark, end)
+def folder_in_path(name: str) -> str | None:
+    """Return the folder that `path_of_folder` put into a path; None if it is no absolute path of printable letters."""
+    try:
+        folder = base64.urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode("utf-8")
+    except ValueError:
+        return None
+    is_path = len(folder) <= _LONGEST_PATH and folder.isprintable() and _ABSOLUTE.match(folder)
+    return folder if is_path else None
 
 
 # -- what it asks on the side ------------------------------------------------------------------------------------------
@@ -518,11 +473,11 @@ def hint_of(headers: Mapping[str, str]) -> str | None:
     return next((_cut(value) for name in _NAMES if (value := headers.get(name))), None)
 
 
-def sender_of(headers: Mapping[str, str]) -> Sender:
-    """Return the sender of a request, as far as its headers tell."""
+def sender_of(headers: Mapping[str, str], folder: str | None = None) -> Sender:
+    """Return the sender of a request, as far as its headers tell, and the folder that its client works in."""
     claude, agent = headers.get("x-claude-code-session-id"), headers.get("x-claude-code-agent-id")
     works_for = _cut(f"{claude}/") if claude and agent and not headers.get("x-everlong-session") else None
-    return Sender(PLATFORM, hint_of(headers), works_for, client_of(headers))
+    return Sender(PLATFORM, hint_of(headers), works_for, client_of(headers), folder)
 
 
 def hint_in(metadata: Any) -> str | None:
@@ -589,9 +544,9 @@ class ResponsesRequest:
         return bool(self.follows) or any(message["role"] == "assistant" for message in self.messages)
 
     def written(self, clean: Callable[[Message], Message]) -> str:
-        """Return the request as a text for the journal, with cleaned messages."""
-        said = (list(map(clean, self.system)), list(map(clean, self.messages)))
-        return dump_json([self.model, *said, self.tools, self.follows, self.conversation]).decode()
+        """Return the request as a text for the journal, with cleaned messages and tools."""
+        said = (list(map(clean, self.system)), list(map(clean, self.messages)), clean({"tools": self.tools})["tools"])
+        return dump_json([self.model, *said, self.follows, self.conversation]).decode()
 
     @classmethod
     def read(cls, text: str) -> ResponsesRequest:

@@ -41,7 +41,7 @@ from everlong.gateway.compaction import ConversationCompactor
 from everlong.gateway.conversations import ConversationMemory
 from everlong.gateway.encodings import Unreadable, encoding_of, plain
 from everlong.gateway.engines import Engines, GatewayPlugins
-from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless, sender_of
+from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless
 from everlong.gateway.journal import Journal, JournalEntry
 from everlong.gateway.recall import can_hide, can_offer, choose_tools, offer_tools, reader_of
 from everlong.gateway.recorder import ConversationRecorder
@@ -117,6 +117,8 @@ __all__ = ["Gateway"]
 _log = logging.getLogger("everlong.gateway")
 
 _PROBE_SECONDS = 2.0
+_STALLED_SECONDS = 60.0
+"""Seconds without a stored turn, though some wait, after which the gateway is not ready."""
 _CLIENT_SECONDS = 120.0
 """Seconds that a conversation's own model may take for a summary that its client asks for."""
 _LEAST_ENTRIES = 2
@@ -208,9 +210,9 @@ class Gateway:
         return self._writer.waiting
 
     @property
-    def unstored(self) -> int:
-        """Entries of the journal that are not in the database yet."""
-        return self._journal.waiting
+    def journal(self) -> Journal:
+        """The turns that are not in the database yet."""
+        return self._journal
 
     @property
     def conversations(self) -> int:
@@ -331,19 +333,20 @@ class Gateway:
 
     async def _find_conversation(self, relayed: RelayedRequest) -> None:
         """Find the conversation and the route of a request; if the request is broken, the upstream tells the client."""
-        request, dialect = relayed.request, relayed.dialect
+        dialect = relayed.dialect
         body: bytes | None = None
         try:
             body = await unpack(relayed.body, relayed.encoding, relayed.account.held)
             is_small = None if self.engines.is_on else partial(self._is_small, dialect)
-            relayed.turn = await relayed.conversations.enter(body, sender_of(request.headers), is_small)
+            relayed.turn = await relayed.conversations.enter(body, relayed.sender, is_small)
             relayed.account.model = relayed.turn.model
             relayed.route = self.routes.find(dialect.api, relayed.turn.model)
             relayed.turn.teases = relayed.route.pushes
         except Overgrown as error:
             raise Refused(413, str(error), close=True) from error
-        except (BrokenBody, Unreadable):
-            relayed.is_unread = True
+        except (BrokenBody, Unreadable) as error:
+            relayed.is_unread, relayed.warning = True, header_text(f"not stored: {error}")
+            _log.warning("a request is passed on and not stored: its body cannot be read")
         except Refused:
             raise
         except (EverlongError, OSError) as error:
@@ -704,6 +707,8 @@ class Gateway:
 
     async def keeping_problem(self) -> str:
         """Return why a request could not be kept now; an empty text if the journal or the database would take it."""
+        if (stalled := self._journal.stalled) > _STALLED_SECONDS:
+            return f"nothing was stored for {stalled:.0f} seconds, though {self._journal.waiting} entries wait for it"
         if self._journal.can_write():
             self._backlog.has_unkept = False
             return ""
@@ -772,7 +777,7 @@ def _whole_entry(relayed: RelayedRequest, ended: EndedRequest | None) -> Journal
     body = parse_json(plain(relayed.body, relayed.encoding, relayed.account.held.most))
     model = str(body.get("model") or "") or None
     turn = FinishedTurn(model=model, began=began) if ended is None else ended.turn(store.cleaned, model, began)
-    words, sender = dump_json(store.cleaned(body)).decode(), sender_of(relayed.request.headers)
+    words, sender = dump_json(store.cleaned(body)).decode(), relayed.sender
     return JournalEntry(store.tenant, relayed.dialect.name, turn, words, sender=sender, is_open=ended is None)
 
 

@@ -12,7 +12,6 @@ import base64
 import binascii
 import json
 import secrets
-import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -24,6 +23,7 @@ from multidict import CIMultiDict
 
 from everlong.gateway.auth import OWN_HEADER, Caller, Guard, Guesses, Refused, is_loopback
 from everlong.gateway.bounds import HeldMemory, receive
+from everlong.processes import own_command
 
 if TYPE_CHECKING:
     from everlong.gateway.account import RequestAccount
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["COMMAND", "INSPECTOR_PATH", "InspectorLink"]
 
 INSPECTOR_PATH = "/inspector"
-COMMAND: Sequence[str] = (sys.executable, "-m", "everlong.cli.inspect_web")
+COMMAND: Sequence[str] = own_command("everlong.cli.inspect_web")
 """The program that renders pages."""
 _START_SECONDS = 30.0
 _ANSWER_SECONDS = 60.0

@@ -6,25 +6,29 @@ a killed one left behind. Entries that wait so are in the files only, and are re
 that the database refuses for another reason are put aside in a file, not thrown away. Stored entries leave the journal
 within seconds.
 
-A gateway holds a lock on each of its files as long as it lives; a file that can be locked was left behind. The journal
-shares no memory with the relay: entries are plain values that can be pickled (see `turn_queue`).
+Tenants take turns: one that has much waiting holds up nobody else. A gateway holds a lock on each of its files as long
+as it lives; a file that can be locked was left behind. Only regular files of this user are touched, never what a link
+leads to. The journal shares no memory with the relay: entries are plain values that can be pickled (see `turn_queue`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
+import re
+import stat
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, fields
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -38,6 +42,8 @@ from everlong.store.turns import FinishedTurn
 
 __all__ = ["AWAY", "Journal", "JournalEntry"]
 
+_log = logging.getLogger("everlong.gateway")
+
 AWAY = (StoreUnavailable, StoreBusy, StoreFull, OSError)
 """The errors of a database that is away, full or locked."""
 
@@ -49,7 +55,7 @@ _RESERVE = 1_000_000
 """Bytes of the disk that are reserved for the answers to requests that have gone out."""
 _ROOM = 65_536
 """Bytes that must fit into the journal for it to count as writable."""
-_ASIDE = "put-aside.broken"
+_ASIDE = "put-aside"
 _MOST_HELD = 1_000
 """Entries that may wait in memory while neither journal nor database has room."""
 _BATCH, _BATCH_BYTES = 64, 1_000_000
@@ -57,6 +63,9 @@ _BATCH, _BATCH_BYTES = 64, 1_000_000
 _TAKEN_OVER = 8
 """Files that are taken over at once; each stays open until its entries are stored."""
 _SENDER_FIELDS = tuple(field.name for field in fields(Sender))
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_TENANT = re.compile(rb'\["((?:[^"\\]|\\.)*)"')
+"""The beginning of a line, with the tenant of its entry."""
 
 
 class JournalEntry(NamedTuple):
@@ -86,7 +95,7 @@ class JournalEntry(NamedTuple):
         turn, at = self.turn, self.at
         return [
             *(self.tenant, self.api, self.body, None if at is None else (at.id, at.head.hex(), at.depth)),
-            *(self.messages, turn.model, self.sender.session, turn.reply, turn.usage),
+            *(self.messages, turn.model, turn.reply, turn.usage),
             *(_OPEN if self.is_open else turn.status, turn.error, turn.began, turn.cost, turn.names),
             [getattr(self.sender, name) for name in _SENDER_FIELDS],
         ]
@@ -103,16 +112,13 @@ class JournalEntry(NamedTuple):
 
     @classmethod
     def _of(cls, values: list[Any]) -> JournalEntry:
-        """Read the values of a line; older gateways wrote neither cost, names nor sender."""
-        tenant, api, body, at, messages, model, hint, reply, usage, status, error, began, *newer = values
-        absent: list[Any] = [0.0, (), None]
-        cost, names, told = [*newer, *absent[len(newer) :]]
+        """Read the values of a line."""
+        tenant, api, body, at, messages, model, reply, usage, status, error, began, cost, names, sender = values
         is_open = status == _OPEN
         # A finished turn has no status for "open"; `is_open` tells.
         turn = FinishedTurn(reply, model, None, usage, cost, "done" if is_open else status, error, began, names)
         place = None if at is None else Branch(at[0], bytes.fromhex(at[1]), at[2])
-        sender = Sender("gateway", hint) if told is None else Sender(*told)
-        return cls(tenant, api, turn, body, place, messages, sender, is_open)
+        return cls(tenant, api, turn, body, place, messages, Sender(*sender), is_open)
 
 
 @dataclass(slots=True)
@@ -160,6 +166,7 @@ class _Place(NamedTuple):
     file: _JournalFile
     start: int
     size: int
+    tenant: str
 
 
 class Journal:
@@ -174,6 +181,12 @@ class Journal:
         self._waiting: set[int] = set()
         self._kept: dict[int, JournalEntry | None] = {}
         """The waiting entries that are to be stored by `upkeep`; None for those that can be read from a file."""
+        self._due: dict[int, float] = {}
+        """The moment from which each waiting entry could be stored, oldest first; a request under way has none."""
+        self._progress = time.monotonic()
+        """The moment at which an entry last went into the database."""
+        self._foreign: set[str] = set()
+        """The names in the folder that are no files of ours, and of which the log tells."""
         self._number = 0
         self._stamp = 0
         """The time in the name of the newest file, in nanoseconds."""
@@ -190,6 +203,18 @@ class Journal:
         """Entries that could not be stored at first, or were left behind by another gateway."""
         return len(self._kept)
 
+    @property
+    def oldest(self) -> float:
+        """Seconds for which the oldest entry that could be stored has waited."""
+        with self._lock:
+            now = time.monotonic()
+            return now - next(iter(self._due.values()), now)
+
+    @property
+    def stalled(self) -> float:
+        """Seconds for which nothing went into the database although something could."""
+        return min(self.oldest, time.monotonic() - self._progress)
+
     def put_request(self, entry: JournalEntry) -> int:
         """Write a request before it goes upstream; return its number.
 
@@ -199,19 +224,21 @@ class Journal:
         with self._lock:
             file = self._open_file()
             file.make_reserve()
-            return self._add(line)
+            return self._add(line, entry.tenant)
 
     def put(self, entry: JournalEntry) -> int:
         """Write an ended turn; return its number. Raises `OSError` if there is no room for it."""
         line = entry.to_line()
         with self._lock:
             try:
-                return self._add(line)
+                number = self._add(line, entry.tenant)
             except OSError:
                 if self._file is None or not self._file.has_reserve:
                     raise
                 self._file.drop_reserve()  # it was kept for this
-                return self._add(line)
+                number = self._add(line, entry.tenant)
+            self._due[number] = time.monotonic()
+            return number
 
     def hold(self, entry: JournalEntry, number: int | None = None) -> bool:
         """Keep an entry in memory because no file has room for it, to be tried again; False if too many are kept."""
@@ -223,6 +250,7 @@ class Journal:
                 number = self._number
             self._waiting.add(number)
             self._kept[number] = entry
+            self._due.setdefault(number, time.monotonic())
             return True
 
     def can_write(self) -> bool:
@@ -244,6 +272,8 @@ class Journal:
                 return
             self._waiting.discard(number)
             self._kept.pop(number, None)
+            self._due.pop(number, None)
+            self._progress = time.monotonic()
             place = self._places.pop(number, None)
             if place is None:
                 return
@@ -280,18 +310,35 @@ class Journal:
         with self._lock:
             if number in self._places:
                 self._kept[number] = None
+                self._due.setdefault(number, time.monotonic())
 
     def put_aside(self, number: int, entry: JournalEntry, reason: str) -> None:
-        """Move an entry that cannot be stored to the file for such entries; it is not tried again."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Move an entry that cannot be stored to the file for such entries; it is not tried again.
+
+        Where there is no room for it, it stays and is tried again.
+        """
+        line = entry.to_refused_line(reason)
         with self._lock:
-            while (handle := _open_locked(self._folder / _ASIDE, os.O_RDWR | os.O_CREAT | os.O_APPEND)) is None:
-                time.sleep(0.01)
             try:
-                os.write(handle, entry.to_refused_line(reason))
-            finally:
-                os.close(handle)
+                self._write_aside(line)
+            except OSError:
+                self.keep(number)
+                return
         self.done(number)
+
+    def _write_aside(self, line: bytes) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._folder / f"{_ASIDE}.broken"
+        handle = None
+        while handle is None:
+            with suppress(_ForeignFileError):
+                handle = _open_locked(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            path = self._folder / f"{_ASIDE}-{uuid.uuid4().hex[:6]}.broken"  # somebody else has that one
+        file = _JournalFile(path, handle, os.fstat(handle).st_size)
+        try:
+            _append(file, line)
+        finally:
+            os.close(handle)
 
     def settle(self, number: int, entry: JournalEntry, stored: asyncio.Future[Any]) -> None:
         """Release, keep or put aside an entry, now that storing it has succeeded or failed."""
@@ -326,7 +373,7 @@ class Journal:
             self._stamp = max(time.time_ns(), self._stamp + 1)  # names in order, also if the clock is set back
             path = self._folder / f"{self._stamp}-{os.getpid()}-{uuid.uuid4().hex[:6]}.jsonl"
             # Another gateway may take it for one that was left behind, before it is locked; then it is made anew.
-            if (handle := _open_locked(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)) is not None:
+            if (handle := _open_locked(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND)) is not None:
                 break
         if self._file is not None and not self._file.waiting:
             self._file.close(is_stored=True)
@@ -335,16 +382,16 @@ class Journal:
         self._file = _JournalFile(path, handle)
         return self._file
 
-    def _add(self, line: bytes) -> int:
+    def _add(self, line: bytes, tenant: str) -> int:
         file = self._open_file()
         _append(file, line)
-        return self._note(file, len(line))
+        return self._note(file, len(line), tenant)
 
-    def _note(self, file: _JournalFile, size: int) -> int:
+    def _note(self, file: _JournalFile, size: int, tenant: str) -> int:
         """Note that an entry of so many bytes stands at the end of a file; return its number."""
         self._number += 1
         self._waiting.add(self._number)
-        self._places[self._number] = _Place(file, file.size, size)
+        self._places[self._number] = _Place(file, file.size, size, tenant)
         file.size += size
         file.waiting += 1
         return self._number
@@ -357,24 +404,36 @@ class Journal:
     # -- storing what was kept -----------------------------------------------------------------------------------------
 
     def batches(self) -> Iterator[list[tuple[int, JournalEntry]]]:
-        """Yield the entries that are kept by now, oldest first and some at a time, each with its number.
+        """Yield the entries that are kept by now, some of one tenant at a time, each with its number.
 
-        Whoever stores a batch says `done` for each of its entries, or puts it aside; the others stay.
+        Tenants take turns, and the entries of each come oldest first. Whoever stores a batch says `done` for each of
+        its entries, or puts it aside; the others stay.
         """
         with self._lock:
             numbers = sorted(self._kept, key=self._age)
+            waiting: dict[str, list[int]] = {}
+            for number in numbers:
+                place, held = self._places.get(number), self._kept[number]
+                tenant = place.tenant if place is not None else "" if held is None else held.tenant
+                waiting.setdefault(tenant, []).append(number)
+        for turns in zip_longest(*map(self._cut, waiting.values())):
+            for some in turns:
+                if some is not None:
+                    yield self._read(some)
+
+    def _cut(self, numbers: Sequence[int]) -> Iterator[list[int]]:
+        """Yield entries some at a time, by their number and their bytes."""
         batch: list[int] = []
         size = 0
         for number in numbers:
             place = self._places.get(number)
             added = 0 if place is None else place.size
             if batch and (len(batch) >= _BATCH or size + added > _BATCH_BYTES):
-                yield self._read(batch)
+                yield batch
                 batch, size = [], 0
             batch.append(number)
             size += added
-        if batch:
-            yield self._read(batch)
+        yield batch
 
     def _age(self, number: int) -> tuple[str, int]:
         """Return a key that sorts entries by age: files are named by when they were begun."""
@@ -382,21 +441,20 @@ class Journal:
         return ("~" if place is None else place.file.path.name, number)
 
     def _read(self, numbers: Iterable[int]) -> list[tuple[int, JournalEntry]]:
-        """Read entries back; one that cannot be read is dropped."""
-        with self._lock:
-            asked = [
-                (number, self._kept[number], self._places.get(number)) for number in numbers if number in self._kept
-            ]
+        """Read entries back. Half an entry, whose process was killed, is dropped; a damaged one is put aside."""
         found: list[tuple[int, JournalEntry]] = []
-        with ExitStack() as opened:
-            files: dict[Path, BinaryIO] = {}
-            for number, held, place in asked:
-                entry = held
+        for number in numbers:
+            with self._lock:
+                if number not in self._kept:
+                    continue
+                entry, place = self._kept[number], self._places.get(number)
                 if entry is None and place is not None:
-                    path = place.file.path
-                    if path not in files:
-                        files[path] = opened.enter_context(path.open("rb"))
-                    entry = _read_line(files[path], place)
+                    line = _read_bytes(place.file.handle, place.start, place.size)
+                    with suppress(ValueError, TypeError):
+                        entry = JournalEntry.from_line(line)
+                    if entry is None and line.endswith(b"\n") and line.strip():
+                        _log.error("an entry of the journal cannot be read; it is put aside")
+                        self._write_aside(line)
                 if entry is None:
                     self.done(number)
                 else:
@@ -410,22 +468,29 @@ class Journal:
         """
         taken = 0
         for path, handle in islice(self._left_behind(), _TAKEN_OVER):
-            lines = path.read_bytes().splitlines(keepends=True)
+            lines = _read_bytes(handle, 0, os.fstat(handle).st_size).splitlines(keepends=True)
             file = _JournalFile(path, handle, has_reserve=True)
             with self._lock:
                 for line in lines:
-                    self._kept[self._note(file, len(line))] = None
+                    tenant = _TENANT.match(line)
+                    number = self._note(file, len(line), "" if tenant is None else tenant[1].decode("utf-8", "replace"))
+                    self._kept[number] = None
+                    self._due[number] = time.monotonic()
             taken += len(lines)
             if not lines:
                 file.close(is_stored=True)
         return taken
 
     def _left_behind(self) -> Iterator[tuple[Path, int]]:
-        """Yield the files that nobody holds, locked; an older version called files that it was reading ``taken``."""
-        found = (path for kind in ("*.jsonl", "*.taken") for path in self._folder.glob(kind))
-        for path in sorted(found) if self._folder.is_dir() else ():
+        """Yield the files that nobody holds, locked."""
+        for path in sorted(self._folder.glob("*.jsonl")) if self._folder.is_dir() else ():
             try:
                 handle = _open_locked(path, os.O_RDWR)
+            except _ForeignFileError as error:
+                if path.name not in self._foreign:
+                    self._foreign.add(path.name)
+                    _log.warning("a name in the journal is left alone: %s", error)
+                continue
             except OSError:
                 continue  # another process was quicker, or files cannot be locked here: then nobody's are touched
             if handle is not None:
@@ -442,11 +507,14 @@ class Journal:
         """Remove entries with forgotten words from those that were put aside; return how many."""
         gone = 0
         for path in sorted(self._folder.glob("*.broken")) if self._folder.is_dir() else ():
-            handle = _open_locked(path, os.O_RDWR)
+            try:
+                handle = _open_locked(path, os.O_RDWR)
+            except _ForeignFileError:
+                continue
             if handle is None:
                 continue  # somebody writes or scrubs it; in a moment again
             try:
-                lines = path.read_bytes().splitlines(keepends=True)
+                lines = _read_bytes(handle, 0, os.fstat(handle).st_size).splitlines(keepends=True)
                 left = [line for line in lines if not _is_forgotten_line(line, is_forgotten)]
                 gone += len(lines) - len(left)
                 if not left:
@@ -458,12 +526,13 @@ class Journal:
         return gone
 
 
-def _read_line(file: BinaryIO, place: _Place) -> JournalEntry | None:
-    """Read an entry back; None if its process was killed while it wrote it."""
-    file.seek(place.start)
-    with suppress(ValueError, TypeError):
-        return JournalEntry.from_line(file.read(place.size))
-    return None
+def _read_bytes(handle: int, start: int, size: int) -> bytes:
+    """Read some bytes of an open file, which nobody else may read at the same time."""
+    os.lseek(handle, start, os.SEEK_SET)
+    found = b""
+    while len(found) < size and (more := os.read(handle, size - len(found))):
+        found += more
+    return found
 
 
 def _write_all(handle: int, data: bytes) -> None:
@@ -482,7 +551,7 @@ def _append(file: _JournalFile, data: bytes) -> None:
 
 def _allocate(path: Path, size: int) -> None:
     """Make a file that occupies its space on the disk; none if there is no room."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         if sys.platform == "linux":
             os.posix_fallocate(handle, 0, size)
@@ -506,27 +575,46 @@ def _is_forgotten_line(line: bytes, is_forgotten: Callable[[JournalEntry], bool]
 def _replace(path: Path, data: bytes) -> None:
     """Write a file anew, readable by its owner only; the old one stays if that fails."""
     made = path.with_suffix(".new")
-    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    made.unlink(missing_ok=True)
+    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)
     made.replace(path)
 
 
+class _ForeignFileError(OSError):
+    """An error about a name in the folder that is no regular file of this user."""
+
+
 def _open_locked(path: Path, flags: int) -> int | None:
-    """Open and lock a file; None if another process has it, or has just removed it."""
-    handle = os.open(path, flags, 0o600)
+    """Open and lock a file of ours; None if another process has it, or has just removed it.
+
+    Raises:
+        _ForeignFileError: it is a link, a pipe or a folder, has a second name, or belongs to somebody else.
+    """
+    try:
+        handle = os.open(path, flags | _NO_LINKS, 0o600)
+    except OSError as error:
+        if path.is_symlink() or error.errno in {errno.EISDIR, errno.ENXIO}:
+            raise _ForeignFileError(f"{path.name} is no regular file") from error
+        raise
     is_ours = False
     try:
-        is_ours = try_lock(handle) and _is_at(handle, path)
+        known = os.fstat(handle)
+        if not stat.S_ISREG(known.st_mode) or known.st_nlink > 1:
+            raise _ForeignFileError(f"{path.name} is no regular file, or has a second name")
+        if hasattr(os, "geteuid") and known.st_uid != os.geteuid():
+            raise _ForeignFileError(f"{path.name} belongs to another user")
+        is_ours = try_lock(handle) and _is_at(known, path)
     finally:
         if not is_ours:
             os.close(handle)
     return handle if is_ours else None
 
 
-def _is_at(handle: int, path: Path) -> bool:
+def _is_at(known: os.stat_result, path: Path) -> bool:
     """Return whether an open file is still the one of that name."""
     try:
-        return os.path.samestat(os.fstat(handle), path.stat())
+        return os.path.samestat(known, path.lstat())
     except FileNotFoundError:
         return False
 

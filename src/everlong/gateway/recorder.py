@@ -18,7 +18,7 @@ from everlong.errors import NotStored, StoreUnavailable
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import Read, Span, check_model, draft_of, parse_json, read_body
 from everlong.gateway.conversations import BodyPlace, LiveConversation, apply_view, kept_lengths
-from everlong.gateway.formats import Dialect, folder_in, hint_in, is_leading, looks_aside
+from everlong.gateway.formats import Dialect, hint_in, is_leading, looks_aside
 from everlong.gateway.journal import AWAY
 from everlong.model import Node, Trace, text_of
 from everlong.store.compaction import Occasion
@@ -274,7 +274,7 @@ class ConversationRecorder:
         tools = read.field("tools")
         if not system and not tools:
             return None
-        told = {"system": system, "tools": tools if isinstance(tools, list) and tools else None}
+        told = {"system": system, "tools": self.store.cleaned_tools(tools)}
         return blob(self.store.tenant, encoded_in_steps(told))
 
     def _describe(self, read: Read, conversation: LiveConversation, new: ClientAddition, sender: Sender) -> Sender:
@@ -287,7 +287,6 @@ class ConversationRecorder:
             sender,
             session=sender.session or hint_in(read.field("metadata")),
             model=storable(str(read.field("model") or "")) or None,
-            folder=folder_in(system, new.messages),
             is_aside=looks_aside(
                 has_tools=bool(read.field("tools")),
                 max_tokens=self.dialect.answer_tokens(read),

@@ -44,7 +44,7 @@ from everlong.gateway.conversations import (
     with_view,
 )
 from everlong.gateway.encodings import encoding_of, is_compressed
-from everlong.gateway.formats import PLATFORM, hint_in
+from everlong.gateway.formats import PLATFORM, hint_in, sender_of
 from everlong.gateway.journal import AWAY, Journal, JournalEntry
 from everlong.gateway.recorder import ClientAddition, UnstoredTurn, rest_of
 from everlong.gateway.turn_queue import OpenTurn, TurnQueue
@@ -136,6 +136,11 @@ class RelayedRequest:
         self.account = account_of(self.request)
 
     @property
+    def sender(self) -> Sender:
+        """The client that sent it."""
+        return sender_of(self.request.headers, self.account.folder)
+
+    @property
     def encoding(self) -> str:
         """The encoding of the body; empty if it is in none."""
         encoding = encoding_of(self.request.headers)
@@ -162,7 +167,7 @@ class RelayedRequest:
 
 def header_text(text: str) -> str:
     """Return a text as it may stand in a header."""
-    return text.encode("ascii", "replace").decode().replace("\n", " ").replace("\r", " ")[:300]
+    return "".join(one if " " <= one <= "~" else "?" for one in " ".join(text.split()))[:300]
 
 
 @dataclass(slots=True)

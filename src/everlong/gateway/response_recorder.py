@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.errors import NotStored, StoreUnavailable
 from everlong.gateway.body import dump_json, parse_json
-from everlong.gateway.formats import OPENAI, ResponsesRequest, folder_in, looks_aside, read_responses_request
+from everlong.gateway.formats import OPENAI, ResponsesRequest, looks_aside, read_responses_request
 from everlong.gateway.journal import AWAY, Journal, JournalEntry
 from everlong.gateway.recorder import ConversationRecorder, RecordedTurn
 from everlong.gateway.turn_queue import OpenTurn, TurnQueue
@@ -112,13 +112,12 @@ class ResponseRecorder(ConversationRecorder):
         trace = store.chain.trace(map(store.cleaned, messages), None if at is None else Node(mark, at.depth))
         preamble = None
         if said.system or said.tools:
-            told = {"system": list(map(store.cleaned, said.system)), "tools": said.tools or None}
+            told = {"system": list(map(store.cleaned, said.system)), "tools": store.cleaned_tools(said.tools)}
             preamble = blob(store.tenant, encoded(told))
         system = "\n".join(map(text_of, said.system))
         about = replace(
             sender,
             model=storable(said.model) or None,
-            folder=folder_in(system, messages),
             is_aside=looks_aside(has_tools=bool(said.tools), max_tokens=0, system_text=system, messages=messages),
         )
         return store.stateless.place(StatelessRequest(messages, trace, about, preamble, at, mark))
@@ -159,8 +158,6 @@ class ResponseTurn(OpenTurn):
     """True once its end is known."""
     tap: AnswerTap | None = None
     """The listener to the answer, once there is one."""
-    warning: str = ""
-    """The reason why it is not kept, if it passes all the same."""
 
     @property
     def model(self) -> str:

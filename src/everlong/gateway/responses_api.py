@@ -142,7 +142,7 @@ class Responder:
     async def respond(self, request: web.Request, tenant: str, body: bytes, words: bytes | None) -> web.StreamResponse:
         """Pass a request on: its body, and its words without an encoding, if they can be read."""
         known = self._responses(tenant)
-        turn = None if words is None else await self._enter(request, words, known)
+        turn, warning = await self._enter(request, words, known)
         model, route = await self._upstream_of(turn, words)
         headers = forwarded_headers(request.headers.items())
         account = account_of(request)
@@ -161,12 +161,13 @@ class Responder:
             await self._finish(known, turn, EndedRequest(error=f"status {refused.status}"))
             raise
         if turn is not None:
-            turn.warning = header_text(await self._backlog.note(known, turn, account))
+            warning = await self._backlog.note(known, turn, account)
         try:
             upstream = await self._relay.send("POST", route.url(target_of(request)), headers, body)
             if account.charge is not None:
                 account.charge.answered(upstream)
-            return await self._answer(request, upstream, known, turn)
+            told = {WARNING: header_text(warning)} if warning else {}
+            return await self._answer(request, upstream, known, turn, told)
         except ClientGone:
             self._abandon(known, turn)
             return web.Response(status=499)  # to nobody
@@ -199,19 +200,25 @@ class Responder:
             if not await asyncio.to_thread(known.owns, name):
                 raise Refused(404, f"there is no response, conversation or item {name[:100]!r} of this key")
 
-    async def _enter(self, request: web.Request, words: bytes, known: TenantResponses) -> ResponseTurn | None:
+    async def _enter(
+        self, request: web.Request, words: bytes | None, known: TenantResponses
+    ) -> tuple[ResponseTurn | None, str]:
+        """Return the turn of a request; None if it is not stored, and the reason."""
         try:
+            if words is None:
+                raise BrokenBody("the body is in an encoding that the gateway cannot read")  # noqa: TRY301 - as below
             said = await asyncio.to_thread(read_asked, words) if is_heavy(words) else read_asked(words)
             check_model(said.model)
             await self._check_new(said, known)
-            return known.enter(said, sender_of(request.headers))
-        except BrokenBody:
-            return None  # the upstream says what is wrong with it
+            return known.enter(said, sender_of(request.headers, account_of(request).folder)), ""
+        except BrokenBody as error:
+            _log.warning("a request is passed on and not stored: its body cannot be read")
+            return None, f"not stored: {error}"  # the upstream says what is wrong with it
         except Refused:
             raise
         except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
             _log.error("a request could not be read: %s", type(error).__name__)
-            return None
+            return None, f"not stored: {type(error).__name__}"
 
     async def _check_new(self, said: ResponsesRequest, known: TenantResponses) -> None:
         """Refuse a request with more new blocks than others can wait for."""
@@ -220,7 +227,12 @@ class Responder:
             raise too_much_new(self._most_new)
 
     async def _answer(
-        self, request: web.Request, upstream: ClientResponse, known: TenantResponses, turn: ResponseTurn | None
+        self,
+        request: web.Request,
+        upstream: ClientResponse,
+        known: TenantResponses,
+        turn: ResponseTurn | None,
+        told: Mapping[str, str],
     ) -> web.StreamResponse:
         account = account_of(request)
         tap = tap_for(RESPONSES, upstream, account.held)
@@ -232,7 +244,7 @@ class Responder:
             data = await upstream.read()
             await tap.take(data)
             ended = await self._end_of(account, tap, upstream.status)
-            return whole_response(upstream, data, await self._finish(known, turn, ended))
+            return whole_response(upstream, data, {**told, **await self._finish(known, turn, ended)})
         is_finished = False
 
         async def before_end() -> None:
@@ -241,7 +253,6 @@ class Responder:
                 is_finished = True
                 await self._finish(known, turn, await self._end_of(account, tap, upstream.status))
 
-        told = {WARNING: turn.warning} if turn is not None and turn.warning else {}
         return await stream_response(request, upstream, tap.take, before_end, {REQUEST_ID: account.id, **told})
 
     async def _end_of(self, account: RequestAccount, tap: AnswerTap, status: int) -> EndedRequest:

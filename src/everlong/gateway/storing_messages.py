@@ -27,7 +27,7 @@ class StorePlace(NamedTuple):
     """The database that the process opens; the first message to it."""
 
     where: str
-    """A path or a url."""
+    """An absolute path or a url."""
     wait_seconds: float = 10.0
     redacts: bool = False
     """True if secrets are taken out of what is stored."""

@@ -37,7 +37,8 @@ from everlong.gateway.storing_messages import (
     frame,
     read_message,
 )
-from everlong.gateway.writer import StoreWriter
+from everlong.gateway.writer import StoreWriter, recorder_of
+from everlong.processes import OWN_FOLDER, own_command
 
 if TYPE_CHECKING:
     from everlong.gateway.recorder import ConversationRecorder
@@ -106,10 +107,10 @@ def launch() -> LaunchedProcess:
     ours, its = socket.socketpair()
     for end in (ours, its):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
-    code = f"from everlong.gateway.storing_program import run; run({its.fileno()})"
     try:
         process = subprocess.Popen(  # noqa: S603 - ourselves
-            [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {code}"],
+            own_command("everlong.gateway.storing_program", str(its.fileno())),
+            cwd=OWN_FOLDER,
             stdin=subprocess.DEVNULL,
             pass_fds=(its.fileno(),),
             env={name: value for name, value in os.environ.items() if not name.upper().endswith(_SECRET)},
@@ -193,7 +194,7 @@ class StoringProcess(StoreWriter):
         The future is done after the commit. It fails with `StoreUnavailable` if the process ends before that, unless
         the work ``can_repeat``.
         """
-        recorder: ConversationRecorder | None = getattr(getattr(work, "func", None), "__self__", None)
+        recorder = recorder_of(work)
         if not isinstance(work, partial) or recorder is None:
             raise TypeError("only a partial of a recorder's method can run in the storing process")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()

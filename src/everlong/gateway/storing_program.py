@@ -13,6 +13,7 @@ import os
 import pickle
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -210,3 +211,7 @@ def _sendable(error: BaseException | None) -> BaseException | None:
     except Exception:  # noqa: BLE001 - whatever it holds
         return StoreError(f"storing failed: {type(error).__name__}")
     return error
+
+
+if __name__ == "__main__":
+    run(int(sys.argv[1]))

@@ -19,7 +19,8 @@ from weakref import WeakKeyDictionary
 
 from aiohttp import ClientError
 
-from everlong.context.summary.model_summarizers import LEAST_WINDOW, CompletionSummarizer, warm_ask
+from everlong.context.model_summary import LEAST_WINDOW, CompletionSummarizer
+from everlong.context.summary_prompts import warm_ask
 from everlong.errors import ConfigError, ProviderError, SummarizerError
 from everlong.gateway.body import dump_json, parse_json, read_body, splice
 from everlong.gateway.stream import tap_for

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
@@ -126,7 +127,7 @@ _last_time = 0.0
 def _unique_time() -> float:
     """Return the time, a little later than any that was returned before: turns are found by when they began."""
     global _last_time  # noqa: PLW0603 - there is one clock
-    _last_time = max(time.time(), _last_time + 1e-6)
+    _last_time = max(time.time(), math.nextafter(_last_time, math.inf))
     return _last_time
 
 

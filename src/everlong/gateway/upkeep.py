@@ -97,13 +97,25 @@ class GatewayUpkeep:
                 return
 
     async def _store_kept(self) -> bool:
-        """Store the entries that wait by now; return whether there were any."""
+        """Store the entries that wait by now; return whether there were any.
+
+        Raises:
+            AWAY: some could not be stored. Those of other tenants are stored even so.
+        """
         await asyncio.to_thread(self._journal.take_over)
         batches, has_any = self._journal.batches(), False
+        away: dict[str, Exception] = {}
         while not self._is_over.is_set() and (batch := await asyncio.to_thread(next, batches, None)) is not None:
             has_any = True
             for part in _by_recorder(batch):
-                await self._store_batch(part)
+                tenant = part[0][1].tenant
+                if tenant not in away:  # what follows an entry is stored after it
+                    try:
+                        await self._store_batch(part)
+                    except AWAY as error:
+                        away[tenant] = error
+        for reason in away.values():
+            raise reason
         return has_any and not self._is_over.is_set()
 
     async def _store_batch(self, batch: Sequence[tuple[int, JournalEntry]]) -> None:

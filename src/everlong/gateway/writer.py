@@ -1,8 +1,9 @@
 """Group commit: the writes of many requests at the same time share one transaction.
 
 One thread writes to a file, because a file lets only one in at a time; several write to a database server, and each
-conversation stays with one of them. Work that can wait is gathered for a moment and handed over together, because
-waking a thread costs more than the work. Knows no table.
+conversation stays with one of them. Tenants take turns, so that nobody waits for all that somebody else has to say.
+Work that can wait is gathered for a moment and handed over together, because waking a thread costs more than the work.
+Knows no table.
 
 The work that `turn_queue` submits is a method of a `recorder` with plain values as arguments, so that it can also be
 done in a process of its own: `storing_process` takes the place of these threads under ``everlong serve``.
@@ -15,16 +16,19 @@ import queue
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from everlong.errors import StoreBusy
+from everlong.store.database import STEP_SECONDS
 
 if TYPE_CHECKING:
+    from everlong.gateway.recorder import ConversationRecorder
     from everlong.store.database import Database
 
-__all__ = ["StoreWriter", "Writer"]
+__all__ = ["StoreWriter", "Writer", "recorder_of"]
 
 T = TypeVar("T")
 
@@ -42,6 +46,40 @@ _REFUSE_SECONDS = 1.0
 class _Write(NamedTuple):
     work: Callable[[], Any]
     future: asyncio.Future[Any]
+
+    @property
+    def tenant(self) -> str:
+        """The tenant of the recorder that does the work, if it is one's."""
+        recorder = recorder_of(self.work)
+        return "" if recorder is None else recorder.store.tenant
+
+
+def recorder_of(work: Callable[[], Any]) -> ConversationRecorder | None:
+    """Return the recorder of which some work is a `functools.partial` of a method; None for other work."""
+    found: ConversationRecorder | None = getattr(getattr(work, "func", None), "__self__", None)
+    return found
+
+
+class _FairQueue:
+    """Writes in order, of which the tenants have one each in turn."""
+
+    def __init__(self) -> None:
+        self._writes: dict[str, deque[_Write]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._writes)
+
+    def add(self, writes: Iterable[_Write]) -> None:
+        for one in writes:
+            self._writes.setdefault(one.tenant, deque()).append(one)
+
+    def take(self) -> _Write:
+        tenant = next(iter(self._writes))
+        writes = self._writes.pop(tenant)
+        taken = writes.popleft()
+        if writes:
+            self._writes[tenant] = writes  # behind the others
+        return taken
 
 
 class _Lane:
@@ -85,31 +123,32 @@ class _Lane:
     # -- in the thread -------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        while (jobs := self._handed.get()) is not None:
-            is_over = False
-            while len(jobs) < _AT_ONCE and not self._handed.empty():
-                more = self._handed.get()
-                is_over = more is None
-                jobs += more or []
-            results = self._commit(jobs)
+        waiting, is_over = _FairQueue(), False
+        while waiting or not is_over:
+            while not is_over and (not waiting or not self._handed.empty()):
+                jobs = self._handed.get()
+                is_over = jobs is None
+                waiting.add(jobs or [])
+            results = self._commit(waiting)
             if results:
                 loop = results[0][0].future.get_loop()
                 if not loop.is_closed():
                     loop.call_soon_threadsafe(self._settle, results)
-            if is_over:
-                return
 
-    def _commit(self, jobs: list[_Write]) -> list[tuple[_Write, Any, BaseException | None]]:
+    def _commit(self, waiting: _FairQueue) -> list[tuple[_Write, Any, BaseException | None]]:
+        """Do the next writes, and commit them together: some, or as many as a moment allows."""
         results: list[tuple[_Write, Any, BaseException | None]] = []
+        until = time.monotonic() + STEP_SECONDS
         try:
             with self._database.batch(_LOCKED_SECONDS) if self._shares_commit else nullcontext():
-                for job in jobs:
+                while waiting and len(results) < _AT_ONCE and (not results or time.monotonic() < until):
+                    job = waiting.take()
                     try:
                         results.append((job, self._do(job), None))
                     except Exception as error:  # noqa: BLE001 - whoever waits for it is told
                         results.append((job, None, error))
         except Exception as error:  # noqa: BLE001 - nothing was committed, so nobody may believe it
-            return [(job, None, error) for job in jobs]
+            return [(job, None, error) for job, _, _ in results]
         return results
 
     def _do(self, job: _Write) -> Any:

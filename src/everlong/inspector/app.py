@@ -61,7 +61,6 @@ def make_app(reader: Reader, watch: Watch) -> web.Application:
         (f"{one}/compactions", conversation.compactions),
         (f"{one}/compactions/{{number}}", conversation.compaction),
         (f"{one}/compactions/{{number}}/lines/{{line}}", conversation.sources),
-        (f"{one}/compactions/{{number}}/dropped", conversation.dropped),
         (f"{one}/cache", conversation.cache),
         (f"{one}/what-if", conversation.what_if),
         (f"{one}/tree", conversation.tree),

@@ -11,15 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from everlong.context.summary.redaction import redact
 from everlong.errors import NotStored
 from everlong.inspector.pages import compactions, conversation_list, cost, message, now, search, sources, timeline
 from everlong.inspector.pages.compactions import CompactionPage
-from everlong.inspector.pages.dropped import read_dropped
 from everlong.inspector.pages.transcript import page_of_turn, read_transcript
 from everlong.inspector.pages.tree import agents_cost, read_tree
 from everlong.inspector.pages.what_if import read_what_if
 from everlong.inspector.rendering import BASE
+from everlong.redaction import redact
 from everlong.store import Store
 from everlong.store.shown_path import find_message
 from everlong.store.transcripts import FORMATS, Format, suffix_of, write_transcript
@@ -213,16 +212,6 @@ class ConversationHandlers:
         hits = sources.find_sources(visit.store, found.id, page, line)
         template = "source_list.html" if visit.is_part else "sources.html"
         return self._tab(visit, found, template, "compactions", page=page, line=line, sources=hits)
-
-    def dropped(self, visit: Visit) -> Answer:
-        """Explain line by line what a compaction dropped."""
-        found = self._found(visit)
-        number = visit.number("number") or 0
-        compactions.compaction_at(visit.store, found.id, number)
-        only = visit.number("turn")
-        load = partial(read_dropped, visit.store, self._reader.settings, found.id, number, turn=only)
-        template = "dropped_list.html" if visit.is_part else "dropped.html"
-        return self._tab(visit, found, template, "compactions", load=load, number=number, only=only)
 
     def cache(self, visit: Visit) -> Answer:
         """Show what the provider's cache did with each request."""

@@ -19,10 +19,10 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from everlong.context.summary.redaction import redact
 from everlong.inspector.catalogue import LANGUAGES, translator
 from everlong.inspector.markdown import render_markdown
 from everlong.inspector.pages.transcript import page_of_turn
+from everlong.redaction import redact
 from everlong.store.transcripts import one_line, plain
 
 __all__ = ["BASE", "render", "said", "stream"]

@@ -13,14 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from everlong.context.digest import without_marks
+from everlong.context.document import SummaryDocument
+from everlong.context.exchanges import SummaryExchanges
+from everlong.context.names import entities
 from everlong.context.policy import LeftAlone
-from everlong.context.summarize import Summarizer, SummaryRequest
-from everlong.context.summary.digest import without_marks
-from everlong.context.summary.document import SummaryDocument
-from everlong.context.summary.entities import entities
-from everlong.context.summary.exchanges import SummaryExchanges
-from everlong.context.summary.extractive import ExtractiveSummarizer
-from everlong.context.summary.judge import is_reply
+from everlong.context.summarizers import ExtractiveSummarizer, Summarizer, SummaryRequest
 from everlong.context.text import TextCount, shorten_text
 from everlong.lossless.graph import State, SummaryNode
 from everlong.model import Message, whole_text
@@ -29,13 +27,11 @@ TIGHTER = 0.6
 """The share of the usual budget for the second try."""
 LONGEST = 1.25
 """A summary may exceed its budget by this factor: models count differently."""
-_MOST_INVENTED = 0.5
-"""A summary that would lose more than this share of its lines as invented is not trimmed but asked for again."""
 _NAMES_PER_TOKEN = 0.05
 """Names that prose of some length can be expected to hold: one in twenty tokens."""
 _THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"\A```[a-z]*\n(.*)\n```\s*\Z", re.DOTALL)
-_HEADING = re.compile(r"^##? ", re.MULTILINE)
+_HEADING = re.compile(r"^#{1,3} ", re.MULTILINE)
 
 
 class WrittenNode(NamedTuple):
@@ -157,7 +153,7 @@ class SummaryAuthor:
             self._cooling_until = self._clock() + self._cooldown
             return None
         said = source.text
-        text = usable_text(answer, said)
+        text = usable_text(answer)
         tokens = self.count(text) if text else 0
         if not text or tokens > LONGEST * budget or (source.tokens and tokens >= source.tokens):
             self.failure = f"{self.summarizer.name}: " + ("no usable summary" if not text else "a summary too long")
@@ -184,24 +180,14 @@ class SummaryAuthor:
         return self._cooling_until is not None and self._clock() < self._cooling_until
 
 
-def usable_text(answer: object, source: str) -> str:
-    """Return the usable part of a model's answer: no thoughts, no reply to the user, no invented names."""
+def usable_text(answer: object) -> str:
+    """Return a model's summary of a leaf without its thoughts; empty if there is none, as for a refusal."""
     if not isinstance(answer, str):
         return ""
     text = _THOUGHT.sub("", without_marks(answer)).strip()
     fenced = _FENCE.match(text)
     text = fenced[1].strip() if fenced else text
-    heading = _HEADING.search(text)
-    if heading is not None and is_reply(text[: heading.start()]):
-        text = text[heading.start() :]
-    if is_reply(text):
-        return ""
-    invented = {name for name in entities(text) if name not in source}
-    if not invented:
-        return text
-    lines = text.split("\n")
-    kept = [line for line in lines if not any(name in line for name in invented)]
-    return "\n".join(kept).strip() if len(kept) >= _MOST_INVENTED * len(lines) else text
+    return text if _HEADING.search(text) else ""
 
 
 def quality_of(text: str, source: str, budget: int) -> float:

@@ -16,9 +16,8 @@ from everlong.config import LosslessValues, lossless_values
 from everlong.context.compaction import CompactionRequest, CompactionRun
 from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH, ContextCompressor
 from everlong.context.engine import MESSAGE_TAG
-from everlong.context.evidence import CompactionEvidence, figures_of
+from everlong.context.exchanges import CompactionEvidence, SummaryExchanges
 from everlong.context.literals import is_acknowledgement, summary_body, summary_indices
-from everlong.context.summary.exchanges import SummaryExchanges
 from everlong.lossless.author import SummaryAuthor
 from everlong.lossless.builder import GraphBuilder
 from everlong.lossless.frontier import GraphBroken, GraphSizes, sizes_for
@@ -30,10 +29,8 @@ from everlong.model import Message, checked_messages, is_system
 
 if TYPE_CHECKING:
     from everlong.config import CompressionSettings, LosslessSettings
-    from everlong.context.evidence import CompactionFigures
     from everlong.context.policy import Budgets, LeftAlone
-    from everlong.context.report import CompactionReport
-    from everlong.context.summarize import Summarizer
+    from everlong.context.summarizers import Summarizer
 
 NAME = "lcm"
 _AHEAD_LEAVES = 2
@@ -148,12 +145,18 @@ class LosslessEngine(ContextCompressor):
         force: bool = False,
         memory_context: str | None = None,
         target_tokens: int | None = None,
+        originals: Callable[[], Sequence[Message]] | None = None,
     ) -> list[Message]:
         """Compact a conversation; see `ContextCompressor.compress` for arguments and errors.
 
         Messages that stay as they were are the very same objects.
         """
-        options: dict[str, Any] = {"force": force, "memory_context": memory_context, "target_tokens": target_tokens}
+        options: dict[str, Any] = {
+            "force": force,
+            "memory_context": memory_context,
+            "target_tokens": target_tokens,
+            "originals": originals,
+        }
         with self._lock:
             self._ahead, self._may_be_degraded = None, True
             if _is_tagged(messages):
@@ -166,8 +169,8 @@ class LosslessEngine(ContextCompressor):
                 self._note_changes(result)
             finally:
                 self._graph = attached
-        originals = {id(copy): original for copy, original in zip(placed, given, strict=True)}
-        return [originals.get(id(message)) or _without_tag(message) for message in result]
+        untagged = {id(copy): original for copy, original in zip(placed, given, strict=True)}
+        return [untagged.get(id(message)) or _without_tag(message) for message in result]
 
     def prepare(self, messages: list[Message]) -> None:
         """Write the summaries of a conversation with ids now; the next `compress` finds them in the graph."""
@@ -200,7 +203,7 @@ class LosslessEngine(ContextCompressor):
 
     def _after_summary(self, messages: list[Message]) -> tuple[int, str]:
         """Return where the messages after a list's summaries begin, and the id of the last message under these."""
-        found = summary_indices(messages, 0, frozenset(self._summary_digests))
+        found = summary_indices(messages, 0, self._summaries)
         if not found:
             return 0, ROOT
         ids = read_node_ids(summary_body(messages[found[0]]))
@@ -224,22 +227,17 @@ class LosslessEngine(ContextCompressor):
             result = super()._compact(request, current_tokens)
         except GraphBroken as broken:
             # Rather one summary of the usual kind than none: the store keeps every message all the same.
-            result, report = CompactionRun(request).run(current_tokens)
+            result, report, _ = CompactionRun(request).run(current_tokens)
             self.last_report = replace(report, fallback_reason=f"{NAME}: {broken}")
-            self.last_evidence = super()._evidence(report, figures_of(request, self._model))
             self.last_prompt_tokens = self.estimate_tokens(result)
             self.compression_count += 1
             return result
+        heard, self.author.exchanges = self.author.exchanges, SummaryExchanges()
+        self.last_evidence = CompactionEvidence(heard.kept(), heard.count)
         tail = self.last_report.boundaries.tail_start if self.last_report is not None else 0
         kept = self._counter.total(request.messages[tail:])
         self._ahead_tokens = max(0, self.last_prompt_tokens - round(kept * request.scale))
         return result
-
-    def _evidence(self, report: CompactionReport, figures: CompactionFigures) -> CompactionEvidence:
-        """Return what the author's model was asked since the last compaction; the graph decides by other figures."""
-        del report, figures
-        heard, self.author.exchanges = self.author.exchanges, SummaryExchanges()
-        return CompactionEvidence(heard.kept(), heard.count)
 
     def _run_for(self, request: CompactionRequest) -> LosslessRun:
         return LosslessRun(request, graph=self._graph, author=self.author, sizes=self._sizes_in_units())
@@ -331,7 +329,7 @@ class LosslessEngine(ContextCompressor):
     def frontier(self, messages: Sequence[Message]) -> list[SummaryNode]:
         """Return the summaries that a list of messages stands on, oldest first."""
         given = list(messages)
-        found = summary_indices(given, 0, frozenset(self._summary_digests))
+        found = summary_indices(given, 0, self._summaries)
         ids = read_node_ids(summary_body(given[found[0]])) if found else []
         return [node for ident in ids if (node := self._graph.get(ident)) is not None]
 

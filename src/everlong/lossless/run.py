@@ -12,12 +12,11 @@ from functools import cached_property
 
 from everlong.context.boundary import LEAST_SUMMARY, Plan
 from everlong.context.compaction import CompactionRun
+from everlong.context.document import SummaryDocument
 from everlong.context.literals import summary_body
 from everlong.context.report import Quality
-from everlong.context.summarize import WrittenSummary
-from everlong.context.summary.document import SummaryDocument
-from everlong.context.summary.newest_request import newest_line
-from everlong.context.text import shorten_text
+from everlong.context.summarizers import WrittenSummary
+from everlong.context.text import cut_at_clause, one_line, shorten_text
 from everlong.lossless.author import Source, SummaryAuthor
 from everlong.lossless.frontier import GraphBroken, GraphSizes, crowded_run, cut_runs, frontier_problems, full_run
 from everlong.lossless.frontier_text import INTRODUCTION, read_node_ids, read_state, render_frontier, render_node
@@ -26,6 +25,8 @@ from everlong.model import Message
 
 _RUNS = 2
 """Leaves that a compaction makes at least, if it leaves the last messages of the middle to the tail."""
+_LONGEST_NEWEST = 400
+"""Characters of the newest request that the state of the work quotes."""
 _CARRIED = 3
 """Node budgets that the summary of another engine may take."""
 
@@ -229,10 +230,10 @@ class LosslessRun(CompactionRun):
     def _state(self) -> str:
         """The exact state of the work, in the sections of a summary."""
         request, document = self.summary_request, SummaryDocument()
-        for section, items in request.frontier.items(request.phrases).items():
-            document.items[section] += items
+        document.items["In Progress"] += request.state.state_items()
         if request.newest_words and self.summary_budget > LEAST_SUMMARY:
-            document.items["Pending User Asks"].append(newest_line(request.phrases, request.newest_words))
+            words = cut_at_clause(one_line(request.newest_words), _LONGEST_NEWEST)
+            document.items["Pending User Asks"].append(f'- Newest request: "{words}"')
         return document.fit(max(1, self.summary_budget // 2), self.author.count)
 
     def _write_summary(self) -> WrittenSummary:
@@ -258,10 +259,9 @@ class LosslessRun(CompactionRun):
     def _measure_quality(self, written: WrittenSummary) -> Quality:
         """Return how much of the names worth keeping the summaries of this run kept."""
         shares = [node.made.quality for node in self.made] or [1.0]
-        share = sum(shares) / len(shares)
-        sections = SummaryDocument.parse(written.text).filled_sections()
+        rules = len(self.known.rules.lines)
         problems = () if written.fallback_reason is None else (written.fallback_reason,)
-        return Quality(share, share, (), sections, latest_request_intact=True, problems=problems)
+        return Quality(True, True, sum(shares) / len(shares), (rules, rules), problems=problems)
 
     # -- what the base class asks --------------------------------------------------------------------------------------
 

@@ -1,8 +1,9 @@
 """The history that one caller may see: the conversations of a tenant, of one folder or of all.
 
-Each method returns the text of an answer, within a number of tokens and with the id of everything that it shows. Words
-of a conversation stand in lines that begin with ``>``, so none of them can pass for a line of the answer. A
-conversation of another folder does not exist here: its id is as unknown as one that was made up.
+Each method returns the text of an answer, within a number of tokens, with the id of everything that it shows and where
+it comes from. Words of a conversation stand in lines that begin with ``>``, and names in quotation marks, so none of
+them can pass for a line of the answer. A conversation of another folder does not exist here: its id is as unknown as
+one that was made up.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from everlong.agent.handover import conversations_of, when, write_handover
-from everlong.agent.quotations import Quotation, Quote, fit_quotations, quoted
+from everlong.agent.handover import conversations_of, is_trusted, source_of, when, write_handover
+from everlong.agent.quotations import Quotation, Quote, fit_quotations, name_quoted, quoted, role_named
 from everlong.context.text import shorten_text
 from everlong.errors import AmbiguousName, NotStored, QueryError, ToolError
 from everlong.store.conversation_list import ListCursor, conversations_in
@@ -24,7 +25,6 @@ from everlong.store.search import Filters
 from everlong.store.search.snippets import passages
 from everlong.store.sessions import clean_title
 from everlong.store.shown_path import find_message, message_after
-from everlong.store.transcripts import one_line
 from everlong.store.transcripts.parts import compaction_line, pieces_of, plain
 from everlong.tokens import EstimatingCounter
 
@@ -47,7 +47,6 @@ _REPLY = 500
 _READ = 400_000
 _DIGITS = 12
 _LEAST_PAGE = 60
-_TITLE = 90
 _MOST_HITS = 60
 _LONGEST_QUERY = 2_000
 _LEAST = 30
@@ -55,7 +54,6 @@ _LEAST = 30
 _NOTES = 3
 _MOST_CHARS = 8
 """Characters for each token of an answer that are read; no text has more."""
-_BRACKETS = {ord("["): "(", ord("]"): ")"}
 
 _count = EstimatingCounter().count_text
 
@@ -93,7 +91,7 @@ class History:
         if not shown:
             return self._nothing(query, page)
         entries = [self._entry(one, query, SNIPPET) for one in shown[:limit]]
-        text, count = self._fit(entries, f"{FOUND}{_named(query)}:")
+        text, count = self._fit(entries, f"{FOUND}{name_quoted(query)}:")
         if count < len(entries):
             return f"{text}\n\n[more: limit={max(1, count)}, page={first // max(1, count) + 2}]"
         return f"{text}\n\n[more: page={page + 1}]" if len(shown) > limit else text
@@ -107,7 +105,7 @@ class History:
         entries.extend(self._entry(one, question, PASSAGE, known) for one in islice(found, RECALLED))
         if not entries:
             return self._nothing(question, 1)
-        return self._fit(entries, f"{FOUND}{_named(question)}:", tokens)[0]
+        return self._fit(entries, f"{FOUND}{name_quoted(question)}:", tokens)[0]
 
     def _fit(self, entries: Sequence[Quotation], opening: str, tokens: int | None = None) -> tuple[str, int]:
         """Return the entries that have room in an answer, and how many these are."""
@@ -135,11 +133,10 @@ class History:
 
     def _entry(self, one: Passage, query: str, room: int, known: set[bytes] | None = None) -> Quotation:
         hit = one.hit
-        title = f" ({_label(hit.title)})" if hit.title else ""
         ident = f", id {_short(hit.node)}" if hit.node is not None else ", a summary"
-        where = f"conversation {hit.session}{title}, turn {hit.turn}" if hit.session else "in no conversation any more"
+        where = self._place(hit.session, hit.turn)
         text = passages(plain(one.text), query, room)
-        quotes = [Quote(f"[{hit.role}, {when(hit.at)}, {where}{ident}]", text)]
+        quotes = [Quote(f"[{role_named(hit.role)}, {when(hit.at)}, {where}{ident}]", text)]
         if known is None or hit.node is None:
             return quotes
         known.add(hit.node)
@@ -160,8 +157,8 @@ class History:
 
     def _nothing(self, query: str, page: int) -> str:
         if page > 1:
-            return f"[nothing more for {_named(query)}]"
-        return f"[nothing found for {_named(query)}{self._here()}; try other words]"
+            return f"[nothing more for {name_quoted(query)}]"
+        return f"[nothing found for {name_quoted(query)}{self._here()}; try other words]"
 
     def _here(self) -> str:
         return "" if self.folders is None else " in the conversations of this folder"
@@ -178,7 +175,7 @@ class History:
             ToolError: there is none that the caller may see.
         """
         unknown = (
-            f"there is no conversation {_named(name)}{self._near()}; list_conversations shows those that there are"
+            f"there is no conversation {name_quoted(name)}{self._near()}; list_conversations shows those that there are"
         )
         if clean_title(name) is None:
             raise ToolError(unknown)
@@ -218,11 +215,18 @@ class History:
         return f"{text}\n[more: after={shown[count - 1].id}]" if len(shown) > count else text
 
     def _line(self, one: Conversation) -> str:
-        facts = [_label(one.title or "") or "untitled", _label(one.client or one.source, 40)]
+        facts = [source_of(one)]
         if self.folders is None and one.folder:
-            facts.append(_label(one.folder, 200))
-        facts += [f"{one.messages:,} messages", when(one.active)]
-        return f"{one.id}: {' · '.join(filter(None, facts))}"
+            facts.append(f"folder {name_quoted(one.folder, 200)}")
+        return ", ".join([*facts, f"{one.messages:,} messages", when(one.active)])
+
+    def _place(self, session: str | None, turn: int | None) -> str:
+        if not session:
+            return "in no conversation any more"
+        try:
+            return f"turn {turn} of {source_of(self.store.conversations.get(session))}"
+        except NotStored:  # deleted in this moment
+            return f"turn {turn} of conversation {session}"
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -235,14 +239,14 @@ class History:
             try:
                 return self._read_message(ident, page)
             except NotStored as error:
-                raise ToolError(f"there is no message {_named(ident)}{self._near()}") from error
+                raise ToolError(f"there is no message {name_quoted(ident)}{self._near()}") from error
         one = self.conversation(ident)
         runs = self.store.conversations.path(one.id).runs
         total = runs[-1].before + runs[-1].high - runs[-1].low if runs else 0
         start = max(0, total + after if after < 0 else after)
         if start >= total > 0:
             raise ToolError(f"there is no turn after {start:,}; the conversation has {total:,}")
-        heading = f"[conversation {self._line(one)}; turns {start + 1:,} and on, of {total:,}]"
+        heading = f"[{self._line(one)}; turns {start + 1:,} and on, of {total:,}]"
         found: list[tuple[int, Quotation]] = []
         spent = 0
         for line in self.store.conversations.entries(one.id, after=start):
@@ -264,20 +268,20 @@ class History:
         if found.session is not None and not self.may_see(self.store.conversations.get(found.session)):
             raise NotStored(ident)
         text = _words(read_message(self.store.database, self.store.tenant, found.node))
+        about = f"{role_named(found.role)}, {when(found.at)}, {self._place(found.session, found.turn)}"
         # Even where every character is a token, a page and its marks have room.
-        read = page_of_text(text, page, _page_chars(text, self.answer_tokens - 2 * _LEAST))
+        read = page_of_text(text, page, _page_chars(text, self.answer_tokens - 2 * _LEAST - _count(about)))
         if page > max(1, read.pages):
             raise ToolError(f"there is no page {page}; the message has {read.pages}")
         more = f"; more: page={page + 1}" if page < read.pages else ""
         of = f", page {page} of {read.pages}{more}" if read.pages > 1 else ""
-        where = f"conversation {found.session}, turn {found.turn}" if found.session else "in no conversation any more"
-        return Quote(f"[{found.role}, {when(found.at)}, {where}, id {_short(found.node)}{of}]", read.text).render()
+        return Quote(f"[{about}, id {_short(found.node)}{of}]", read.text).render()
 
     # -- going on ------------------------------------------------------------------------------------------------------
 
     def handover(self, name: str | None = None, room: int | None = None) -> str:
-        """Return where a conversation stands, by default the newest one; empty if there is none."""
-        one = next(self.newest(), None) if name is None else self.conversation(name)
+        """Return where a conversation stands, by default the user's newest one; empty if there is none."""
+        one = next(filter(is_trusted, self.newest()), None) if name is None else self.conversation(name)
         if one is None:
             return ""
         closing = f'[recall finds more; read_conversation(id="{one.id}", after=-20) gives the last turns]'
@@ -293,15 +297,6 @@ def _checked_query(query: str) -> str:
     if len(query) > _LONGEST_QUERY:
         raise ToolError(f"the query has {len(query):,} characters; {_LONGEST_QUERY:,} are allowed, so say it shorter")
     return query
-
-
-def _named(text: str) -> str:
-    return repr(one_line(text)[:100])
-
-
-def _label(text: str, most: int = _TITLE) -> str:
-    """Return a title or a name for a line of an answer, without the brackets that begin and end such lines."""
-    return one_line(text)[:most].translate(_BRACKETS)
 
 
 def _short(node: bytes) -> str:
@@ -342,13 +337,15 @@ def _words(message: Message) -> str:
 def _shown_line(line: ConversationLine | CompactionMark) -> Quotation:
     """Return a line of a transcript for a page; empty for what has no identity, such as a client's reminders."""
     if isinstance(line, CompactionMark):
-        return [Quote(f"[{compaction_line(line)}]")]
+        return [Quote("[a compaction]", compaction_line(line))]
     if line.turn is None or line.entry.id is None:
         return []
     words = _words(line.entry.message)
     more = f", {len(words):,} characters in all" if len(words) > MESSAGE else ""
     broken = f", {line.status}" if line.status else ""
-    heading = f"[{line.entry.message.get('role')}, turn {line.turn}, id {_short(line.entry.id)}{more}{broken}]"
+    heading = (
+        f"[{role_named(line.entry.message.get('role'))}, turn {line.turn}, id {_short(line.entry.id)}{more}{broken}]"
+    )
     return [Quote(heading, shorten_text(words, MESSAGE, len, otherwise="") if more else words)]
 
 

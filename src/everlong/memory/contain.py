@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from everlong.context.summary.redaction import redact
 from everlong.context.text import clip, one_line
 from everlong.memory.provider import MemoryProvider
+from everlong.redaction import redact
 from everlong.workers import Failed, Overrun, Worker
 
 Warn = Callable[[str], None]

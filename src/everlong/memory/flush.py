@@ -11,12 +11,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from everlong.context.literals import summary_indices
-from everlong.context.summary.digest import DigestPiece, boundary, enclosed, turn_pieces
-from everlong.context.summary.redaction import redact
+from everlong.context.digest import DigestPiece, boundary, enclosed, turn_pieces
 from everlong.context.text import shorten_message
 from everlong.memory.contain import describe_error
-from everlong.model import Message, calls_of, find_groups, is_system, text_of
+from everlong.model import Message, calls_of, find_groups, is_system, text_of, typed_words
+from everlong.redaction import redact
 from everlong.tokens import EstimatingCounter
 
 Ask: TypeAlias = Callable[[Sequence[Message], Sequence[Mapping[str, Any]]], Message]
@@ -60,9 +59,8 @@ class Flushed:
 
 
 def user_turns(messages: Sequence[Message]) -> int:
-    """Count the user's messages in a conversation, without summaries of earlier compactions."""
-    own = summary_indices(messages)
-    return sum(message.get("role") == "user" and index not in own for index, message in enumerate(messages))
+    """Count the messages of a conversation in which a person typed something."""
+    return sum(bool(typed_words(message)) for message in messages)
 
 
 def flush_request(messages: Sequence[Message], known: str, room: int = READ_TOKENS) -> list[Message] | None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlong.context.summary.digest import escaped, without_control_words
+from everlong.context.digest import escaped, without_control_words
 from everlong.context.text import clip, shorten_text
 from everlong.errors import ConfigError, NotesError
 from everlong.memory.contain import Contained, Warn, describe_error

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
-from everlong.context.summary.digest import escaped
-from everlong.context.summary.redaction import REDACTED, redact
+from everlong.context.digest import escaped
 from everlong.context.text import one_line
+from everlong.redaction import REDACTED, redact
 
 _LINE_ENDS = re.compile("\r\n?|[\u2028\u2029\x85\x0b\x0c\x1c-\x1e]")
 # Controls, zero-width characters, direction marks, fillers, tags, variation selectors that no emoji needs, half

@@ -2,6 +2,7 @@
 
 from everlong.model.content import (
     Part,
+    added_parts,
     is_image,
     is_reasoning,
     part_text,
@@ -15,6 +16,7 @@ from everlong.model.content import (
 from everlong.model.groups import Group, Grouping, ToolAnswer, find_groups
 from everlong.model.identity import HashChain, HashedBlock, Node, Trace, blocks_of
 from everlong.model.message import (
+    ADDED,
     CLEARED_RESULT,
     EPHEMERAL,
     SUMMARY_STARTS,
@@ -39,6 +41,7 @@ from everlong.model.typed import (
 )
 
 __all__ = [
+    "ADDED",
     "CLEARED_RESULT",
     "EPHEMERAL",
     "SUMMARY_STARTS",
@@ -54,6 +57,7 @@ __all__ = [
     "ToolAnswer",
     "ToolCall",
     "Trace",
+    "added_parts",
     "begins_with_wrapper",
     "blocks_of",
     "calls_of",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, TypeAlias
 
-from everlong.model.message import Message, calls_of
+from everlong.model.message import ADDED, Message, calls_of
 
 Part: TypeAlias = dict[str, Any]
 
@@ -69,6 +69,11 @@ def with_content(message: Message, content: str | list[Part] | None) -> Message:
 def with_part_appended(message: Message, text: str) -> Message:
     """Return a copy of a message with one more text part; its present content stays a part of its own."""
     return with_content(message, [*parts_of(message), {"type": "text", "text": text}])
+
+
+def added_parts(content: str | list[Part] | None) -> list[Part]:
+    """Return a user message's content as parts whose words no person typed."""
+    return [{**part, ADDED: True} if part_text(part) else part for part in parts_of({"content": content})]
 
 
 def whole_text(message: Message) -> str:

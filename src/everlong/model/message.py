@@ -29,6 +29,9 @@ SYSTEM_ROLES = frozenset({"system", "developer"})
 EPHEMERAL = "_ephemeral"
 """A private key that a host sets on a message or part for one request only; it is not sent."""
 
+ADDED = "_added"
+"""A private key on a part of a user message whose words a client, plugin or memory wrote; it is not sent."""
+
 
 class ToolCall(NamedTuple):
     """One call of an assistant message; ``arguments`` is the JSON text as the model wrote it."""

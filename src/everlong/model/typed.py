@@ -1,173 +1,130 @@
-"""The parts of a message by author: a person's typed words, a project's rules, material, and the client's additions.
+"""The words of a message that a person typed, told from everything else that stands in it.
 
-Clients wrap people's words and add to them: reminders, the state of an editor, attached files, the text of a slash
-command. Their tags are recognised by name, so HTML or code that a person pastes stays as it is:
+Clients, harnesses and people put other words into user messages: reminders, files, results of tools, retrieved
+passages, mail, logs. None of them may pass for the user's own. The reader goes by structure, and what is in doubt is
+not typed:
 
-    added       text of the client; left out, except for the project's rules in it
-    rules       the project's or the person's standing instructions
-    material    a file, a page, the result of a tool, or a summary that the client sends as text
-    held        a person's words inside a tag
-    command     a slash command and its arguments, as they were typed
+    wrapping    from a tag at the beginning of a line, whatever its name, to the last end tag of that name
+    block       from the first to the last code fence; a quoted line, a line of a log, a line in brackets
+    heading     "Observation:", "Forwarded message", "Search results for …:"; nothing behind it is typed
+    notice      a text that clients and harnesses are known to write in the user's name
 
-Titles, goals, newest requests, summaries and search snippets all read messages here.
-
-Tags without an end are text. Every text is read once, from left to right.
+Tags inside a sentence (``make the <b>title</b> bold``) stay. A few tags hold a person's words; they count if nothing
+but wrappings stands before them, so that no result of a tool can bring one along.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from enum import Enum, auto
+from bisect import bisect
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from everlong.model.content import part_text, parts_of, text_of
-from everlong.model.message import EPHEMERAL, SUMMARY_STARTS, Message
+from everlong.model.message import ADDED, EPHEMERAL, SUMMARY_STARTS, Message
 
-__all__ = [
-    "Reading",
-    "begins_with_wrapper",
-    "newest_request",
-    "read_message",
-    "readable_text",
-    "title_from",
-    "typed_words",
-]
-
-_TITLE_LENGTH = 60
-_SHORTEST_CUT = 20
-"""The least length of a title that is cut between words; a shorter one is cut inside a word."""
-_MARGIN = 40
-"""The largest indentation of a tag that begins a line."""
-
-
-class _Kind(Enum):
-    """The kind of a piece of a message."""
-
-    SAID = auto()
-    """Text outside of all known tags."""
-    ADDED = auto()
-    """Written by the client; in any place."""
-    RULES = auto()
-    """Standing instructions of the project or the person; in any place."""
-    MATERIAL = auto()
-    """A file, a page or an output that the client sends along; in any place."""
-    ATTACHED = auto()
-    """A file or picture; only if a line begins with its tag, which names it."""
-    HELD = auto()
-    """A person's words; the text beside them is the client's."""
-    MAYBE_HELD = auto()
-    """A person's words if there is no text beside them; people write tags with these names, too."""
-    COMMAND = auto()
-    """The name of a slash command; the text after it is the command's prompt."""
-    ARGUMENTS = auto()
-    """The arguments of the slash command before it."""
-    LOCAL_INPUT = auto()
-    """A line typed for the client's own shell."""
-    LOCAL_OUTPUT = auto()
-    """Output of a command that the client ran itself; the text after it is a person's."""
-
-
-_NAMES: dict[_Kind, str] = {
-    _Kind.ADDED: """
-        system-reminder system_reminder system_notification system-update user-prompt-submit-hook everlong-recall
-        command-message command-contents command-instructions skill_content fork-boilerplate
-        task-notification teammate-message cross-session-message new-diagnostics
-        ide_opened_file ide_selection
-        environment_context environment_details environment_info environments_instructions session_context
-        skills_instructions apps_instructions plugins_instructions
-        context_window_reminder context_window_guidance current_time_reminder codex_internal_context
-        collaboration_mode multi_agent_mode realtime_conversation model_switch personality_spec
-        turn_aborted user_action user_shell_command subagent_notification image_resize_notice
-        workspace_diagnostics git_working_state hook_context mode_notice
-        additional_data open_and_recently_viewed_files project_layout user_info
-        workspace_info editorContext reminderInstructions
-        """,
-    _Kind.RULES: "user_instructions INSTRUCTIONS user_rules explicit_instructions userMemory",
-    _Kind.MATERIAL: """
-        file_content final_file_content folder_content url_content file_mention terminal_output mcp-resource
-        attached_files
-        """,
-    _Kind.ATTACHED: "file image attachment skill",
-    _Kind.HELD: "user_query user_message user_input user_command userRequest user-memory-input pr_description",
-    _Kind.MAYBE_HELD: "task feedback answer prompt query",
-    _Kind.COMMAND: "command-name",
-    _Kind.ARGUMENTS: "command-args",
-    _Kind.LOCAL_INPUT: "bash-input",
-    _Kind.LOCAL_OUTPUT: "local-command-caveat local-command-stdout local-command-stderr bash-stdout bash-stderr",
-}
-_KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()}
-_ANYWHERE = frozenset({_Kind.ADDED, _Kind.RULES, _Kind.MATERIAL, _Kind.LOCAL_OUTPUT})
-"""Kinds with names that nobody types by chance; a tag of another kind counts only at the beginning of a line."""
-_CLOSED_AT_GAPS = _ANYWHERE | {_Kind.HELD}
-_LEFT_OUT = _ANYWHERE | {_Kind.ATTACHED}
-_WRAPPING = _LEFT_OUT | {_Kind.COMMAND, _Kind.ARGUMENTS, _Kind.LOCAL_INPUT}
-"""Kinds whose tags are never a person's own words."""
-
-# Possessive: a tag that does not end must not be read twice.
-_TAG = re.compile(r"<(?P<slash>/?+)(?P<name>[A-Za-z][\w-]*+)(?P<attributes>(?:\s[^<>]*+)?+)>")
-_NAMED = re.compile(r"\s(?:name|path|filePath|id)=")
-
-_NOTICES = (
-    "Caveat: The messages below were generated",
-    "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools",
-    "[ERROR] You did not use a tool",
-    "[NOTE] Some previous conversation history",
-    "Please always provide EXACTLY ONE action in triple backticks",
-    "Here are summaries of some files present in my git",
-    "I am working with you on code in a git repository",
-    "I am not sharing any files that you can edit",
-    "I switched to a new code base. Please don't",
-    "Don't try and edit any existing code without asking me to",
+_HOLDERS = {"user_query", "user_message", "user_input", "user_command", "userrequest", "pr_description", "task"}
+"""Tags that clients put around a person's words; the text beside them is the client's."""
+_SAYS = r"(?:The user has provided feedback|You seem to be having)[^\n<]*+\s*+(?=<)"
+_ASKED = re.compile(
+    r"\s*+(?:\[(?:ask_followup_question|attempt_completion|plan_mode_respond)\b[^\]\n]*+\] Result:\s*+"
+    rf"(?:\Z|(?=<)|{_SAYS})|\[TASK RESUMPTION\][^<]*+(?=<)|{_SAYS})"
 )
-"""The beginnings of texts that clients write in a user's name: file listings, orders, complaints about an answer."""
-_GIVEN = (
-    *SUMMARY_STARTS,
-    "This session is being continued from a previous",
-    "Another language model started to solve this problem",
-    "The conversation history before this point was compacted",
-    "The following is a summary of a branch that this",
-    "Here are some READ ONLY files, provided",
-    "I have *added these files to the chat*",
-)
-"""The beginnings of texts in which clients repeat earlier material: summaries and files."""
-_NOTICE = re.compile(r"This is the [\w ]{1,40}\. We are setting up the context")
-_GIVEN_NAMED = re.compile(
-    r"Called the \w{1,40} tool with the following input"
-    r"|<path>[^<\n]{0,400}</path>\s{0,4}<type>|<file>\s{0,4}\d{5}\|"
-)
-"""The same with a name or a path in between."""
-_RESULT = re.compile(r"\[[^\]\n]{1,200}\] Result:|\[TASK RESUMPTION\]")
-"""The beginning of a tool result or report that a client sends as text; a person's words in it have a tag."""
-_REPORT = re.compile(r"The user (?:has )?(?:provided|denied)|You seem to be having trouble")
-"""A client's introduction of a person's words in a tag; people begin sentences like this, too."""
-_INSTRUCTIONS = re.compile(r"# AGENTS\.md instructions")
-_INTERRUPTED = re.compile(r"\[Request interrupted by user")
-_EDITOR_CONTEXT = re.compile(r"# (?:Context from my IDE|Files mentioned by the user|Selected text)")
+"""A client's announcement that the tag behind it, or the next part, holds a person's answer."""
+_ANSWER = re.compile(rf"(?:{_SAYS})?<(answer|feedback|user_message)>")
+_EDITOR = ("# Context from my IDE", "# Files mentioned by the user", "# Selected text")
 _REQUEST = "## My request for Codex:"
-_MARKER = re.compile(r"^[ \t]*+\[(?:Request interrupted by user|Image: |Image #)[^\]\n]*+\][ \t]*+$", re.MULTILINE)
-_RULES_FILE = re.compile(
-    r"^(?:Contents of (?P<path>[^\n]{1,400}\.md)\b[^\n]{0,200}:|Instructions from: ?[^\n]{1,400})[ \t]*$", re.MULTILINE
+"""The heading of a person's words below the state of an editor."""
+_ADDITIONS = re.compile(
+    r"reminder|environment|notification|instructions|rules|memory|_info|\w_context|layout|diagnostics|hook|caveat|skill"
+    r"|mode|^ide_|^command-|^local-command|^turn_|^everlong|_data$"
 )
-"""The line in a reminder above a file with the project's rules."""
-_RULES_END = re.compile(
-    r"^(?:# (?:currentDate|gitStatus|directoryStructure|codeStyle|userEmail|claudeMd)[ \t]*$"
-    r"|[ \t]*IMPORTANT: this context may or may not)",
-    re.MULTILINE,
+"""Names of tags around additions that nobody needs; what stands in other tags is material."""
+
+
+def _beginnings(table: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, table.lower().replace("\n", "|").split("|"))))
+
+
+_NOTICES = _beginnings("""
+    Caveat: The messages below | CRITICAL: Respond with TEXT | # AGENTS.md instructions | [ERROR] You did not | [System
+    [NOTE] Some previous | System: | Format error: | No tool call found | No tool calls found | Provide exactly one act
+    Please always provide EXACTLY | Continue if you have next steps | Please continue working on the task
+    Your output was not formatted | Your command ran successfully | The LLM did not conform | # Fix any errors
+    I did `git reset | Here are summaries of some files | I am working with you on code | I am not sharing any files
+    I switched to a new code base | Don't try and edit any existing code | This is the Gemini CLI | This is the Qwen
+""")
+"""The beginnings of texts of a client's or harness's own: orders, listings, complaints about an answer."""
+_OTHERS = tuple(map(str.lower, SUMMARY_STARTS)) + _beginnings("""
+    This session is being continued | Another language model started | The conversation history before this point
+    The following is a summary | Here is a summary of | Here is the summary of | Summary of the conversation
+    Conversation summary | # Conversation summary | ## Conversation summary | Session summary | # Session summary
+    I spoke to you previously | Here are some READ ONLY files | I have *added these files | I added these files to the
+    Called the Read tool | Called the List tool | Read tool failed | Reading MCP resource | Context information is below
+    Context: | Documents: | Excerpts: | Knowledge: | Passages: | Sources: | Output: | Response: | Result: | Results:
+    Stderr: | Stdout: | {
+""")
+"""The beginnings of texts in which other words are repeated: summaries, files, results, passages, data."""
+_REPEATS = re.compile(
+    r"[^\n]{0,80}\b(?:following|retrieved|provided)(?: \w+){0,3} (?:context|passages|excerpts|search results)\b"
+    r"|ran `[^\n]*+\n|\[\s*+[\[{\"]"
 )
-"""The end of those rules: the reminder's next key, or its last sentence."""
+"""The same for prompts that bring passages along, for shell lines, and for lists of data."""
+_BLANK = re.compile(r"[\s\u200b-\u200f\u2060\ufeff]*+")
+
+_LINE = r"(?<![^\n\r\x85\u2028\u2029])[ \t\xa0\u200b-\u200f\u2060\ufeff]*+"
+"""The beginning of a line, with its indentation and invisible characters."""
+_END = r"[ \t]*+(?![^\n\r\x85\u2028\u2029])"
+_NAME = r"[A-Za-z|][\w.:|-]*+"
+_OPEN = re.compile(rf"{_LINE}<({_NAME})(?=[\s>])")
+_CLOSE = re.compile(rf"</({_NAME})")
+_SUBJECT = r"(?:subject|betreff|asunto|objet|тема|主题|件名)"
+_HEADINGS = (
+    # results of tools
+    r"(?:observation|exit ?code|\[[^\]\n]{1,300}\] result|execution result of [^\n:]{1,80}"
+    r"|command [\w.-]{1,80} returned)\s*+:|\[/?tool",
+    r"(?:api|bash|browser|code|command|console|function|python|query|retrieval|script|search|shell|terminal|tool|web)"
+    r"[ _-](?:call[ _-])?(?:context|outputs?|responses?|results?)"
+    r"(?: (?:by|for|from|of) [^\n:]{1,80}| ?[\[(][^\n\])]{0,80}[\])])?\s*+:",
+    # passages and pastes
+    r"(?:chunk|context|document|excerpt|passage|result|snippet|source) ?[\[(#]?\d+[\])]?\s*+:",
+    r"(?:context|documents?|excerpts?|knowledge|logs?|output|passages?|references?|response|results?|snippets?|sources?"
+    rf"|stack ?trace|stderr|stdout|i ran this command|(?:retrieved|contents? (?:of|from)) [^\n]{{1,80}}?)\s*+:{_END}",
+    r"(?:here(?:'s| is| are)|this is)[^\n:]{0,40} (?:contents?|documents?|e-?mail|errors?|excerpts?|logs?|messages?"
+    rf"|outputs?|passages?|results?|transcript)\b[^\n]{{0,120}}?:{_END}",
+    rf"[-=]{{3,}} ?\w[^\n]{{2,80}}? ?[-=]{{3,}}|#{{0,4}} ?file(?:name|path)?: ?\S++{_END}|(?:assistant|system):",
+    r"traceback \(most|diff --git |@@ -\d|commit [0-9a-f]{40}|(?:\$|❯|➜|[\w.-]{1,40}@[\w.-]{1,40}:[^\n$#]{0,80}[$#]) ",
+    # summaries of ours
+    r"standing rules of the user, in force|## (?:constraints & preferences|pending user asks|critical context)",
+    # mail and chats
+    r"begin forwarded message:|\[?forwarded (?:from|message)[^\n]{0,80}[\]:]|on [^\n]{1,200} wrote:(?!\s*+>)",
+    rf"[^\n\[]{{1,60}}(?:, \[\d[^\]\n]{{4,30}}\]| — [^\n]{{0,20}}\d:\d\d[ apm]*+|  \d{{1,2}}:\d\d[ apm]*+){_END}",
+    rf"{_SUBJECT}[:：]|(?:(?:from|to|cc|date|sent|von|an|datum|gesendet|de|para|от|发件人|差出人|title|url|link|{_SUBJECT})[:：]"
+    r"[^\n]*+\n){2}",
+)
+"""Lines behind which nothing is typed."""
+_MARK = re.compile(
+    rf"(?P<fence>```)|{_LINE}(?=\S)(?:(?P<tilde>~~~)|(?P<stray></{_NAME})|(?P<rest>(?i:{'|'.join(_HEADINGS)}))"
+    rf"|(?P<piece><!--(?:(?!-->)[\s\S])*+(?:-->)?|<[!?][^>]*+>?|(?:>|\[[^\]\n\r\x85\u2028\u2029]*+\]{_END}"
+    r"|\[?(?:\d{4}-\d\d-\d\d[T ]\d\d:|\d\d:\d\d:\d\d|(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL)[\]:])"
+    r"|\[\d[\d:.,/ -]*+[^\]\n]{0,20}\])[^\n\r\x85\u2028\u2029]*+)"
+    rf"|<(?P<block>{_NAME})(?=[\s>]|/>|\Z))|<(?P<inline>{_NAME})(?=[\s>])"
+)
+_LONGEST_TYPED = 1_000_000
+"""Characters of a message that are looked at; a part that reaches beyond is not typed."""
+_MOST_MARKS = 10_000
+"""Marks that are looked at in one text; nobody types so many."""
+_LONGEST_INLINE = 30
+"""Characters between the name of a tag and its end tag that may be part of a sentence."""
 
 
 class Reading(NamedTuple):
     """The text of a message by author."""
 
     typed: str = ""
-    """The words that a person typed; a slash command counts, with its arguments."""
-    rules: str = ""
-    """The project's or the person's standing instructions, such as those of a CLAUDE.md or AGENTS.md."""
+    """The words that a person typed: slices of the text with a blank line between them; a slash command counts."""
     material: str = ""
-    """Files, results of tools and summaries; the whole text of a message that is not the user's."""
+    """Files, results of tools, quotations and summaries; the whole text of a message that is not the user's."""
     added: str = ""
     """The client's additions that nobody needs: reminders, listings, the state of an editor."""
     is_command: bool = False
@@ -176,9 +133,14 @@ class Reading(NamedTuple):
     """True if the message reports a command that the client ran itself."""
 
     @property
+    def rules(self) -> str:
+        """Nothing: instructions in a file of a folder are not the person's words."""
+        return ""
+
+    @property
     def text(self) -> str:
         """All text that is worth reading, typed words first."""
-        return "\n".join(filter(None, (self.typed, self.rules, self.material)))
+        return "\n".join(filter(None, (self.typed, self.material)))
 
 
 def read_message(message: Message) -> Reading:
@@ -193,11 +155,8 @@ def read_message(message: Message) -> Reading:
         return Reading(material=text_of(message))
     if message.get(EPHEMERAL):
         return Reading(added=text_of(message))
-    found = _MessageReader()
-    for part in parts_of(message):
-        if not part.get(EPHEMERAL):
-            found.take_part(part_text(part))
-    return found.reading()
+    parts = [part for part in parts_of(message) if part_text(part) and not part.get(EPHEMERAL)]
+    return _MessageReader([*map(part_text, parts)], [bool(part.get(ADDED)) for part in parts]).read()
 
 
 def readable_text(message: Message) -> str:
@@ -206,10 +165,9 @@ def readable_text(message: Message) -> str:
 
 
 def typed_words(message: Message) -> str:
-    """Return the words that a person typed in a user message, without a client's tags and additions.
+    """Return the words that a person typed in a user message; empty for other messages and without typed words.
 
-    A slash command counts as typed, with its arguments; the prompt that the client puts in its place does not. Empty
-    for messages of other roles and without typed words.
+    A slash command counts as typed, with its arguments; the prompt that the client puts in its place does not.
     """
     return read_message(message).typed if message.get("role") == "user" else ""
 
@@ -232,17 +190,190 @@ def newest_request(messages: Sequence[Message], skipped: Collection[int] = ()) -
 
 
 def begins_with_wrapper(text: str) -> bool:
-    """Return whether a text begins with a client's own tag or notice, whole or cut short."""
-    said = text.lstrip()
-    tag = _TAG.match(said)
-    if tag is not None and _KINDS.get(tag["name"]) in _WRAPPING:
-        return _KINDS[tag["name"]] is not _Kind.ATTACHED or _NAMED.match(tag["attributes"]) is not None
-    return (
-        _is_notice(said)
-        or _is_given(said)
-        or _INSTRUCTIONS.match(said) is not None
-        or _INTERRUPTED.match(said) is not None
-    )
+    """Return whether a text begins with a tag or mark, or as clients and harnesses write in a user's name."""
+    said = _beginning(text)
+    mark = _MARK.match(said)
+    is_marked = mark is not None and (mark["block"] or mark["rest"] or mark["piece"])
+    return bool(is_marked or said.startswith(_NOTICES + _OTHERS) or _REPEATS.match(said))
+
+
+class _MessageReader:
+    """Reads the text parts of one user message."""
+
+    def __init__(self, texts: Sequence[str], are_added: Sequence[bool]) -> None:
+        self._texts, self._are_added = texts, are_added
+        self._last_ends = {end[1].lower(): at for at, text in enumerate(texts[1:], 1) for end in _CLOSE.finditer(text)}
+        """The number of the last part with an end tag, by the tag's name."""
+        self._covered = -1
+        """The number of the last part that is not typed, whatever it says."""
+        self._said: list[str] = []
+        self._held: list[str] = []
+        """A person's words out of a client's tag."""
+        self._command: list[str] = []
+        """The newest command: its name, and its arguments."""
+        self._material: list[str] = []
+        self._added: list[str] = []
+        self._is_prompt = self._is_local = False
+
+    def read(self) -> Reading:
+        """Return the whole message by author."""
+        left = _LONGEST_TYPED
+        for at, text in enumerate(self._texts):
+            left -= len(text)
+            if at <= self._covered or left < 0:
+                self._material.append(text)
+            elif self._are_added[at]:
+                self._material += self._slices(text, is_part=True, is_added=True)
+            elif asked := _ASKED.match(text):
+                self._added.append(asked[0])
+                self._take_answer(text[asked.end() :] or "".join(self._texts[at + 1 : at + 2]))
+            else:
+                self._take(text)
+        self._material += self._said if self._held else []
+        typed = _join(self._held or self._said)
+        is_command = not typed and bool(self._command)
+        typed = " ".join(filter(None, self._command)) if is_command else typed
+        return Reading(typed, _join(self._material), _join(self._added), is_command, self._is_local)
+
+    def _take_answer(self, text: str) -> None:
+        """Take the answer of the person whom a client asked; nothing else in the message is theirs."""
+        tag = _ANSWER.match(text)
+        if tag and (end := text.rfind(f"</{tag[1]}")) >= 0:
+            self._held = self._slices(text[tag.end() : end])
+        self._covered = len(self._texts)
+
+    def _take(self, text: str) -> None:
+        if text.lstrip().startswith(_EDITOR):
+            at = text.rfind(_REQUEST)
+            self._added.append(text[:at] if at >= 0 else text)
+            text = text[at + len(_REQUEST) :] if at >= 0 else ""
+        slices = self._slices(text, is_part=True)
+        (self._added if self._is_prompt else self._said).extend(slices)
+
+    def _slices(self, text: str, *, is_part: bool = False, is_added: bool = False) -> list[str]:
+        """Return the typed slices of a text; in a whole part there may be notices, and tags that hold words."""
+        ends: dict[str, list[int]] = {}
+        for end in _CLOSE.finditer(text):
+            ends.setdefault(end[1].lower(), []).append(end.start())
+        slices: list[str] = []
+        done = at = 0
+        for _ in range(_MOST_MARKS):
+            if is_part and not slices and at == done and self._is_notice(text, done):
+                return []
+            mark = _MARK.search(text, at)
+            if mark and mark["inline"] and _is_in_sentence(mark, ends):
+                at = mark.end()
+                continue
+            said = text[done : mark.start()] if mark else text[done:]
+            slices += [said] if said.strip() else []
+            if mark is None:
+                return slices
+            if mark["stray"]:  # it ends what began elsewhere
+                self._material += [*slices, text[mark.start() :]]
+                return []
+            if mark["block"] or mark["inline"]:
+                may_hold = is_part and not (is_added or slices or self._said or self._held)
+                done = at = self._pass_tag(mark, ends, may_hold=may_hold)
+            else:
+                done = at = self._pass_block(mark, ends)
+        self._material.append(text[done:])
+        return slices
+
+    def _is_notice(self, text: str, start: int) -> bool:
+        """Return whether the rest of a part is a text that no person writes, and keep it."""
+        said = _beginning(text, start)
+        if said.startswith(_NOTICES):
+            self._is_local |= said.startswith(_NOTICES[0])
+            self._added.append(text[start:])
+        elif said.startswith(_OTHERS) or _REPEATS.match(said):
+            self._material.append(text[start:])
+        else:
+            return False
+        return True
+
+    def _pass_block(self, mark: re.Match[str], ends: dict[str, list[int]]) -> int:
+        """Keep what a mark that is no tag stands for, and return where it ends."""
+        text, end = mark.string, mark.end()
+        if mark["rest"]:
+            end = len(text)
+            self._covered = len(self._texts)
+        elif fence := mark["fence"] or mark["tilde"]:
+            last = text.rfind(fence, end)
+            end = last + len(fence) if last >= 0 else len(text)
+        at = mark.start()
+        while tag := _OPEN.search(text, at, end):  # it does not end inside of a wrapping
+            at, end = tag.end(), max(end, ends.get(tag[1].lower(), [0])[-1])
+        is_bracketed = mark["piece"] is not None and mark["piece"].startswith("[")
+        (self._added if is_bracketed else self._material).append(text[mark.start() : end])
+        return end
+
+    def _pass_tag(self, mark: re.Match[str], ends: dict[str, list[int]], *, may_hold: bool) -> int:
+        """Keep what a tag is around, and return where it ends."""
+        text, name = mark.string, (mark["block"] or mark["inline"]).lower()
+        begins, last = text.find(">", mark.end()), ends.get(name, [-1])[-1]
+        if last < mark.end():
+            if begins >= 0 and text[begins - 1] == "/":
+                return begins + 1
+            self._covered = max(self._covered, self._last_ends.get(name, -1))
+            self._material.append(text[mark.start() :])
+            return len(text)
+        words = text[begins + 1 if begins < last else mark.end() : last]
+        self._is_local |= name.startswith(("local-command", "bash-std"))
+        if may_hold and name in _HOLDERS:
+            self._held = self._slices(words)
+        elif may_hold and name in ("command-name", "bash-input"):
+            self._command = [_join(self._slices(words))]
+            self._is_prompt = name == "command-name" and not self._is_local
+        elif may_hold and name == "command-args" and self._command:
+            self._command[1:] = [_join(self._slices(words))]
+        else:
+            (self._added if _ADDITIONS.search(name) else self._material).append(words)
+        return text.find(">", last) + 1 or len(text)
+
+
+def _beginning(text: str, start: int = 0) -> str:
+    """Return the first words of a text from a place on, in small letters."""
+    blank = _BLANK.match(text, start)
+    begins = blank.end() if blank else start
+    return text[begins : begins + 200].lower()
+
+
+def _is_in_sentence(mark: re.Match[str], ends: dict[str, list[int]]) -> bool:
+    """Return whether a tag amid a line is part of a sentence: not ended, or around a few characters."""
+    name = mark["inline"].lower()
+    closes = ends.get(name, ())
+    following = bisect(closes, mark.start())
+    if following == len(closes):
+        return True
+    words = mark.string[mark.end() : min(closes[following], mark.end() + _LONGEST_INLINE + 1)]
+    return len(words) <= _LONGEST_INLINE and words.isprintable() and "-" not in name and "_" not in name
+
+
+_REMINDER = re.compile(r"<(system[-_]reminder)>")
+
+
+def _read_result(text: str) -> Reading:
+    """Return the text of a tool result by author; clients put reminders behind or into it."""
+    kept: list[str] = []
+    added: list[str] = []
+    done = 0
+    while (tag := _REMINDER.search(text, done)) and (end := text.find(f"</{tag[1]}>", tag.end())) >= 0:
+        kept.append(text[done : tag.start()])
+        added.append(text[tag.end() : end])
+        done = end + len(tag[0]) + 1
+    return Reading(material="".join([*kept, text[done:]]).strip() if added else text, added=_join(added))
+
+
+def _join(words: Sequence[str]) -> str:
+    """Return slices as one text; the blank lines keep a sentence from reaching over a gap."""
+    return "\n\n".join(filter(None, map(str.strip, words)))
+
+
+# -- titles ------------------------------------------------------------------------------------------------------------
+
+_TITLE_LENGTH = 60
+_SHORTEST_CUT = 20
+"""The least length of a title that is cut between words; a shorter one is cut inside a word."""
 
 
 def title_from(messages: Sequence[Message]) -> str | None:
@@ -251,282 +382,7 @@ def title_from(messages: Sequence[Message]) -> str | None:
     Pass the messages of a conversation's opening request: clients send examples, file listings and context first and
     the question last. Of a longer transcript, pass the messages before the first answer.
     """
-    for message in reversed(messages):
-        if title := _title(typed_words(message)):
-            return title
-    return None
-
-
-# -- reading a message -------------------------------------------------------------------------------------------------
-
-
-_LONGEST_TYPED = 1_000_000
-
-
-class _Piece(NamedTuple):
-    """A stretch of a text: either outside of all known tags, or one tag with its text."""
-
-    kind: _Kind
-    words: str
-    """The text, without the tag."""
-    whole: str
-    """The text with the tag."""
-
-
-class _MessageReader:
-    """Collects the pieces of one message."""
-
-    def __init__(self) -> None:
-        self._held: list[str] = []
-        self._written: list[_Piece] = []
-        """Text outside of tags, and the tags that may hold a person's words, in order."""
-        self._rules: list[str] = []
-        self._material: list[str] = []
-        self._added: list[str] = []
-        self._command: list[str] = []
-        """The newest command: its name, and its arguments."""
-        self._is_prompt = False
-        """True if the following text is the prompt of a slash command."""
-        self._is_result = False
-        """True if the following text is the result of a tool."""
-        self._is_local = False
-
-    def take_part(self, part: str) -> None:
-        if len(part) > _LONGEST_TYPED:  # nobody types so much, and looking for tags in it takes long
-            self._material.append(part[_LONGEST_TYPED:])
-            part = part[:_LONGEST_TYPED]
-        text = _close_at_gaps(part)
-        rest = len(text)
-        for piece in _pieces(text):
-            if piece.kind is _Kind.SAID and _is_given(piece.words):  # and so is the rest of this part, with its tags
-                self._material.append(_without_added(text[-rest:]))
-                return
-            if piece.kind is _Kind.SAID and _is_notice(piece.words):
-                self._added.append(text[-rest:])
-                return
-            self._take(piece)
-            rest -= len(piece.whole)
-
-    def reading(self) -> Reading:
-        typed, is_command = self._typed()
-        # The text beside a marked task holds the rules for doing it.
-        beside = [piece.whole for piece in self._written] if self._held else []
-        return Reading(
-            typed,
-            _join(self._rules),
-            _join([*self._material, *beside]),
-            _join(self._added),
-            is_command=is_command,
-            is_local=self._is_local,
-        )
-
-    def _typed(self) -> tuple[str, bool]:
-        """Return the typed words, and whether they are only a command."""
-        if self._held:
-            return _join(self._held), False
-        said = next((piece.words for piece in self._written if piece.kind is _Kind.SAID), None)
-        tags = [piece for piece in self._written if piece.kind is not _Kind.SAID]
-        if said is not None and not (tags and _REPORT.match(said)):
-            return _join([piece.whole for piece in self._written]), False  # the author of the text wrote the tag, too
-        if words := _join([_clean(piece.words) for piece in tags]):
-            return words, False
-        return " ".join(filter(None, self._command)), bool(self._command)
-
-    def _take(self, piece: _Piece) -> None:
-        kind, words, _ = piece
-        if kind in (_Kind.COMMAND, _Kind.ARGUMENTS, _Kind.LOCAL_INPUT, _Kind.LOCAL_OUTPUT):
-            self._take_command(kind, words)
-        elif kind is _Kind.ADDED:
-            added, rules = _split_reminder(words)
-            self._added.append(added)
-            self._rules += rules
-        elif kind is _Kind.RULES:
-            self._rules.append(words)
-        elif kind in (_Kind.MATERIAL, _Kind.ATTACHED):
-            self._material.append(words)
-        elif self._is_prompt:
-            self._added.append(words)
-        elif kind is _Kind.SAID:
-            self._say(words)
-        elif kind is _Kind.HELD:
-            self._held.append(_clean(words))
-        else:
-            self._written.append(piece)
-
-    def _take_command(self, kind: _Kind, words: str) -> None:
-        if kind is _Kind.ARGUMENTS:
-            self._command[1:] = [words]
-        elif kind is _Kind.LOCAL_OUTPUT:
-            self._is_prompt = False
-            self._is_local = True
-            self._added.append(words)
-        else:
-            self._command = [words]
-            self._is_prompt = self._is_prompt or kind is _Kind.COMMAND
-
-    def _say(self, text: str) -> None:
-        said = text.lstrip()
-        if _RESULT.match(said):
-            self._is_result = True
-        if self._is_result:
-            self._material.append(said)
-            return
-        if _INSTRUCTIONS.match(said):
-            self._added.append(said)
-            return
-        if _EDITOR_CONTEXT.match(said) and _REQUEST in said:
-            context, _, said = said.partition(_REQUEST)
-            self._added.append(context)
-        if said := _MARKER.sub("", said).strip():
-            self._written.append(_Piece(_Kind.SAID, said, said))
-
-
-def _is_notice(text: str) -> bool:
-    said = text.lstrip()
-    return said.startswith(_NOTICES) or _NOTICE.match(said) is not None
-
-
-def _is_given(text: str) -> bool:
-    said = text.lstrip()
-    return said.startswith(_GIVEN) or _GIVEN_NAMED.match(said) is not None
-
-
-def _read_result(text: str) -> Reading:
-    """Return the text of a tool result by author; a client's additions may stand behind or inside it."""
-    closed = _close_at_gaps(text)
-    if _ADDED_END.search(closed) is None:
-        return Reading(material=text)
-    pieces = list(_pieces(closed))
-    split = [_split_reminder(piece.words) for piece in pieces if piece.kind is _Kind.ADDED]
-    kept = "".join(piece.whole for piece in pieces if piece.kind is not _Kind.ADDED)
-    rules = [rule for _, found in split for rule in found]
-    return Reading(rules=_join(rules), material=kept.strip(), added=_join([added for added, _ in split]))
-
-
-def _without_added(text: str) -> str:
-    """Return a text without a client's additions."""
-    return _read_result(text).material
-
-
-_ADDED_END = re.compile(rf"</(?:{'|'.join(_NAMES[_Kind.ADDED].split())})>")
-
-
-def _split_reminder(reminder: str) -> tuple[str, list[str]]:
-    """Return a reminder without the project's rules that it quotes, and those rules, file by file."""
-    starts = list(_RULES_FILE.finditer(reminder))
-    rules: list[str] = []
-    added: list[str] = []
-    done = 0
-    for start, following in zip(starts, [*starts[1:], None], strict=False):
-        last = following.start() if following else len(reminder)
-        end = _RULES_END.search(reminder, start.end(), last)
-        added.append(reminder[done : start.start()])
-        done = end.start() if end else last
-        rules.append(reminder[start.end() : done])
-    return _join([*added, reminder[done:]]), rules
-
-
-_GAP = re.compile(r"^\[… [\d,]+ characters left out …\]$", re.MULTILINE)
-"""The note that a compaction leaves in a shortened message."""
-
-
-def _close_at_gaps(text: str) -> str:
-    """Return a shortened text with the missing ends and beginnings of clients' tags put back."""
-    if "characters left out" not in text:
-        return text
-    closed: list[str] = []
-    start = 0
-    for end in [*(gap.end() for gap in _GAP.finditer(text)), len(text)]:
-        opened: list[str] = []
-        begun_before: list[str] = []
-        for tag in _TAG.finditer(text, start, end):
-            name, line_start = tag["name"], text.rfind("\n", 0, tag.start()) + 1
-            if _KINDS.get(name) not in _CLOSED_AT_GAPS:
-                continue
-            if not tag["slash"]:
-                opened += [name] if not text[line_start : tag.start()].strip() else []
-            elif name in opened:
-                opened.remove(name)
-            elif start:
-                begun_before.append(name)
-        closed += [f"<{name}>" for name in reversed(begun_before)]
-        closed.append(text[start:end])
-        closed += [f"</{name}>" for name in reversed(opened) if end < len(text)]
-        start = end
-    return "".join(closed)
-
-
-def _pieces(text: str) -> Iterator[_Piece]:
-    """Yield the pieces of a text, split at the tags that clients use."""
-    if "<" not in text:
-        yield _Piece(_Kind.SAID, text, text)
-        return
-    tags = [tag for tag in _TAG.finditer(text) if tag["name"] in _KINDS and not tag["attributes"].endswith("/")]
-    ends = Counter(tag["name"] for tag in tags if tag["slash"])
-    done = place = 0
-    while place < len(tags):
-        tag = tags[place]
-        name, kind = tag["name"], _KINDS[tag["name"]]
-        if tag["slash"]:
-            ends[name] -= 1
-        elif ends[name] and _is_clients_tag(text, done, tag, kind):
-            if between := text[done : tag.start()]:
-                yield _Piece(_Kind.SAID, between, between)
-            last = _end_of(tags, place)
-            ends.subtract(other["name"] for other in tags[place : last + 1] if other["slash"])
-            done, place = tags[last].end(), last
-            yield _Piece(kind, text[tag.end() : tags[last].start()].strip(), text[tag.start() : done])
-        place += 1
-    if done < len(text):
-        yield _Piece(_Kind.SAID, text[done:], text[done:])
-
-
-def _is_clients_tag(text: str, done: int, tag: re.Match[str], kind: _Kind) -> bool:
-    """Return whether a tag is a client's, not part of a sentence or of pasted code."""
-    if kind in _ANYWHERE:
-        return True
-    start = max(done, tag.start() - _MARGIN)
-    _, line_end, margin = text[start : tag.start()].rpartition("\n")
-    begins_line = not margin.strip() and (line_end != "" or start == done)
-    return begins_line and (kind is not _Kind.ATTACHED or _NAMED.match(tag["attributes"]) is not None)
-
-
-def _end_of(tags: Sequence[re.Match[str]], start: int) -> int:
-    """Return the index of the end tag of the tag at `start`, which has one.
-
-    That is the end tag that balances the tags of the same name in between, or the last one before another tag of that
-    name: the text of a block may name the block's tag without ending it.
-    """
-    depth = 0
-    last = None
-    for place in range(start, len(tags)):
-        if tags[place]["name"] != tags[start]["name"]:
-            continue
-        if tags[place]["slash"]:
-            depth -= 1
-            last = place
-        elif last is not None:
-            break
-        else:
-            depth += 1
-        if depth == 0:
-            break
-    assert last is not None  # noqa: S101 - the caller counted the ends
-    return last
-
-
-def _clean(text: str) -> str:
-    """Return a person's words without a client's additions among them."""
-    if "<" not in text:
-        return text
-    return _join([piece.whole for piece in _pieces(text) if piece.kind not in _LEFT_OUT])
-
-
-def _join(words: Sequence[str]) -> str:
-    return "\n".join(filter(None, map(str.strip, words)))
-
-
-# -- titles ------------------------------------------------------------------------------------------------------------
+    return next(filter(None, (_title(typed_words(message)) for message in reversed(messages))), None)
 
 
 def _title(words: str) -> str:

@@ -17,9 +17,8 @@ from everlong.context import (
     SummaryProgress,
     SummaryRequest,
     WarmPrefixSummarizer,
-    Weakness,
 )
-from everlong.context.summary.model_summarizers import LEAST_WINDOW
+from everlong.context.model_summary import LEAST_WINDOW
 from everlong.errors import ConfigError, ContextOverflow, ProviderError, SummarizerError
 from everlong.model import Message
 from everlong.providers.base import CallOptions, Provider, Reply
@@ -105,10 +104,6 @@ class ProviderSummarizer:
     def complete(self, messages: list[Message], max_tokens: int) -> str:
         """Return the model's answer to any prompt."""
         return self._retry_smaller(lambda summarizer: summarizer.complete(messages, max_tokens))
-
-    def mend(self, request: SummaryRequest, draft: str, weakness: Weakness) -> str:
-        """Return a second draft of a weak summary."""
-        return self._retry_smaller(lambda summarizer: summarizer.mend(request, draft, weakness))
 
     def _retry_smaller(self, ask: Callable[[CompletionSummarizer], str]) -> str:
         try:

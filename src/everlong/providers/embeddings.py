@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlong.context.summary.redaction import redact
 from everlong.errors import ConfigError, EverlongError, MalformedReply
 from everlong.extras import install_command
 from everlong.providers.client import need
@@ -19,6 +18,7 @@ from everlong.providers.endpoints import ENDPOINTS, Endpoint, ModelName, endpoin
 from everlong.providers.failures import classify
 from everlong.providers.keys import NO_KEY, find_key
 from everlong.providers.onnx_model import OnnxModel
+from everlong.redaction import redact
 
 if TYPE_CHECKING:
     import numpy as np

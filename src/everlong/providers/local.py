@@ -11,7 +11,6 @@ import mmap
 import secrets
 import struct
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -22,6 +21,7 @@ from typing import IO, Any
 
 from everlong.errors import ConfigError, ProviderError
 from everlong.extras import install_command
+from everlong.processes import OWN_FOLDER, own_command
 from everlong.providers import local_process
 from everlong.providers.endpoints import SMALL
 
@@ -206,11 +206,16 @@ class LocalServer:
         self.api_key = secrets.token_hex(16)
         """The key that requests must carry, because other users of the machine reach loopback, too."""
         temperature = _CALM if model.is_small else ""
-        # -P: the folder of the file is no place to import from.
-        command = [sys.executable, "-P", local_process.__file__, str(model.path), str(self.window), temperature]
+        command = own_command(local_process.__name__, str(model.path.absolute()), str(self.window), temperature)
         with tempfile.TemporaryFile() as log:
-            self._process = subprocess.Popen(  # noqa: S603 - our own file, by its path
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            self._process = subprocess.Popen(  # noqa: S603 - ourselves
+                command,
+                cwd=OWN_FOLDER,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
             )
             try:
                 self.url = self._start(log)

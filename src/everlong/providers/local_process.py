@@ -1,7 +1,7 @@
-"""The process that serves a local model; run as a file, it ends when its standard input ends.
+"""The process that serves a local model; it ends when its standard input ends.
 
 So it ends with its parent, even if that is killed. It reads one line, the key that requests must carry, and writes one
-line, its address. Imports nothing of Everlong.
+line, its address.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Row, bindparam, select, update
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 WEAK_BELOW = 0.5
 """The quality below which a compaction leaves a degraded view."""
 LEASE_SECONDS = 300.0
+_BY_HAND = "edit"
+"""The engine of a summary that a person edited."""
 
 _VIEW = select(view).where(view.c.id == bindparam("ident"))
 
@@ -110,6 +113,12 @@ class Compaction:
     fallback: str | None
     quality: float | None
     report: dict[str, Any] | None
+
+    @property
+    def findings(self) -> str:
+        """The quality as a person reads it; empty if the engine told none."""
+        told = (self.report or {}).get("quality")
+        return str(told.get("in_words") or "") if isinstance(told, dict) else ""
 
 
 class Compacted(NamedTuple):
@@ -222,6 +231,7 @@ def compact(
         # Our own engines never change what they are given, so they need no copies.
         given = _tagged_system(seen.system) + tagged(seen.pieces, copies=not isinstance(engine, ContextCompressor))
         started = time.perf_counter()
+        options["originals"] = partial(_originals, core, at, seen)
         output = engine.compress(given, **_accepted_options(engine, options))
         seconds = time.perf_counter() - started
         evidence = evidence_of(engine)
@@ -341,6 +351,20 @@ def undo(core: StoreCore, at: Branch) -> bool:
 
 def _tagged_system(system: SystemMessages) -> list[Message]:
     return [{**message, TAG: f"system{place}"} for place, message in enumerate(system.messages())]
+
+
+def _originals(core: StoreCore, at: Branch, seen: SeenContext) -> list[Message]:
+    """Return the messages that the view in force covers, as they were said; none without a view.
+
+    None either if a person wrote the summary in force: it is carried on, and not made anew.
+    """
+    with core.database.read() as connection:
+        shown = view_for(connection, seen.view_id, at.depth, None)
+        by = select(compaction.c.engine).where(compaction.c.view_id == seen.view_id, compaction.c.tenant == core.tenant)
+        if shown is None or connection.execute(by).scalar() == _BY_HAND:
+            return []
+        path = segments_to(connection, at.id, at.depth)
+        return [entry.message for entry in core.reader.entries(connection, path, 0, shown.cover_depth)]
 
 
 def _accepted_options(engine: ContextEngine, options: dict[str, Any]) -> dict[str, Any]:

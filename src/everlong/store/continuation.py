@@ -140,6 +140,17 @@ class ContinuationFinder:
         more = recognizer.find_more(connection, request, best)
         return chosen if more is None else self._choose(connection, request, after, [more])
 
+    def find_window(
+        self, connection: Connection, request: RecordRequest, chosen: Continuation | None
+    ) -> KnownMessage | None:
+        """Return the reply after which a list goes on whose first messages its client has left out."""
+        known = 0 if chosen is None else request.last_reply(chosen.found.blocks)
+        if known == request.last_reply(len(request.trace.ids)):
+            return None
+        found = self._recognizer.find_window(connection, request)
+        its = None if found is None else self._session_at_message(connection, found)[0]
+        return found if its is not None and its.opened is not None else None
+
     def awaits_reply(self, connection: Connection, request: RecordRequest, chosen: Continuation) -> bool:
         """Return whether a request repeats a reply where the stored one is still under way.
 

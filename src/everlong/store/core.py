@@ -6,6 +6,7 @@ Everything that manages a part of a store (sessions, turns, views) works on the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from sqlalchemy import select
 
@@ -37,6 +38,14 @@ class StoreCore:
     def cleaned(self, message: Message) -> Message:
         """Return a message as it may be stored: without our own tag and, if the store redacts, without secrets."""
         return cleaned_message(message, self.redact)
+
+    def cleaned_text(self, text: str) -> str:
+        """Return a text as it may be stored: without secrets, if the store redacts them."""
+        return str(self.cleaned({"role": "tool", "content": text})["content"])
+
+    def cleaned_tools(self, tools: Any) -> list[Any] | None:
+        """Return the tools of a request as they may be stored, without secrets as well; None if it has none."""
+        return self.cleaned({"tools": list(tools)})["tools"] if tools and isinstance(tools, list | tuple) else None
 
     def branch(self, number: int, depth: int | None = None) -> Branch:
         """Return a branch at its newest end, or at a depth where a message ends; 0 is before the first one."""

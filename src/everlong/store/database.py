@@ -91,6 +91,10 @@ class Backend(Protocol):
         """Yield the problems that the database itself finds in its files."""
         ...
 
+    def losses(self) -> tuple[list[str], list[str]]:
+        """Return what was ever found missing at its end, and what nobody can tell about that, in words."""
+        ...
+
     def translated(self, error: DBAPIError) -> StoreError:
         """Return a driver's error as one of ours."""
         ...

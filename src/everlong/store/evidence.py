@@ -18,7 +18,7 @@ from everlong.store.database import in_batches
 from everlong.store.schema import compaction, evidence, view
 
 if TYPE_CHECKING:
-    from everlong.context.evidence import CompactionEvidence
+    from everlong.context.exchanges import CompactionEvidence
     from everlong.store.core import StoreCore
 
 __all__ = [
@@ -39,7 +39,7 @@ LARGEST = 65_536
 
 def evidence_of(engine: object) -> CompactionEvidence | None:
     """Return the evidence that an engine has of its last compaction; None for an engine that keeps none."""
-    from everlong.context.evidence import CompactionEvidence  # noqa: PLC0415 - not loaded by those who only read
+    from everlong.context.exchanges import CompactionEvidence  # noqa: PLC0415 - not loaded by those who only read
 
     found = getattr(engine, "last_evidence", None)
     return found if isinstance(found, CompactionEvidence) else None
@@ -61,7 +61,7 @@ def write_evidence(
 
 def read_evidence(core: StoreCore, idents: Sequence[int]) -> dict[int, CompactionEvidence]:
     """Return the evidence of compactions, by their ids; those that have none are left out."""
-    from everlong.context.evidence import CompactionEvidence  # noqa: PLC0415 - not loaded by those who only write
+    from everlong.context.exchanges import CompactionEvidence  # noqa: PLC0415 - not loaded by those who only write
 
     found: dict[int, CompactionEvidence] = {}
     with core.database.read() as connection:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 REASON = "imported"
 """The end reason of an imported session, unless the file gives another."""
 
+FOUND_IN = "found_in"
+"""The key, in the origin of a session, of the folder that its file was found in; it speaks for that folder only."""
 CLAUDE_CODE = "claude-code"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(/.*)?", re.IGNORECASE)
 _SESSION_ID = re.compile(r"\d{8}_\d{6}_[0-9a-f]{6}")
@@ -54,12 +56,22 @@ class Imported(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImportOrigin:
-    """The origin of conversations: kind and name of the file, the time it was written, the name of the source."""
+    """The file that conversations are from, the time it was written, and the name that a person gave to the source."""
 
-    kind: str
     file: str
     written: float
     source: str | None = None
+    found_in: str | None = None
+    """The folder of a file that is no client's own; "-" for a stream."""
+    is_apart: bool = False
+    """True if nobody has named the file: it speaks of its own folder only, and adds to no conversation of others."""
+    kind: str = ""
+    """The format of a file that is no log."""
+
+    @property
+    def root(self) -> str:
+        """The root of its conversations; empty for that which all share."""
+        return f"{FOUND_IN} {self.found_in}" if self.is_apart else ""
 
 
 class Importer:
@@ -80,6 +92,7 @@ class Importer:
             is_named = body.get("own_root") is True if before is None else self._has_root(before)
             root = str(conversation.id) if is_named else ""
             conversation = replace(conversation, messages=checked_messages(body["messages"]))
+        root = f"{origin.root} {root}".strip()
         times = times_of(conversation, origin.written)
         said, broken = _split_off_broken(conversation.messages, times) if is_own else (list(conversation.messages), [])
         when = [time for place, time in enumerate(times) if place not in {one.place for one in broken}]
@@ -91,7 +104,7 @@ class Importer:
         key = f"{kind}:{conversation.id}" if conversation.id else f"words:{trace.ids[0].hex()}"
         name, tools = _text(conversation.id), conversation.tools or None
         at = self._store.record(said, tools=tools, times=when, ext_id=name, conversation=root)
-        facts = _facts(conversation, origin, key, times, is_own=is_own)
+        facts = _facts(self._store, conversation, origin, key, times, is_own=is_own)
         first = next((n for n, one in enumerate(said[lead:]) if one.get("role") == "assistant"), len(trace.ends))
         facts["opened"] = None if root else (trace.ends[first - 1] if first else 0)
         prompt = "\n\n".join(filter(None, map(text_of, said[:lead])))
@@ -214,7 +227,7 @@ def _split_off_broken(messages: Sequence[Message], times: Sequence[float]) -> tu
     for place, (message, time) in enumerate(zip(messages, times, strict=True)):
         plain = {name: value for name, value in message.items() if name not in {STATUS, ERROR}}
         status, error = message.get(STATUS), message.get(ERROR)
-        if status in {"cancelled", "failed"} and any(one.get("role") not in _SYSTEM for one in said):
+        if status in ("cancelled", "failed") and any(one.get("role") not in _SYSTEM for one in said):
             why = error if isinstance(error, str) else None
             broken.append(_Broken(place, len(said) - 1, plain, status, why, time))
         else:
@@ -223,7 +236,13 @@ def _split_off_broken(messages: Sequence[Message], times: Sequence[float]) -> tu
 
 
 def _facts(
-    conversation: TranscriptConversation, origin: ImportOrigin, key: str, times: Sequence[float], *, is_own: bool
+    store: Store,
+    conversation: TranscriptConversation,
+    origin: ImportOrigin,
+    key: str,
+    times: Sequence[float],
+    *,
+    is_own: bool,
 ) -> dict[str, Any]:
     """Return the columns of a new session, from what the file says about it."""
     body = conversation.body or {}
@@ -231,24 +250,27 @@ def _facts(
     if not isinstance(title, str) and origin.kind != CLAUDE_CODE and not _is_bare_number(conversation.id):
         title = conversation.id
     if title is None and origin.kind != CLAUDE_CODE:
-        title = title_from(list(takewhile(lambda one: one.get("role") != "assistant", conversation.messages)))
+        opening = takewhile(lambda one: one.get("role") != "assistant", conversation.messages)
+        title = title_from(list(map(store.cleaned, opening)))
     kept: dict[str, Any] = body if is_own else {}
     platform = origin.source or _text(kept.get("platform")) or (CLAUDE_CODE if origin.kind == CLAUDE_CODE else None)
     before = kept.get("origin")
     about = {**(before if isinstance(before, dict) else {}), "import": key, "file": origin.file}
+    about[FOUND_IN] = origin.found_in
     if conversation.id and not is_own:
         about["id"] = conversation.id
     started, ended = _number(kept.get("started")), _number(kept.get("ended"))
     active = _number(kept.get("active"))
-    kind = kept.get("type") if kept.get("type") in {"side", "agent"} else "main"
+    folder = _text(body.get("folder")) if is_own or origin.kind == CLAUDE_CODE else None
+    kind = kept.get("type") if kept.get("type") in ("side", "agent") else "main"
     return {
         "kind": kind,
         "client": _text(kept.get("client")),
-        "client_session": _text(kept.get("client_session")),
-        "folder": _text(body.get("folder")) if is_own or origin.kind == CLAUDE_CODE else None,
-        "works_for": _text(kept.get("works_for")),
+        "client_session": None if origin.is_apart else _text(kept.get("client_session")),
+        "folder": origin.found_in if origin.is_apart else folder,
+        "works_for": None if origin.is_apart else _text(kept.get("works_for")),
         "active": max(times) if active is None else active,
-        "title": clean_title(title if isinstance(title, str) else None),
+        "title": clean_title(store.cleaned_text(title) if isinstance(title, str) else None),
         "platform": platform,
         "source": origin.source or _text(kept.get("source")) or platform or "import",
         "user": _text(kept.get("user")),

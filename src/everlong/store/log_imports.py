@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, func, select, update
 
 from everlong.errors import NotStored
 from everlong.model import Trace, leading_system_count, text_of
-from everlong.store.imports import REASON, Imported, Importer, key_of
+from everlong.store.imports import FOUND_IN, REASON, Imported, Importer, ImportOrigin, key_of
 from everlong.store.packing import PackedMessages, pack_messages
 from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
 from everlong.store.schema import session, turn
@@ -27,22 +27,13 @@ if TYPE_CHECKING:
     from everlong.store.store import Store
     from everlong.wire.logs.log import LogFacts, LogRun, LogUsage
 
-__all__ = ["LogImporter", "LogOrigin", "LogPlace"]
+__all__ = ["LogImporter", "LogPlace"]
 
 COMPRESSION = "compression"
 _LOGGED_LATER = 5.0
 """Seconds after which a client may log a reply whose end the gateway has seen."""
 _LATER = 120.0
 """Seconds by which a log may end after the gateway's last turn of the same conversation and tell nothing new."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogOrigin:
-    """The file that runs are from, the time it was written, and the name that a person gave to the source."""
-
-    file: str
-    written: float
-    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +66,11 @@ def client_session_of(facts: LogFacts) -> str | None:
     return facts.session
 
 
+def _named(name: str | None, origin: ImportOrigin) -> str | None:
+    """Return a client's name for a conversation; those in files that nobody named are apart from those of clients."""
+    return f"{FOUND_IN}:{name}" if name is not None and origin.is_apart else name
+
+
 class LogImporter(Importer):
     """The importer of runs into one store."""
 
@@ -83,7 +79,7 @@ class LogImporter(Importer):
         self._parents: dict[str, str | None] = {}
 
     def add_run(
-        self, run: LogRun, origin: LogOrigin, place: LogPlace | None = None, packed: PackedMessages | None = None
+        self, run: LogRun, origin: ImportOrigin, place: LogPlace | None = None, packed: PackedMessages | None = None
     ) -> tuple[Imported, LogPlace | None]:
         """Store a run of a conversation, and give the conversation a session if it has none.
 
@@ -99,8 +95,10 @@ class LogImporter(Importer):
         Raises:
             NotStored: The place is no longer there; the log has to be read from its beginning.
         """
+        if origin.is_apart:
+            run.facts = replace(run.facts, folder=origin.found_in)
         if packed is None:
-            start = self._store.chain.root().id if place is None or not run.goes_on else place.at.head
+            start = self._store.chain.root(origin.root).id if place is None or not run.goes_on else place.at.head
             packed = pack_messages(self._store.chain, start, run.messages, self._store.redact)
         said = packed.outlines
         if run.goes_on and place is None:
@@ -110,6 +108,7 @@ class LogImporter(Importer):
         usage = run.usage if place is None or run.is_total or not run.goes_on else place.usage.plus(run.usage)
         if run.goes_on and place is not None:
             if said and (seen := self._seen_by_gateway(run.facts, place, packed, times)) is not None:
+                self._learn_folder(place.session, run.facts)
                 return Imported("known", place.session), LogPlace(place.session, seen, usage, times[-1])
             at = place.at if not said else self._append(place, packed, times)
             known = self._found_session(at, run.facts)
@@ -141,19 +140,22 @@ class LogImporter(Importer):
         return self._store.recording.after(place.at, said, times, None, may_be_known=True, packed=packed)
 
     def _begin(
-        self, run: LogRun, packed: PackedMessages, times: Sequence[float], usage: LogUsage, origin: LogOrigin
+        self, run: LogRun, packed: PackedMessages, times: Sequence[float], usage: LogUsage, origin: ImportOrigin
     ) -> tuple[Imported, LogPlace | None]:
         store, facts, said = self._store, run.facts, packed.outlines
         lead = leading_system_count(said)
-        trace = packed.trace_after(store.chain, store.chain.root().id, lead)
+        trace = packed.trace_after(store.chain, store.chain.root(origin.root).id, lead)
         if not trace.ids:
             return Imported("empty", None), None
-        named = self._gateway_session(facts)
+        named = None if origin.is_apart else self._gateway_session(facts)
+        if named is not None:
+            self._learn_folder(named.id, facts)
         if named is not None and times[-1] <= named.active + _LATER and not self._is_known(trace):
             # The gateway has it in the words of the requests, which differ a little from those of the log.
             at = store.branch(named.branch)
             return Imported("known", named.conversation), LogPlace(named.id, at, usage, times[-1])
-        at = store.recording.whole(said, None, times, None, client_session_of(facts), packed)
+        name = _named(client_session_of(facts), origin)
+        at = store.recording.whole(said, None, times, None, name, packed, origin.root)
         key = log_key(facts, trace)
         columns = self._columns(facts, origin, key, times, usage)
         first = next((n for n, one in enumerate(said[lead:]) if one.get("role") == "assistant"), len(trace.ends))
@@ -178,22 +180,22 @@ class LogImporter(Importer):
         return done, LogPlace(done.session, at, usage, times[-1])
 
     def _columns(
-        self, facts: LogFacts, origin: LogOrigin, key: str, times: Sequence[float], usage: LogUsage
+        self, facts: LogFacts, origin: ImportOrigin, key: str, times: Sequence[float], usage: LogUsage
     ) -> dict[str, Any]:
         """Return the columns of a new session."""
-        about: dict[str, Any] = {"import": key, "file": origin.file}
+        about: dict[str, Any] = {"import": key, "file": origin.file, FOUND_IN: origin.found_in}
         told = {"id": facts.key, "git_branch": facts.git_branch, "version": facts.version, "agent": facts.agent}
-        about |= {name: value for name, value in told.items() if value is not None}
+        about = {name: value for name, value in (about | told).items() if value is not None}
         if facts.title is not None:
             about["titled"] = True
         return {
             "kind": "agent" if facts.agent is not None else "main",
             "client": facts.client,
-            "client_session": clean_title(client_session_of(facts)),
+            "client_session": clean_title(_named(client_session_of(facts), origin)),
             "folder": clean_title(facts.folder),
-            "works_for": self._parent(facts),
+            "works_for": self._parent(facts, origin),
             "active": max(times),
-            "title": clean_title(facts.title),
+            "title": None if facts.title is None else clean_title(self._store.cleaned_text(facts.title)),
             "platform": origin.source or facts.client,
             "source": origin.source or facts.client,
             "user": clean_title(facts.user),
@@ -205,11 +207,12 @@ class LogImporter(Importer):
             **{name: getattr(usage, name) for name in (*TOTALS, "cost")},
         }
 
-    def _parent(self, facts: LogFacts) -> str | None:
+    def _parent(self, facts: LogFacts, origin: ImportOrigin) -> str | None:
         """Return the conversation that had this one begun."""
         if facts.works_for is None:
             return None
-        name = client_session_of(replace(facts, session=facts.works_for, agent=None, works_for=None))
+        parent = replace(facts, session=facts.works_for, agent=None, works_for=None)
+        name = _named(client_session_of(parent), origin)
         if name is None:
             return None
         if self._parents.get(name) is None:
@@ -220,7 +223,7 @@ class LogImporter(Importer):
                 self._parents[name] = connection.execute(query.order_by(session.c.started).limit(1)).scalar()
         return self._parents[name]
 
-    def add_lineage(self, parts: Sequence[LogRun], origin: LogOrigin, starts: Sequence[int]) -> list[Imported]:
+    def add_lineage(self, parts: Sequence[LogRun], origin: ImportOrigin, starts: Sequence[int]) -> list[Imported]:
         """Store a conversation that its client has kept as several sessions, each the child of the one before.
 
         Args:
@@ -266,7 +269,7 @@ class LogImporter(Importer):
         part: LogRun,
         branch: int,
         stretch: tuple[int, int],
-        origin: LogOrigin,
+        origin: ImportOrigin,
         *,
         outcomes: list[Imported],
     ) -> Row[Any]:
@@ -334,6 +337,15 @@ class LogImporter(Importer):
                 return Imported("grown", one.id)
         return None
 
+    def _learn_folder(self, ident: str, facts: LogFacts) -> None:
+        """Note the folder of a conversation of the gateway, which its requests need not tell."""
+        if facts.folder is None:
+            return
+        whole = select(session.c.conversation).where(session.c.id == ident).scalar_subquery()
+        learned = update(session).where(session.c.conversation == whole, session.c.folder.is_(None))
+        folder = clean_title(facts.folder)
+        self._store.database.write(lambda connection: connection.execute(learned.values(folder=folder)).rowcount)
+
     def _found_session(self, at: Branch, facts: LogFacts) -> Imported:
         """Return the session of a conversation that goes on to a place."""
         key = log_key(facts, None)
@@ -368,6 +380,8 @@ class LogImporter(Importer):
                 values["active"] = end
             if key_of(row) is not None:
                 values |= self._told(row, facts, usage, end)
+            elif row.folder is None:
+                values["folder"] = clean_title(facts.folder)
             changed = {name: value for name, value in values.items() if getattr(row, name) != value}
             if changed:
                 connection.execute(update(session).where(session.c.id == row.id).values(changed))
@@ -382,7 +396,7 @@ class LogImporter(Importer):
             values |= {name: getattr(usage, name) for name in (*TOTALS, "cost")}
         about = json.loads(row.origin or "{}")
         if facts.title is not None and (row.title is None or about.get("titled")):
-            values["title"] = clean_title(facts.title)
+            values["title"] = clean_title(self._store.cleaned_text(facts.title))
             about["titled"] = True
         if facts.git_branch is not None:
             about["git_branch"] = facts.git_branch

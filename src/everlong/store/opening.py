@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from everlong.arguments import refuse
 from everlong.config.paths import data_home
-from everlong.context.summary.redaction import redact
 from everlong.model import Message
+from everlong.redaction import redact_values
 from everlong.store.retention import retain
 from everlong.store.store import Store
 from everlong.store.upgrade import open_database
@@ -75,15 +74,5 @@ def apply_retention(store: Store, settings: StoreSettings) -> list[str]:
 
 def redacted_message(message: Message) -> Message:
     """Return a copy of a message with every secret in it replaced by a mark."""
-    result: Message = _mapped(message, redact)
+    result: Message = redact_values(message)
     return result
-
-
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, dict):
-        return {key: _mapped(item, change) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_mapped(item, change) for item in value]
-    return value

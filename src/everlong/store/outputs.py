@@ -75,13 +75,9 @@ class Outputs:
     def __init__(self, core: StoreCore) -> None:
         self._core = core
 
-    def cleaned(self, text: str) -> str:
-        """Return a text as it may be stored: without secrets, if the store redacts them."""
-        return str(self._core.cleaned({"role": "tool", "content": text})["content"])
-
     def ident(self, text: str) -> str:
         """Return the id under which an output can be read once it is kept."""
-        made = blob(self._core.tenant, encoded(self.cleaned(text)))
+        made = blob(self._core.tenant, encoded(self._core.cleaned_text(text)))
         return made.digest[:IDENT_BYTES].hex()
 
     def keep(self, node: bytes, text: str) -> None:
@@ -90,7 +86,7 @@ class Outputs:
         The output of a message that is forgotten is not kept.
         """
         core = self._core
-        made = blob(core.tenant, encoded(self.cleaned(text)))
+        made = blob(core.tenant, encoded(self._core.cleaned_text(text)))
         add_content = core.database.sql(
             "INSERT INTO content (tenant, digest, bytes, codec, state) VALUES (?,?,?,?,'live') ON CONFLICT DO NOTHING"
         )

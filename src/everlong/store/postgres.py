@@ -99,6 +99,10 @@ class PostgreSQL:
         del connection
         return iter(())
 
+    def losses(self) -> tuple[list[str], list[str]]:
+        """Return nothing: a server looks after its own log."""
+        return [], []
+
     def is_empty(self, connection: Connection) -> bool:
         """Return whether none of our tables is there; others' tables beside ours do no harm."""
         from everlong.store.schema import metadata  # noqa: PLC0415 - only when a schema is made

@@ -9,16 +9,15 @@ that the client uses from now on become aliases of the stored messages. Reads, e
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sqlalchemy import Connection
 
 from everlong.model import HashChain, Message, blocks_of, calls_of, parts_of, text_of, with_content
 from everlong.store.paths import Entry, Segment, segments_to
-from everlong.store.tree import PROBES, Match, RecordRequest
+from everlong.store.tree import PROBES, Match, RecordRequest, find_deepest
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -66,6 +65,8 @@ def removed_additions(
         whole = [Addition("message", None, _joined(chain, one)) for one in hashes]
         return whole if is_added and len(stored) <= _MOST_MESSAGES else None
     for place in reversed(range(len(stored))):
+        if any(one.get("role") == "assistant" for one in stored[place + 1 :]):
+            break  # what stands before a reply is not the newest question
         shorter = _shortened(chain, stored[place], sent[-1])
         if shorter is None:
             continue
@@ -283,13 +284,15 @@ def _words(message: Message) -> str:
 
 
 _MOST_TURNS = 8
-"""The most turns that are compared with a list which may repeat their reply."""
+"""The most turns of one kind that are compared with a list which may repeat their reply."""
 MOST_ALIKE = 32
 """The most conversations that begin alike and are considered, the newest ones."""
 _MOST_BETWEEN = 200
 """The most blocks between two replies that are compared."""
-_MOST_REPLIES = 12
-"""The most assistant messages that are tried as the repeated reply; a client's examples stand before it."""
+_MOST_ROUNDS = 8
+"""The most replies of one list that are looked for behind changed words: each request has one, as a rule."""
+_NEWEST_REPLIES = 256
+"""The newest turns with an equal reply among which those of the same client are looked for."""
 
 
 class KnownMessage(NamedTuple):
@@ -328,7 +331,7 @@ class Recognizer:
         self._sql = core.database.sql
         self._alias = self._sql("INSERT INTO alias (id, node, tenant) VALUES (?,?,?) ON CONFLICT DO NOTHING")
         turn = (
-            "SELECT t.node, t.depth, t.reply, t.echo_node, n.branch, n.depth FROM turn t"
+            "SELECT t.node, t.depth, t.reply, t.echo_node, n.branch, n.depth FROM {} t"
             " JOIN node n ON n.id = t.echo_node JOIN branch b ON b.id = n.branch"
             " WHERE t.tenant = ? AND t.reply IS NOT NULL"
             " AND (b.root IS NULL OR n.mark IS NOT NULL) AND "  # not of one that its host knows
@@ -348,15 +351,19 @@ class Recognizer:
             "SELECT depth FROM node WHERE branch = ? AND depth > ? AND depth <= ?"
             " AND (id = ? OR mark = ? OR id IN (SELECT node FROM alias WHERE id = ?))"
         )
+        # Very many replies may be equal: only the newest ones are looked at for those of one client.
+        equal = f"(SELECT * FROM turn WHERE reply_key = ? ORDER BY id DESC LIMIT {_NEWEST_REPLIES})"  # noqa: S608 - ours
         named = "EXISTS (SELECT 1 FROM session s WHERE s.id = t.session AND COALESCE(s.client_session, '') = ?)"
-        self._by_sender = self._sql(f"{turn}t.reply_key = ? AND t.preamble = ? AND {named}{end}")
-        self._by_reply = self._sql(f"{turn}t.reply_key = ?{end}")
+        self._by_sender = self._sql(f"{turn.format(equal)}t.preamble = ? AND {named}{end}")
+        self._by_reply = self._sql(f"{turn.format(equal)}t.reply_key IS NOT NULL{end}")
         self._answers = self._sql(
             "SELECT n.branch, n.depth FROM turn t JOIN node n ON n.id = t.echo_node"
             " WHERE t.branch = ? AND t.depth >= ? AND t.depth <= ?"
         )
+        turn = turn.format("turn")
         self._by_place = self._sql(f"{turn}t.node = ? AND t.branch = ?{end}")
         self._after = self._sql(f"{turn}t.branch = ? AND t.depth > ? ORDER BY t.depth LIMIT {_MOST_TURNS}")
+        self._at_depth = self._sql("SELECT id FROM node WHERE branch = ? AND depth = ?")
 
     def find(self, connection: Connection, request: RecordRequest) -> list[KnownMessage]:
         """Return the newest stored messages that a list leads to, all at the greatest depth; none where it is new."""
@@ -393,25 +400,45 @@ class Recognizer:
 
         With ``is_own`` only turns count that were sent with the list's system prompt and tools, under its name.
         """
-        best = found
-        while (more := self._align(connection, request, best, is_own=is_own)) is not None:
+        best = self._descend(connection, request, found)
+        for _ in range(_MOST_ROUNDS):
+            more = self._align(connection, request, best, is_own=is_own)
+            if more is None:
+                break
             rest = request.rebased(more.blocks, more.match)
             deeper = self._probe(connection, rest.trace.ids, more.blocks)
-            best = max(deeper, key=lambda one: one.blocks, default=more)
-        return best if best is not found else None
+            best = self._descend(connection, request, max(deeper, key=lambda one: one.blocks, default=more))
+        return best if best != found else None
+
+    def find_window(self, connection: Connection, request: RecordRequest) -> KnownMessage | None:
+        """Return the last reply that a list repeats, where it begins in the middle of that reply's conversation.
+
+        Such a client sends a window of its last messages: they are the same as those before the reply, all of them.
+        """
+        count = request.last_reply(len(request.trace.ids))
+        reply = bisect_left(request.trace.ends, count)
+        begin = request.trace.ends[reply - 1] if reply else 0
+        if not begin or all(one.get("role") == "assistant" for one in request.messages[:reply]):
+            return None  # a reply alone says too little
+        for turn in self._equal_replies(connection, request, begin):
+            low = turn.echo_depth - count
+            path = segments_to(connection, turn.branch, turn.echo_depth) if low > 0 else []
+            part = next((part for part in path if part.low < low <= part.high), None)
+            row = None if part is None else self._run(connection, self._at_depth, (part.branch, low)).fetchone()
+            if row is None:
+                continue
+            ids = self._core.chain.rechain(request.messages, request.trace, bytes(row[0]))
+            if ids[count - 1] == turn.echo:
+                return KnownMessage(count, turn.echo, turn.branch, turn.echo_depth)
+        return None
 
     def may_find_more(self, connection: Connection, request: RecordRequest, found: KnownMessage | None) -> bool:
         """Return whether a list goes on with what may be a reply that is stored in another shape, or elsewhere."""
-        known = found.blocks if found is not None else 0
-        ends = request.trace.ends
-        first = bisect_right(ends, known)
-        replies = (at for at in range(first, len(ends)) if request.messages[at].get("role") == "assistant")
-        places = (ends[at - 1] if at else 0 for at in islice(replies, _MOST_REPLIES))
-        return any(
-            next(self._candidates(connection, request, found, place), None) is not None
-            for place in places
-            if place < len(request.trace.blocks)
-        )
+        reply = _next_reply(request, found)
+        if reply is None:
+            return False
+        place = request.trace.ends[reply - 1] if reply else 0
+        return next(self._candidates(connection, request, found, place), None) is not None
 
     # -- known ids -----------------------------------------------------------------------------------------------------
 
@@ -430,6 +457,21 @@ class Recognizer:
                 ]
             end, bite = start, bite + 1
         return []
+
+    def _descend(
+        self, connection: Connection, request: RecordRequest, found: KnownMessage | None
+    ) -> KnownMessage | None:
+        """Return the deepest message behind one that was found with which the list goes on.
+
+        Another client may have stored it, which calls the messages before it by other ids.
+        """
+        if found is None or found.blocks == len(request.trace.ids):
+            return found
+        rest = request.rebased(found.blocks, found.match)
+        own, ident, depth = find_deepest(connection, self._core.database, rest)
+        if depth == found.depth or own is None:
+            return found
+        return KnownMessage(found.blocks + depth - found.depth, ident, own, depth)
 
     def _known(self, connection: Connection, ids: list[bytes]) -> list[tuple[bytes, bytes, int, int]]:
         marks = ",".join("?" * len(ids))
@@ -453,23 +495,23 @@ class Recognizer:
         self, connection: Connection, request: RecordRequest, found: KnownMessage | None, *, is_own: bool
     ) -> KnownMessage | None:
         """Return the reply that a list repeats after words that were longer before, or in another shape."""
-        ends, messages = request.trace.ends, request.messages
+        ends = request.trace.ends
         known = found.blocks if found is not None else 0
         first = bisect_right(ends, known)
         if first < len(ends) and (ends[first - 1] if first else 0) != known:
             return None  # the list is known up to the middle of a message
-        said = [at for at in range(first, len(ends)) if ends[at] > (ends[at - 1] if at else 0)]
-        replies = (number for number, at in enumerate(said) if messages[at].get("role") == "assistant")
-        for number in islice(replies, _MOST_REPLIES):
-            at = said[number]
-            for turn in self._candidates(connection, request, found, ends[at - 1] if at else 0, is_own=is_own):
-                gone = self._compare(connection, request, turn, found, at)
-                if gone is None:
-                    continue
-                self._additions.learn(connection, gone)
-                self._add_alias(connection, request, said[number - 1] if number else None, turn.node)
-                self._add_alias(connection, request, at, turn.echo)
-                return KnownMessage(ends[at], turn.echo, turn.branch, turn.echo_depth)
+        at = _next_reply(request, found)
+        if at is None:
+            return None
+        for turn in self._candidates(connection, request, found, ends[at - 1] if at else 0, is_own=is_own):
+            gone = self._compare(connection, request, turn, found, at)
+            if gone is None:
+                continue
+            self._additions.learn(connection, gone)
+            asked = next((one for one in reversed(range(first, at)) if ends[one] > (ends[one - 1] if one else 0)), None)
+            self._add_alias(connection, request, asked, turn.node)
+            self._add_alias(connection, request, at, turn.echo)
+            return KnownMessage(ends[at], turn.echo, turn.branch, turn.echo_depth)
         return None
 
     def _candidates(
@@ -481,24 +523,41 @@ class Recognizer:
         *,
         is_own: bool = False,
     ) -> Iterator[_Turn]:
-        """Yield turns whose reply may be the message at a place: by its words, and by where the list is known."""
-        tenant, key, seen = self._core.tenant, request.trace.blocks[place], set()
-        asked: list[tuple[str, tuple[Any, ...]]] = []
-        if request.preamble is not None:
-            asked.append((self._by_sender, (tenant, key, request.preamble.digest, request.ext_id or "")))
-        if not is_own:
-            asked.append((self._by_reply, (tenant, key)))
+        """Yield turns whose reply may be the message at a place: by where the list is known, and by its words."""
+        seen: set[_Turn] = set()
         if not is_own and found is not None:
-            asked += [
-                (self._by_place, (tenant, found.id, found.branch)),
-                (self._after, (tenant, found.branch, found.depth)),
-            ]
-        for statement, values in asked:
-            for row in self._run(connection, statement, values).fetchall():
-                turn = _Turn(bytes(row[0]), row[1], bytes(row[2]), bytes(row[3]), row[4], row[5])
-                if turn not in seen:
-                    seen.add(turn)
-                    yield turn
+            tenant = self._core.tenant
+            yield from self._turns(connection, self._by_place, (tenant, found.id, found.branch), seen)
+            yield from self._turns(connection, self._after, (tenant, found.branch, found.depth), seen)
+        yield from self._equal_replies(connection, request, place, seen, is_own=is_own)
+
+    def _equal_replies(
+        self,
+        connection: Connection,
+        request: RecordRequest,
+        place: int,
+        seen: set[_Turn] | None = None,
+        *,
+        is_own: bool = False,
+    ) -> Iterator[_Turn]:
+        """Yield the newest turns that were answered with the message at a place, those of the same client first."""
+        seen = set() if seen is None else seen
+        key, tenant = request.trace.blocks[place], self._core.tenant
+        if request.preamble is not None:
+            values = (key, tenant, request.preamble.digest, request.ext_id or "")
+            yield from self._turns(connection, self._by_sender, values, seen)
+        if not is_own:
+            yield from self._turns(connection, self._by_reply, (key, tenant), seen)
+
+    def _turns(
+        self, connection: Connection, statement: str, values: tuple[Any, ...], seen: set[_Turn]
+    ) -> Iterator[_Turn]:
+        """Yield the turns that a statement finds and that were not seen before."""
+        for row in self._run(connection, statement, values).fetchall():
+            turn = _Turn(bytes(row[0]), row[1], bytes(row[2]), bytes(row[3]), row[4], row[5])
+            if turn not in seen:
+                seen.add(turn)
+                yield turn
 
     def _compare(
         self, connection: Connection, request: RecordRequest, turn: _Turn, found: KnownMessage | None, at: int
@@ -563,3 +622,13 @@ class Recognizer:
         ident = ids[request.trace.ends[at] - 1]
         if ident != node:
             self._run(connection, self._alias, (ident, node, self._core.tenant))
+
+
+def _next_reply(request: RecordRequest, found: KnownMessage | None) -> int | None:
+    """Return the number of the first reply behind the message that a list is known to lead to."""
+    ends = request.trace.ends
+    known = found.blocks if found is not None else 0
+    for at in range(bisect_right(ends, known), len(ends)):
+        if request.messages[at].get("role") == "assistant" and ends[at] > (ends[at - 1] if at else 0):
+            return at
+    return None

@@ -73,7 +73,7 @@ class Recording:
                 known = Trace(core.chain.rechain(said, known, root.id), known.blocks, known.ends)
         preamble = None
         if lead or tools:
-            sent = {"system": [clean(one) for one in given[:lead]], "tools": list(tools) if tools else None}
+            sent = {"system": [clean(one) for one in given[:lead]], "tools": core.cleaned_tools(tools)}
             preamble = blob(core.tenant, encoded(sent))
         request = RecordRequest(
             core.chain,

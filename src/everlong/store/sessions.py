@@ -201,7 +201,7 @@ def prompt_blob(core: StoreCore, text: str | None) -> Blob | None:
     """Return a session's system prompt as it may be stored; None if there is none."""
     if text is None:
         return None
-    return blob(core.tenant, encoded(core.cleaned({"role": "system", "content": text})["content"]))
+    return blob(core.tenant, encoded(core.cleaned_text(text)))
 
 
 def write_prompt(core: StoreCore, connection: Connection, prompt: Blob | None) -> None:

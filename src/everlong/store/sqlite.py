@@ -276,12 +276,17 @@ class SQLite:
         return "" if loss is None else loss.describe(self.where, self.counter.path)
 
     def problems(self, connection: Connection) -> Iterator[str]:
-        """Yield the problems that SQLite itself finds in the file, and everything ever found missing at its end."""
+        """Yield the problems that SQLite itself finds in the file."""
         for (said,) in _run(connection, "PRAGMA integrity_check(1000)"):
             if said != "ok":
                 yield from (f"SQLite's own check: {line}" for line in str(said).splitlines())
+
+    def losses(self) -> tuple[list[str], list[str]]:
+        """Return everything ever found missing at the end of the file, and what nobody can tell about it."""
+        found: tuple[list[str], list[str]] = ([], [])
         for loss in self.counter.losses():
-            yield loss.describe(self.where, self.counter.path)
+            found[loss.messages is None].append(loss.describe(self.where, self.counter.path))
+        return found
 
     def is_empty(self, connection: Connection) -> bool:
         """Return whether the file has no table at all."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -36,8 +37,8 @@ __all__ = ["LONG_STEM", "PlacedRequest", "Sender", "StatelessRequest", "Stateles
 
 _CLEARED = "cleared"
 """The end reason of a session whose client goes on without old tool results."""
-_REPLY_ATTEMPTS = 8
-"""Attempts to wait for a reply that another process may be storing: half a second in all."""
+ATTEMPTS_IN_PLACE = 8
+"""Attempts to store a turn in its conversation, half a second in all; then it gets a conversation of its own."""
 _TITLE_BLOCKS = 64
 _LAST_BLOCKS = 16
 """The last blocks of a first request, one of which gives its conversation the title, nearly always."""
@@ -108,6 +109,7 @@ class StatelessRequests:
             "SELECT conversation FROM session WHERE tenant = ? AND client_session = ? ORDER BY started LIMIT 1"
         )
         self._branch_of = sql("SELECT branch FROM session WHERE id = ?")
+        self._mark = sql("SELECT mark FROM node WHERE id = ?")
         self._marks = sql(
             "SELECT n.id, n.depth, n.mark, a.id FROM node n LEFT JOIN alias a ON a.node = n.id"
             " WHERE n.branch = ? AND n.depth > ? AND n.depth <= ?"
@@ -227,21 +229,28 @@ class StatelessRequests:
 
     # -- placing, inside a transaction ---------------------------------------------------------------------------------
 
-    def _place(self, asked: StatelessRequest, attempt: int, connection: Connection) -> PlacedRequest:
+    def _place(
+        self, asked: StatelessRequest, attempt: int, connection: Connection, *, may_slide: bool = True
+    ) -> PlacedRequest:
         request = self._record_request(connection, asked)
         self._core.database.backend.lock_name(connection, request.trace.ids[0] if request.trace.ids else b"")
-        chosen = self._finder.find(connection, request, asked.after)
+        is_apart = attempt >= ATTEMPTS_IN_PLACE
+        chosen = None if is_apart else self._finder.find(connection, request, asked.after)
         if chosen is not None and self._finder.awaits_reply(connection, request, chosen):
-            if attempt < _REPLY_ATTEMPTS and self._core.database.backend.name != "sqlite":
+            if self._core.database.backend.name != "sqlite":
                 raise TryAgain("the reply that a request repeats may be on its way from another process")
             chosen = None  # the reply to somebody else's request is still to come
+        if asked.after is None and may_slide and not is_apart:
+            window = self._finder.find_window(connection, request, chosen)
+            if window is not None:
+                return self._place_window(connection, asked, window, attempt)
         request, kept = self._set_aside_moving(request, chosen)
-        if len(kept) < len(asked.messages):  # what is left may be stored already, as when it is asked again
+        if len(kept) < len(asked.messages) and not is_apart:  # what is left may be stored already, as when asked again
             chosen = self._finder.find(connection, request, asked.after)
         if chosen is None and asked.after is not None:  # several begin so; the whole history tells them apart
             return self._place_with_history(connection, asked, attempt)
         if chosen is None:
-            is_known = bool(self._recognizer.find(connection, request))
+            is_known = is_apart or bool(self._recognizer.find(connection, request))
             placed = self._begin(connection, request, asked, is_known=is_known)
         else:
             placed = self._continue(connection, request, asked, chosen)
@@ -286,9 +295,25 @@ class StatelessRequests:
         preamble = asked.preamble or self._read_preamble(connection, after.id)
         trace = core.chain.trace(map(core.cleaned, messages))
         whole = replace(asked, messages=messages, trace=trace, preamble=preamble, after=None)
-        placed = self._place(whole, attempt, connection)
+        placed = self._place(whole, attempt, connection, may_slide=False)
         count = len(before)
         return placed._replace(ends=placed.ends[count:], depths=placed.depths[count:])
+
+    def _place_window(
+        self, connection: Connection, asked: StatelessRequest, found: KnownMessage, attempt: int
+    ) -> PlacedRequest:
+        """Place a request that repeats the last messages of a conversation as if its client had named the last one."""
+        ends, blocks = asked.trace.ends, asked.trace.blocks[found.blocks :]
+        first = bisect_left(ends, found.blocks) + 1
+        messages, stops = asked.messages[first:], [end - found.blocks for end in ends[first:]]
+        row = self._run(connection, self._mark, (found.id,)).fetchone()
+        mark = found.id if row[0] is None else bytes(row[0])
+        trace = Trace(self._core.chain.rechain(messages, Trace([], blocks, stops), mark), blocks, stops)
+        after = Branch(found.branch, found.id, found.depth)
+        rest = replace(asked, messages=messages, trace=trace, after=after, mark=mark)
+        placed = self._place(rest, attempt, connection)
+        depths = [found.depth - found.blocks + end for end in ends[:first]]
+        return placed._replace(ends=[*[None] * first, *placed.ends], depths=[*depths, *placed.depths])
 
     def _begin(
         self, connection: Connection, request: RecordRequest, asked: StatelessRequest, *, is_known: bool
@@ -332,7 +357,7 @@ class StatelessRequests:
         elif kind == "main" and sender.session and opening is not None:
             works_for = self._finder.find_summarized(connection, sender.session, opening.messages)
         if opening is not None:
-            title = title_of_opening(connection, self._core.tenant, opening.messages)
+            title = title_of_opening(connection, self._core.tenant, opening.messages, self._core.cleaned)
         else:
             title = self._title_of_stored(connection, at, forked_from)
         preamble = None if opening is None or opening.preamble is None else opening.preamble.digest
@@ -361,13 +386,13 @@ class StatelessRequests:
         path = segments_to(connection, at.id, upto)
         if opened and upto > _LAST_BLOCKS:  # one of the last messages gives the title, nearly always
             last = self._said(connection, path, upto - _LAST_BLOCKS, upto)
-            if (title := title_of_opening(connection, self._core.tenant, last)) is not None:
+            if (title := title_of_opening(connection, self._core.tenant, last, self._core.cleaned)) is not None:
                 return title
         said = self._said(connection, path, -1, upto)
         if not opened:
             first = next((place for place, one in enumerate(said) if one.get("role") == "assistant"), len(said))
             said = said[:first]
-        return title_of_opening(connection, self._core.tenant, said)
+        return title_of_opening(connection, self._core.tenant, said, self._core.cleaned)
 
     def _said(self, connection: Connection, path: list[Segment], low: int, high: int) -> list[Message]:
         """Return the messages of the conversation itself at depths in ``(low, high]``."""

@@ -64,7 +64,7 @@ from everlong.store.verify import Verified, verify
 from everlong.store.views import ViewItem, items_of, pinned_in
 
 if TYPE_CHECKING:
-    from everlong.context.evidence import CompactionEvidence
+    from everlong.context.exchanges import CompactionEvidence
     from everlong.lossless import LosslessEngine, SummaryNode
     from everlong.store.search import Page, Searcher
     from everlong.store.search.embedder import Embedder
@@ -318,7 +318,7 @@ class Store(StoreCore):
     def title_for(self, messages: Sequence[Message]) -> str | None:
         """Return the title that the first messages of a conversation give it; None if its words are forgotten."""
         with self.database.read() as connection:
-            return title_of_opening(connection, self.tenant, [self.cleaned(message) for message in messages])
+            return title_of_opening(connection, self.tenant, messages, self.cleaned)
 
     def forget_session(self, ident: str) -> Forgotten:
         """Forget the conversation that a session is part of, except what other conversations show or use."""

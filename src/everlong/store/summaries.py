@@ -266,7 +266,7 @@ class StoredGraph:
     def add(self, made: NewSummary) -> SummaryNode:
         """Add a summary, unless another process has just added one of the same range and children."""
         core = self._core
-        text = str(core.cleaned({"role": "assistant", "content": made.text})["content"])
+        text = core.cleaned_text(made.text)
         held = blob(core.tenant, encoded(text))
         now = time.time()
 
@@ -550,8 +550,9 @@ def _are_whole(row: Row[Any], children: Sequence[Row[Any]]) -> bool:
 
 def shown_ids(items: Sequence[ViewItem]) -> list[str]:
     """Return the ids of the summaries that a view shows, oldest first; none if another engine made it."""
-    told = next((item.message for item in items if item.kind == "new" and item.message is not None), None)
-    return read_node_ids(summary_body(told)) if told is not None and is_summary(told) else []
+    new = (item.message for item in items if item.kind == "new" and item.message is not None)
+    told = next(filter(is_summary, new), None)
+    return read_node_ids(summary_body(told)) if told is not None else []
 
 
 def check_frontiers(connection: Connection, reader: Reader, tenant: str) -> Iterator[str]:

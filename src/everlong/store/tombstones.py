@@ -7,7 +7,7 @@ however it is sent again. This module makes and reads tombstones; deciding what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
@@ -50,7 +50,7 @@ def read_stub(stub: bytes) -> tuple[Message, list[str]]:
 
 def _shape(message: Message) -> Message:
     shape: Message = {"role": message.get("role"), "content": PLACEHOLDER}
-    parts = [_part(part) for part in parts_of(message) if part.get("type") in {"tool_use", "tool_result"}]
+    parts = [_part(part) for part in parts_of(message) if part.get("type") in ("tool_use", "tool_result")]
     if parts:
         shape["content"] = parts
     if "tool_call_id" in message:
@@ -78,9 +78,11 @@ def forgotten_among(connection: Connection, tenant: str, blocks: Iterable[bytes]
     return gone
 
 
-def title_of_opening(connection: Connection, tenant: str, messages: Sequence[Message]) -> str | None:
+def title_of_opening(
+    connection: Connection, tenant: str, messages: Sequence[Message], clean: Callable[[Message], Message]
+) -> str | None:
     """Return the title that the first messages of a conversation give it; None if its words are forgotten."""
-    for message in reversed(messages):
+    for message in map(clean, reversed(messages)):
         if (title := title_from([message])) is not None:
             gone = forgotten_among(connection, tenant, HashChain(tenant).trace([message]).blocks)
             return None if gone else title

@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from sqlalchemy import Connection, Row, select
@@ -24,7 +25,7 @@ from everlong.store.paths import UPWARDS, Segment, segments_of, segments_to
 from everlong.store.recognition import Recognizer, is_echo
 from everlong.store.schema import turn
 from everlong.store.sessions import TOTALS, usage_totals
-from everlong.store.stateless import StatelessRequests
+from everlong.store.stateless import ATTEMPTS_IN_PLACE, StatelessRequests
 from everlong.store.tree import Branch, Match, RecordRequest
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ class Turns:
         checked = None if reply is None else checked_messages([reply])[0]
         digest, key = self._digest_and_key(checked)
 
-        def work(connection: Connection) -> Turn:
+        def work(attempt: int, connection: Connection) -> Turn:
             row = self._row(connection, ident, lock=True)
             if row.status != "open":
                 _check_same_end(row, digest, status)
@@ -185,7 +186,7 @@ class Turns:
             past = FinishedTurn(checked, session=row.session, status=status)
             answered = StoredReply(at, echo_node, row.session)
             if echo_node is None:
-                answered = self._add_reply(connection, at, past)
+                answered = self._add_reply(connection, at, past, attempt)
             told = None if usage is None else json.dumps(dict(usage), default=str)
             (number, node, depth), session = (answered.at.id, answered.at.head, answered.at.depth), answered.session
             ended = replace(
@@ -209,19 +210,20 @@ class Turns:
             self._drop_if_left(connection, row.session, session)
             return ended
 
-        return self._database.retry(lambda _: self._database.write(work))
+        return self._database.retry(lambda attempt: self._database.write(partial(work, attempt)))
 
     def add_finished(self, at: Branch, past: FinishedTurn) -> int:
         """Store a finished turn, as `begin` and `finish` would; return its number."""
 
-        def work(connection: Connection) -> int:
+        def work(attempt: int, connection: Connection) -> int:
             row = self._run(connection, self._branch, (at.id, self._core.tenant)).fetchone()
             if row is None:
                 raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
             self._linker.link(connection, at)
-            return self._insert_turn(connection, at, past, *row)
+            self._core.recorder.add_contents(connection, self._core.tenant, self._replies.content(past.reply))
+            return self._insert_row(connection, self._add_reply(connection, at, past, attempt), past, *row)
 
-        return self._database.retry(lambda _: self._database.write(work))
+        return self._database.retry(lambda attempt: self._database.write(partial(work, attempt)))
 
     def add_following(
         self, at: Branch, new: NewMessages, past: FinishedTurn, *, view: int | None
@@ -343,20 +345,13 @@ class Turns:
             count,
         )
 
-    def _insert_turn(
-        self, connection: Connection, at: Branch, past: FinishedTurn, view_id: int | None, preamble: bytes | None
-    ) -> int:
-        """Store a turn that is over, with its reply as a message."""
-        self._core.recorder.add_contents(connection, self._core.tenant, self._replies.content(past.reply))
-        return self._insert_row(connection, self._add_reply(connection, at, past), past, view_id, preamble)
-
-    def _add_reply(self, connection: Connection, at: Branch, past: FinishedTurn) -> StoredReply:
-        """Store a reply in its conversation; beside it if it broke off."""
+    def _add_reply(self, connection: Connection, at: Branch, past: FinishedTurn, attempt: int) -> StoredReply:
+        """Store a reply in its conversation; beside it if it broke off, or if that fails again and again."""
         replies = self._replies
         if past.reply is None:
             return StoredReply(at, None, past.session)
         if past.status == "done":
-            return replies.add(connection, at, past.session, past.reply)
+            return replies.add(connection, at, past.session, past.reply, is_apart=attempt >= ATTEMPTS_IN_PLACE)
         return StoredReply(at, replies.add_broken(connection, at, past.reply), past.session)
 
     def _insert_row(
@@ -605,8 +600,10 @@ class Replies:
         said = self._core.cleaned(reply)
         return [(blob(self._core.tenant, encoded(said)), self._core.chain.trace([said]).blocks)]
 
-    def add(self, connection: Connection, at: Branch, session: str | None, reply: Message) -> StoredReply:
-        """Store a whole reply after a request, in a conversation of its own if another reply stands there."""
+    def add(
+        self, connection: Connection, at: Branch, session: str | None, reply: Message, *, is_apart: bool = False
+    ) -> StoredReply:
+        """Store a whole reply after a request, in a fork if another reply stands there, or if it ``is_apart``."""
         core = self._core
         place, mark = self._resolve(connection, at)
         request = self._request(place, mark, reply)
@@ -630,6 +627,8 @@ class Replies:
                 locked = core.recorder.lock(connection, match)
                 if has_left and place.id == before and locked is not None:
                     locked = locked._replace(head=b"")  # what stands here is not where the conversation ends
+        if is_apart and locked is not None:
+            locked = locked._replace(head=b"")
         additions = list(request.additions(place.depth))
         done = core.recorder.add_at(locked, request, match, additions, time.time(), connection)
         if is_told_apart and session is not None and done.id != place.id:

@@ -85,8 +85,7 @@ def verify(
         since: Derive only the hashes of messages and contents after these, and leave out the database's own check.
         processes: How many processes derive the hashes of a large store.
     """
-    problems: list[str] = []
-    remarks: list[str] = []
+    problems, remarks = core.database.backend.losses()
 
     def note(found: Iterator[str], into: list[str] = problems) -> None:
         try:

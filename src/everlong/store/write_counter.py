@@ -1,8 +1,10 @@
 """The write counter: how much was ever written to a store's file, kept beside it so that a lost end is noticed.
 
 Commits of SQLite stay in its write-ahead log for a while. If that file is deleted or not copied along, the database is
-intact but older than it was, and nothing in it says so. The numbers here only grow. They are written after each commit
-without waiting for the disk, so they never exceed what was committed.
+intact but older than it was, and nothing in it says so: whatever is written into the database goes the same way. So the
+numbers stand in a file whose name does not begin like those of SQLite's own files, which people delete together. The
+numbers only grow. They are written after each commit without waiting for the disk, so they never exceed what was
+committed. If that file is missing too, nobody can tell, and `verify` says so.
 """
 
 from __future__ import annotations
@@ -37,13 +39,18 @@ class Loss:
 
     at: float
     """The time at which it was noticed, in seconds since 1970."""
-    messages: int
-    """The number of missing messages."""
+    messages: int | None
+    """The number of missing messages; None if the count was missing, so that nobody can tell."""
     turns: int
 
     def describe(self, where: str, path: Path) -> str:
         """Return the loss in words."""
         day = datetime.fromtimestamp(self.at, tz=UTC).isoformat(timespec="seconds")
+        if self.messages is None:
+            return (
+                f"{where} came without {path.name}, which counts what is written to it (noticed {day}); whether its "
+                "newest messages were lost before is not known"
+            )
         return (
             f"{where} lacks the newest {self.messages:,} messages and {self.turns:,} turns that were written to it "
             f"(noticed {day}): its -wal file was deleted, or an older copy took its place; if you put that there "
@@ -55,7 +62,7 @@ class WriteCounter:
     """The numbers of one file."""
 
     def __init__(self, store: Path) -> None:
-        self.path = store.with_name(f"{store.name}-tally")
+        self.path = store.with_name(f".{store.name}.tally")
         self._lock = threading.Lock()
         self._known = Counts(0, 0)
 
@@ -74,11 +81,11 @@ class WriteCounter:
                 finally:
                     os.close(handle)
 
-    def read(self) -> Counts:
-        """Return how much was committed, as far as it is known."""
+    def read(self) -> Counts | None:
+        """Return how much was committed; None if that is not known."""
         with suppress(OSError):
-            return _counts_in(self.path.read_bytes()) or Counts(0, 0)
-        return Counts(0, 0)
+            return _counts_in(self.path.read_bytes())
+        return None
 
     def losses(self) -> list[Loss]:
         """Return the losses that were noticed, oldest first."""
@@ -89,12 +96,17 @@ class WriteCounter:
                     found.append(Loss(**json.loads(line)))
         return found
 
-    def check(self, before: Counts, found: Counts) -> Loss | None:
+    def check(self, before: Counts | None, found: Counts) -> Loss | None:
         """Compare what was noted with what a store holds; note and return a loss, once."""
-        missing = Counts(max(0, before.messages - found.messages), max(0, before.turns - found.turns))
-        if not any(missing):
-            return None
-        loss = Loss(time.time(), *missing)
+        if before is None:
+            if not any(found):
+                return None
+            loss = Loss(time.time(), None, 0)
+        else:
+            missing = Counts(max(0, before.messages - found.messages), max(0, before.turns - found.turns))
+            if not any(missing):
+                return None
+            loss = Loss(time.time(), *missing)
         with self._lock, suppress(OSError):
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
             try:

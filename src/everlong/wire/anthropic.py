@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from everlong.errors import MessageError, TranscriptError
-from everlong.model import Message, checked_messages, find_groups, is_system, parts_of
+from everlong.model import ADDED, Message, checked_messages, find_groups, is_system, parts_of
 from everlong.wire.blocks import (
     ANTHROPIC,
     OPENAI,
@@ -111,7 +111,7 @@ def _without_notes(value: Any, depth: int) -> Any:
     """Return a dict without notes, its own and those in its content, as deep as notes are made."""
     if not isinstance(value, dict):
         return value
-    result = rest_of(value, {ANTHROPIC, OPENAI, RESPONSES})
+    result = rest_of(value, {ANTHROPIC, OPENAI, RESPONSES, ADDED})
     for name in ("content", "tool_calls"):
         if depth and isinstance(result.get(name), list):
             result[name] = [_without_notes(entry, depth - 1) for entry in result[name]]

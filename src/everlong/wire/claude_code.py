@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from everlong.errors import TranscriptError
+from everlong.model import added_parts
 
 __all__ = ["ClaudeCodeLog", "LeftOut", "LoggedConversation", "is_log", "read_log"]
 
@@ -335,11 +336,11 @@ class _ThreadTree:
                 # Text that Claude Code added to a result (a skill's) may hang on a branch that ends there.
                 beside = [one for at in answers if at not in on_path for one in self._added.get(at, ())]
                 more = [one for one in beside if one.at not in told]
-                messages += [{"role": "user", "content": one.content} for one in more]
+                messages += map(_from_user, more)
                 told.update(one.at for one in more)
             else:
                 told.add(line.at)
-                messages.append({"role": "user", "content": line.content})
+                messages.append(_from_user(line))
             times += [_time(line)] * (len(messages) - len(times))
         session = _text_field(leaf.entry, "sessionId", "session_id")
         return LoggedConversation(session, self._thread.agent, self._model, messages, times, self._folder)
@@ -375,6 +376,12 @@ def _reply(lines: Sequence[_LogLine]) -> dict[str, Any]:
     # Some versions write all blocks so far on each line.
     blocks = {_canonical_json(block): block for line in lines for block in line.blocks}
     return {"role": "assistant", "content": list(blocks.values())}
+
+
+def _from_user(line: _LogLine) -> dict[str, Any]:
+    """Return a message in a user's name; the prompt of a command and other text of the client is marked as such."""
+    content = line.content
+    return {"role": "user", "content": added_parts(content) if line.entry.get("isMeta") else content}
 
 
 def _answers(lines: Sequence[_LogLine]) -> list[dict[str, Any]]:

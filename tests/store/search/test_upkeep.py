@@ -17,6 +17,7 @@ from everlong.store.search import text
 from tests.store.engines import ScriptedEngine, summarizing, summary
 from tests.store.search.saying import Said, Sayer
 from tests.store.test_carrying import cleared, step
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -41,7 +42,7 @@ def test_several_processes_index_each_message_once(url: str, database: Database)
     sayer.drain()
     sayer.say(*(f"lamp {number}" for number in range(200)))
     runs = [subprocess.Popen([sys.executable, "-c", _DRAIN, url], stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    done = [int(run.communicate(timeout=60)[0]) for run in runs]
+    done = [int(run.communicate(timeout=PATIENCE)[0]) for run in runs]
     assert sum(done) == 200
     assert len(sayer.texts("lamp", limit=1_000)) == 200
     with database.read() as connection:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import everlong.context
 from everlong.agent.commands.registry import ChatError, Desk
 from everlong.agent.text import counted
-from everlong.agent.watch import Watch
 from everlong.model import is_system, text_of
 
 if TYPE_CHECKING:
@@ -82,9 +81,6 @@ def _preview(desk: Desk, focus: str) -> None:
         if isinstance(engine, LosslessEngine)
         else everlong.context.ContextCompressor(engine.context_length, **options)
     )
-    context = agent.tools.context
-    context.interrupted.clear()
-    twin.stop_check = Watch(context.interrupted).check
     result = twin.compress(messages, focus_topic=focus or None)
     report = twin.last_report
     before, after = agent.compactor.tokens, twin.estimate_tokens(result)

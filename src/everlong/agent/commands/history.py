@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["history", "summary"]
 
-_MOST_FAULTS = 3
-"""Faults of a summary that the list of compactions shows; one compaction shows all of its own."""
 _MOST_LISTED = 20
 """Messages listed of those that a summary tells of."""
 _REASONS = {
@@ -44,7 +42,7 @@ def history(desk: Desk, words: str) -> None:
     else:
         for number, one in enumerate(done, 1):
             desk.show.line(f"{number}  {_when(one)}  {_describe(one)}")
-            _show_faults(desk, one, _MOST_FAULTS)
+            _show_findings(desk, one)
         desk.show.line("/history N shows one of them, /summary N its summary", "dim")
 
 
@@ -60,19 +58,15 @@ def _when(one: Compaction) -> str:
 
 def _describe(one: Compaction) -> str:
     before, after = one.tokens_before or 0, one.tokens_after or 0
-    quality = f", quality {one.quality:.2f}" if one.quality is not None else ""
     return (
         f"{one.reason}: {before:,} → {after:,} tokens, "
-        f"{one.messages_before} → {counted(one.messages_after, 'message')}, by {one.summarizer or one.engine}{quality}"
+        f"{one.messages_before} → {counted(one.messages_after, 'message')}, by {one.summarizer or one.engine}"
     )
 
 
-def _show_faults(desk: Desk, one: Compaction, most: int | None = None) -> None:
-    told = one.report or {}
-    if told.get("strategy"):
-        desk.show.line(f"   {told['strategy']}", "yellow")
-    for fault in ((told.get("quality") or {}).get("faults") or [])[:most]:
-        desk.show.line(f"   {fault}", "dim")
+def _show_findings(desk: Desk, one: Compaction) -> None:
+    if one.findings:
+        desk.show.line(f"   {one.findings}", "dim")
 
 
 def _show_compaction(desk: Desk, number: int, one: Compaction) -> None:
@@ -84,11 +78,10 @@ def _show_compaction(desk: Desk, number: int, one: Compaction) -> None:
         f"  {before:,} → {after:,} tokens{saved}; {one.messages_before} → {counted(one.messages_after, 'message')}"
     )
     cost = f", ${one.cost:.4f}" if one.cost else ""
-    quality = f", quality {one.quality:.2f}" if one.quality is not None else ""
-    show.line(f"  written by {one.summarizer or one.engine} in {one.seconds:.1f} s{cost}{quality}")
+    show.line(f"  written by {one.summarizer or one.engine} in {one.seconds:.1f} s{cost}")
     if one.fallback:
         show.line(f"  without the model: {one.fallback}", "yellow")
-    _show_faults(desk, one)
+    _show_findings(desk, one)
     covered = _covered(desk, one)
     told = [f"{counted(len(covered.summarized), 'message')} summarized"]
     told += [f"{covered.edited} cleared or shortened"] if covered.edited else []

@@ -31,9 +31,7 @@ def _list_rules(desk: Desk) -> None:
     if not found.lines and not found.older:
         desk.show.line("no rules yet: say what always or never holds, or /rules add TEXT")
     for number, rule in enumerate(found.lines, 1):
-        origin = "project instructions" if rule.source == "project" else "you"
-        kind = "a preference, " if rule.kind == "preference" else ""
-        desk.show.line(f"{number}  {rule.text}  ({kind}{origin}, turn {rule.turn})")
+        desk.show.line(f"{number}  {rule.text}  (turn {rule.turn})")
     if found.older:
         many = len(found.older)
         desk.show.line(

@@ -384,14 +384,14 @@ def _mode(folder: OpenFolder, name: str, shown: str) -> int | None:
     return stat.S_IMODE(mode)
 
 
-def save(workspace: Workspace, resolved: Path, data: bytes) -> bool:
+def save(workspace: Workspace, resolved: Path, data: bytes, new_mode: int | None = None) -> bool:
     """Write a whole file, with missing folders; return False if it replaced one, which keeps its mode."""
     shown = workspace.shown(resolved)
     check_writable(workspace, resolved)  # before folders are made for it
     try:
         with workspace.place(resolved, make=True) as (folder, name):
             mode = _mode(folder, name, shown)
-            _replace(folder, name, data, mode)
+            _replace(folder, name, data, new_mode if mode is None else mode)
     except (FileExistsError, NotADirectoryError) as error:
         raise ToolError(f"{shown} cannot be written: a part of its path is a file, not a folder") from error
     except OSError as error:

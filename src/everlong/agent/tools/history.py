@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from everlong.agent.text import outside_name
 from everlong.agent.tools.context import ToolContext
 from everlong.context.rules import standing_rules
 from everlong.errors import NotStored, ToolError
@@ -183,5 +184,5 @@ def _ident(node: bytes | None) -> str:
 def _place(role: str, at: float, session: str | None, turn: int, title: str | None = None) -> str:
     when = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
     where = f", session {session}" if session else ""
-    named = f" ({title})" if title else ""
+    named = f" ({outside_name(title)})" if title else ""
     return f"{role}, {when}{where}{named}, turn {turn}"

@@ -323,7 +323,7 @@ def _stop(process: subprocess.Popen[bytes], grace: float) -> None:
     """End a process and its group: first with SIGTERM, then with SIGKILL."""
     if sys.platform == "win32":
         subprocess.run(  # noqa: S603 - a number that we know
-            ["taskkill", "/F", "/T", "/PID", str(process.pid)],  # noqa: S607 - part of Windows
+            [f"{os.environ['SYSTEMROOT']}\\System32\\taskkill.exe", "/F", "/T", "/PID", str(process.pid)],
             capture_output=True,
             check=False,
         )

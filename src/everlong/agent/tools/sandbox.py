@@ -1,13 +1,13 @@
 """The system's sandbox for commands: bubblewrap on Linux, ``sandbox-exec`` on macOS.
 
-Inside, commands can write the workspace and read everything else, but not see the user's secrets and Everlong's own
-files. There is no network unless it was asked for and allowed. This module makes the command line; `process` runs it.
+Inside, commands can write the workspace and read the system. They do not see the home directory, except for the
+programs in it, nor Everlong's own files. There is no network unless it was asked for and allowed. This module makes the
+command line; `process` runs it.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -20,87 +20,76 @@ from pathlib import Path
 from typing import Literal
 
 from everlong.config.paths import config_home, data_home
+from everlong.processes import system_program
 
 __all__ = ["GUARDED", "Confinement", "GuardedPlaces", "Sandbox", "find_sandbox"]
 
-GUARDED = (".git/hooks", ".git/config", ".git/commondir", ".everlong")
-"""Paths that commands can read but not change; git finds its configuration and hooks through ``commondir``."""
+GUARDED = (".git", ".everlong")
+"""Folders of a workspace that commands can read but not change: git and Everlong run what they say.
 
-_HERE = b".\n"
-"""A ``commondir`` that changes nothing, as if there were none."""
+They are guarded as a whole. A file that is guarded on its own, such as ``.git/config``, is open to all commands under
+way as soon as somebody outside replaces it, as ``git config`` does.
+"""
 
 _lock = threading.Lock()
 _users: Counter[Path] = Counter()
 
 
 class GuardedPlaces:
-    """The guarded paths of some folders, while a command runs there."""
+    """The guarded folders of a workspace, while a command runs in it."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self._folders = list(folders)
 
     def make(self) -> None:
-        """Make the missing paths, so that no command can make them; ignore those that cannot be made."""
+        """Make the missing ones, so that no command can make them; ignore those that cannot be made."""
         with _lock:
             for folder in self._folders:
                 _users[folder] += 1
-                with suppress(OSError):
-                    (folder / ".everlong").mkdir(exist_ok=True)
-                git = folder / ".git"
-                if git.is_symlink() or not git.is_dir():
-                    continue
-                with suppress(OSError):
-                    (git / "hooks").mkdir(exist_ok=True)
-                for name, content in (("config", b""), ("commondir", _HERE)):
-                    with suppress(OSError), (git / name).open("xb") as file:
-                        file.write(content)
+                for name in GUARDED:
+                    with suppress(OSError):
+                        (folder / name).mkdir()
 
     def let_go(self, *, is_over: bool = True) -> None:
-        """Remove the paths that `make` made, unless another command or, without ``is_over``, this one still runs."""
+        """Remove the empty ones, unless another command or, without ``is_over``, this one still runs there."""
         with _lock:
             for folder in self._folders:
                 _users[folder] -= 1
                 if _users[folder] > 0:
                     continue
                 del _users[folder]
-                if not is_over:
+                if not is_over or _is_in_use(folder):
                     continue
-                common = folder / ".git" / "commondir"
-                with suppress(OSError):
-                    if not common.is_symlink() and common.read_bytes() == _HERE:
-                        common.unlink()
-                with suppress(OSError):
-                    (folder / ".everlong").rmdir()  # which only an empty one lets be done
+                for name in GUARDED:
+                    with suppress(OSError):
+                        (folder / name).rmdir()  # which only an empty one lets be done
+
+
+def _is_in_use(folder: Path) -> bool:
+    """Return whether a sandbox is still there in which a folder can be written, of this process or of any other."""
+    written = f"\0--bind\0{folder}\0".encode("utf-8", "surrogateescape")
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it is over, or another user's
+            if written in process.read_bytes():
+                return True
+    return False
 
 
 Mode = Literal["auto", "on", "off"]
 
 _PROBE_SECONDS = 10
 
-_SECRET_PLACES = (
-    *(".ssh", ".gnupg", ".password-store", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".git-credentials"),
-    *(".config/git/credentials", ".config/gh", ".config/hub", ".config/glab-cli", ".config/everlong"),
-    *(".aws", ".azure", ".config/gcloud", ".config/doctl", ".oci", ".kube", ".docker", ".config/containers"),
-    *(
-        ".boto",
-        ".s3cfg",
-        ".config/rclone",
-        ".terraform.d",
-        ".terraformrc",
-        ".vault-token",
-        ".config/op",
-        ".config/sops",
-    ),
-    *(".config/pip", ".pip", ".condarc", ".m2/settings.xml", ".m2/settings-security.xml", ".gradle/gradle.properties"),
-    *(".cache/huggingface/token", ".huggingface/token", ".databrickscfg", ".fly", ".config/github-copilot", ".netlify"),
-    *(".local/share/opencode/auth.json", ".config/heroku", ".config/configstore", ".config/stripe", ".snowflake"),
-    *(".npmrc", ".yarnrc.yml", ".pypirc", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials"),
-    *(".local/share/keyrings", ".local/share/kwalletd", ".config/Bitwarden", "Library/Keychains", "Library/Cookies"),
-    *(".local/share/everlong", "Library/Application Support/everlong", ".claude", ".codex", ".gemini"),
-    *(".mozilla", ".config/google-chrome", ".config/chromium", ".thunderbird"),
-    *(".bash_history", ".zsh_history", ".python_history", ".psql_history", ".mysql_history", ".lesshst"),
+_TOOLCHAINS = (
+    *(".local/bin", ".local/lib", ".local/pipx", ".local/share/pipx", ".local/share/uv/python"),
+    *(".local/share/uv/tools", ".local/share/mise", ".local/share/fnm", ".local/share/pnpm"),
+    *(".asdf", ".pyenv", ".rbenv", ".rvm", ".nvm", ".volta", ".opam", ".ghcup", "go", ".gem/ruby"),
+    *(".cargo/bin", ".cargo/registry", ".cargo/git", ".rustup"),
+    *(".m2/repository", ".gradle/caches", ".gradle/wrapper", ".sdkman/candidates", ".nuget/packages"),
 )
-"""Files and folders of the home directory that commands cannot see."""
+"""Folders of the home directory that hold programs and packages, and no credentials beside them."""
+
+_BESIDE_PROGRAMS = ("lib", "lib64", "libexec", "include", "pyvenv.cfg")
+"""What programs in a folder ``bin`` need from the folder around it."""
 
 _SYSTEM_SWITCHES = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi")
 
@@ -118,6 +107,7 @@ class Sandbox:
         folders: Sequence[Path],
         *,
         hidden: Iterable[Path] = (),
+        shown: Iterable[Path] = (),
         network: bool = False,
         info_fd: int | None = None,
     ) -> list[str]:
@@ -127,16 +117,24 @@ class Sandbox:
             inner: the command and its arguments.
             folders: the writable folders; the command starts in the first.
             hidden: files and folders that cannot be seen; missing ones are ignored.
+            shown: files and folders inside of hidden ones that can be read.
             network: True to allow the network.
             info_fd: the descriptor to which bubblewrap writes its first process, with which all others end.
         """
         unseen = [path for path in dict.fromkeys(Path(os.path.realpath(path)) for path in hidden) if path.exists()]
+        seen = [path for path in dict.fromkeys(shown) if path.exists()]
         if self.kind == "sandbox-exec":
-            return [self.program, "-p", _profile(folders, unseen, network=network), *inner]
-        return [*self._bubblewrap(folders, unseen, network=network, info_fd=info_fd), "--", *inner]
+            return [self.program, "-p", _profile(folders, unseen, seen, network=network), *inner]
+        return [*self._bubblewrap(folders, unseen, seen, network=network, info_fd=info_fd), "--", *inner]
 
     def _bubblewrap(
-        self, folders: Sequence[Path], unseen: Sequence[Path], *, network: bool, info_fd: int | None
+        self,
+        folders: Sequence[Path],
+        unseen: Sequence[Path],
+        seen: Sequence[Path],
+        *,
+        network: bool,
+        info_fd: int | None,
     ) -> list[str]:
         line = [self.program, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
         line += [] if network else ["--unshare-net"]
@@ -145,53 +143,67 @@ class Sandbox:
         line += [part for path in _SYSTEM_SWITCHES for part in ("--ro-bind-try", path, path)]
         # Sockets in these lead to programs outside: an agent with keys, a desktop, a container engine that is root.
         line += ["--tmpfs", "/tmp", "--tmpfs", "/run"]  # noqa: S108 - made anew for each command
+        # The later option wins: what is hidden, what is shown inside of it, and what is hidden inside of that.
+        again = [path for path in unseen if _is_inside(path, [*folders, *seen])]
+        line += [part for path in unseen if path not in again for part in _cover(path)]
         if network:
             line += ["--ro-bind-try", "/run/systemd/resolve", "/run/systemd/resolve"]
             agent = os.environ.get("SSH_AUTH_SOCK", "")
             line += ["--bind-try", agent, agent] if agent.startswith("/") else []
-        around = [path for path in unseen if any(folder.is_relative_to(path) for folder in folders)]
-        line += [part for path in around for part in _cover(path)]
-        for folder in folders:
+        for path in seen:
+            line += ["--ro-bind", str(path), str(path)]
+        for folder in sorted(folders):  # a folder that is allowed inside of a guarded one can be written
             line += ["--bind", str(folder), str(folder)]
-        for folder in folders:
-            line += _guard_options(folder)
-        line += [part for path in unseen if path not in around for part in _cover(path)]
+            line += [part for path in _guarded(folder) for part in ("--ro-bind", str(path), str(path))]
+        line += [part for path in again for part in _cover(path)]
+        for path in (path for path in seen if _is_inside(path, again)):
+            line += ["--ro-bind", str(path), str(path)]
         line += ["--setenv", "XDG_CACHE_HOME", "/tmp/cache"]  # noqa: S108 - as above; the user's own is read-only
+        line += ["--setenv", "TMPDIR", "/tmp"]  # noqa: S108 - as above; the user's may be hidden
         line += ["--info-fd", str(info_fd)] if info_fd is not None else []
         return [*line, "--chdir", str(folders[0])]
 
 
-def _guard_options(folder: Path) -> list[str]:
-    """Return the options that make the guarded paths of a folder read-only."""
+def _guarded(folder: Path) -> list[Path]:
+    """Return what must not be written in a workspace: also the repository that a ``.git`` names, and this program."""
+    found = [path for name in GUARDED if os.path.lexists(path := folder / name) and not path.is_symlink()]
+    found.append(Path(os.path.realpath(sys.prefix)))  # modules that are loaded later run outside
     git = folder / ".git"
-    line = []
-    if not git.is_symlink() and git.exists():
-        # A command cannot rename a mounted folder and put another one in its place.
-        line += ["--bind" if git.is_dir() else "--ro-bind", str(git), str(git)]
-    kept = [folder / name for name in GUARDED if os.path.lexists(folder / name)]
-    return line + [part for path in kept if not path.is_symlink() for part in ("--ro-bind", str(path), str(path))]
+    with suppress(OSError, ValueError):
+        if git.is_file():
+            git = Path(os.path.realpath(folder / git.read_text(encoding="utf-8").removeprefix("gitdir:").strip()))
+            found.append(git)
+            found.append(Path(os.path.realpath(git / (git / "commondir").read_text(encoding="utf-8").strip())))
+    return [path for path in found if path.exists() and _is_inside(path, [folder])]
+
+
+def _is_inside(path: Path, others: Iterable[Path]) -> bool:
+    return any(path != other and path.is_relative_to(other) for other in others)
 
 
 def _cover(path: Path) -> list[str]:
     return ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", os.devnull, str(path)]
 
 
-def _profile(folders: Sequence[Path], unseen: Sequence[Path], *, network: bool) -> str:
+def _profile(folders: Sequence[Path], unseen: Sequence[Path], seen: Sequence[Path], *, network: bool) -> str:
     """Return the rules for ``sandbox-exec``; the last one that fits a path decides."""
     temporary = (Path("/private/tmp"), Path("/private/var/folders"), Path("/dev"))
+    again = [path for path in unseen if _is_inside(path, [*folders, *seen])]
+    parents = (path for place in (*folders, *seen) for path in place.parents)
+    above = dict.fromkeys(path for path in parents if any(path.is_relative_to(one) for one in unseen))
     rules = ["(version 1)", "(allow default)", "(deny file-write*)"]
-    rules += [f"(allow file-write* (subpath {_quoted(path)}))" for path in (*temporary, *folders)]
-    rules += [f"(deny file-write* (subpath {_quoted(folder / name)}))" for folder in folders for name in GUARDED]
-    gits = [folder / ".git" for folder in folders if os.path.lexists(folder / ".git")]
-    rules += [f"(deny file-write* (literal {_quoted(git)}))" for git in gits]  # so that it cannot be replaced
-    rules += [f"(deny file-read* file-write* (subpath {_quoted(path)}))" for path in unseen]
-    rules += [f"(allow file-read* file-write* (subpath {_quoted(folder)}))" for folder in _inside_of(folders, unseen)]
+    rules += [f"(deny file-read* file-write* (subpath {_quoted(path)}))" for path in unseen if path not in again]
+    rules += [f"(allow file-read-metadata (literal {_quoted(path)}))" for path in above]
+    rules += [f"(allow file-read* (subpath {_quoted(path)}))" for path in seen]
+    rules += [f"(allow file-write* (subpath {_quoted(path)}))" for path in temporary]
+    for folder in sorted(folders):
+        rules.append(f"(allow file-read* file-write* (subpath {_quoted(folder)}))")
+        guarded = dict.fromkeys([*(folder / name for name in GUARDED), *_guarded(folder)])
+        rules += [f"(deny file-write* (subpath {_quoted(path)}))" for path in guarded]
+    rules += [f"(deny file-read* file-write* (subpath {_quoted(path)}))" for path in again]
+    rules += [f"(allow file-read* (subpath {_quoted(path)}))" for path in seen if _is_inside(path, again)]
     rules += [] if network else ["(deny network*)"]
     return "\n".join(rules)
-
-
-def _inside_of(folders: Sequence[Path], unseen: Sequence[Path]) -> list[Path]:
-    return [folder for folder in folders if any(folder.is_relative_to(path) for path in unseen)]
 
 
 def _quoted(path: Path) -> str:
@@ -211,12 +223,12 @@ def find_sandbox() -> tuple[Sandbox | None, str]:
         kind, name = "bubblewrap", "bwrap"
     else:
         return None, f"Everlong knows no sandbox for {sys.platform}"
-    program = shutil.which(name)
+    program = system_program(name)
     if program is None:
         how = "; install it with your system's package manager" if kind == "bubblewrap" else ""
         return None, f"{kind} is not installed{how}"
     found = Sandbox("bubblewrap" if kind == "bubblewrap" else "sandbox-exec", program)
-    line = found.command([shutil.which("true") or "/bin/true"], [Path("/").resolve()])
+    line = found.command(["/bin/sh", "-c", ":"], [Path("/").resolve()])
     if found.kind == "bubblewrap":  # the root must not be writable, not even in a trial
         at = line.index("--bind")
         del line[at : at + 3]
@@ -238,7 +250,7 @@ class Confinement:
 
     mode: Mode = "off"
     hidden: tuple[Path, ...] = ()
-    """Paths that commands cannot see, besides the user's usual secrets and Everlong's own files."""
+    """Paths that commands cannot see, besides the home directory and Everlong's own files."""
     asks: bool = True
     """True if commands in the sandbox need approval as well."""
 
@@ -252,15 +264,22 @@ class Confinement:
         """True if a sandbox is required and there is none, so that nothing may run."""
         return self.mode == "on" and self.sandbox is None
 
-    @property
-    def unseen(self) -> list[Path]:
-        """The files and folders that commands cannot see."""
-        try:
-            home: Path | None = Path.home()
-        except RuntimeError:  # no HOME and no account entry, as in bare containers
-            home = None
-        usual = [home / name for name in _SECRET_PLACES] if home is not None else []
-        return [*usual, config_home(), data_home(), *self.hidden]
+    def wrap(
+        self, inner: Sequence[str], folders: Sequence[Path], *, network: bool, info_fd: int | None = None
+    ) -> list[str]:
+        """Return the command line that runs another one in the sandbox, which must be there; see `Sandbox.command`."""
+        assert self.sandbox is not None  # noqa: S101 - as said
+        hidden, shown = [config_home(), data_home(), *self.hidden], []
+        home = _home()
+        if home is not None and any(home.is_relative_to(folder) for folder in folders):
+            # Somebody works in the home itself: then its files are in sight, and its settings are not.
+            hidden += [path for path in home.iterdir() if path.name.startswith(".") and path.name not in GUARDED]
+        elif home is not None:
+            hidden.append(home)
+        if home is not None:
+            shown = _programs_in(home)
+        hidden += Path("/mnt").glob("?/Users")  # the homes of Windows around WSL
+        return self.sandbox.command(inner, folders, hidden=hidden, shown=shown, network=network, info_fd=info_fd)
 
     def describe(self, *, network: bool = False) -> str:
         """Return the confinement of a command in words, for the person who approves it."""
@@ -270,3 +289,23 @@ class Confinement:
         if self.mode == "off":
             return "without a sandbox (agent.sandbox is off): it can do whatever you can"
         return f"without a sandbox ({find_sandbox()[1]}): it can do whatever you can"
+
+
+def _home() -> Path | None:
+    """Return the home directory; None where there is none, as in bare containers."""
+    try:
+        home = Path(os.path.realpath(Path.home()))
+    except RuntimeError:
+        return None
+    return home if home.is_dir() and home != Path(home.anchor) else None
+
+
+def _programs_in(home: Path) -> list[Path]:
+    """Return the folders of the home directory that hold programs: known ones, and those that ``PATH`` names."""
+    shown = [home / name for name in _TOOLCHAINS]
+    for named in map(Path, os.environ.get("PATH", "").split(os.pathsep)):
+        entry = home / named.relative_to(Path.home()) if named.is_relative_to(Path.home()) else named
+        if _is_inside(entry, [home]):
+            beside = _BESIDE_PROGRAMS if entry.name in {"bin", "sbin", "shims"} and entry.parent != home else ()
+            shown += [entry, *(entry.parent / name for name in beside)]
+    return shown

@@ -90,7 +90,8 @@ def run_command(
 
     Every command starts anew in the root folder: a cd or an exported variable does not last. It has no input and no
     terminal. To leave a server running, put it in the background with its output in a file: cmd > log.txt 2>&1 &
-    It may run in a sandbox: only the root folder can be written there, and there is a network only if asked for.
+    It may run in a sandbox: only the root folder can be written there, but not .git, and there is a network only if
+    asked for.
 
     Args:
         command: The command, in the syntax of the shell.
@@ -122,7 +123,8 @@ def _run(
     wrap, workspace = _wrap(context, network=network), context.workspace
     if wrap is None:
         return process.run(command, workspace.root, env, seconds, context.interrupted, heard=context.heard)
-    guarded, is_over = GuardedPlaces([workspace.root, *workspace.allowed]), True
+    is_bubblewrap = context.confinement.sandbox is not None and context.confinement.sandbox.kind == "bubblewrap"
+    guarded, is_over = GuardedPlaces([workspace.root, *workspace.allowed] if is_bubblewrap else []), True
     guarded.make()
     try:
         ran = process.run(command, workspace.root, env, seconds, context.interrupted, wrap, context.heard)
@@ -141,11 +143,10 @@ def _check_confined(context: ToolContext) -> None:
 
 def _wrap(context: ToolContext, *, network: bool) -> process.Wrap | None:
     confinement, workspace = context.confinement, context.workspace
-    sandbox = confinement.sandbox
-    if sandbox is None:
+    if confinement.sandbox is None:
         return None
-    folders, hidden = [workspace.root, *workspace.allowed], confinement.unseen
-    return lambda line, told: sandbox.command(line, folders, hidden=hidden, network=network, info_fd=told)
+    folders = [workspace.root, *workspace.allowed]
+    return lambda line, told: confinement.wrap(line, folders, network=network, info_fd=told)
 
 
 def _ending(ran: process.ProcessResult, seconds: float) -> str:

@@ -205,7 +205,7 @@ def _fit(output: ToolOutput, name: str, context: ToolContext) -> tuple[str, str 
     if len(text) <= context.output_chars:
         return text, None
     outputs = context.store.outputs
-    whole = outputs.cleaned(text)  # before it is cut, so that pages match the kept text
+    whole = context.store.cleaned_text(text)  # before it is cut, so that pages match the kept text
     if len(whole) <= context.output_chars:
         return whole, None
     return cap(whole, context.output_chars, context.page_chars, outputs.ident(whole)), whole

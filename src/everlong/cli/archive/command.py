@@ -16,7 +16,8 @@ from everlong.cli.chosen_store import index_pending, open_chosen_store, print_js
 from everlong.cli.output import counted, json_option, progress_bar, say
 
 if TYPE_CHECKING:
-    from everlong.cli.archive.scan import LogFolder, ScanResult
+    from everlong.cli.archive.places import LogFolder
+    from everlong.cli.archive.scan import ScanResult
     from everlong.store import Store
 
 __all__ = ["archive_command"]
@@ -83,14 +84,14 @@ def archive_command(
 
 
 def _choose(clients: tuple[str, ...], folders: tuple[Path, ...]) -> list[LogFolder]:
-    from everlong.cli.archive.scan import LogFolder, log_folders  # noqa: PLC0415 - loads the database
+    from everlong.cli.archive.places import AIDER, LogFolder, log_folders  # noqa: PLC0415 - keeps `--help` quick
 
     found = [one for one in log_folders() if not clients or one.client in clients]
     missing = [str(folder) for folder in folders if not folder.is_dir()]
     if missing:
         raise click.UsageError(f"{missing[0]} is no folder; name one that is there")
-    everything = ("**/*.jsonl", "**/*.json", "**/*.db", "**/.aider.chat.history.md")
-    return [*found, *(LogFolder("", folder, everything) for folder in folders)]
+    everything = ("**/*.jsonl", "**/*.json", "**/*.db", f"**/{AIDER}")
+    return [*found, *(LogFolder("", folder, everything, is_own=False) for folder in folders)]
 
 
 def _import_once(store: Store, folders: list[LogFolder], *, as_json: bool) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
+from everlong.config.files import is_regular, open_regular
 from everlong.wire.logs.aider import AiderReader, is_aider_history
 from everlong.wire.logs.claude_code import ClaudeCodeReader, is_claude_code_line
 from everlong.wire.logs.cline import is_cline_session, is_cline_task
@@ -16,7 +19,7 @@ from everlong.wire.logs.gemini import is_gemini_record, is_gemini_session
 from everlong.wire.logs.log import LogReader, parse_line
 from everlong.wire.logs.pi import PiReader, is_pi_session
 
-__all__ = ["READERS", "TITLES", "LogFormat", "format_of_log", "open_database"]
+__all__ = ["READERS", "TITLES", "LogFormat", "check_database", "format_of_log", "open_database"]
 
 LogFormat = Literal["claude-code", "codex", "pi", "aider", "gemini", "gemini-lines", "cline", "opencode", "hermes"]
 
@@ -57,7 +60,7 @@ def format_of_log(path: Path) -> LogFormat | None:
     Raises:
         OSError: The file cannot be read.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         head = file.read(_HEAD)
         if head.startswith(_SQLITE):
             return _format_of_database(path)
@@ -103,12 +106,21 @@ def _format_of_document(path: Path, head: bytes) -> LogFormat | None:
     if path.stat().st_size > _LARGEST_DOCUMENT:
         return None
     try:
-        value = parse_line(path.read_bytes())
+        with open_regular(path) as file:
+            value = parse_line(file.read())
     except ValueError:
         return None
     if is_gemini_session(value):
         return "gemini"
     return "cline" if is_cline_session(value) or is_cline_task(value) else None
+
+
+def check_database(path: Path) -> None:
+    """Raise an `OSError` if a database, or a file that SQLite would open beside it, is no regular file."""
+    for beside in ("", "-wal", "-shm", "-journal"):
+        file = path.with_name(path.name + beside)
+        if os.path.lexists(file) and not is_regular(file):
+            raise OSError(errno.EINVAL, "it is no regular file", str(file))
 
 
 def open_database(path: Path) -> sqlite3.Connection:
@@ -121,6 +133,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 def _format_of_database(path: Path) -> LogFormat | None:
+    check_database(path)
     try:
         with closing(open_database(path)) as connection:
             rows: Any = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()

@@ -20,13 +20,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everlong.cli.archive.databases import read_hermes, read_opencode
-from everlong.cli.archive.formats import READERS, LogFormat, format_of_log
+from everlong.cli.archive.formats import READERS, LogFormat, check_database, format_of_log
 from everlong.cli.archive.log_reading import QUIET, LogEnd, LogOpened, LogStep, LogTask, PackedRun, read_steps
+from everlong.cli.archive.places import is_clients_own
 from everlong.cli.archive.reading_processes import ReadingFailed, ReadingProcesses
+from everlong.config.files import open_regular
 from everlong.errors import EverlongError, NotStored, StoreError, TranscriptError
 from everlong.model import Message
+from everlong.store.imports import ImportOrigin
 from everlong.store.log_files import FileStamp, KnownLog, LogFiles
-from everlong.store.log_imports import LogImporter, LogOrigin, LogPlace
+from everlong.store.log_imports import LogImporter, LogPlace
 from everlong.store.packing import PackedMessages
 from everlong.wire.logs.cline import read_cline_session, read_cline_task
 from everlong.wire.logs.gemini import read_gemini_records, read_gemini_session
@@ -42,6 +45,8 @@ PART = 8 << 20
 """The bytes of a log that are stored in one step."""
 _UNREAD = FileStamp(-1, 0, "")
 """The stamp of a log that is not read to its end."""
+
+_LONGEST_PATH = 4_096
 
 Steps = Iterator[LogOpened | LogStep | LogEnd]
 
@@ -91,22 +96,43 @@ def stamp_of(path: Path, status: os.stat_result | None = None) -> FileStamp:
 
 
 class LogImport:
-    """The import of log files into one store."""
+    """The import of log files into one store.
+
+    Args:
+        store: the store.
+        source: a name that the user gave to the source.
+        is_own: returns whether a log lies where its client keeps them.
+        is_named: returns whether the user has named a log, rather than the folder that it was found in; it may speak
+            of any folder then.
+        on_bytes: is told how many bytes were read.
+        clock: returns the time.
+    """
 
     def __init__(
         self,
         store: Store,
         *,
         source: str | None = None,
+        is_own: Callable[[Path], bool] = is_clients_own,
+        is_named: Callable[[Path], bool] = lambda _: False,
         on_bytes: Callable[[int], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
         self.files = LogFiles(store)
         self.source = source
+        self._is_own, self._is_named = is_own, is_named
         self.on_bytes = on_bytes
         self._importer = LogImporter(store)
         self._clock = clock
+
+    def origin(self, path: Path, written: float) -> ImportOrigin:
+        """Return where the conversations of a log are from; one that no client keeps there belongs to its folder."""
+        name = str(path.absolute())
+        if self._is_own(path):
+            return ImportOrigin(name, written, self.source)
+        folder = os.path.realpath(path.parent)
+        return ImportOrigin(name, written, self.source, folder, is_apart=not self._is_named(path))
 
     def add(self, path: Path, *, is_growing: bool = False, form: LogFormat | None = None) -> FileImport | None:
         """Import what is new in a file; return None if it is no log of a client that is known.
@@ -226,10 +252,10 @@ class LogImport:
     # -- whole files ---------------------------------------------------------------------------------------------------
 
     def _add_document(self, path: Path, name: str, form: str, done: FileImport) -> None:
-        status = path.stat()
-        data = path.read_bytes()
+        with open_regular(path) as file:
+            status, data = os.fstat(file.fileno()), file.read()
         done.read = len(data)
-        origin = LogOrigin(name, status.st_mtime, self.source)
+        origin = self.origin(path, status.st_mtime)
         with explain_malformed():
             run = _read_document(path, form, data)
         with self.store.batch():
@@ -242,9 +268,10 @@ class LogImport:
     def _add_database(
         self, path: Path, name: str, form: str, known: KnownLog | None, done: FileImport, *, is_growing: bool
     ) -> None:
+        check_database(path)
         stamp = stamp_of(path)
         state = dict(known.state) if known is not None and known.client == form else {}
-        origin = LogOrigin(name, stamp.mtime / 1e9, self.source)
+        origin = self.origin(path, stamp.mtime / 1e9)
         is_quiet = not is_growing or self._clock() - origin.written >= QUIET
         read = read_opencode if form == "opencode" else read_hermes
         try:
@@ -262,7 +289,7 @@ class LogImport:
         self.on_bytes(stamp.size)
         self.files.put(KnownLog(name, form, stamp if is_quiet else FileStamp(-1, 0, stamp.inode), 0, None, state))
 
-    def _add_lineage(self, lineage: list[LogRun], origin: LogOrigin, done: FileImport) -> None:
+    def _add_lineage(self, lineage: list[LogRun], origin: ImportOrigin, done: FileImport) -> None:
         for found in self._importer.add_lineage(lineage, origin, join_lineage(lineage)):
             done.outcomes[found.outcome] += 1
             if found.outcome in {"new", "grown"} and found.session is not None:
@@ -271,7 +298,7 @@ class LogImport:
     def add_run(
         self,
         run: LogRun,
-        origin: LogOrigin,
+        origin: ImportOrigin,
         place: LogPlace | None,
         done: FileImport,
         packed: PackedMessages | None = None,
@@ -297,7 +324,7 @@ class _LineImport:
         self._archive = archive
         self._task = task
         self._done = done
-        self._origin = LogOrigin(task.path, 0.0)
+        self._origin = ImportOrigin(task.path, 0.0)
         self._place: LogPlace | None = None
         self._known = KnownLog(task.path, task.form, _UNREAD)
 
@@ -309,7 +336,7 @@ class _LineImport:
         opened = next(iter(steps))
         assert isinstance(opened, LogOpened)  # noqa: S101 - it comes first
         size, mtime, device, inode = opened.status
-        self._origin = LogOrigin(self._task.path, mtime / 1e9, self._archive.source)
+        self._origin = self._archive.origin(Path(self._task.path), mtime / 1e9)
         if opened.begin:
             state = self._task.state or {}
             told = state.get("place")
@@ -401,7 +428,8 @@ def _read_document(path: Path, form: str, data: bytes) -> LogRun:
 
 def _json_beside(path: Path) -> Any:
     try:
-        return parse_line(path.read_bytes())
+        with open_regular(path) as file:
+            return parse_line(file.read())
     except (OSError, ValueError):
         return None
 
@@ -412,7 +440,8 @@ def _with_project(run: LogRun, path: Path) -> LogRun:
     chats = next((one for one in path.parents if one.name == "chats"), None)
     if chats is not None and facts.folder is None:
         try:
-            folder = (chats.parent / ".project_root").read_text("utf-8").strip()
+            with open_regular(chats.parent / ".project_root") as file:
+                folder = file.read(_LONGEST_PATH).decode("utf-8").strip()
         except (OSError, ValueError):
             folder = ""
         facts = replace(facts, folder=folder or None)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from everlong.cli.archive.formats import READERS
+from everlong.config.files import open_regular
 from everlong.model import HashChain, Message
 from everlong.store.packing import PackedMessages, pack_messages
 from everlong.wire.logs.claude_code import read_claude_code_log
@@ -102,7 +103,7 @@ def read_steps(task: LogTask) -> Iterator[LogOpened | LogStep | LogEnd]:
         TranscriptError: It is damaged.
         MessageError: A message in it is none.
     """
-    with explain_malformed(), Path(task.path).open("rb", buffering=_BUFFER) as file:
+    with explain_malformed(), open_regular(Path(task.path), _BUFFER) as file:
         status = os.fstat(file.fileno())
         is_quiet = not task.is_growing or task.now - status.st_mtime >= QUIET
         begin = 0 if task.is_whole else _place_to_go_on(file, task)

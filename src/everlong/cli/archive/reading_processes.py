@@ -19,6 +19,7 @@ from enum import Enum
 from typing import IO, TypeAlias
 
 from everlong.cli.archive.log_reading import LogEnd, LogOpened, LogStep, LogTask, read_steps
+from everlong.processes import OWN_FOLDER, own_command
 
 __all__ = ["ReadingFailed", "ReadingProcesses"]
 
@@ -74,9 +75,9 @@ class ReadingProcesses:
 
 class _ReadingProcess:
     def __init__(self) -> None:
-        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import run; run()"
-        command = [sys.executable, "-c", code]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - ourselves
+        self._process = subprocess.Popen(  # noqa: S603 - ourselves
+            own_command(__name__), stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=OWN_FOLDER
+        )
         self.pid = self._process.pid
         self._answers: queue.Queue[Step | _Sign] = queue.Queue(_AHEAD)
         self._is_closing = False
@@ -154,3 +155,9 @@ def _answer(task: LogTask, answers: IO[bytes]) -> None:
     except Exception:  # noqa: BLE001 - the archiver reads the log again and tells what is wrong
         pickle.dump(_Sign.FAILED, answers, pickle.HIGHEST_PROTOCOL)
         answers.flush()
+
+
+if __name__ == "__main__":
+    from everlong.cli.archive import reading_processes  # noqa: PLW0406 - the archiver knows its classes by this name
+
+    reading_processes.run()

@@ -1,22 +1,21 @@
-"""The folders in which clients keep their logs, and a scan of them: what has changed is imported."""
+"""A scan of folders with logs: what has changed is imported."""
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 
 from everlong.cli.archive.formats import format_of_log
 from everlong.cli.archive.log_import import FileImport, LogImport, stamp_of
+from everlong.cli.archive.places import AIDER, LogFolder
 from everlong.errors import EverlongError
 from everlong.store.log_files import FileStamp, LogFiles
 from everlong.store.schema import session
@@ -24,12 +23,8 @@ from everlong.store.schema import session
 if TYPE_CHECKING:
     from everlong.store import Store
 
-__all__ = ["LogFolder", "Scan", "ScanResult", "days_until_deletion", "log_folders", "unarchived_files"]
+__all__ = ["Scan", "ScanResult", "unarchived_files"]
 
-_AIDER = ".aider.chat.history.md"
-_VSCODE = "saoudrizwan.claude-dev"
-_CLEANUP_DAYS = 30
-"""The days after which Claude Code deletes a log, unless it is told another number."""
 _DATABASES = frozenset({".db", ".sqlite"})
 _READ_AHEAD_FROM = 24_000_000
 """Bytes of changed logs from which on other processes read them: to start those takes as long as to read so much."""
@@ -37,50 +32,12 @@ _PROCESSES = 2
 """The most processes that read; two are as quick as one that stores."""
 
 
-class LogFolder(NamedTuple):
-    """A folder with the logs of one client."""
-
-    client: str
-    path: Path
-    patterns: tuple[str, ...]
-
-    def files(self) -> Iterator[Path]:
-        """Yield its logs; the logs of sub-agents come after those of whom they work for."""
-        found = {path for pattern in self.patterns for path in self.path.glob(pattern)}
-        yield from sorted(found, key=lambda path: (len(path.parts), path))
-
-
-def log_folders(env: Mapping[str, str] | None = None, home: Path | None = None) -> list[LogFolder]:
-    """Return the folders in which clients keep their logs, whether they are there or not."""
-    own = os.environ if env is None else env
-    house = Path.home() if home is None else home
-
-    def place(variable: str, default: Path) -> Path:
-        return Path(own[variable]).expanduser() if own.get(variable, "").strip() else default
-
-    data = place("XDG_DATA_HOME", house / ".local" / "share")
-    config = house / "Library" / "Application Support" if sys.platform == "darwin" else house / ".config"
-    codex = place("CODEX_HOME", house / ".codex")
-    editors = (config / name / "User" / "globalStorage" / _VSCODE for name in ("Code", "VSCodium", "Cursor"))
-    return [
-        LogFolder("claude-code", place("CLAUDE_CONFIG_DIR", house / ".claude") / "projects", ("**/*.jsonl",)),
-        LogFolder("codex", codex, ("sessions/**/rollout-*.jsonl", "archived_sessions/**/rollout-*.jsonl")),
-        LogFolder("opencode", data / "opencode", ("opencode*.db",)),
-        LogFolder("gemini", house / ".gemini" / "tmp", ("*/chats/**/*.json", "*/chats/**/*.jsonl")),
-        LogFolder("pi", place("PI_CODING_AGENT_DIR", house / ".pi" / "agent"), ("sessions/**/*.jsonl",)),
-        LogFolder("cline", place("CLINE_DIR", house / ".cline") / "data", ("sessions/*/*.messages.json",)),
-        *(LogFolder("cline", folder, ("tasks/*/api_conversation_history.json",)) for folder in editors),
-        LogFolder("aider", house, (_AIDER,)),
-        LogFolder("hermes", place("HERMES_HOME", house / ".hermes"), ("state.db",)),
-    ]
-
-
 def folders_of_conversations(store: Store) -> list[LogFolder]:
     """Return the folders that stored conversations work in; aider keeps its history in the folder itself."""
     query = select(session.c.folder).where(session.c.tenant == store.tenant, session.c.folder.is_not(None)).distinct()
     with store.database.read() as connection:
         names = connection.execute(query).scalars().all()
-    return [LogFolder("aider", Path(name), (_AIDER,)) for name in names if Path(name).is_absolute()]
+    return [LogFolder("aider", Path(name), (AIDER,), is_own=False) for name in names if Path(name).is_absolute()]
 
 
 @dataclass(slots=True)
@@ -117,7 +74,9 @@ class Scan:
         self._folders = folders
         self._is_growing = is_growing
         self._files = LogFiles(store)
-        self._import = LogImport(store, clock=clock)
+        self._own: set[Path] = set()
+        """The logs that lie where their client keeps them."""
+        self._import = LogImport(store, is_own=self._own.__contains__, clock=clock)
         self._others: dict[str, FileStamp] = {}
         """Files that are no logs, or cannot be read, as they were when that was found."""
 
@@ -165,6 +124,8 @@ class Scan:
                 if name in seen:
                     continue
                 seen.add(name)
+                if folder.is_own:
+                    self._own.add(path)
                 try:
                     stamp = stamp_of(path)
                 except OSError:  # it was deleted in between
@@ -223,38 +184,3 @@ def _is_log(path: Path) -> bool:
         return format_of_log(path) is not None
     except OSError:
         return False
-
-
-def days_until_deletion(client: str, env: Mapping[str, str] | None = None, home: Path | None = None) -> int | None:
-    """Return the days after which a client deletes its logs; None if it keeps them."""
-    own = os.environ if env is None else env
-    house = Path.home() if home is None else home
-    if client == "claude-code":
-        named = own.get("CLAUDE_CONFIG_DIR", "").strip()
-        folder = Path(named).expanduser() if named else house / ".claude"
-        days = _setting(folder / "settings.json", "cleanupPeriodDays")
-        return int(days) if isinstance(days, int | float) and not isinstance(days, bool) else _CLEANUP_DAYS
-    if client == "gemini":
-        return _gemini_days(house / ".gemini" / "settings.json")
-    return None
-
-
-def _gemini_days(path: Path) -> int | None:
-    general = _setting(path, "general")
-    retention = general.get("sessionRetention") if isinstance(general, dict) else None
-    told = retention if isinstance(retention, dict) else {}
-    if told.get("enabled") is False:
-        return None
-    age = told.get("maxAge", "30d")
-    scale = {"h": 1 / 24, "d": 1, "w": 7, "m": 30}
-    if isinstance(age, str) and age[:-1].isdigit() and age[-1] in scale:
-        return max(1, int(int(age[:-1]) * scale[age[-1]]))
-    return _CLEANUP_DAYS
-
-
-def _setting(path: Path, name: str) -> object:
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return value.get(name) if isinstance(value, dict) else None

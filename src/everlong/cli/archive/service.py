@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from xml.sax.saxutils import escape
 
 from everlong.config.files import write_whole
 from everlong.errors import ConfigError
+from everlong.processes import own_command, system_program
 
 __all__ = ["install_service", "service_file", "service_text", "uninstall_service"]
 
@@ -40,7 +40,7 @@ def service_file(platform: str = sys.platform, home: Path | None = None) -> Path
 
 def service_text(interval: float, platform: str = sys.platform) -> str:
     """Return the text of that file."""
-    command = [sys.executable, "-m", "everlong", "archive", "--interval", f"{interval:g}"]
+    command = own_command("everlong", "archive", "--interval", f"{interval:g}")
     passed = {name: os.environ[name] for name in _PASSED if os.environ.get(name, "").strip()}
     return _plist(command, passed) if platform == "darwin" else _unit(command, passed)
 
@@ -114,11 +114,12 @@ def _commands(path: Path, *, is_start: bool) -> list[list[str]]:
 
 def _run(command: list[str]) -> str | None:
     """Run a command of the system; return what went wrong, if anything did."""
-    if shutil.which(command[0]) is None:
+    program = system_program(command[0])
+    if program is None:
         return f"{command[0]} is not installed"
     try:
         ran = subprocess.run(  # noqa: S603 - our own words
-            command, capture_output=True, text=True, timeout=30, check=False
+            [program, *command[1:]], capture_output=True, text=True, timeout=30, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)

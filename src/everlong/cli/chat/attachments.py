@@ -6,9 +6,9 @@ only text, so a picture in the clipboard becomes a file first.
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 from everlong.agent.attachments import MOST_BYTES, MOST_IMAGE_BYTES, file_part, is_cut, is_image
 from everlong.cli.output import format_bytes
+from everlong.processes import system_program
 
 __all__ = ["attach_files", "save_clipboard_image"]
 
@@ -48,7 +49,7 @@ def attach_files(text: str, root: Path, note: Callable[[str], None]) -> str | li
     for found in dict.fromkeys([*(match.strip('"') for match in _MENTION.findall(text)), *_image_paths(text)]):
         path = _find(found, root)
         if path is not None:
-            part = _read(path, found, note)
+            part = _read(path, found, root, note)
             parts += [] if part is None else [part]
     return [{"type": "text", "text": text}, *parts] if parts else text
 
@@ -71,7 +72,11 @@ def _find(name: str, root: Path) -> Path | None:
     return None
 
 
-def _read(path: Path, name: str, note: Callable[[str], None]) -> dict[str, Any] | None:
+def _read(path: Path, name: str, root: Path, note: Callable[[str], None]) -> dict[str, Any] | None:
+    real = path.resolve()
+    if Path(os.path.normpath(path)).is_relative_to(root) and not real.is_relative_to(root.resolve()):
+        note(f"{name} leads out of the folder, to {real}; name that file itself to take it along")
+        return None
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -94,7 +99,7 @@ def _read(path: Path, name: str, note: Callable[[str], None]) -> dict[str, Any] 
 def save_clipboard_image(folder: Path) -> Path | None:
     """Write the picture in the clipboard to a private file in a folder and return its path; None without a picture."""
     for program, *arguments in _CLIPBOARD_PROGRAMS:
-        path = shutil.which(program)
+        path = system_program(program)
         if path is None:
             continue
         try:

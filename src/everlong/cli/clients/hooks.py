@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -20,6 +18,7 @@ from everlong.cli.clients.client import ConfigurationFile, Setting, folder_of
 from everlong.cli.clients.formats import JSON, TOML, value_at
 from everlong.config.files import write_whole
 from everlong.errors import ConfigError
+from everlong.processes import own_command
 
 __all__ = ["HOOKED", "HookFile", "hook_files", "hook_notes"]
 
@@ -118,7 +117,7 @@ class PluginFile:
 
 def hook_files(client: str, env: Mapping[str, str], home: Path) -> list[HookFile]:
     """Return the files that hold a client's hooks, as they ought to be."""
-    command = [*_program(), "hook", client]
+    command = own_command("everlong", "hook", client)
     if client == "claude-code":
         path = folder_of("CLAUDE_CONFIG_DIR", home / ".claude", env) / "settings.json"
         return [_events_file(path, command, ("SessionStart", "PreCompact", "Stop"))]
@@ -143,7 +142,7 @@ def hook_notes(client: str, env: Mapping[str, str], home: Path) -> list[str]:
         return []
     notes = ["Codex runs new hooks only after you have trusted them once: type /hooks in Codex"]
     config = ConfigurationFile(folder_of("CODEX_HOME", home / ".codex", env) / "config.toml", TOML, _MARK)
-    if _is_taken(config, [*_program(), "hook", client]):
+    if _is_taken(config, own_command("everlong", "hook", client)):
         notes.append("notify in config.toml is taken by another program and stays; a Stop hook stores sessions instead")
     return notes
 
@@ -179,8 +178,3 @@ def _events_file(path: Path, command: Sequence[str], events: Sequence[str]) -> S
             entry = {"matcher": "startup|clear|compact", **entry}
         settings.append(Setting(("hooks", event), [*kept, entry], is_ours=is_ours))
     return SettingsFile(file, settings)
-
-
-def _program() -> list[str]:
-    """Return the words that start this program from anywhere."""
-    return ["everlong"] if shutil.which("everlong") else [sys.executable, "-m", "everlong"]

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 from everlong.context.invariants.base import Violation
 from everlong.context.literals import is_acknowledgement, summary_indices
-from everlong.model import Message
+from everlong.model import Message, newest_request
 
 
 class LatestUserTurn:
@@ -44,8 +44,15 @@ class LatestUserTurn:
 
 
 def latest_user_index(messages: Sequence[Message], summaries: Collection[int] | None = None) -> int | None:
-    """Return the index of the newest user message that is no summary; None if there is none."""
+    """Return the index of the newest request; None if there is none.
+
+    That is the newest message in which a person asked for something, or else the newest user message that is no
+    summary: what a harness says in the user's name does not take the place of a request.
+    """
     own = summary_indices(messages) if summaries is None else summaries
+    asked = newest_request(messages, own)
+    if asked is not None:
+        return asked
     for index in range(len(messages) - 1, -1, -1):
         if messages[index]["role"] == "user" and index not in own:
             return index

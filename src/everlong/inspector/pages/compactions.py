@@ -25,7 +25,7 @@ from everlong.store.views import ViewItem, items_of
 
 if TYPE_CHECKING:
     from everlong.config import Settings
-    from everlong.context.summary.exchanges import SummaryExchange
+    from everlong.context.exchanges import SummaryExchange
     from everlong.store import Compaction, Store
     from everlong.store.shown_path import ShownPath
 
@@ -75,7 +75,8 @@ class CompactionRow:
     seconds: float
     cost: float | None
     fallback: str
-    quality: float | None
+    quality: str
+    """The findings of the checks, in words; empty if there were none."""
     is_in_force: bool
 
 
@@ -132,7 +133,6 @@ class CompactionPage:
     """The user's standing rules, which stand after the summary."""
     report: dict[str, Any]
     problems: tuple[str, ...]
-    faults: tuple[str, ...]
     invented: tuple[str, ...]
     payback: Payback | None
     exchanges: tuple[SummaryExchange, ...]
@@ -182,7 +182,6 @@ def read_compaction(store: Store, settings: Settings, ident: str, number: int) -
         rules=tuple(_rules(items)),
         report=done.report or {},
         problems=_texts(quality.get("problems")),
-        faults=_texts(quality.get("faults")),
         invented=_texts(quality.get("invented")),
         payback=None if done.view_id is None else _payback(store, AccountPrices(settings), done, path, _MOST_TURNS),
         exchanges=() if evidence is None else evidence.exchanges,
@@ -234,7 +233,7 @@ def _row(
         seconds=done.seconds,
         cost=done.cost,
         fallback=done.fallback or "",
-        quality=done.quality,
+        quality=done.findings,
         is_in_force=done.view_id in in_force,
     )
 
@@ -308,7 +307,7 @@ def summary_text(items: Sequence[ViewItem]) -> str:
 
 def _rules(items: Sequence[ViewItem]) -> Iterator[str]:
     for message in _literals(items):
-        for line in rules_block(text_of(message)).splitlines()[1:]:
+        for line in rules_block(message).splitlines()[1:]:
             yield line.removeprefix("- ").strip()
 
 

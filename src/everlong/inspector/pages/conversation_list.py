@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everlong.context.summary.redaction import redact
+from everlong.redaction import redact
 from everlong.store.conversation_list import ConversationChoices, ConversationFilters, ListCursor
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from everlong.store import Store
     from everlong.store.shown_path import ShownPath, ShownRun
 
-__all__ = ["ContextPart", "NowPage", "PartKind", "read_now", "window_of"]
+__all__ = ["ContextPart", "NowPage", "PartKind", "read_now"]
 
 PartKind = Literal["tools", "system", "memory", "kept", "summary", "told", "edited", "pinned", "tail"]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from everlong.context.summary.redaction import redact
 from everlong.errors import NotStored, QueryError
 from everlong.model import whole_text
+from everlong.redaction import redact
 from everlong.store.conversations import ConversationLine
 from everlong.store.search import Filters
 from everlong.store.transcripts import one_line

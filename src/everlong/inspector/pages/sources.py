@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everlong.context.summary.entities import entities
+from everlong.context.names import entities
 from everlong.errors import NotStored, QueryError
 from everlong.inspector.pages.compactions import CompactionPage, SummaryLine
 from everlong.model import whole_text

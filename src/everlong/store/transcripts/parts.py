@@ -156,7 +156,7 @@ def _thought(value: object) -> TranscriptPiece | None:
 def _of_parts(parts: list[dict[str, Any]], depth: int, tools: Mapping[str, str]) -> list[TranscriptPiece]:
     pieces: list[TranscriptPiece] = []
     for part in parts:
-        kind = part.get("type", "text")
+        kind = str(part.get("type", "text"))  # a file may have anything there
         if words := part_text(part):
             pieces.append(TranscriptPiece("text", "", words))
         elif is_reasoning(part):
@@ -174,7 +174,7 @@ def _of_parts(parts: list[dict[str, Any]], depth: int, tools: Mapping[str, str])
                 TranscriptPiece("result", label, piece.body) if piece.kind == "text" else piece for piece in inside
             ]
         elif kind not in {"text", "input_text", "output_text"}:
-            pieces.append(TranscriptPiece("other", str(kind), json.dumps(part, ensure_ascii=False, default=str)))
+            pieces.append(TranscriptPiece("other", kind, json.dumps(part, ensure_ascii=False, default=str)))
     return pieces
 
 
@@ -200,7 +200,7 @@ def _picture(part: dict[str, Any]) -> str:
     given = part.get("image_url")
     url = given.get("url") if isinstance(given, dict) else given
     source = part.get("source")
-    if isinstance(source, dict) and source.get("type") == "base64" and source.get("media_type") in _TYPES:
+    if isinstance(source, dict) and source.get("type") == "base64" and str(source.get("media_type")) in _TYPES:
         data = source.get("data")
         if isinstance(data, str) and _BASE64.fullmatch(data):
             url = f"data:{source['media_type']};base64,{data}"

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from everlong.model import Message
+from everlong.model import Message, added_parts
 from everlong.wire.anthropic import to_openai
 from everlong.wire.blocks import INVALID
 from everlong.wire.claude_code import LoggedConversation, read_log
@@ -216,6 +216,7 @@ class ClaudeCodeReader(LogReader):
                     self._calls.add(block["id"])
 
     def _read_user(self, entry: Mapping[str, Any], content: Any, offset: int) -> None:
+        content = added_parts(content) if entry.get("isMeta") else content
         answered = _answered(content) if self._reply and isinstance(content, list) else []
         if answered and not self._own_calls.isdisjoint(answered):
             for block in content:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from everlong.errors import TranscriptError
-from everlong.model import Message
+from everlong.model import Message, begins_with_wrapper, part_text, parts_of, text_of, typed_words
 from everlong.wire.logs.log import (
     LogFacts,
     LogReader,
@@ -30,8 +30,6 @@ from everlong.wire.responses import from_items, message_of_answer
 __all__ = ["CodexReader", "is_rollout"]
 
 _TYPES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
-_CONTEXT = ("<environment_context>", "<user_instructions>", "<turn_aborted>", "# AGENTS.md instructions")
-"""The beginnings of user messages that no person wrote."""
 _SAID = frozenset({"reasoning", "function_call", "custom_tool_call", "local_shell_call", "web_search_call"})
 
 
@@ -215,6 +213,5 @@ class CodexReader(LogReader):
 
 def _is_context(message: Message) -> bool:
     """Return whether a user's message is what Codex tells the model about the surroundings."""
-    content = message.get("content")
-    text = content[0].get("text") if isinstance(content, list) and content and isinstance(content[0], dict) else content
-    return isinstance(text, str) and text.startswith(_CONTEXT)
+    is_wrapped = begins_with_wrapper(text_of(message)) and not typed_words(message)
+    return is_wrapped and all(map(part_text, parts_of(message)))

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from everlong.model import Message
+from everlong.model import Message, added_parts
 from everlong.wire.logs.log import LogFacts, LogRun, LogUsage, count_of, dicts_in, dollars_of, seconds_of, text_field
 
 __all__ = ["OpencodeMessage", "read_opencode_session"]
@@ -87,12 +87,13 @@ def _asked(parts: Sequence[Mapping[str, Any]]) -> list[Message]:
     for part in parts:
         kind = part.get("type")
         if kind == "text" and part.get("text") and not part.get("ignored"):
-            made.append({"type": "text", "text": part["text"]})
+            said = [{"type": "text", "text": part["text"]}]
+            made += added_parts(said) if part.get("synthetic") else said
         elif kind == "file" and isinstance(part.get("url"), str):
             made.append(_file(part))
     if not made:
         return []
-    is_plain = len(made) == 1 and made[0]["type"] == "text"
+    is_plain = len(made) == 1 and made[0].keys() == {"type", "text"}
     return [{"role": "user", "content": made[0]["text"] if is_plain else made}]
 
 

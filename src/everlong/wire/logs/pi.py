@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from everlong.model import Message
+from everlong.model import Message, added_parts
 from everlong.wire.logs.log import (
     LogFacts,
     LogReader,
@@ -67,7 +67,7 @@ class PiReader(LogReader):
         if kind == "message" and isinstance(entry.get("message"), dict):
             self._read_message(entry["message"], time)
         elif kind == "custom_message" and entry.get("content"):
-            self.say({"role": "user", "content": _parts(entry["content"])}, time)
+            self.say({"role": "user", "content": added_parts(_parts(entry["content"]))}, time)
         elif kind == "model_change":
             self.learn(model=text_field(entry, "modelId"))
         elif kind == "session_info":
@@ -118,8 +118,10 @@ class PiReader(LogReader):
         elif role == "bashExecution":
             output = f"Ran `{told.get('command')}`\n```\n{told.get('output') or ''}\n```"
             self.say({"role": "user", "content": output}, time)
-        elif role in {"user", "custom"} and content:
+        elif role == "user" and content:
             self.say({"role": "user", "content": _parts(content)}, time)
+        elif role == "custom" and content:  # of an extension
+            self.say({"role": "user", "content": added_parts(_parts(content))}, time)
 
     def _count(self, told: object) -> None:
         if not isinstance(told, dict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from everlong.context.engine import ContextEngine
-from everlong.context.summary.redaction import redact
+from everlong.redaction import redact
 
 __all__ = ["ContextEngine", "automatic_compaction_status_message", "sanitize_memory_context"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from everlong.context.summary.redaction import redact
+from everlong.redaction import redact
 
 __all__ = ["redact_sensitive_text"]
 

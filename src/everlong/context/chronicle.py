@@ -1,0 +1,624 @@
+"""The chronicle: the built-in summary, which quotes and guesses nothing.
+
+It tells in order what the user said and what came of it, the plan, the files, the last failing command, and whole
+lines of the originals for the names that nothing else has. `Chronicle` reads messages once and goes on where it ended,
+so that a conversation of any length costs what it grows. `Chronicle.write` makes the document within a budget.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from everlong.context.document import SummaryDocument
+from everlong.context.literals import is_summary
+from everlong.context.names import entities, names_by_line
+from everlong.context.plans import PlanItem, read_plan, render_item
+from everlong.context.record import Step, read_steps
+from everlong.context.text import TextCount, clip, cut_at_clause, one_line, without_fences
+from everlong.model import Message, read_message, text_of, typed_words
+
+__all__ = ["Chronicle", "OpenError", "TurnEntry"]
+
+_LONGEST_WORDS = 4_000
+"""Characters of a turn's words that are kept."""
+_LONGEST_CLOSING = 600
+_MOST_OUTCOMES = 6
+"""Outcomes of commands that are kept of one turn, the newest ones."""
+_MOST_FILES = 12
+_MOST_LINES = 60
+"""Lines of one message that may be quoted."""
+_MOST_SOURCES = 4_000
+"""Sources whose lines are kept; the oldest are forgotten first."""
+_LONGEST_LINE = 240
+_LOOK_AT = 40_000
+"""Characters of a message that are searched for lines, from its beginning and its end."""
+_BESIDE_LENGTH = 160
+"""Characters that are quoted of a request that stands beside the summary as a whole."""
+_LEAST_FIRST = 30
+_LEAST_WORDS = 60
+"""Characters of a turn's words that are quoted at least."""
+_FRONTIER_SHARE = 0.4
+_GOAL_SHARE = 0.12
+_FILES_SHARE = 0.1
+_CARRIED_SHARE = 0.15
+"""The share of the budget that one item of an earlier summary may take."""
+_FOCUS_SHARE = 0.65
+_LONGEST_MEMORY = 600
+_WORDS_SHARE = 0.85
+_OUTCOMES_SHARE = 0.2
+_CLOSINGS_SHARE = 0.2
+_NAMES_SHARE = 0.25
+_HEADING_TOKENS = 6
+_ROOMY = 600
+"""Tokens from which on a budget also has room for what the tail tells."""
+_OWN_WORDS = 3.0
+"""The weight of a name in somebody's own words; in a tool's output it is 1."""
+_USERS = 3.0
+"""A line of the user is worth this many lines of others."""
+_ONCE = 0.3
+"""The weight of a name that was mentioned once."""
+_RECENT = 0.5
+"""The newest lines are worth this share more than the oldest."""
+_LONGEST_SOURCE = 70
+"""Characters of a command above the lines that are quoted of it."""
+_SETTLED = 0.999
+_CHARS_PER_TOKEN = 3.5
+
+_FILLERS = frozenset(
+    """
+    thanks thank you thx ok okay yes yep yeah sure go on ahead continue proceed please great perfect nice good cool keep
+    going resume next done weiter danke gut ja bitte merci oui continuez continúa gracias sí obrigado sim спасибо да
+    дальше продолжай 继续 谢谢 好的 好 是的 ありがとう はい 続けて
+    """.split()  # noqa: SIM905 - words, as one reads them
+)
+"""Words of turns that only thank, agree or say to go on."""
+_NEW_GOAL = re.compile(
+    r"\b(?:the|our|my|new|next) (?:\w+ )?(?:goal|task|aim|objective)(?: is)? now\b|\bnow (?:the|our|my) (?:goal|task)\b"
+    r"|\bnew (?:goal|task|objective):|(?:现在|新)的?(?:目标|任务)|\bdas (?:neue )?Ziel ist jetzt\b|\bnuevo objetivo\b",
+    re.IGNORECASE,
+)
+_FILE = re.compile(r"([^,]+?) \((created|edited)\)(?:, |$)")
+_TURN_LINE = re.compile(r'- turn (?P<number>\d+), (?:"(?P<words>.*?)"|the goal)(?: → (?P<came>.*))?$', re.DOTALL)
+_LINE_BREAK = re.compile(r"(?<=[}\]]), (?=[\[{\"])|(?<=[.!?]) +(?=[A-Z*`])")
+
+
+class OpenError(NamedTuple):
+    """A command that failed and has not run better since."""
+
+    title: str
+    lines: tuple[str, ...]
+
+    def render(self) -> str:
+        """Return the command with the last lines of its result, as an item."""
+        return "\n".join([f"- `{self.title}` failed:", *(f"  {line}" for line in self.lines)])
+
+
+@dataclass
+class TurnEntry:
+    """A turn of the user: their words, and what came of them."""
+
+    number: int
+    words: str
+    closing: str = ""
+    """The assistant's closing message, or its newest words while the turn is under way."""
+    is_closed: bool = False
+    outcomes: dict[str, str] = field(default_factory=dict)
+    """The latest outcome of each command that mattered, by its subject."""
+
+
+class QuotedLine(NamedTuple):
+    """A line that names something."""
+
+    text: str
+    names: tuple[str, ...]
+
+
+class SourceLines(NamedTuple):
+    """Lines of one message that may be quoted, under their source."""
+
+    source: str
+    lines: tuple[QuotedLine, ...]
+    factor: float
+
+
+@dataclass
+class Chronicle:
+    """What was read so far."""
+
+    turns: list[TurnEntry] = field(default_factory=list)
+    plan: tuple[PlanItem, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)
+    """Files that were changed and are still there, each with how; the newest last."""
+    errors: dict[str, OpenError] = field(default_factory=dict)
+    sources: dict[str, SourceLines] = field(default_factory=dict)
+    """The lines of the newest message on each subject."""
+    mentions: dict[str, float] = field(default_factory=dict)
+    """How often each name was mentioned; what people and the assistant write themselves counts more than output."""
+    last: Step | None = None
+    pending: tuple[str, ...] = ()
+    """Calls without a result at the end."""
+    count: int = 0
+    """The user's turns so far, also those that are not quoted."""
+    reads_lines: bool = True
+    """False to leave out the lines to quote, which take most of the time, where only the state is wanted."""
+    carried: dict[str, list[str]] = field(default_factory=dict)
+    """Items of an earlier summary that are told again as they are."""
+
+    @classmethod
+    def carried_on(cls, previous: str | None, *, reads_lines: bool = True) -> Chronicle:
+        """Return a chronicle that goes on from an earlier summary, where the originals are not at hand."""
+        chronicle = cls(reads_lines=reads_lines)
+        if previous:
+            chronicle._take_over(SummaryDocument.parse(previous))
+        return chronicle
+
+    def extended(self, messages: Sequence[Message], *, repeats: bool = False) -> Chronicle:
+        """Return the chronicle of these messages too; this one stays as it is.
+
+        With ``repeats`` the first message may be a request that was repeated after a summary, and is known already.
+        """
+        if repeats and messages and self.turns and _words_of(typed_words(messages[0])) == self.turns[-1].words:
+            messages = messages[1:]
+        longer = replace(
+            self,
+            turns=[
+                replace(turn, outcomes=dict(turn.outcomes)) if turn is self.turns[-1] else turn for turn in self.turns
+            ],
+            files=dict(self.files),
+            errors=dict(self.errors),
+            sources=dict(self.sources),
+            mentions=dict(self.mentions),
+        )
+        longer.read(messages)
+        return longer
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def read(self, messages: Sequence[Message]) -> None:
+        """Take in the messages that follow."""
+        steps = read_steps(messages)
+        self.plan = tuple(read_plan(messages, steps, self.plan))
+        at_message: dict[int, list[Step]] = {}
+        for step in steps:
+            at_message.setdefault(step.at, []).append(step)
+        for index, message in enumerate(messages):
+            role = message.get("role")
+            if role == "user":
+                following = messages[index + 1] if index + 1 < len(messages) else {}
+                self._hear(message, was_run=read_message(following).is_local)
+            elif role == "assistant":
+                self._take_answer(text_of(message), at_message.get(index, []))
+        answered = [step.at for step in steps if step.result is not None]
+        self.pending = tuple(s.title for s in steps if s.result is None and s.at >= (answered[-1] if answered else 0))
+        while len(self.sources) > _MOST_SOURCES:
+            del self.sources[next(iter(self.sources))]
+
+    def _hear(self, message: Message, *, was_run: bool) -> None:
+        found = read_message(message)
+        # Whoever wrote the first message in a user's name, it says what is to be done.
+        typed = found.typed or (found.material if not self.count and not is_summary(message) else "")
+        if typed and not found.is_local and not (found.is_command and was_run):
+            self.count += 1
+            if not self.turns or not _is_filler(typed):
+                self.turns.append(TurnEntry(self.count, _words_of(typed)))
+            lines = without_fences(typed)
+            self._keep_lines(f"turn {self.count}", f"turn {self.count}, the user:", lines, _OWN_WORDS, _USERS)
+        if found.material:
+            self._keep_lines(f"material {self.count}", f"sent along in turn {self.count}:", found.material)
+
+    def _take_answer(self, text: str, steps: Sequence[Step]) -> None:
+        turn = self.turns[-1] if self.turns else TurnEntry(0, "")
+        if text.strip():
+            turn.closing, turn.is_closed = text[:_LONGEST_CLOSING].strip(), not steps
+            self._keep_lines(
+                f"said {self.count} {len(self.sources)}",
+                f"said in turn {self.count}:",
+                text if steps else without_fences(text),
+                _OWN_WORDS,
+            )
+        for step in steps:
+            self._take_step(step, turn)
+
+    def _take_step(self, step: Step, turn: TurnEntry) -> None:
+        for change in step.changes:
+            known = self.files.pop(change.path, "")
+            if change.how != "removed" and not change.path.startswith("/tmp/"):  # noqa: S108 - nothing is made there
+                self.files[change.path] = "created" if "created" in (known, change.how) else "edited"
+        if step.result is not None and not step.was_stopped:
+            self.last = step
+            if step.failed:
+                self.errors[step.subject] = OpenError(step.title, step.last_lines)
+            else:
+                self.errors.pop(step.subject, None)
+            if not step.only_looks:
+                turn.outcomes.pop(step.subject, None)
+                turn.outcomes[step.subject] = _outcome_line(step)
+                while len(turn.outcomes) > _MOST_OUTCOMES:
+                    del turn.outcomes[next(iter(turn.outcomes))]
+        source = f"$ {clip(step.title, _LONGEST_SOURCE)}" if step.command else f"{step.path or step.title}:"
+        given = step.command or "\n".join(str(value) for value in step.arguments.values())
+        self._keep_lines(f"{step.subject} given", source, given, _OWN_WORDS)
+        if step.result:
+            self._keep_lines(step.subject, source, step.result)
+
+    def _keep_lines(self, subject: str, source: str, text: str, weight: float = 1.0, factor: float = 1.0) -> None:
+        """Keep the lines of a message that name something, in place of older ones on the same subject."""
+        if not self.reads_lines:
+            return
+        if len(text) > _LOOK_AT:
+            text = f"{text[: _LOOK_AT // 2]}\n{text[-_LOOK_AT // 2 :]}"
+        lines = [piece for line in text.splitlines() if "```" not in line for piece in _pieces(line)]
+        found = zip(lines, names_by_line(lines), strict=True)
+        named = [QuotedLine(*line) for line in found if line[1] and line[0] not in source]
+        named = list({line.text: line for line in named}.values())
+        for name in {name for line in named for name in line.names}:
+            self.mentions[name] = self.mentions.get(name, 0.0) + weight
+        self.sources.pop(subject, None)
+        if named:
+            if len(named) > _MOST_LINES:
+                named = _richest(named)
+            self.sources[subject] = SourceLines(source, tuple(named), factor)
+
+    def _take_over(self, document: SummaryDocument) -> None:
+        """Take in the lines of an earlier chronicle, or the items of a model's summary as they are."""
+        for item in document.items["Done"]:
+            first, *outcomes = item.split("\n")
+            found = _TURN_LINE.match(first)
+            if found is None:
+                self.carried.setdefault("Done", []).append(item)
+                continue
+            self.count = max(self.count, int(found["number"]))
+            words = found["words"] or "\n".join(document.items["Goal"]).removeprefix('- "').partition('" (turn ')[0]
+            turn = TurnEntry(int(found["number"]), words)
+            came = filter(None, (found["came"], *(line.strip().removeprefix("- ") for line in outcomes)))
+            turn.outcomes = {line: line for line in came}
+            self.turns.append(turn)
+        self.plan = tuple(read_plan([{"role": "assistant", "content": document.render()}], [], ()))
+        for item in document.items["Relevant Files"]:
+            folder, _, names = item.removeprefix("- ").rpartition("/: ")
+            for name, how in _FILE.findall(names):
+                self.files[f"{folder}/{name}" if folder else name] = how
+        for item in document.items["Critical Context"]:
+            source, *lines = item.split("\n")
+            if lines:
+                self._keep_lines(f"carried {source}", source, "\n".join(lines))
+            else:
+                self.carried.setdefault("Critical Context", []).append(item)
+        for section in ("Goal", "Constraints & Preferences", "Key Decisions", "Resolved Questions", "Tools & Patterns"):
+            if document.items[section]:
+                self.carried[section] = document.items[section]
+
+    def state_items(self) -> list[str]:
+        """Return the plan, the files in hand and the last failing command, each as one item."""
+        items: list[str] = []
+        if self.plan:
+            done = sum(item.state == "completed" for item in self.plan)
+            items.append(
+                "\n".join([f"- Plan ({done} of {len(self.plan)} done):", *(f"  - {render_item(i)}" for i in self.plan)])
+            )
+        if self.files:
+            newest = list(self.files.items())[-_MOST_FILES:]
+            items.append(f"- Files changed: {', '.join(f'`{path}` ({how})' for path, how in newest)}")
+        items += [f"- Last call, no result yet: `{title}`" for title in self.pending]
+        items += [error.render() for error in list(self.errors.values())[-1:]]
+        return items
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        budget: int,
+        count: TextCount,
+        *,
+        now: Chronicle | None = None,
+        beside: str = "",
+        newest: str = "",
+        focus: str = "",
+        memory: str = "",
+    ) -> str:
+        """Return the document within a budget.
+
+        Args:
+            budget: the most tokens.
+            count: the counter of tokens.
+            now: the chronicle of the whole conversation; plan, files and errors are told as they stand there.
+            beside: the text that stays beside the summary and need not be told again.
+            newest: the newest request, in the user's words.
+            focus: a topic; lines that name it come first.
+            memory: text that a memory provider wants kept.
+        """
+        writing = _Writing(self, now or self, budget, count, beside, newest)
+        writing.focus, writing.memory = focus, memory
+        return writing.text()
+
+
+class _Writing:
+    """The making of one document."""
+
+    def __init__(
+        self, past: Chronicle, now: Chronicle, budget: int, count: TextCount, beside: str, newest: str
+    ) -> None:
+        self.past, self.now, self.budget, self.count, self.beside = past, now, budget, count, beside
+        self.newest = newest
+        self.document = SummaryDocument()
+        self.room = budget
+        self.focus = self.memory = ""
+
+    def text(self) -> str:
+        """Return the finished document."""
+        self._tell_state()
+        self._tell_goal()
+        for section, items in self.past.carried.items():
+            for item in items if section != "Goal" else ():
+                self._add(section, item, _CARRIED_SHARE)
+        if self.memory:
+            self._add("Critical Context", f"- {cut_at_clause(one_line(self.memory), _LONGEST_MEMORY)}")
+        self._tell_files()
+        self._tell_turns()
+        self._quote_lines()
+        asked = {item for section in ("Goal", "Pending User Asks") for item in self.document.items[section]}
+        return self.document.fit(self.budget, self.count, keep=asked.__contains__)
+
+    def _add(self, section: str, item: str, share: float | None = None) -> bool:
+        """Add an item if there is room for it, within a share of the budget."""
+        cost = self.count(item) + 1 + (0 if self.document.items[section] else _HEADING_TOKENS)
+        limit = self.room if share is None else min(self.room, int(self.budget * share))
+        if cost > limit:
+            return False
+        self.document.items[section].append(item)
+        self.room -= cost
+        return True
+
+    def _quote(self, words: str) -> str:
+        """Return a request on one line; only its beginning if the whole stands beside the summary."""
+        most = _BESIDE_LENGTH if self._is_beside(words) else self.budget * _GOAL_SHARE * _CHARS_PER_TOKEN
+        return cut_at_clause(one_line(words), max(_LEAST_WORDS, int(most)))
+
+    def _is_beside(self, words: str) -> bool:
+        return words[:_BESIDE_LENGTH].partition("\n")[0] in self.beside
+
+    def _tell_state(self) -> None:
+        """Tell where the work stands: newest request, plan, last call, failing commands."""
+        now = self.now
+        turns = self.past.turns
+        if self.newest and turns and self.newest.startswith(turns[0].words) and turns[0] is turns[-1]:
+            self._add("Pending User Asks", "- Newest request, repeated after this summary: the goal")
+        elif self.newest:
+            self._add(
+                "Pending User Asks", f'- Newest request, repeated after this summary: "{self._quote(self.newest)}"'
+            )
+        if now.plan:
+            done = sum(item.state == "completed" for item in now.plan)
+            lines = [f"- Plan ({done} of {len(now.plan)} done):", *(f"  - {render_item(item)}" for item in now.plan)]
+            while len(lines) > 2 and not self._add("In Progress", "\n".join(lines), _FRONTIER_SHARE):
+                del lines[1]  # the oldest items are done
+                lines[0] = f"- Plan ({done} of {len(now.plan)} done), its last items:"
+        if self.budget >= _ROOMY:  # the last call itself stands in the tail
+            for title in now.pending:
+                self._add("In Progress", f"- Last call, no result yet: `{title}`", _FRONTIER_SHARE)
+            if now.last is not None and not now.pending:
+                self._add("In Progress", f"- Last call: {_outcome_line(now.last)}", _FRONTIER_SHARE)
+        for error in list(now.errors.values())[-1:]:
+            self._add("Blocked", error.render(), _FRONTIER_SHARE)
+
+    def _tell_goal(self) -> None:
+        turns = [turn for turn in self.past.turns if turn.words]
+        for item in self.past.carried.get("Goal", []):
+            self._add("Goal", item, _GOAL_SHARE)
+        if not turns or self.document.items["Goal"]:
+            return
+        first = next((turn for turn in turns if not turn.words.startswith("/")), turns[0])  # no command of a client
+        named = [turn for turn in turns if turn is not first and _NEW_GOAL.search(turn.words)]
+        for turn in [first, *named[-1:]]:
+            self._add("Goal", f'- "{self._quote(turn.words)}" (turn {turn.number})')
+
+    def _tell_files(self) -> None:
+        by_folder: dict[str, list[str]] = {}
+        for path, how in reversed(self.now.files.items()):
+            folder, _, name = path.rpartition("/")
+            by_folder.setdefault(folder, []).append(f"{name} ({how})")
+        for folder, names in by_folder.items():
+            self._add("Relevant Files", f"- {folder + '/: ' if folder else ''}{', '.join(names)}", _FILES_SHARE)
+
+    def _tell_turns(self) -> None:
+        """Quote the user's turns, each with what came of it; when room is short, the longest and oldest yield first."""
+        turns = [turn for turn in self.past.turns if turn.words]
+        if not turns:
+            return
+        room = self.room - _HEADING_TOKENS
+        said = [self._quote(turn.words) if self._is_beside(turn.words) else one_line(turn.words) for turn in turns]
+        quotes = _share_room(said, int(room * _WORDS_SHARE), self.count, telling_part)
+        left = room - sum(map(self.count, quotes))
+        ran = _share_room(
+            ["; ".join(turn.outcomes.values()) for turn in turns], int(left * _OUTCOMES_SHARE), self.count
+        )
+        closings = _share_room(
+            [one_line(without_fences(turn.closing).partition("\n\n")[0]) for turn in turns],
+            int(left * _CLOSINGS_SHARE),
+            self.count,
+        )
+        items = []
+        goal = "\n".join(self.document.items["Goal"])
+        for turn, words, closing, outcomes in zip(turns, quotes, closings, ran, strict=True):
+            said_last = f'{"" if turn.is_closed else "(so far) "}"{closing}"' if closing else ""
+            outcome = "; ".join(filter(None, (said_last, outcomes)))
+            is_goal = f'"{words}"' in goal
+            if words and (outcome or not is_goal):
+                quoted = ", the goal" if is_goal else f', "{words}"'
+                items.append(f"- turn {turn.number}{quoted}" + (f" → {outcome}" if outcome else ""))
+        self.document.items["Done"] += items
+        self.room -= sum(self.count(item) + 1 for item in items) + _HEADING_TOKENS
+
+    def _quote_lines(self) -> None:
+        """Quote whole lines of the originals for the names that stand nowhere else."""
+        known = set(entities("\n".join([self.beside, self.document.render()])))
+        fresh = [lines for subject, lines in self.past.sources.items() if self.now.sources.get(subject) is lines]
+        room = self.room - _HEADING_TOKENS
+        choice = _LineChoice(fresh, known, self.past.mentions)
+        most = room * (1 - _NAMES_SHARE) * _CHARS_PER_TOKEN
+        if self.focus:
+            choice.choose(most * _FOCUS_SHARE, frozenset(re.findall(r"\w{3,}", self.focus.casefold())))
+        choice.choose(most - choice.spent)
+        items = choice.items()
+        room -= sum(map(self.count, items)) + len(items)
+        if names := _fit_names(choice.names_left(), room, self.count):
+            items.append(f"- Names: {', '.join(names)}")
+        self.document.items["Critical Context"] += items
+
+
+def _outcome_line(step: Step) -> str:
+    told = step.outcome
+    return f"`{step.title}`{' failed' if step.failed else ''}{f' → {told}' if told else ''}"
+
+
+def _words_of(typed: str) -> str:
+    """Return the words of a turn as they are kept: without code, and not too many."""
+    return without_fences(typed[:_LONGEST_WORDS]).strip()
+
+
+def _is_filler(words: str) -> bool:
+    """Return whether a turn only thanks, agrees or says to go on."""
+    said = re.findall(r"\w+", words.lower()[:80])
+    return len(words) < 60 and all(word in _FILLERS for word in said)
+
+
+def _pieces(line: str) -> Iterable[str]:
+    """Return a line as it is, a long one by its records or sentences, each whole; nothing if it has no words."""
+    line = line.strip()
+    pieces = (line,) if len(line) <= _LONGEST_LINE else _LINE_BREAK.split(line)
+    return [piece for piece in map(str.strip, pieces) if piece.lower() != piece.upper() or not piece.isascii()]
+
+
+def _richest(named: list[QuotedLine]) -> list[QuotedLine]:
+    """Return the lines that together have the most names, in their order."""
+    order = sorted(range(len(named)), key=lambda place: -len(named[place].names) / (len(named[place].text) + 40))
+    seen: set[str] = set()
+    kept: list[int] = []
+    for place in order:
+        if len(kept) >= _MOST_LINES:
+            break
+        if not seen.issuperset(named[place].names):
+            seen.update(named[place].names)
+            kept.append(place)
+    return [named[place] for place in sorted(kept)]
+
+
+def _share_room(
+    texts: Sequence[str], room: int, count: TextCount, cut_text: Callable[[str, int], str] = cut_at_clause
+) -> list[str]:
+    """Cut texts so that they fit a room together: the longest first, older ones more than newer ones."""
+    sizes = [len(text) for text in texts]
+    weights = [0.5 + 0.5 * (place + 1) / len(texts) for place in range(len(texts))]
+    low, high = 0.0, float(max(sizes, default=0)) * 2
+    characters = room * _CHARS_PER_TOKEN
+
+    def total(cap: float) -> float:
+        return sum(min(size, max(_LEAST_WORDS, cap * weight)) + 12 for size, weight in zip(sizes, weights, strict=True))
+
+    if total(high) > characters:
+        for _ in range(24):
+            middle = (low + high) / 2
+            low, high = (middle, high) if total(middle) <= characters else (low, middle)
+        cut = [
+            cut_text(text, int(max(_LEAST_WORDS, low * weight))) for text, weight in zip(texts, weights, strict=True)
+        ]
+    else:
+        cut = list(texts)
+    spent = 0
+    for place in range(len(cut) - 1, -1, -1):
+        spent += count(cut[place]) + 8
+        if spent > room:
+            cut[place] = ""
+    return cut
+
+
+def telling_part(text: str, length: int) -> str:
+    """Return about ``length`` characters of a text, in one piece: those with the most names, else its beginning."""
+    if len(text) <= length:
+        return text
+    places = sorted({text.find(name) for name in entities(text)})
+    if not places or places[-1] < length // 2:
+        return cut_at_clause(text, length)
+    best = max(places, key=lambda start: (sum(start <= other < start + length // 2 for other in places), -start))
+    start = max(0, best - length // 2)
+    start = 0 if start < _LEAST_FIRST else text.find(" ", start) + 1
+    told = cut_at_clause(text[start:], length)
+    return f"… {told}" if start else told
+
+
+class _LineChoice:
+    """The greedy choice of lines: again and again the one with the most new names for its length."""
+
+    def __init__(self, sources: Sequence[SourceLines], known: set[str], mentions: dict[str, float]) -> None:
+        self.sources, self.known = sources, known
+        self.weight = {name: _weigh(times) for name, times in mentions.items()}
+        self.taken: dict[int, set[int]] = {}
+        """The chosen lines by source, as indices."""
+        self.spent = 0.0
+        """Characters of the chosen lines."""
+
+    def choose(self, room: float, topic: frozenset[str] = frozenset()) -> None:
+        """Choose lines until they take so many characters; with a topic, only those with one of its words."""
+        self.spent += room
+        heap = [
+            (-self._worth(place, line), place, number)
+            for place, source in enumerate(self.sources)
+            for number, line in enumerate(source.lines)
+            if len(line.text) <= _LONGEST_LINE and (not topic or any(word in line.text.casefold() for word in topic))
+        ]
+        heapq.heapify(heap)
+        while heap and room > 0:
+            negative, place, number = heapq.heappop(heap)
+            line = self.sources[place].lines[number]
+            worth = self._worth(place, line)
+            if 0 < worth < -negative * _SETTLED:  # a line chosen since then has some of its names
+                heapq.heappush(heap, (-worth, place, number))
+            elif worth > 0 and (cost := self._cost(place, line)) <= room:
+                room -= cost
+                self.taken.setdefault(place, set()).add(number)
+                self.known.update(line.names)
+        self.spent -= room
+
+    def _cost(self, place: int, line: QuotedLine) -> int:
+        return len(line.text) + 4 + (0 if place in self.taken else len(self.sources[place].source) + 2)
+
+    def _worth(self, place: int, line: QuotedLine) -> float:
+        value = sum(self.weight.get(name, 1.0) for name in line.names if name not in self.known)
+        recent = 1 + _RECENT * (place + 1) / len(self.sources)
+        return self.sources[place].factor * value * recent / (self._cost(place, line) + 8)
+
+    def items(self) -> list[str]:
+        """Return the chosen lines under their sources, in order of time."""
+        by_source: dict[str, list[str]] = {}
+        for place in sorted(self.taken):
+            quoted = by_source.setdefault(self.sources[place].source, [])
+            for number in sorted(self.taken[place]):
+                quoted.append(self.sources[place].lines[number].text)
+        return ["\n".join([source, *(f"  {line}" for line in lines)]) for source, lines in by_source.items()]
+
+    def names_left(self) -> list[str]:
+        """Return the names that no chosen line has, the weightiest first."""
+        named = dict.fromkeys(name for source in reversed(self.sources) for line in source.lines for name in line.names)
+        return sorted((name for name in named if name not in self.known), key=lambda name: -self.weight.get(name, 1.0))
+
+
+def _weigh(mentions: float) -> float:
+    """Return how likely a name is needed again: one that was named once in an output hardly is."""
+    return math.log2(mentions) + _ONCE
+
+
+def _fit_names(names: Sequence[str], room: int, count: TextCount) -> list[str]:
+    """Return as many names as fit."""
+    fitting: list[str] = []
+    room -= 4
+    for name in names:
+        room -= count(name) + 1
+        if room < 0:
+            break
+        fitting.append(name)
+    return fitting

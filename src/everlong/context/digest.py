@@ -1,0 +1,174 @@
+"""The digest: what a summarizing model reads of a conversation, redacted and made harmless.
+
+Spoken text is given whole, in pieces. A long tool output is reduced to its beginning, its end and the lines that
+matter. Marks between pieces carry a boundary that occurs nowhere in the material, so no message can close the
+transcript or pose as another turn or as instructions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from everlong.context.names import names_by_line
+from everlong.context.text import TextCount, clip, one_line, shorten_text
+from everlong.model import Message, calls_of, is_image, parts_of, readable_text
+from everlong.redaction import redact
+
+SPOKEN_TOKENS = 2_000
+"""The most tokens of one piece."""
+_RESULT_TOKENS = 400
+_ARGUMENT_TOKENS = 300
+_KEY_LINE_SHARE = 0.35
+_LOOK_AT = 24_000
+_LONGEST_LINE = 200
+_MOST_KEY_LINES = 24
+_MARK_TOKENS = 14
+"""The most tokens that the mark before a piece costs."""
+
+_TAG = re.compile(
+    r"<(?=\s*/?\s*(?:turn|transcript|previous_summary|summary|memory|draft|missing|template|instructions|system)\b)",
+    re.IGNORECASE,
+)
+_HEADING = re.compile(r"\n[ \t>*-]*(?=#{1,6}[ \t])")
+"""The place before a heading; it begins with a character that can be searched for at once."""
+_LINE_ENDS = re.compile("\r\n?|[\u2028\u2029\x85\x0b\x0c\x1c-\x1e]")
+# Zero-width characters, direction marks and tag characters: what a person cannot see, a model should not read.
+_INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]")
+# Control words of chat templates, and the words that announce a summary of ours.
+_SPECIAL = re.compile(r"<\|(?=\w)|(?<=\w)\|(?=>)")
+_ANNOUNCING = re.compile(r"\[(?=CONTEXT (?:COMPACTION|SUMMARY))")
+_ODD_LINE_ENDS = ("\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e")
+
+
+class DigestPiece(NamedTuple):
+    """A piece to read, with its label and its tokens."""
+
+    label: str
+    body: str
+    tokens: int
+
+
+def escaped(text: str) -> str:
+    """Return text in which nothing can be mistaken for the prompt's own marks or headings."""
+    text = without_marks(text)
+    if "# " not in text and "#\t" not in text:
+        return text
+    escaped, found = _HEADING.subn(r"\g<0>\\", f"\n{text}")
+    return escaped[1:] if found else text
+
+
+def without_marks(text: str) -> str:
+    """Return text without invisible characters, and with the prompt's tags and control words defused."""
+    if not text.isascii():
+        text = _LINE_ENDS.sub("\n", _INVISIBLE.sub("", text))
+    elif any(map(text.__contains__, _ODD_LINE_ENDS)):
+        text = _LINE_ENDS.sub("\n", text)
+    return without_control_words(_TAG.sub("&lt;", text) if "<" in text else text)
+
+
+def without_control_words(text: str) -> str:
+    """Return text that cannot pose as the beginning of a turn or of a summary."""
+    if "<|" in text:
+        text = _SPECIAL.sub(lambda match: match[0][:-1], text)
+    return _ANNOUNCING.sub("(", text) if "[CONTEXT" in text else text
+
+
+def outgoing(text: str) -> str:
+    """Return text as it may leave the process inside a prompt: without secrets, without marks."""
+    return escaped(redact(text))
+
+
+def boundary(material: Iterable[str]) -> str:
+    """Return a token that is derived from the material and occurs nowhere in it."""
+    texts = list(material)
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    while True:
+        token = digest.hexdigest()[:8]
+        if not any(token in text for text in texts):
+            return token
+        digest.update(b"\1")
+
+
+def turn_pieces(turns: Sequence[Message], room: int, count: TextCount) -> Iterator[DigestPiece]:
+    """Yield every turn in pieces of at most ``room`` tokens, none left out; results are digested."""
+    ran: dict[str, str] = {}
+    for message in turns:
+        role = str(message["role"])
+        text = outgoing(readable_text(message))
+        images = sum(map(is_image, parts_of(message)))
+        extras = [f"[{images} image(s)]"] if images else []
+        for call in calls_of(message):
+            arguments, name = outgoing(call.arguments), clip(one_line(outgoing(call.name)), 60)
+            extras.append(f"[calls {name} with {shorten_text(arguments, _ARGUMENT_TOKENS, count)}]")
+            ran[call.id] = f"{name} {clip(one_line(arguments), 80)}"
+        label = clip(one_line(escaped(role)), 20)
+        if role == "tool":
+            title = ran.pop(str(message.get("tool_call_id") or ""), "")
+            text = f"(result of {title})\n{_digest(text, count)}" if title else _digest(text, count)
+        for body in split("\n".join(part for part in [text, *extras] if part), min(room, SPOKEN_TOKENS), count):
+            yield DigestPiece(label, body, count(body) + _MARK_TOKENS)
+            label = label if label.endswith("continued") else f"{label}, continued"
+
+
+def _digest(text: str, count: TextCount) -> str:
+    """Return the beginning, the end and the lines with the most names of a tool output."""
+    if len(text) <= _RESULT_TOKENS or count(text) <= _RESULT_TOKENS:
+        return text
+    ends = shorten_text(text, int(_RESULT_TOKENS * (1 - _KEY_LINE_SHARE)), count)
+    looked_at = text if len(text) <= _LOOK_AT else text[: _LOOK_AT // 2] + "\n" + text[-_LOOK_AT // 2 :]
+    lines = [line.strip()[:_LONGEST_LINE] for line in looked_at.splitlines() if len(line) > 3]
+    lines = [line for line in dict.fromkeys(lines) if line not in ends]
+    worth = [len(names) / (len(line) + 40) for line, names in zip(lines, names_by_line(lines), strict=True)]
+    order = sorted(range(len(lines)), key=worth.__getitem__, reverse=True)[:_MOST_KEY_LINES]
+    room = int(_RESULT_TOKENS * _KEY_LINE_SHARE)
+    chosen: list[int] = []
+    for place in order:
+        room -= count(lines[place]) + 1
+        if room < 0:
+            break
+        chosen.append(place)
+    key_lines = [lines[place] for place in sorted(chosen)]
+    return "\n".join([ends, *(["(lines from the part left out:)", *key_lines] if key_lines else [])])
+
+
+def split(text: str, room: int, count: TextCount) -> Iterator[str]:
+    """Yield a text in pieces of at most ``room`` tokens, cut between lines or words, nothing left out.
+
+    A piece has at least one character.
+    """
+    room = max(1, room)
+    start = 0
+    while start < len(text):
+        size = min(len(text) - start, 8 * room)
+        while size > 1 and (tokens := count(text[start : start + size])) > room:
+            size = max(1, min(size * 9 // 10, size * room // tokens))
+        cut = end = start + size
+        if end < len(text):
+            cut = max(text.rfind("\n", start + size // 2, end), text.rfind(" ", start + size * 3 // 4, end)) + 1 or end
+        yield text[start:cut]
+        start = cut
+
+
+def pack(pieces: Iterable[DigestPiece], room: int) -> Iterator[list[DigestPiece]]:
+    """Yield groups of neighbouring pieces, as many as fit ``room`` tokens."""
+    part: list[DigestPiece] = []
+    spent = 0
+    for piece in pieces:
+        if part and spent + piece.tokens > room:
+            yield part
+            part, spent = [], 0
+        part.append(piece)
+        spent += piece.tokens
+    if part:
+        yield part
+
+
+def enclosed(name: str, pieces: Iterable[DigestPiece], token: str) -> str:
+    """Return pieces between marks that carry the boundary."""
+    inside = "\n".join(f"[{token} {piece.label}]\n{piece.body}" for piece in pieces)
+    return f"<{name} {token}>\n{inside}\n</{name} {token}>"

@@ -1,0 +1,449 @@
+"""Summarizers that ask a model, through any function ``complete(messages, max_tokens) -> str``.
+
+`CompletionSummarizer` reads the middle in as many parts as the model's window needs and folds their summaries into one.
+`WarmPrefixSummarizer` asks the main model while its cache is warm. `SummarizerChain` asks several in order. None of
+them knows a client library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
+from typing import Literal, NamedTuple
+
+from everlong.arguments import check_callable, refuse
+from everlong.context.checks import check_summary
+from everlong.context.digest import DigestPiece, pack, split, turn_pieces
+from everlong.context.document import SummaryDocument
+from everlong.context.exchanges import Complete
+from everlong.context.policy import LeftAlone
+from everlong.context.summarizers import Summarizer, SummaryRequest, check_summarizer, clean_answer
+from everlong.context.summary_prompts import known_document, transcript_prompt, warm_prompt
+from everlong.context.text import shorten_text
+from everlong.errors import ConfigError, SummarizerError
+from everlong.model import Message, text_of
+
+LEAST_WINDOW = 1_024
+_LEAST_ROOM = 128
+_BUDGET_SHARE = 5
+"""A summary takes at most one in this many tokens of the window, to leave room to read."""
+
+
+class SummaryProgress(NamedTuple):
+    """The progress of a summary in parts.
+
+    >>> def show(progress: SummaryProgress) -> None:
+    ...     print(f"part {progress.done} of {progress.total}")
+    >>> show(SummaryProgress(level=1, done=2, total=5))
+    part 2 of 5
+    >>> summarizer = CompletionSummarizer(lambda messages, max_tokens: "…", progress=show)
+    """
+
+    level: int
+    """0 while the turns are read, then the level of folding."""
+    done: int
+    total: int
+    """The parts of this level."""
+
+
+class CompletionSummarizer:
+    """A summarizer that asks a model behind a plain function.
+
+    ``window`` is the model's context window in tokens. Turns that do not fit are summarized in parts, ``concurrency``
+    of them at a time, and folded; ``progress`` is called after each. After a failure the finished parts are kept, so
+    the same request continues from there.
+
+    >>> def complete(messages: list[Message], max_tokens: int) -> str:
+    ...     raise ConnectionError("no network")
+    >>> engine = ContextCompressor(16_000, summarizer=CompletionSummarizer(complete))
+    >>> _ = engine.compress(messages)
+    >>> engine.last_report.summarizer  # a failure falls back to the built-in summary
+    'extractive'
+    """
+
+    def __init__(
+        self,
+        complete: Complete,
+        *,
+        window: int = 128_000,
+        name: str = "model",
+        concurrency: int = 4,
+        progress: Callable[[SummaryProgress], None] | None = None,
+    ) -> None:
+        check_callable("complete", complete, "a function of messages and max_tokens that returns the answer")
+        check_window(window)
+        if concurrency < 1:
+            raise ConfigError(f"concurrency must be at least 1, got {concurrency}", key="concurrency")
+        self._complete = complete
+        self._window = window
+        self._name = name
+        self._runner = PartsRunner(_check_part, concurrency, progress)
+
+    @property
+    def name(self) -> str:
+        """The name in reports."""
+        return self._name
+
+    def summarize(self, request: SummaryRequest) -> str:
+        """Return the model's summary of all turns, in one call if they fit."""
+        budget = min(request.budget_tokens, self._window // _BUDGET_SHARE)
+        previous = known_document(request.previous) if request.previous else ""
+        room = self._room(request, budget)
+        previous_tokens = request.count(previous) + 32 if previous else 0
+        parts = deque(pack(turn_pieces(request.turns, room, request.count), room))
+        if len(parts) <= 1:
+            pieces = parts[0] if parts else []
+            if sum(piece.tokens for piece in pieces) + previous_tokens <= room:
+                ask = request.exchanges.listen(self._name, self._complete)
+                return ask(transcript_prompt(request, pieces, budget, previous=previous), budget)
+        summary = self._summarize_parts(request, parts, previous, budget, room)
+        self._runner.forget()
+        return summary
+
+    def complete(self, messages: list[Message], max_tokens: int) -> str:
+        """Return the model's answer to any prompt."""
+        return self._complete(messages, max_tokens)
+
+    def _room(self, request: SummaryRequest, budget: int) -> int:
+        """Return the tokens left for material in one prompt."""
+        fixed = _count_tokens(transcript_prompt(request, [], budget, previous="-", fold=True), request)
+        room = self._window - fixed - budget - self._window // 16
+        if room < _LEAST_ROOM:
+            raise SummarizerError(
+                f"a window of {self._window} tokens leaves no room to read the conversation; use a larger window"
+            )
+        return room
+
+    def _summarize_parts(
+        self, request: SummaryRequest, parts: deque[list[DigestPiece]], previous: str, budget: int, room: int
+    ) -> str:
+        """Summarize each part, then fold neighbours level by level until one summary is left; return it.
+
+        The parts are used up, so that no more than the prompts stay in memory.
+        """
+        # At least three summaries fit one fold, so each level is at most half as long as the one before.
+        share = min(budget, room // 4)
+        ask = request.exchanges.listen(self._name, self._complete)
+        tasks = [CompletionTask(transcript_prompt(request, parts.popleft(), share), share) for _ in range(len(parts))]
+        texts = [_fit(text, share, request) for text in self._runner.run(tasks, 0, ask)]
+        if previous:
+            texts = [*split(previous, share, request.count), *texts]
+        level = 0
+        while len(texts) > 1:
+            level += 1
+            groups = list(pack(_summaries(texts, request), room))
+            allowed = budget if len(groups) == 1 else share
+            tasks = [CompletionTask(transcript_prompt(request, group, allowed, fold=True), allowed) for group in groups]
+            texts = [_fit(text, allowed, request) for text in self._runner.run(tasks, level, ask)]
+        return texts[0]
+
+
+def _summaries(texts: Sequence[str], request: SummaryRequest) -> Iterator[DigestPiece]:
+    for number, text in enumerate(texts, 1):
+        body = known_document(text)
+        yield DigestPiece(f"stretch {number}", body, request.count(body) + 14)
+
+
+def _check_part(answer: object) -> str:
+    text, problem = clean_answer(answer, 1, len)
+    if problem:
+        raise SummarizerError(problem)
+    return text
+
+
+def _fit(text: str, budget: int, request: SummaryRequest) -> str:
+    """Return a part's summary within its share, whatever the model made of it."""
+    fitting = SummaryDocument.parse(text).fit(budget, request.count)
+    return fitting or shorten_text(text, budget, request.count, otherwise="## Critical Context\n- …")
+
+
+def _count_tokens(prompt: Sequence[Message], request: SummaryRequest) -> int:
+    return sum(request.count(text_of(message)) + 8 for message in prompt)
+
+
+def check_window(window: object) -> None:
+    """Raise if a window is too small to write a summary in."""
+    if isinstance(window, bool) or not isinstance(window, int) or window < LEAST_WINDOW:
+        raise ConfigError(f"a summarizer's window must be at least {LEAST_WINDOW} tokens, got {window!r}", key="window")
+
+
+class WarmPrefixSummarizer:
+    """A summarizer that asks the main model itself, behind a plain function.
+
+    ``complete`` must send the same model, tools and settings as the conversation's own requests, or the cache is cold.
+
+    >>> def complete(messages: list[Message], max_tokens: int) -> str:
+    ...     return "## Goal: keep the harbour's book"
+    >>> WarmPrefixSummarizer(complete).needs_prefix
+    True
+    """
+
+    needs_prefix = True
+    """A chain leaves it out where the request has no prefix, as for a part of a conversation."""
+
+    def __init__(self, complete: Complete, *, window: int = 200_000, name: str = "main model") -> None:
+        check_callable("complete", complete, "a function of messages and max_tokens that returns the answer")
+        check_window(window)
+        self._complete = complete
+        self._window = window
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """The name in reports."""
+        return self._name
+
+    def summarize(self, request: SummaryRequest) -> str:
+        """Return the main model's summary of everything up to the cut."""
+        return self._ask(request, warm_prompt(request, request.budget_tokens))
+
+    def _ask(self, request: SummaryRequest, prompt: list[Message]) -> str:
+        if not request.prefix:
+            raise SummarizerError(
+                "the request has no prefix, the conversation as it was sent; set SummaryRequest.prefix"
+            )
+        sent = request.prefix_tokens or sum(request.count(text_of(message)) + 8 for message in request.prefix)
+        needed = sent + request.count(text_of(prompt[-1])[-20_000:]) + request.budget_tokens
+        if needed > self._window:
+            raise SummarizerError(
+                f"the conversation up to the cut needs {needed:,} of a window of {self._window:,} tokens; "
+                "chain a CompletionSummarizer behind this one, which reads in parts"
+            )
+        ask = request.exchanges.listen(self._name, self._complete, sent_before=len(prompt) - 1)
+        return ask(prompt, request.budget_tokens)
+
+
+Choice = Literal["first_good", "best"]
+
+
+class SummarizerChain:
+    """Several summarizers, asked in order.
+
+    ``first_good`` takes the first summary without problems, else the best one; ``best`` asks all and takes the best. A
+    member that raised is not asked for ``cooldown_seconds`` while others are available.
+
+    >>> fast = CompletionSummarizer(lambda messages, max_tokens: "…", name="fast")
+    >>> careful = CompletionSummarizer(lambda messages, max_tokens: "…", name="careful")
+    >>> chain = SummarizerChain([fast, careful], choose="best")
+    >>> engine = ContextCompressor(200_000, summarizer=chain)
+    >>> "fast" in chain.name
+    True
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Summarizer],
+        choose: Choice = "first_good",
+        *,
+        cooldown_seconds: float = 600.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not isinstance(members, Sequence):
+            refuse("members", members, "a list of summarizers")
+        for member in members:
+            check_summarizer(member, "a member of the chain")
+        if not members:
+            raise ConfigError("members is empty; give the chain at least one summarizer", key="members")
+        if choose not in ("first_good", "best"):
+            raise ConfigError(f'choose must be "first_good" or "best", got {choose!r}', key="choose")
+        self._members = list(members)
+        self._choose = choose
+        self._cooldown = cooldown_seconds
+        self._clock = clock
+        self._resting: dict[int, float] = {}
+        self._reasons: dict[int, str] = {}
+        self._winner: Summarizer | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the member that wrote the last summary; before the first, the names of all."""
+        return self._winner.name if self._winner else " | ".join(member.name for member in self._members)
+
+    def complete(self, messages: list[Message], max_tokens: int) -> str:
+        """Return the answer of the first member that can complete any prompt; raise if none can."""
+        complaints: list[str] = []
+        for place in self._awake():
+            complete = getattr(self._members[place], "complete", None)
+            if complete is None:
+                continue
+            try:
+                return str(complete(messages, max_tokens))
+            except Exception as error:  # noqa: BLE001 - a member is foreign code; the next one is asked
+                complaints.append(f"{self._members[place].name}: {type(error).__name__}: {error}")
+        raise SummarizerError("; ".join(complaints) or "no summarizer of the chain can complete a prompt")
+
+    def summarize(self, request: SummaryRequest) -> str:
+        """Return the chosen summary; raise with each member's reason if none has one."""
+        self._winner = None
+        complaints: list[str] = []
+        best: tuple[float, str, Summarizer] | None = None
+        for place in self._awake():
+            member = self._members[place]
+            if not request.prefix and len(self._members) > 1 and getattr(member, "needs_prefix", False):
+                continue
+            try:
+                text = member.summarize(request)
+            except SummarizerError as error:
+                complaints.append(f"{member.name}: {error}")
+                continue
+            except Exception as error:  # noqa: BLE001 - foreign code; the next member is asked and the reason kept
+                self._resting[place] = self._clock() + self._cooldown
+                self._reasons[place] = f"{type(error).__name__}: {error}"
+                complaints.append(f"{member.name}: {self._reasons[place]}")
+                continue
+            prose, problem = clean_answer(text, request.budget_tokens, request.count)
+            if problem:
+                complaints.append(f"{member.name}: {problem}")
+                continue
+            quality = check_summary(prose, request)
+            if best is None or quality.score > best[0]:
+                best = (quality.score, text, member)
+            if self._choose == "first_good" and not quality.problems:
+                break
+        if best is None:
+            raise SummarizerError("; ".join(complaints) or "no member of the chain reads a request without a prefix")
+        self._winner = best[2]
+        return best[1]
+
+    @property
+    def left_alone(self) -> list[LeftAlone]:
+        """The members that failed and are not asked now."""
+        now = self._clock()
+        within = [one for member in self._members if isinstance(member, SummarizerChain) for one in member.left_alone]
+        return [
+            LeftAlone(self._members[place].name, self._reasons[place], until - now, self._cooldown)
+            for place, until in self._resting.items()
+            if until > now
+        ] + within
+
+    def _awake(self) -> list[int]:
+        """Return the members to ask: those that did not fail lately, or all if every one did."""
+        now = self._clock()
+        everybody = range(len(self._members))
+        return [place for place in everybody if self._resting.get(place, now) <= now] or list(everybody)
+
+
+# -- parts of a long conversation --------------------------------------------------------------------------------------
+
+_MOST_KEPT = 8_192
+
+
+class CompletionTask(NamedTuple):
+    """One prompt, and the room for its answer."""
+
+    messages: list[Message]
+    max_tokens: int
+
+    @property
+    def key(self) -> str:
+        """A hash of everything that the answer depends on."""
+        digest = hashlib.sha256(str(self.max_tokens).encode())
+        for message in self.messages:
+            others = {key: value for key, value in message.items() if key != "content"}
+            content = message.get("content")
+            told = json.dumps(
+                [others, len(content) if isinstance(content, str) else content], sort_keys=True, default=str
+            )
+            digest.update(told.encode())
+            if isinstance(content, str):  # as it is, because it may be long
+                digest.update(content.encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
+
+
+class PartsRunner:
+    """The tasks of one summary, run over a completion function; finished answers are kept for a retry."""
+
+    def __init__(
+        self,
+        check: Callable[[object], str],
+        concurrency: int,
+        progress: Callable[[SummaryProgress], None] | None,
+    ) -> None:
+        self._check = check
+        self._concurrency = concurrency
+        self._progress = progress
+        self._kept: dict[str, str] = {}
+
+    def run(self, tasks: Sequence[CompletionTask], level: int, complete: Complete) -> list[str]:
+        """Return the answer to each task; raise once one has failed twice."""
+        answer = partial(self._answer, complete)
+        keys = [task.key for task in tasks]
+        waiting = [place for place, key in enumerate(keys) if key not in self._kept]
+        self._report(level, len(tasks) - len(waiting), len(tasks))
+        if self._concurrency == 1 or len(waiting) < 2:
+            for done, place in enumerate(waiting, len(tasks) - len(waiting) + 1):
+                self._keep(keys[place], self._name_failure(tasks, place, answer))
+                self._report(level, done, len(tasks))
+        else:
+            self._run_together(tasks, keys, waiting, level, answer)
+        return [self._kept[key] for key in keys]
+
+    def forget(self) -> None:
+        """Drop the kept answers: their summary is written."""
+        self._kept.clear()
+
+    def _run_together(
+        self,
+        tasks: Sequence[CompletionTask],
+        keys: list[str],
+        waiting: list[int],
+        level: int,
+        answer: Callable[[CompletionTask], str],
+    ) -> None:
+        running: dict[Future[str], int] = {}
+        failure: SummarizerError | None = None
+        done, queue = len(tasks) - len(waiting), iter(waiting)
+        with ThreadPoolExecutor(self._concurrency, thread_name_prefix="everlong-summary") as pool:
+            while True:
+                while failure is None and len(running) < self._concurrency:
+                    place = next(queue, None)
+                    if place is None:
+                        break
+                    running[pool.submit(answer, tasks[place])] = place
+                if not running:
+                    break
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    place = running.pop(future)
+                    try:
+                        self._keep(keys[place], self._name_failure(tasks, place, lambda _, f=future: f.result()))  # type: ignore[misc]
+                    except SummarizerError as error:
+                        failure = failure or error
+                        continue
+                    done += 1
+                    self._report(level, done, len(tasks))
+        if failure is not None:
+            raise failure
+
+    def _answer(self, complete: Complete, task: CompletionTask) -> str:
+        try:
+            return self._check(complete(task.messages, task.max_tokens))
+        except Exception:  # noqa: BLE001 - whatever it was, once more; the second failure is raised
+            return self._check(complete(task.messages, task.max_tokens))
+
+    def _name_failure(
+        self, tasks: Sequence[CompletionTask], place: int, answer: Callable[[CompletionTask], str]
+    ) -> str:
+        """Return an answer; if it fails, say which part it was."""
+        try:
+            return answer(tasks[place])
+        except Exception as error:
+            if len(tasks) == 1:
+                raise
+            raise SummarizerError(
+                f"part {place + 1} of {len(tasks)} failed twice, and {len(self._kept)} finished ones are kept for the "
+                f"next attempt: {type(error).__name__}: {error}"
+            ) from error
+
+    def _keep(self, key: str, answer: str) -> None:
+        if len(self._kept) >= _MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+        self._kept[key] = answer
+
+    def _report(self, level: int, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress(SummaryProgress(level, done, total))

@@ -1,0 +1,346 @@
+"""The record of an agent's work: each tool call with its result, its outcome and the files that it changed.
+
+This is the one reader of calls. It tells only what structure tells: a step failed if an exit code or the harness says
+so, never because of a word in the output; a file changed if the call or the shell's syntax say so.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from everlong.context.literals import CLEARED_RESULT
+from everlong.context.names import names_by_line
+from everlong.context.text import beginning
+from everlong.model import Message, ToolCall, calls_of, readable_text
+
+__all__ = ["FileChange", "Step", "read_steps"]
+
+_COMMAND_KEYS = ("command", "cmd", "script", "bash_command")
+_PATH_KEYS = ("path", "file_path", "filePath", "filename", "file", "filepath", "target_file", "notebook_path")
+_LOOK_AT = 600
+"""Characters at each end of a result in which a harness tells how a call ended."""
+_LOOK_AT_LINES = 6_000
+_TITLE_LENGTH = 160
+_OUTCOME_LENGTH = 200
+_ERROR_LINES = 3
+_LAST_LINES = 20
+"""Lines at the end of a result among which its outcome is looked for."""
+_LONG_QUOTE = 60
+"""A quotation of this length on a command line is a program."""
+
+_EXIT_CODE = re.compile(
+    r"(?:<(?:returncode|exit_code)>|\"exit_code\": ?|^(?:\w+ )?(?:process |command )?exit(?:ed with)?"
+    r" (?:code|status):? )(-?\d+)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_HARNESS_ERROR = re.compile(
+    r"\s*(?:<tool_use_error>|<error>|\[?error\]?\s*:|\{\"error\": ?(?!null|false|\"\"))", re.IGNORECASE
+)
+_STOPPED = re.compile(
+    r"doesn't want to (?:proceed|take)|user (?:rejected|denied|declined|cancell?ed|aborted|interrupted)"
+    r"|tool use was rejected|\[Request interrupted by user|^Command aborted",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SAYS_NOTHING = re.compile(
+    r"\W*$|<(returncode|exit_code)>|</?\w+>$|\W*(?:\w+ )?exit(?:ed with)? (?:code|status)\b", re.IGNORECASE
+)
+_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
+_QUOTED = re.compile(r"'[^']*(?:'|$)|\"[^\"]*(?:\"|$)")
+_PATCHED = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+?)\s*$", re.MULTILINE)
+_LOOKING_TOOL = re.compile(
+    r"(?:^|_)(?:get|list|search|read|find|fetch|view|query|think|calculate|glob|grep|ls|web)|todo|plan", re.IGNORECASE
+)
+_WRITING_TOOL = re.compile(r"(?P<created>write|create|save|new_?file)|edit|replace|patch|insert|modify", re.IGNORECASE)
+_LOOKING = frozenset(
+    """
+    ls cat head tail grep egrep rg find pwd wc nl less stat tree awk jq which type file env echo printf date ps df du
+    diff cmp sort uniq test [ true cd mkdir touch chmod export source sleep set sed
+    """.split()  # noqa: SIM905 - words, as one reads them
+)
+"""Programs that show or prepare something; what came of it shows in later steps."""
+_WITH_SUBCOMMAND = frozenset(
+    """
+    npm pnpm yarn bun cargo go git docker make gh pip uv poetry mvn gradle dotnet
+    """.split()  # noqa: SIM905 - words, as one reads them
+)
+_RUNNERS = frozenset(["sudo", "time", "nohup", "nice", "env", "npx", "bunx", "timeout", "xvfb-run", "command", "exec"])
+_GIT_LOOKING = frozenset(
+    f"git {name}" for name in ("status", "log", "diff", "show", "blame", "branch", "remote", "rev-parse", "ls-files")
+)
+
+
+class FileChange(NamedTuple):
+    """A step's change to a file."""
+
+    how: Literal["created", "edited", "removed"]
+    path: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """One tool call, with its result if there is one."""
+
+    at: int
+    """The index of the call's message."""
+    call: ToolCall
+    result: str | None = None
+    is_error: bool = False
+    """True if the harness marked the result as an error."""
+
+    @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the call."""
+        text = self.call.arguments
+        try:
+            parsed = json.loads(text, strict=False) if text else {}
+        except (ValueError, RecursionError):
+            parsed = None
+        return parsed if isinstance(parsed, dict) else {"input": text}
+
+    @cached_property
+    def command(self) -> str:
+        """The shell command that the call runs; empty for other tools."""
+        for key in _COMMAND_KEYS:
+            value = self.arguments.get(key)
+            if isinstance(value, list) and value:  # ["bash", "-lc", "npm test"]
+                return str(value[-1]) if len(value) > 2 and str(value[1]).startswith("-") else " ".join(map(str, value))
+            if isinstance(value, str) and value.strip():
+                return value.strip()
+        return ""
+
+    @cached_property
+    def path(self) -> str:
+        """The file that the call names; empty if it names none."""
+        found = (self.arguments.get(key) for key in _PATH_KEYS)
+        return next((value.strip() for value in found if isinstance(value, str) and value.strip()), "")
+
+    @cached_property
+    def title(self) -> str:
+        """The call in one line."""
+        if self.command:
+            bare = _QUOTED.sub(_without_program, without_heredocs(self.command))
+            return beginning(bare.replace("\n", " "), _TITLE_LENGTH).replace("`", "'")
+        if self.path:
+            return f"{self.call.name} {self.path}"
+        shown = ", ".join(f"{key}={beginning(str(value), 60)}" for key, value in list(self.arguments.items())[:4])
+        return beginning(f"{self.call.name}({shown})", _TITLE_LENGTH).replace("`", "'")
+
+    @cached_property
+    def _runs(self) -> list[tuple[list[str], list[tuple[str, str]]]]:
+        return list(_simple_commands(self.command)) if self.command else []
+
+    @property
+    def programs(self) -> list[list[str]]:
+        """The words of each program that the command runs, in order."""
+        return [words for words, _ in self._runs]
+
+    @cached_property
+    def subject(self) -> str:
+        """What the step is about: a program and its target, a file, or the whole call.
+
+        Of two steps with one subject, the later one tells how things stand.
+        """
+        if not self.command:
+            return f"{self.call.name} {self.path or self.call.arguments}"
+        acting = [words for words in self.programs if words[0] not in _LOOKING]
+        if not acting:
+            return self.command
+        words = acting[-1]
+        named = next((word.partition("::")[0] for word in words[1:] if _is_path(word)), "")
+        return f"{_program(words)} {named}"
+
+    @cached_property
+    def only_looks(self) -> bool:
+        """True if the call only shows or prepares something."""
+        if self.command:
+            return all(words[0] in _LOOKING or _program(words) in _GIT_LOOKING for words in self.programs)
+        return not self.changes and _LOOKING_TOOL.search(self.call.name) is not None
+
+    @cached_property
+    def was_stopped(self) -> bool:
+        """True if a person refused or stopped the call."""
+        return self.result is not None and _STOPPED.search(_ends(self.result)) is not None
+
+    @cached_property
+    def failed(self) -> bool:
+        """True if the exit code or the harness says so; a search that finds nothing has not failed."""
+        if self.result is None or self.was_stopped:
+            return False
+        codes = _EXIT_CODE.findall(_ends(self.result))
+        if codes:
+            return int(codes[-1]) != 0 and not (self.command and self.only_looks)
+        return self.is_error or (not self.command and _HARNESS_ERROR.match(self.result) is not None)
+
+    @cached_property
+    def last_lines(self) -> tuple[str, ...]:
+        """The last lines of the result that say something; those that name something come before others."""
+        lines = [] if self.result in (None, CLEARED_RESULT) else (self.result or "")[-_LOOK_AT_LINES:].splitlines()
+        telling = list(dict.fromkeys(line.strip() for line in lines[-_LAST_LINES:] if not _SAYS_NOTHING.match(line)))
+        named = [line for line, names in zip(telling, names_by_line(telling), strict=True) if names]
+        return tuple(beginning(line, _OUTCOME_LENGTH) for line in (named or telling)[-_ERROR_LINES:])
+
+    @property
+    def outcome(self) -> str:
+        """The last line of the result that says something."""
+        return self.last_lines[-1] if self.last_lines else ""
+
+    @cached_property
+    def changes(self) -> tuple[FileChange, ...]:
+        """The call's changes to files, in order; none if it failed or was stopped."""
+        if self.was_stopped or (self.failed and not self.command):
+            return ()
+        return tuple(_shell_changes(self._runs) if self.command else _tool_changes(self))
+
+
+def read_steps(messages: Sequence[Message]) -> list[Step]:
+    """Return all tool calls of these messages with their results, in order."""
+    calls: list[tuple[int, ToolCall]] = []
+    results: dict[int, Message] = {}
+    waiting: dict[str, list[int]] = {}
+    for index, message in enumerate(messages):
+        role = message.get("role")
+        if role == "assistant":
+            for call in calls_of(message):
+                waiting.setdefault(call.id, []).append(len(calls))
+                calls.append((index, call))
+        elif role == "tool":
+            places = waiting.get(str(message.get("tool_call_id") or ""))
+            if places:
+                results[places.pop()] = message
+    return [
+        Step(at, call)
+        if (result := results.get(place)) is None
+        else Step(at, call, readable_text(result), bool(result.get("is_error")))
+        for place, (at, call) in enumerate(calls)
+    ]
+
+
+def without_heredocs(command: str) -> str:
+    """Return a command without the texts of its here-documents."""
+    if "<<" not in command:
+        return command
+    kept: list[str] = []
+    end = ""
+    for line in command.splitlines():
+        if end:
+            end = "" if line.strip() == end else end
+            continue
+        opened = _HEREDOC.search(line)
+        kept.append(line if opened is None else line[: opened.start()] + line[opened.end() :])
+        end = opened[2] if opened is not None else ""
+    return "\n".join(kept)
+
+
+def _without_program(quoted: re.Match[str]) -> str:
+    return quoted[0] if len(quoted[0]) < _LONG_QUOTE else "'…'"
+
+
+def _ends(text: str) -> str:
+    return text if len(text) <= 2 * _LOOK_AT else f"{text[:_LOOK_AT]}\n{text[-_LOOK_AT:]}"
+
+
+# -- shell commands ----------------------------------------------------------------------------------------------------
+
+_LONGEST_PARSED = 20_000
+
+
+def _simple_commands(command: str) -> Iterator[tuple[list[str], list[tuple[str, str]]]]:
+    """Yield the words of each program in a command, and the files that its output goes to, with the operator."""
+    lexer = shlex.shlex(without_heredocs(command)[:_LONGEST_PARSED], posix=True, punctuation_chars="();<>|&\n")
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
+    words: list[str] = []
+    targets: list[tuple[str, str]] = []
+    operator = ""
+    try:
+        for token in lexer:
+            if token and all(sign in "();<>|&\n" for sign in token):
+                if token.startswith(("<", ">", "&>")):
+                    operator = token
+                    continue
+                operator = ""
+                if words := _without_runners(words):
+                    yield words, targets
+                words, targets = [], []
+            elif operator:
+                targets += [(operator, token)] if operator in (">", ">>", "&>") else []
+                operator = ""
+            else:
+                words.append(token)
+    except ValueError:  # a quotation without an end
+        pass
+    if words := _without_runners(words):
+        yield words, targets
+
+
+def _without_runners(words: Sequence[str]) -> list[str]:
+    """Return a program's words without assignments and programs that only run others."""
+    place = 0
+    while place < len(words) and (
+        words[place] in _RUNNERS or ("=" in words[place] and words[place].partition("=")[0].isidentifier())
+    ):
+        is_timeout = words[place] == "timeout"
+        place += 1
+        while is_timeout and place < len(words) and (words[place].startswith("-") or words[place][:1].isdigit()):
+            place += 1
+    return list(words[place:])
+
+
+def _program(words: Sequence[str]) -> str:
+    name, plain = words[0].rsplit("/", 1)[-1], [word for word in words[1:] if not word.startswith("-")]
+    if name.startswith("python") and words[1:2] == ["-m"]:
+        return plain[0] if plain else name
+    return " ".join([name, *plain[: 2 if plain[:1] == ["run"] else 1]]) if name in _WITH_SUBCOMMAND else name
+
+
+def _is_path(word: str) -> bool:
+    """Return whether a word of a command names a file or a folder."""
+    name = word.partition("::")[0]
+    return not name.startswith("-") and ("/" in name or (0 < name.rfind(".") < len(name) - 1)) and " " not in name
+
+
+def _shell_changes(runs: Iterable[tuple[list[str], list[tuple[str, str]]]]) -> Iterator[FileChange]:
+    folder = ""
+    for words, targets in runs:
+        plain = [word for word in words[1:] if not word.startswith("-")]
+        if words[0] == "cd":
+            folder = plain[0] if plain else ""
+        found = [FileChange("edited" if sign == ">>" else "created", path) for sign, path in targets]
+        if words[0] == "sed" and any(word.startswith(("-i", "--in-place")) for word in words) and len(plain) > 1:
+            found.append(FileChange("edited", plain[-1]))
+        elif words[0] == "tee":
+            found += [FileChange("created", path) for path in plain]
+        elif words[0] == "rm":
+            found += [FileChange("removed", path.rstrip("/")) for path in plain]
+        elif words[0] == "mv" and len(plain) == 2:
+            found += [FileChange("removed", plain[0]), FileChange("created", plain[1])]
+        elif words[:2] in (["git", "checkout"], ["git", "restore"]):
+            found += [FileChange("removed", path) for path in plain[1:] if "." in path]
+        for how, path in found:
+            if not path.startswith(("/dev/", "&")) and "$" not in path:
+                yield FileChange(how, _join_path(folder, path))
+
+
+def _join_path(folder: str, path: str) -> str:
+    if folder in ("", ".", "./") or path.startswith(("/", "~")):
+        return path
+    return f"{folder.rstrip('/')}/{path.removeprefix('./')}"
+
+
+def _tool_changes(step: Step) -> Iterator[FileChange]:
+    patches = [value for value in step.arguments.values() if isinstance(value, str) and "*** " in value]
+    for patch in patches:
+        kinds: dict[str, Literal["created", "edited", "removed"]] = {
+            "Add": "created",
+            "Update": "edited",
+            "Delete": "removed",
+        }
+        yield from (FileChange(kinds[found[1]], found[2]) for found in _PATCHED.finditer(patch))
+    wrote = _WRITING_TOOL.search(step.call.name)
+    if step.path and not patches and wrote is not None and "todo" not in step.call.name.lower():
+        yield FileChange("created" if wrote["created"] else "edited", step.path)

@@ -1,0 +1,334 @@
+"""The summary stage: what a summarizer is given, what one is, and the writer that always ends with a summary.
+
+A model's summary stays as it was written: no line is deleted, moved or added inside its sections. If the answer is
+empty, broken off or without headings, the model is asked once more. If it fails, is cooling down after a failure, or
+has no usable answer, the built-in chronicle takes its place and the reason is kept. There is no network here; a
+summarizer brings its own.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+from everlong.arguments import refuse
+from everlong.context.chronicle import Chronicle
+from everlong.context.document import SummaryDocument
+from everlong.context.exchanges import SummaryExchange, SummaryExchanges
+from everlong.context.policy import LeftAlone
+from everlong.context.text import TextCount, cut_at_clause, one_line
+from everlong.model import Message, text_of, typed_words
+
+__all__ = [
+    "ExtractiveSummarizer",
+    "Summarizer",
+    "SummaryRequest",
+    "SummaryWriter",
+    "WrittenSummary",
+    "check_summarizer",
+    "clean_answer",
+]
+
+ADDED_HEADING = "Added from the conversation itself:"
+"""The line between a model's summary and what was added after it."""
+_ADDED_SHARE = 0.2
+"""A model's summary grows at most by this share."""
+_MOST_UNUSABLE = 3
+"""The number of unusable answers in a row after which the summarizer cools down as after a failure."""
+_LONGEST_NEWEST = 400
+_CUT_OFF = re.compile(r"(?:[,;:(\[{/\\=&+<—–，、；：]|(?:^|\s)[-*•]|\b(?:the|an?|and|or|of|to|in|with|for|by|from))$")
+_THOUGHT = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_FENCED = re.compile(r"\A\s*```\w*\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class SummaryRequest:
+    """Everything that a summarizer gets to work with.
+
+    >>> request = SummaryRequest(messages[:40], previous=None, budget_tokens=500, count=counter_for().count_text)
+    >>> ExtractiveSummarizer().summarize(request).startswith("## ")
+    True
+    """
+
+    turns: Sequence[Message]
+    """The messages to summarize, with whole tool outputs."""
+    previous: str | None
+    """The summary of everything before, to be updated."""
+    budget_tokens: int
+    count: TextCount
+    """The counter of a text's tokens."""
+    opening: Message | None = None
+    """The message in which a person opens the conversation."""
+    latest_user: Message | None = None
+    """The request in force: the newest message in which a person asked for something."""
+    before: Sequence[Message] = ()
+    """The messages that stay before the summary, besides the system prompt; the summary need not repeat them."""
+    after: Sequence[Message] = ()
+    """The messages that stay after the summary."""
+    focus_topic: str | None = None
+    memory_context: str | None = None
+    """Text that a memory provider wants kept."""
+    prefix: Sequence[Message] = ()
+    """Everything up to the cut as it was sent to the main model, for a summarizer that reuses its cached prefix."""
+    prefix_tokens: int = 0
+    """The size of the prefix; 0 if it is unknown."""
+    known: Callable[[], Chronicle] | None = None
+    """Returns the chronicle of everything up to the cut, if an engine keeps one; else it is read from the turns."""
+    exchanges: SummaryExchanges = field(default_factory=SummaryExchanges, repr=False, compare=False)
+    """Receives what a model is asked and answers; `SummaryExchanges.listen` does it for a completion function."""
+
+    @cached_property
+    def chronicle(self) -> Chronicle:
+        """The chronicle of everything up to the cut."""
+        if self.known is not None:
+            return self.known()
+        return Chronicle.carried_on(self.previous).extended([*self.before, *self.turns])
+
+    @cached_property
+    def chronicle_now(self) -> Chronicle:
+        """The chronicle of the whole conversation; plan, files and errors are told as they stand there."""
+        return self.chronicle.extended(self._following())
+
+    @cached_property
+    def state(self) -> Chronicle:
+        """The plan, files and errors of the whole conversation, without lines to quote."""
+        before = Chronicle.carried_on(self.previous, reads_lines=False)
+        return before.extended([*self.before, *self.turns, *self._following()])
+
+    def _following(self) -> list[Message]:
+        return [message for message in self.after if message is not self.latest_user]
+
+    @property
+    def opening_words(self) -> str:
+        """The person's first words, without the text that their client wrapped around them."""
+        return typed_words(self.opening) if self.opening is not None else ""
+
+    @property
+    def newest_words(self) -> str:
+        """The request in force, without the client's wrapping."""
+        return typed_words(self.latest_user) if self.latest_user is not None else ""
+
+
+class Summarizer(Protocol):
+    """A writer of summaries: turns a request into a summary, or raises.
+
+    >>> class Brief:
+    ...     name = "brief"
+    ...
+    ...     def summarize(self, request: SummaryRequest) -> str:
+    ...         return f"## Goal: sum up {len(request.turns)} messages"
+    >>> brief: Summarizer = Brief()
+    >>> ContextCompressor(16_000, summarizer=brief).summarizer.name
+    'brief'
+    """
+
+    @property
+    def name(self) -> str:
+        """The name in reports."""
+        ...
+
+    def summarize(self, request: SummaryRequest) -> str:
+        """Return the summary as Markdown with the headings of the template."""
+        ...
+
+
+def check_summarizer(value: object, name: str = "summarizer") -> None:
+    """Raise `ConfigError` unless a value is a summarizer."""
+    if not callable(getattr(value, "summarize", None)):
+        advice = "CompletionSummarizer makes one of a function that asks a model" if callable(value) else ""
+        refuse(name, value, "an object with a method summarize(request)", advice)
+
+
+class ExtractiveSummarizer:
+    """A summarizer that quotes and never invents: it writes the chronicle.
+
+    >>> engine = ContextCompressor(16_000, summarizer=ExtractiveSummarizer())  # as without one
+    >>> _ = engine.compress(messages)
+    >>> engine.last_report.summarizer
+    'extractive'
+    """
+
+    name = "extractive"
+
+    def summarize(self, request: SummaryRequest) -> str:
+        """Return the chronicle within the budget."""
+        beside = "\n".join(text_of(message) for message in (*request.before, *request.after))
+        return request.chronicle.write(
+            request.budget_tokens,
+            request.count,
+            now=request.chronicle_now,
+            beside=beside,
+            newest=request.newest_words,
+            focus=request.focus_topic or "",
+            memory=request.memory_context or "",
+        )
+
+
+class WrittenSummary(NamedTuple):
+    """A finished summary, its writer, and how it was made."""
+
+    text: str
+    summarizer: str
+    fallback_reason: str | None = None
+    """Why the chosen summarizer did not write it; None if it did."""
+    problems: tuple[str, ...] = ()
+    """What was wrong with answers that could not be used."""
+    prose: str = ""
+    """The model's own text; empty if the chronicle was written."""
+    exchanges: tuple[SummaryExchange, ...] = ()
+    """The questions to models and their answers, oldest first; of many, the last ones."""
+    asked: int = 0
+    """The number of all questions."""
+
+
+class SummaryWriter:
+    """The writer of an engine's summaries: asks the chosen summarizer, or falls back to the chronicle."""
+
+    def __init__(
+        self,
+        chosen: Summarizer | None,
+        cooldown_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._chosen = chosen
+        self._fallback = ExtractiveSummarizer()
+        self._cooldown = cooldown_seconds
+        self._clock = clock
+        self._cooling_until: float | None = None
+        self._failure = ""
+        self._unusable = 0
+        self.last: WrittenSummary | None = None
+        """The last summary."""
+
+    @property
+    def left_alone(self) -> list[LeftAlone]:
+        """The summarizers that failed and are not asked now: the chosen one, or members of it."""
+        inner: list[LeftAlone] = list(getattr(self._chosen, "left_alone", ()))
+        left = 0.0 if self._cooling_until is None else self._cooling_until - self._clock()
+        if self._chosen is None or left <= 0:
+            return inner
+        return [LeftAlone(self._chosen.name, self._failure, left, self._cooldown), *inner]
+
+    @property
+    def chosen(self) -> Summarizer | None:
+        """The summarizer that is asked first; a new one starts without the failures of the old."""
+        return self._chosen
+
+    @chosen.setter
+    def chosen(self, summarizer: Summarizer | None) -> None:
+        if summarizer is not self._chosen:
+            self._chosen = summarizer
+            self.reset()
+
+    @property
+    def asks_model(self) -> bool:
+        """True if a summarizer was chosen that is not the built-in one."""
+        return self._chosen is not None and not isinstance(self._chosen, ExtractiveSummarizer)
+
+    def write(self, request: SummaryRequest, *, ignore_cooldown: bool = False) -> WrittenSummary:
+        """Return a summary; a failing summarizer never makes this raise."""
+        written = self._ask(request, ignore_cooldown=ignore_cooldown)
+        heard = request.exchanges
+        self.last = written._replace(exchanges=heard.kept(), asked=heard.count)
+        return self.last
+
+    def write_again(self, written: WrittenSummary, request: SummaryRequest) -> WrittenSummary:
+        """Return the summary for another cut of the same conversation; a model's own text stays."""
+        text = complete(written.prose, request) if written.prose else self._fallback.summarize(request)
+        return written._replace(text=text)
+
+    def _ask(self, request: SummaryRequest, *, ignore_cooldown: bool) -> WrittenSummary:
+        chosen = self._chosen
+        if chosen is None or not self.asks_model:
+            return self._fall_back(request, None)
+        if self._is_cooling() and not ignore_cooldown:
+            return self._fall_back(
+                request, f"{chosen.name} failed before and is left alone for {self._cooldown:g} seconds"
+            )
+        problems: list[str] = []
+        for _ in range(2):
+            noted = request.exchanges.count
+            try:
+                answer: object = chosen.summarize(request)
+            except Exception as error:  # noqa: BLE001 - a summarizer is foreign code; its failure is reported
+                self._cool_down(f"{type(error).__name__}: {error}")
+                return self._fall_back(request, f"{chosen.name}: {self._failure}")
+            if request.exchanges.count == noted:  # one of somebody else, whose prompt is not known
+                request.exchanges.note(chosen.name, "", answer if isinstance(answer, str) else repr(answer))
+            prose, problem = clean_answer(answer, request.budget_tokens, request.count)
+            if not problem:
+                self._unusable, self._cooling_until = 0, None
+                return WrittenSummary(complete(prose, request), chosen.name, None, tuple(problems), prose)
+            problems.append(problem)
+        self._unusable += 1
+        if self._unusable >= _MOST_UNUSABLE:
+            self._cool_down(problems[-1])
+        return self._fall_back(request, f"{chosen.name}: {problems[-1]}", tuple(problems))
+
+    def _fall_back(self, request: SummaryRequest, reason: str | None, problems: tuple[str, ...] = ()) -> WrittenSummary:
+        if reason is not None and not problems:
+            problems = (reason,)
+        return WrittenSummary(self._fallback.summarize(request), self._fallback.name, reason, problems)
+
+    def _cool_down(self, failure: str) -> None:
+        self._cooling_until = self._clock() + self._cooldown
+        self._failure = failure
+
+    def _is_cooling(self) -> bool:
+        return self._cooling_until is not None and self._clock() < self._cooling_until
+
+    def reset(self) -> None:
+        """Forget earlier failures."""
+        self._cooling_until = None
+        self._unusable = 0
+
+
+def clean_answer(answer: object, budget: int, count: TextCount) -> tuple[str, str]:
+    """Return a model's summary without its thoughts and what stands before the first heading, and what is wrong.
+
+    The second value is empty for a summary that can be used.
+    """
+    if not isinstance(answer, str) or not answer.strip():
+        return "", "the summary is empty"
+    text = _THOUGHT.sub("", answer).strip()
+    fenced = _FENCED.match(text)
+    text = fenced[1] if fenced else text
+    start = next((place for place in _heading_places(text)), None)
+    if start is None:
+        return "", "the answer has none of the summary's headings; it may be a refusal or a reply"
+    text = text[start:].strip()
+    if SummaryDocument.parse(text).is_empty():
+        return "", "the summary has headings and nothing under them"
+    last = text.splitlines()[-1].strip()
+    if last.startswith("#") or (_CUT_OFF.search(last) and count(text) > budget // 2):
+        return "", "the summary breaks off before its end"
+    return text, ""
+
+
+def _heading_places(text: str) -> list[int]:
+    return [found.start() for found in re.finditer(r"^#{2,3} +\S", text, re.MULTILINE)]
+
+
+def complete(prose: str, request: SummaryRequest) -> str:
+    """Return a model's summary with the newest request, the plan and the files after it, as far as it lacks them."""
+    room = int(request.count(prose) * _ADDED_SHARE) - 8
+    said = one_line(prose).casefold()
+    added: list[str] = []
+    newest = cut_at_clause(one_line(request.newest_words), _LONGEST_NEWEST)
+    lacking = [f'- Newest request: "{newest}"'] if newest and newest[:60].casefold() not in said else []
+    lacking += [item for item in request.state.state_items() if not _is_said(item, said)]
+    for item in lacking:
+        cost = request.count(item) + 1
+        if cost <= room:
+            added.append(item)
+            room -= cost
+    return "\n".join([prose, "", ADDED_HEADING, *added]) if added else prose
+
+
+def _is_said(item: str, said: str) -> bool:
+    """Return whether a text names everything that an item names."""
+    return all(piece.strip().casefold() in said for piece in item.split("`")[1::2]) if "`" in item else False

@@ -1,1 +1,0 @@
-"""Summaries: the document, the facts it is made of, and the summarizers."""

@@ -1,0 +1,203 @@
+"""The chronicle: the built-in summary quotes what was said and what came of it, and guesses nothing."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from everlong import ContextCompressor, ExtractiveSummarizer, Message, SummaryRequest
+from everlong.context.chronicle import Chronicle
+from everlong.context.document import SECTIONS, SummaryDocument
+from everlong.model import whole_text
+from everlong.tokens import EstimatingCounter
+from tests.context.builders import assistant, call, long_session, output, summary_text, user
+
+COUNT = EstimatingCounter().count_text
+GUESSED = ("Constraints & Preferences", "Key Decisions", "Resolved Questions", "Next Steps", "Tools & Patterns")
+
+
+def bash(number: int, command: str, result: str | None) -> list[Message]:
+    return call(number, "bash", result, command=command)
+
+
+TALK = [
+    user("Move the berth planner to port_8443."),
+    *bash(1, "pytest tests/test_ports.py", "FAILED tests/test_ports.py::test_open\n<returncode>1</returncode>"),
+    *call(2, "edit", "ok", path="src/ports.py", old="1", new="2"),
+    assistant("The port is set in src/ports.py. The tests come next."),
+    user("Thanks, go on."),
+    *bash(3, "pytest tests/test_ports.py", "4 passed\n<returncode>0</returncode>"),
+    *bash(4, "npm run build", "error: berth_count is missing\n<returncode>2</returncode>"),
+    assistant("The tests pass; the build does not."),
+    user("Add berth 17 to data/berths.csv."),
+    *bash(5, "echo 17 >> data/berths.csv", "<returncode>0</returncode>"),
+    assistant("Berth 17 is in."),
+]
+
+
+def told(messages: list[Message], budget: int = 2_000, **more: Any) -> SummaryDocument:
+    return SummaryDocument.parse(Chronicle().extended(messages).write(budget, COUNT, **more))
+
+
+@pytest.mark.spec("5.3")
+def test_only_the_sections_that_structure_can_fill_are_written() -> None:
+    document = told(TALK, newest="Add berth 17 to data/berths.csv.")
+    assert [section for section in GUESSED if document.items[section]] == []
+    headings = re.findall(r"^##+ (.*)$", document.render(), re.MULTILINE)
+    assert [heading for heading in headings if heading != "Progress"] == [s for s in SECTIONS if document.items[s]]
+    assert document.items["Goal"] == ['- "Move the berth planner to port_8443." (turn 1)']
+    assert document.items["Pending User Asks"][0].endswith('"Add berth 17 to data/berths.csv."')
+
+
+def test_turns_are_told_in_order_with_their_numbers_and_what_came_of_them() -> None:
+    done = told(TALK).items["Done"]
+    assert [re.match(r"- turn (\d+)", item)[1] for item in done if item] == ["1", "3"]  # type: ignore[index]
+    assert '→ "The tests pass; the build does not."; ' in done[0]  # what came last, with the outcomes of commands
+    assert "`pytest tests/test_ports.py` → 4 passed; `npm run build` failed → error: berth_count is missing" in done[0]
+    assert '"Add berth 17 to data/berths.csv." → "Berth 17 is in."' in done[1]
+
+
+@pytest.mark.parametrize("said", ["Thanks!", "ok, go on", "Yes please", "继续", "Danke, weiter"])
+def test_thanks_and_go_on_are_counted_and_left_out(said: str) -> None:
+    document = told([user("Count the berths."), assistant("Nine."), user(said), assistant("Done."), user("Name them.")])
+    assert said not in document.render()
+    assert document.items["Done"][-1].startswith('- turn 3, "Name them."')
+
+
+def test_a_goal_that_is_named_in_so_many_words_stands_beside_the_first() -> None:
+    document = told([user("Count the berths."), assistant("Nine."), user("The goal now is a map of the harbour.")])
+    assert [item[:12] for item in document.items["Goal"]] == ['- "Count the', '- "The goal ']
+
+
+def test_only_the_last_failing_command_that_has_not_run_better_since_is_blocked() -> None:
+    (blocked,) = told(TALK).items["Blocked"]
+    assert blocked.startswith("- `npm run build` failed:")
+    assert "berth_count is missing" in blocked
+    mended = [*TALK, *bash(6, "npm run build", "built\n<returncode>0</returncode>")]
+    assert told(mended).items["Blocked"] == []
+
+
+def test_the_word_error_in_an_output_blocks_nothing() -> None:
+    looked = [user("Look."), *bash(1, "cat log.txt", "ERROR in berth_9\n<returncode>0</returncode>")]
+    linted = [*looked, *bash(2, "pylint src", "E0602: undefined variable\nrated at 3.1/10")]
+    assert told(linted).items["Blocked"] == []
+
+
+def test_files_are_told_with_how_they_changed() -> None:
+    assert "ports.py (edited)" in "\n".join(told(TALK).items["Relevant Files"])
+
+
+def test_lines_that_a_later_run_made_stale_are_not_quoted() -> None:
+    first = bash(1, "cat harbour.conf", "depth_limit = 7_first")
+    later = bash(2, "cat harbour.conf", "depth_limit = 9_later")
+    text = told([user("Look at the depth."), *first, *later, assistant("I see.")]).render()
+    assert "9_later" in text
+    assert "7_first" not in text
+
+
+def test_what_happened_after_the_cut_makes_lines_stale_too() -> None:
+    first = bash(1, "cat harbour.conf", "depth_limit = 7_first")
+    past = Chronicle().extended([user("Look at the depth."), *first])
+    now = past.extended(bash(2, "cat harbour.conf", "depth_limit = 9_later"))
+    assert "7_first" not in past.write(600, COUNT, now=now)
+
+
+def test_every_quoted_line_is_a_whole_line_of_its_source() -> None:
+    log = "\n".join(f"berth_{n} holds cargo_{n * 7} since 2031-04-{n % 28 + 1:02}" for n in range(60))
+    messages = [user("Which berths are full?"), *bash(1, "cat cargo.log", log), assistant("I count them.")]
+    said = {line.strip() for message in messages for line in whole_text(message).splitlines()}
+    items = told(messages, 500).items["Critical Context"]
+    quoted = [line.strip() for item in items for line in item.split("\n")[1:]]
+    assert len(quoted) > 5
+    assert set(quoted) <= said
+    assert any(item.startswith("$ cat cargo.log\n") for item in items)
+
+
+@pytest.mark.parametrize("budget", [120, 300, 1_000])
+def test_the_budget_is_kept_and_goal_and_newest_request_give_way_last(budget: int) -> None:
+    newest = "Add berth 17 to data/berths.csv."
+    text = Chronicle().extended(TALK * 6).write(budget, COUNT, newest=newest)
+    assert COUNT(text) <= budget
+    assert "Move the berth planner" in text
+    assert newest in text
+
+
+def test_no_turn_is_dropped_while_another_has_more_than_a_sentence() -> None:
+    long = " ".join(f"Berth {n} needs a rope and a lamp." for n in range(40))
+    turns = [m for n in range(12) for m in (user(f"Question {n} about pier {n}. {long}"), assistant("Yes."))]
+    text = told(turns, 900).render()
+    assert [n for n in range(1, 13) if f"turn {n}" not in text] == []
+
+
+def test_what_a_memory_provider_wants_kept_is_kept() -> None:
+    request = SummaryRequest(TALK, None, 600, COUNT, memory_context="Mira works at night.")
+    assert "Mira works at night." in ExtractiveSummarizer().summarize(request)
+
+
+def test_what_relates_to_the_focus_comes_before_other_lines() -> None:
+    log = "\n".join([*(f"berth_{n} holds cargo_{n}" for n in range(50)), "lamp_7 of the pier is dark"])
+    messages = [user("Look around."), *bash(1, "cat all.log", log)]
+    assert "lamp_7 of the pier" in told(messages, 300, focus="pier").render()
+
+
+# -- one summary after another -----------------------------------------------------------------------------------------
+
+
+def grown(context: list[Message], round_: int) -> list[Message]:
+    asked = user(f"Now mend pier_{round_} and tell me its depth.")
+    return [*context, asked, *long_session(14, 300)[3:], assistant(f"Pier_{round_} is mended.")]
+
+
+@pytest.mark.spec("5.5")
+def test_nothing_decays_in_twenty_compactions_of_one_engine() -> None:
+    engine = ContextCompressor(16_000)
+    context = [*long_session(10), assistant("The build works.")]
+    for round_ in range(20):
+        context = engine.compress(grown(context, round_))
+    text = summary_text(context)
+    lost = [n for n in range(19) if f"mend pier_{n} and" not in text]
+    assert lost == []
+    assert '- turn 2, "Now mend pier_0 and tell me its depth."' in text
+    assert [n for n in range(19) if f"Pier_{n} is mended." not in text] == []
+
+
+def test_a_new_engine_carries_the_turns_on_from_the_last_summary() -> None:
+    context = [*long_session(10), assistant("The build works.")]
+    for round_ in range(3):
+        context = ContextCompressor(16_000).compress(grown(context, round_))
+    text = summary_text(context)
+    assert [n for n in range(2) if f"mend pier_{n} and" not in text] == []
+    numbers = [int(number) for number in re.findall(r"^- turn (\d+)", text, re.MULTILINE)]
+    assert numbers == sorted(set(numbers))
+
+
+def test_with_the_originals_at_hand_the_chronicle_is_made_from_them() -> None:
+    talk = grown([*long_session(10), assistant("The build works.")], 0)
+    stale = ContextCompressor(16_000).compress(talk)
+    text = summary_text(stale)
+    forged = [
+        {**message, "content": str(message["content"]).replace("pier_0", "pier_99")}
+        if isinstance(message["content"], str) and text in message["content"]
+        else message
+        for message in stale
+    ]
+    engine = ContextCompressor(16_000)
+    once = engine.compress(grown(forged, 1), originals=lambda: talk)
+    assert "mend pier_0 and" in summary_text(once)
+
+
+def test_the_decisions_of_a_models_summary_are_carried_on() -> None:
+    previous = "## Goal\n- Move the planner\n\n## Key Decisions\n- SQLite, not Postgres, because of Mira."
+    request = SummaryRequest(TALK[4:], previous, 800, COUNT)
+    assert "SQLite, not Postgres, because of Mira." in ExtractiveSummarizer().summarize(request)
+
+
+def test_the_same_turns_always_give_the_same_summary() -> None:
+    assert ContextCompressor(8_000).compress(long_session(40)) == ContextCompressor(8_000).compress(long_session(40))
+
+
+def test_nothing_to_say_still_gives_a_summary() -> None:
+    assert Chronicle().write(100, COUNT) == ""
+    assert told([user("Hi"), assistant(output(40))]).items["Goal"] == ['- "Hi" (turn 1)']

@@ -1,0 +1,129 @@
+"""Clients that send only their last messages: every turn is stored, by work that does not grow with what was said."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import event, update
+
+from everlong.model import Message, text_of
+from everlong.store import Store
+from everlong.store.content import blob, encoded
+from everlong.store.database import Database
+from everlong.store.schema import branch
+from everlong.store.stateless import PlacedRequest, Sender, StatelessRequest
+from everlong.store.turns import FinishedTurn
+
+SYSTEM = {"system": [{"role": "system", "content": "You help."}], "tools": None}
+OK: Message = {"role": "assistant", "content": "ok"}
+
+
+class Statements:
+    """Counts the statements that SQLite runs."""
+
+    def __init__(self, database: Database) -> None:
+        self.count = 0
+        event.listen(database.engine, "checkout", self._watch)
+
+    def _watch(self, connection: sqlite3.Connection, *_: Any) -> None:
+        connection.set_trace_callback(self._tick)
+
+    def _tick(self, _: str) -> None:
+        self.count += 1
+
+
+def place(store: Store, messages: list[Message], session: str | None = None) -> PlacedRequest:
+    preamble = blob(store.tenant, encoded(SYSTEM))
+    asked = StatelessRequest(messages, store.chain.trace(messages), Sender("gateway", session=session), preamble)
+    return store.stateless.place(asked)
+
+
+def answer(store: Store, at: PlacedRequest, reply: Message) -> None:
+    store.turns.add_finished(at.at, FinishedTurn(reply, session=at.session))
+
+
+def talk(store: Store, window: int, turns: int, reply: Callable[[int], Message]) -> list[Message]:
+    """Have a client say something so many times, with its last messages only; return all that was said."""
+    said: list[Message] = []
+    for number in range(turns):
+        said.append({"role": "user", "content": f"Question {number}: " + f"word {number} " * 20})
+        answer(store, place(store, said[-window:]), reply(number))
+        said.append(reply(number))
+    return said
+
+
+def words(store: Store) -> list[list[str]]:
+    """Return the words of all conversations."""
+    found = store.conversations.newest(limit=None)
+    return [[text_of(line.entry.message) for line in store.conversations.lines(one.id)] for one in found]
+
+
+def numbered(number: int) -> Message:
+    return {"role": "assistant", "content": f"Answer number {number} is here."}
+
+
+@pytest.mark.parametrize("window", [4, 20, 21])
+@pytest.mark.parametrize("reply", [lambda _: OK, numbered], ids=["equal replies", "replies of its own"])
+def test_a_client_that_sends_only_its_last_messages_has_one_conversation(
+    store: Store, window: int, reply: Callable[[int], Message]
+) -> None:
+    said = talk(store, window, 40, reply)
+    assert words(store) == [[text_of(message) for message in said]]
+    assert store.verify().problems == []
+
+
+def test_a_request_costs_statements_by_its_own_length_and_not_by_what_was_said_before(file_store: Store) -> None:
+    statements = Statements(file_store.database)
+
+    def cost(window: int, said: list[Message]) -> int:
+        before = statements.count
+        said.append({"role": "user", "content": f"Question {len(said)}"})
+        at = place(file_store, said[-window:], "a name")
+        cost = statements.count - before
+        answer(file_store, at, OK)
+        said.append(OK)
+        return cost
+
+    said: list[Message] = []
+    costs = [cost(20, said) for _ in range(60)]
+    assert max(costs[40:]) <= max(costs[12:20]) + 10
+    assert max(costs) < 200
+    wide = [cost(40, said) for _ in range(20)]
+    assert max(wide) < 2 * max(costs)
+
+
+def test_words_of_another_client_in_the_middle_of_a_conversation_do_not_draw_a_list_into_it(store: Store) -> None:
+    talk(store, 100, 4, numbered)
+    other: list[Message] = [{"role": "user", "content": "What?"}, numbered(2), {"role": "user", "content": "Go on."}]
+    place(store, other)
+    assert [text_of(message) for message in other] in words(store)
+
+
+def test_two_clients_of_which_one_drops_an_addition_meet_at_the_same_message(store: Store) -> None:
+    """Each calls the messages behind it by another id; the second one finds what the first one stored."""
+    question: Message = {"role": "user", "content": "Where is the harbour, please?"}
+    longer: Message = {"role": "user", "content": "Where is the harbour, please?\n\nNOTE: be brief and kind."}
+    more: Message = {"role": "user", "content": "And the market?"}
+    answer(store, place(store, [longer]), numbered(1))
+    place(store, [question, numbered(1), {"role": "user", "content": "Never mind."}])
+    one = place(store, [longer, numbered(1), more])
+    other = place(store, [question, numbered(1), more])
+    assert (one.at, one.session) == (other.at, other.session)
+    assert store.verify().problems == []
+
+
+def test_a_turn_that_has_no_place_in_its_conversation_is_stored_as_one_of_its_own(file_store: Store) -> None:
+    """A branch that has lost its end: what is stored there already stands in the way of whatever follows."""
+    store = file_store
+    first = place(store, [{"role": "user", "content": "hi"}])
+    answer(store, first, numbered(1))
+    with store.database.engine.begin() as connection:
+        connection.execute(update(branch).values(head=first.at.head, head_depth=first.at.depth))
+    later: list[Message] = [{"role": "user", "content": "hi"}, OK, {"role": "user", "content": "go on"}]
+    answer(store, place(store, later), numbered(2))
+    answer(store, place(store, [{"role": "user", "content": "hi"}]), numbered(3))
+    assert [*map(text_of, later), text_of(numbered(2))] in words(store)
+    assert ["hi", text_of(numbered(3))] in words(store)
