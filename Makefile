@@ -172,6 +172,7 @@ soak: $(STAMP) test-clients test-browser test-frameworks test-container  ## the 
 	@$(BIN)/python -m bench.gateway.endless --turns 5000 --words 5 --api anthropic --engine lcm
 	@$(BIN)/python -m bench.gateway.identity
 	@$(BIN)/python -m bench.gateway.fuzz --count 10000
+	@$(BIN)/python -m bench.gateway.attacks
 	@$(BIN)/python -m bench.gateway.races
 	@$(BIN)/python -m bench.gateway.load --clients 64 --seconds 600
 	@$(BIN)/python -m bench.gateway.kills --rounds 50 --fronts 20

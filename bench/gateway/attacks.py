@@ -19,6 +19,7 @@ import json
 import multiprocessing
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -27,7 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import brotli
 import zstandard
@@ -50,7 +51,20 @@ _MEGABYTE = 1_000_000
 # -- answers -----------------------------------------------------------------------------------------------------------
 
 
-def _whole(content: bytes, more: bytes = b"") -> Iterator[bytes]:
+class _Hostile(NamedTuple):
+    """A hostile answer."""
+
+    make: Callable[[str], Iterator[bytes]]
+    """Makes its pieces, for the path of a request."""
+    is_streamed: bool = True
+    is_chunked: bool = False
+    """True if its pieces are chunks already."""
+    status: str = "200 OK"
+    encoding: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def _whole(content: bytes = b"ok", more: bytes = b"") -> Iterator[bytes]:
     """Yield an answer that every API takes for one of its own."""
     yield b'{"id":"a","object":"response","status":"completed","role":"assistant","stop_reason":"end_turn","usage":{}'
     yield b',"content":[{"type":"text","text":"%s"}]' % content
@@ -58,111 +72,130 @@ def _whole(content: bytes, more: bytes = b"") -> Iterator[bytes]:
     yield b',"choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"ok"%s}}]}' % more
 
 
-def _event(text: bytes) -> bytes:
-    return b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%s"},' % text + (
-        b'"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n' % text
-    )
-
-
-_START = b'data: {"type":"message_start","message":{"content":[]}}\n\n'
-_BLOCK = b'data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}\n\n'
-_END = b'data: {"type":"message_stop","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 _CALL = b'{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}'
+_STARTS = {
+    "/v1/messages": b'data: {"type":"message_start","message":{"content":[]}}\n\n'
+    b'data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}\n\n',
+    "/v1/responses": b'data: {"type":"response.created"}\n\n',
+}
+_WORDS = {
+    "/v1/chat/completions": b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n',
+    "/v1/messages": b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%s"}}\n\n',
+    "/v1/responses": b'data: {"type":"response.output_text.delta","delta":"%s"}\n\n',
+}
+_CALLS = {
+    "/v1/chat/completions": b'data: {"choices":[{"index":0,"delta":{"tool_calls":[%s]}}]}\n\n' % _CALL,
+    "/v1/messages": b'data: {"type":"content_block_start","index":1,"content_block":'
+    b'{"type":"tool_use","id":"c","name":"f","input":{}}}\n\n',
+    "/v1/responses": b'data: {"type":"response.output_item.done","output_index":1,"item":'
+    b'{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}}\n\n',
+}
+_ENDS = {
+    "/v1/chat/completions": b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n',
+    "/v1/messages": b'data: {"type":"message_stop"}\n\n',
+    "/v1/responses": b'data: {"type":"response.completed","response":{"status":"completed","output":[]}}\n\n',
+}
 
 
-def _streamed(*pieces: tuple[bytes, int]) -> Iterator[bytes]:
-    yield _START + _BLOCK
-    for piece, times in pieces:
-        at_once = max(1, min(times, 200_000 // len(piece)))
-        for _ in range(times // at_once):
-            yield piece * at_once
-    yield _END
+def _repeated(path: str, piece: bytes, times: int) -> Iterator[bytes]:
+    """Yield a stream that says the same very often."""
+    if path in _STARTS:
+        yield _STARTS[path]
+    at_once = max(1, min(times, 200_000 // len(piece)))
+    for _ in range(times // at_once):
+        yield piece * at_once
+    yield _ENDS[path]
 
 
-def _packed(kind: str, megabytes: int) -> bytes:
-    plain = b"".join(_whole(b"a" * megabytes * _MEGABYTE))
-    return _pack(kind, plain)
+def _said(text: bytes, times: int) -> Callable[[str], Iterator[bytes]]:
+    return lambda path: _repeated(path, _WORDS[path] % text, times)
 
 
-def _pack(kind: str, plain: bytes) -> bytes:
-    if kind == "br":
-        return bytes(brotli.compress(plain, quality=5))
-    if kind == "zstd":
-        return zstandard.ZstdCompressor().compress(plain)
-    return gzip.compress(plain, 9)
+def _same(piece: bytes, times: int) -> Callable[[str], Iterator[bytes]]:
+    return lambda path: _repeated(path, piece, times)
 
 
-def _answer_packed(kind: str, data: bytes, exchange: Exchange) -> None:
-    exchange.answer(data, headers=[("content-encoding", kind)])
+_PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": lambda data: gzip.compress(data, 9),
+    "br": lambda data: bytes(brotli.compress(data, quality=5)),
+    "zstd": zstandard.compress,
+}
 
 
-def _stream_packed(kind: str, data: bytes, exchange: Exchange) -> None:
-    pieces = (data[at : at + 60_000] for at in range(0, len(data), 60_000))
-    exchange.stream(*pieces, headers=[("content-encoding", kind)])
+@cache
+def _bomb(encoding: str) -> bytes:
+    return _PACKERS[encoding](b"".join(_whole(b"a" * 100 * _MEGABYTE)))
 
 
-def _answers() -> dict[str, Callable[[Exchange], None]]:
-    """Return the hostile answers by name; the packed ones are made once."""
-    bombs = {kind: _packed(kind, 300) for kind in ("gzip", "br", "zstd")}
-    streams = {kind: _pack(kind, b"".join(_streamed((_event(b"x" * 1_000), 100_000)))) for kind in ("gzip", "zstd")}
-
-    def whole(make: Callable[[], Iterator[bytes]]) -> Callable[[Exchange], None]:
-        return lambda exchange: _send_whole(exchange, make())
-
-    def stream(make: Callable[[], Iterator[bytes]]) -> Callable[[Exchange], None]:
-        return lambda exchange: exchange.stream(*make())
-
-    found: dict[str, Callable[[Exchange], None]] = {
-        "100 MB": whole(lambda: _whole(b"a" * 100 * _MEGABYTE)),
-        "9 MB of braces": whole(lambda: _whole(b"", b',"x":[%s{}]' % (b"{}," * 3_000_000))),
-        "7 MB of braces": whole(lambda: _whole(b"", b',"x":[%s{}]' % (b"{}," * 2_300_000))),
-        "100,000 calls": whole(lambda: _whole(b"", b',"tool_calls":[%s]' % b",".join([_CALL] * 100_000))),
-        "60 events of 2 MB": stream(lambda: _streamed((_event(b"x" * _MEGABYTE), 60))),
-        "100 events of 900 KB": stream(lambda: _streamed((_event(b"x" * 450_000), 100))),
-        "no line end": stream(lambda: _streamed((b"data: " + b"x" * 200_000, 600))),
-        "500,000 events": stream(lambda: _streamed((b"data: {}\n\n", 500_000))),
-        "500,000 words": stream(lambda: _streamed((_event(b"word "), 500_000))),
-        "100,000 calls in a stream": stream(
-            lambda: _streamed(
-                (b'data: {"choices":[{"index":0,"delta":{"tool_calls":[%s]}}]}\n\n' % _CALL, 100_000),
-            )
-        ),
-        "events that begin": stream(lambda: _streamed((b'data: {"type":"response.in_progress"}\n\n', 100_000))),
-        "a long refusal": lambda exchange: exchange.answer(b'{"error":"%s"}' % (b"no " * 20_000_000), "400 No"),
-        "a refusal that takes long to read": lambda exchange: exchange.answer(
-            b'{"error":{"message":"%s"}}' % (b"maximum context length is 1 tokens " * 25_000), "400 No"
-        ),
-        "a refusal that is no end": lambda exchange: exchange.stream(*([b"no " * 60_000] * 300)),
-        "many headers": lambda exchange: exchange.answer(b"{}", headers=[("x-a", "b" * 60_000)] * 1_000),
-    }
-    for kind, data in bombs.items():
-        found[f"a bomb in {kind}"] = partial(_answer_packed, kind, data)
-    for kind, data in streams.items():
-        found[f"a stream in {kind}"] = partial(_stream_packed, kind, data)
-    return found
+@cache
+def _packed_stream(encoding: str, path: str) -> bytes:
+    return _PACKERS[encoding](b"".join(_said(b"x" * 1_000, 30_000)(path)))
 
 
-def _send_whole(exchange: Exchange, pieces: Iterator[bytes]) -> None:
-    exchange.answer(b"".join(pieces))
+_ANSWERS: dict[str, _Hostile] = {
+    "100 MB": _Hostile(lambda _: _whole(b"a" * 100 * _MEGABYTE), is_streamed=False),
+    "9 MB of braces": _Hostile(lambda _: _whole(more=b',"x":[%s{}]' % (b"{}," * 3_000_000)), is_streamed=False),
+    "7 MB of braces": _Hostile(lambda _: _whole(more=b',"x":[%s{}]' % (b"{}," * 2_300_000)), is_streamed=False),
+    "100,000 calls": _Hostile(
+        lambda _: _whole(more=b',"tool_calls":[%s]' % b",".join([_CALL] * 100_000)), is_streamed=False
+    ),
+    "60 events of 2 MB": _Hostile(_said(b"x" * 2 * _MEGABYTE, 60)),
+    "100 events of 900 KB": _Hostile(_said(b"x" * 900_000, 100)),
+    "no line end": _Hostile(_same(b"data: " + b"x" * 200_000, 600)),
+    "500,000 events": _Hostile(_same(b"data: {}\n\n", 500_000)),
+    "500,000 words": _Hostile(_said(b"word ", 500_000)),
+    "100,000 streamed calls": _Hostile(lambda path: _repeated(path, _CALLS[path], 100_000)),
+    "100,000 beginnings": _Hostile(_same(b'data: {"type":"response.in_progress"}\n\n', 100_000)),
+    "a long refusal": _Hostile(lambda _: iter([b"no " * 20_000_000]), is_streamed=False, status="400 No"),
+    "an endless refusal": _Hostile(lambda _: iter([b"no " * 60_000] * 300), status="400 No"),
+    "tiny chunks": _Hostile(lambda _: iter([b"1\r\nx\r\n" * 10_000] * 30), is_chunked=True),
+    "many headers": _Hostile(lambda _: iter([b"{}"]), is_streamed=False, headers=(("x-a", "b" * 60_000),) * 1_000),
+    "a bomb in gzip": _Hostile(lambda _: iter([_bomb("gzip")]), is_streamed=False, encoding="gzip"),
+    "a bomb in br": _Hostile(lambda _: iter([_bomb("br")]), is_streamed=False, encoding="br"),
+    "a bomb in zstd": _Hostile(lambda _: iter([_bomb("zstd")]), is_streamed=False, encoding="zstd"),
+    "a stream in gzip": _Hostile(lambda path: iter([_packed_stream("gzip", path)]), encoding="gzip"),
+    "a stream in zstd": _Hostile(lambda path: iter([_packed_stream("zstd", path)]), encoding="zstd"),
+}
+
+
+def _answer_badly(exchange: Exchange) -> None:
+    body = exchange.received.body
+    name = json.loads(body)["model"].removeprefix("hostile ").removeprefix("recall ") if len(body) < _MEGABYTE else ""
+    hostile = _ANSWERS.get(name, _Hostile(lambda _: iter([b"{}"]), is_streamed=False))
+    headers = [*hostile.headers, *([("content-encoding", hostile.encoding)] if hostile.encoding else [])]
+    pieces = hostile.make(exchange.received.target)
+    try:
+        if hostile.is_streamed:
+            exchange.begin(hostile.status, headers)
+            for piece in pieces:
+                (exchange.send if hostile.is_chunked else exchange.chunk)(piece)
+            exchange.end()
+        else:
+            exchange.answer(b"".join(pieces), hostile.status, headers)
+    except OSError:  # the gateway hung up
+        exchange.is_over = True
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------
 
+_TOOLS = {
+    "/v1/chat/completions": [{"type": "function", "function": {"name": "g", "parameters": {"type": "object"}}}],
+    "/v1/messages": [{"name": "g", "input_schema": {"type": "object"}}],
+    "/v1/responses": [{"type": "function", "name": "g", "parameters": {"type": "object"}}],
+}
+"""Tools, beside which the gateway offers hidden ones."""
 
-def _request(path: str, model: str, content: bytes = b"go", *, streams: bool = False) -> bytes:
-    name = b"input" if path == "/v1/responses" else b"messages"
-    more = b',"stream":true' if streams else b""
-    return b'{"model":"%s","max_tokens":9%s,"%s":[{"role":"user","content":"%s"}]}' % (
-        model.encode(),
-        more,
-        name,
-        content,
-    )
+
+def _request(path: str, model: str, content: str = "go", **more: Any) -> bytes:
+    name = "input" if path == "/v1/responses" else "messages"
+    said = {"model": model, "max_tokens": 9, name: [{"role": "user", "content": content}], "store": False, **more}
+    return json.dumps(said, ensure_ascii=False).encode()
 
 
 @cache
 def _large(path: str) -> bytes:
-    return _request(path, "hostile nothing", b"aA" * 30_000_000)
+    """Return a request of 60 MB; one letter in it makes every copy four times as large."""
+    return _request(path, "hostile", "aA" * 29_000_000 + ("\U0001f600" if path == "/v1/messages" else ""))
 
 
 @cache
@@ -170,74 +203,70 @@ def _packed_request(path: str) -> bytes:
     return gzip.compress(_large(path), 9)
 
 
-def _ask(address: str, path: str, body: bytes, headers: list[tuple[str, str]]) -> str:
+def _ask(address: str, path: str, body: bytes, *headers: tuple[str, str]) -> str:
     """Send a request, read the answer and throw it away; return its status."""
     with raw(address) as client:
         client.wire.socket.settimeout(120)
-        client.begin(body, path, headers)
+        client.begin(body, path, [*headers, ("connection", "close")])
         answer = client.head()
+        client.wire.buffer = b""
         with suppress(OSError):
-            client.wire.buffer = b""
-            client.send(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
             while client.wire.socket.recv(1 << 18):
                 pass
         return str(answer.status)
 
 
-def _trickle(address: str, data: bytes, size: int, stop: threading.Event) -> str:
-    """Send bytes until the gateway closes the connection, or others are done."""
+def _trickle(address: str, head: bytes, data: bytes, times: int) -> str:
+    """Send the same bytes again and again until the gateway answers or closes the connection."""
     with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=20) as sock:
         sock.settimeout(5)
-        for _ in range(size):
-            if stop.is_set():
-                break
-            sock.sendall(data)
+        with suppress(ConnectionError):
+            sock.sendall(head)
+            for _ in range(times):
+                sock.sendall(data)
         with suppress(TimeoutError):
             return sock.recv(100)[9:12].decode("latin-1") or "closed"
     return "waits"
 
 
-Attack = Callable[[str, threading.Event], str]
-
-
-def _attack_with(
-    path: str, body: Callable[[], bytes], headers: list[tuple[str, str]], address: str, _: threading.Event
-) -> str:
-    return _ask(address, path, body(), headers)
+Attack = Callable[[str], str]
 
 
 def _attacks(only: list[str]) -> dict[str, Attack]:
     """Return the attacks by name."""
     found: dict[str, Attack] = {}
-    for number, name in enumerate(_NAMES):
-        for path in _PATHS:
-            streams = (number + len(path)) % 2 == 0
-            body, more = _request(path, f"hostile {name}", streams=streams), [("accept-encoding", "gzip, br, zstd")]
-            found[f"{name} ({path})"] = partial(_attack_with, path, partial(bytes, body), more)
+    packed = ("content-encoding", "gzip")
+    for number, name in enumerate(_ANSWERS):
+        for place, path in enumerate(_PATHS):
+            recalls = (number + place) % 2 == 0
+            body = _request(path, f"hostile {'recall ' if recalls else ''}{name}", tools=_TOOLS[path], stream=True)
+            accepts = ("accept-encoding", "gzip, br, zstd")
+            found[f"{name} ({path})"] = partial(_call, _ask, path, body, accepts)
     for path in _PATHS:
-        packed = [("content-encoding", "gzip")]
-        found[f"packed request ({path})"] = partial(_attack_with, path, partial(_packed_request, path), packed)
-        found[f"huge request ({path})"] = partial(_attack_with, path, partial(_large, path), [])
+        found[f"a packed request ({path})"] = partial(_call, _ask_with, path, _packed_request, packed)
+        found[f"a huge request ({path})"] = partial(_call, _ask_with, path, _large)
     head = b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\n"
-    found["a flood of headers"] = lambda address, stop: _trickle(
-        address, head + b"x-a: %s\r\n" % (b"b" * 60_000) * 20, 200, stop
-    )
-    found["a flood of short headers"] = lambda address, stop: _trickle(address, head + b"a: b\r\n" * 20_000, 500, stop)
-    found["a body without an end"] = lambda address, stop: _trickle(
-        address, head + b"transfer-encoding: chunked\r\n\r\n" + b"fffff\r\n%s\r\n" % (b" " * 0xFFFFF), 1, stop
-    )
-    found["many requests in a row"] = lambda address, stop: _trickle(
-        address, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n" * 1_000, 20, stop
-    )
+    asked = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n" * 1_000
+    chunked, chunk = b"transfer-encoding: chunked\r\n\r\n", b"fffff\r\n%s\r\n" % (b" " * 0xFFFFF)
+    found |= {
+        "long headers": partial(_call, _trickle, head, b"x-a: %s\r\n" % (b"b" * 60_000), 4_000),
+        "short headers": partial(_call, _trickle, head, b"a: b\r\n" * 20_000, 500),
+        "a body without an end": partial(_call, _trickle, head + chunked, chunk, 300),
+        "a body in tiny chunks": partial(_call, _trickle, head + chunked, b"1\r\na\r\n" * 40_000, 20),
+        "a body that stops": partial(_call, _trickle, head + chunked, chunk, 20),
+        "many requests in a row": partial(_call, _trickle, b"", asked, 50),
+    }
     return {name: attack for name, attack in found.items() if not only or any(part in name for part in only)}
 
 
-_NAMES = [
-    *("100 MB", "9 MB of braces", "7 MB of braces", "100,000 calls", "60 events of 2 MB", "100 events of 900 KB"),
-    *("no line end", "500,000 events", "500,000 words", "100,000 calls in a stream", "events that begin"),
-    *("a long refusal", "a refusal that takes long to read", "a refusal that is no end", "many headers"),
-    *("a bomb in gzip", "a bomb in br", "a bomb in zstd", "a stream in gzip", "a stream in zstd"),
-]
+def _call(attack: Callable[..., str], *given: Any) -> str:
+    """Attack the address that comes last."""
+    *before, address = given
+    return attack(address, *before)
+
+
+def _ask_with(address: str, path: str, make: Callable[[str], bytes], *headers: tuple[str, str]) -> str:
+    return _ask(address, path, make(path), *headers)
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------
@@ -248,19 +277,7 @@ def _answer_normally(exchange: Exchange) -> None:
 
 
 def _serve_hostile(ready: Connection) -> None:
-    answers = _answers()
-
-    def answer(exchange: Exchange) -> None:
-        name = json.loads(exchange.received.body)["model"].removeprefix("hostile ")
-        with suppress(OSError):
-            if name in answers:
-                answers[name](exchange)
-            else:
-                exchange.answer(b"{}")
-            return
-        exchange.is_over = True
-
-    with Upstream(answer) as upstream:
+    with Upstream(_answer_badly) as upstream:
         ready.send(upstream.url)
         with suppress(EOFError):
             ready.recv()
@@ -277,7 +294,7 @@ def _attack_all(results: Connection, address: str, only: list[str]) -> None:
                 name, run = attacks[done[0] % len(attacks)]
                 done[0] += 1
             try:
-                outcome = run(address, stop)
+                outcome = run(address)
             except OSError as error:
                 outcome = type(error).__name__
             with lock, suppress(OSError):
@@ -311,7 +328,8 @@ class _Run:
     """A gateway under attack, and the figures about it."""
 
     def __init__(self, folder: str, normal: str, hostile: str, bare: str) -> None:
-        config = {"gateway": {"routes": {"hostile *": {"base_url": hostile}}}}
+        routes = {"hostile recall *": {"base_url": hostile, "recall": True}, "hostile*": {"base_url": hostile}}
+        config = {"gateway": {"routes": routes}}
         Path(folder, "config.yaml").write_text(json.dumps(config), encoding="utf-8")
         arguments = (
             "--port",
@@ -364,6 +382,8 @@ class _Run:
         if attackers.poll(1.0):
             name, outcome = attackers.recv()
             self.outcomes[name, outcome] += 1
+            told = f"{sum(self.outcomes.values())} attacks, {len(self.normal.waits):,} requests"
+            print(told, file=sys.stderr)
             during = f"around {name}: {outcome}"
         if (longest := max(self.normal.new_waits(), default=0.0)) > _MOST_SECONDS:
             self.slow.append((longest, during))

@@ -30,7 +30,12 @@ from tests.gateway.upstream import Exchange, Upstream
 from tests.waiting import until
 
 CHAT = "/v1/chat/completions"
-TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+SAID = [{"role": "user", "content": "go"}]
+TOOLS: dict[str, list[dict[str, Any]]] = {
+    CHAT: [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}],
+    "/v1/messages": [{"name": "weather", "input_schema": {"type": "object"}}],
+    "/v1/responses": [{"type": "function", "name": "weather", "parameters": {"type": "object"}}],
+}
 END = (
     b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":7}}\n\ndata: [DONE]\n\n'
 )
@@ -172,7 +177,7 @@ def test_an_answer_that_is_too_large_passes_where_tools_are_hidden(
         upstream.script = lambda exchange: exchange.answer(answer)
     settings = {"gateway": {"routes": {"*": {"recall": True}}}}
     with run_gateway(upstream.url, str(tmp_path / "recall.db"), settings) as running:
-        assert ask(running, request(stream=is_streamed, tools=TOOLS)).body == answer
+        assert ask(running, request(stream=is_streamed, tools=TOOLS[CHAT])).body == answer
         assert b"everlong_recall" in upstream.last.body
         assert last_turn(running)[0].error == TOO_LARGE
 
@@ -180,20 +185,35 @@ def test_an_answer_that_is_too_large_passes_where_tools_are_hidden(
 ODD_ANSWERS = [
     b'{"choices":[{"message":{"tool_calls":[5]}}]}',
     b'{"choices":[{"message":{"tool_calls":{"a":1}}}]}',
-    b'{"choices":5}',
+    b'{"choices":[5]}',
+    b'{"content":[5]}',
+    b'{"content":[{"type":"tool_use"},{"type":"tool_use","name":"everlong_recall","input":5}]}',
+    b'{"output":[5,{"type":"message"}]}',
+    b'{"output":[{"call_id":"c","type":"function_call","name":"everlong_recall","arguments":5}]}',
     b"[" * 50_000,
+]
+ODD_EVENTS = [
+    b'{"type":"content_block_start","index":0,"content_block":5}',
+    b'{"type":"content_block_delta","index":7,"delta":{"type":"text_delta","text":"x"}}',
+    b'{"type":"response.output_item.done","output_index":"x","item":5}',
+    b'{"type":"response.completed"}',
 ]
 
 
-def test_answers_that_are_made_up_pass_where_tools_are_hidden(upstream: Upstream, tmp_path: Path) -> None:
-    settings = {"gateway": {"routes": {"*": {"recall": True}}}}
-    with run_gateway(upstream.url, str(tmp_path / "recall.db"), settings) as running:
-        for odd in ODD_ANSWERS:
-            upstream.script = lambda exchange, odd=odd: exchange.answer(odd)  # type: ignore[misc]
-            assert (ask(running, request(tools=TOOLS)).status, ask(running, request(tools=TOOLS)).body) == (200, odd)
-            event = b"data: " + odd + b"\n\n"
-            upstream.script = lambda exchange, event=event: exchange.stream(event, END)  # type: ignore[misc]
-            assert ask(running, request(tools=TOOLS, stream=True)).body == event + END
+@pytest.mark.parametrize("recalls", [False, True], ids=["", "with hidden tools"])
+def test_answers_that_are_made_up_pass_as_they_are(recalls: bool, upstream: Upstream, tmp_path: Path) -> None:
+    settings = {"gateway": {"routes": {"*": {"recall": recalls}}}}
+    with run_gateway(upstream.url, str(tmp_path / "recall.db"), settings) as running, running.raw() as client:
+        for path, tools in TOOLS.items():
+            sent = {"model": "m", "messages": SAID, "input": SAID, "tools": tools, "store": False, "max_tokens": 9}
+            for odd in ODD_ANSWERS:
+                upstream.script = lambda exchange, odd=odd: exchange.answer(odd)  # type: ignore[misc]
+                answer = client.ask(json.dumps(sent).encode(), path)
+                assert (odd, answer.status) == (odd, 200)
+            for odd in (*ODD_ANSWERS, *ODD_EVENTS):
+                event = b"data: " + odd + b"\n\n" + END
+                upstream.script = lambda exchange, event=event: exchange.stream(event)  # type: ignore[misc]
+                assert client.ask(json.dumps({**sent, "stream": True}).encode(), path).body == event
 
 
 @pytest.mark.parametrize("status", ["400 No", "503 No"])

@@ -107,7 +107,7 @@ def test_no_line_of_a_conversation_passes_for_a_line_of_the_answer(said: Said) -
         lines = [line for line in text.splitlines() if "20260101_000000_abcdef" in line or "Ignore all" in line]
         assert lines
         assert all(line.startswith("> ") for line in lines)
-    assert '"x] [user, id 1234"' in history.list_conversations()
+    assert '"x) (user, id 1234"' in history.list_conversations()
 
 
 def our_words(text: str) -> str:

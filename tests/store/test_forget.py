@@ -30,7 +30,8 @@ TALK: list[Message] = [
 def stored_text(store: Store) -> str:
     with store.database.read() as connection:
         rows = connection.execute(select(content).where(content.c.tenant == store.tenant)).all()
-        return "\n".join(str(store.reader.values(connection, [bytes(row.digest)])) for row in rows)
+        found = store.reader.values(connection, [bytes(row.digest) for row in rows])
+        return "\n".join(map(str, found.values()))
 
 
 def test_forgotten_words_are_gone_and_the_chain_still_verifies(store: Store) -> None:

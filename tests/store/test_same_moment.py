@@ -13,6 +13,7 @@ from everlong.model import Message, Trace
 from everlong.store import Store
 from everlong.store.stateless import PlacedRequest, Sender, StatelessRequest
 from everlong.store.turns import FinishedTurn
+from tests.waiting import PATIENCE, until
 
 ME = Sender("gateway", session="mine")
 REPLY: Message = {"role": "assistant", "content": "Hello."}
@@ -85,3 +86,26 @@ def test_a_first_turn_that_is_stored_after_the_second_is_the_same_conversation(s
     assert answered(store, late) == answered(store, with_reply)
     assert store.conversations.count() == 1
     assert store.verify().problems == []
+
+
+def test_a_reply_is_stored_in_the_conversation_that_another_process_begins_with_it(
+    replicas: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client without a name may have its answer, and ask the next question elsewhere, before the answer is stored."""
+    monkeypatch.setattr("everlong.store.database.STEP_SECONDS", PATIENCE)  # no commit in the middle of the batch
+    one, other = replicas
+    begun = placed(one, FIRST, Sender("gateway"))
+    aside = threading.Thread(target=answered, args=(one, begun))
+    with other.database.batch():
+        going_on = placed(other, SECOND, Sender("gateway"))
+        aside.start()
+        until(lambda: not aside.is_alive() or waits_for_a_lock(one))
+    aside.join()
+    assert answered(other, going_on) == going_on.session
+    assert one.conversations.count() == 1
+    assert one.verify().problems == []
+
+
+def waits_for_a_lock(store: Store) -> bool:
+    with store.database.read() as connection:
+        return bool(connection.exec_driver_sql("SELECT 1 FROM pg_locks WHERE NOT granted").fetchall())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,27 @@ from everlong.store.turns import FinishedTurn
 
 SYSTEM = {"system": [{"role": "system", "content": "You help."}], "tools": None}
 OK: Message = {"role": "assistant", "content": "ok"}
+
+
+class Steps:
+    """Counts the steps of SQLite's machine, in tens: the work that a database does, whatever the clock says."""
+
+    def __init__(self, database: Database) -> None:
+        self._count = 0
+        event.listen(database.engine, "checkout", self._watch)
+
+    def _watch(self, connection: sqlite3.Connection, *_: Any) -> None:
+        connection.set_progress_handler(self._tick, 10)
+
+    def _tick(self) -> int:
+        self._count += 1
+        return 0
+
+    def of(self, work: Callable[[], object]) -> int:
+        """Return the steps of some work."""
+        self._count = 0
+        work()
+        return self._count
 
 
 class Statements:
@@ -45,12 +67,14 @@ def answer(store: Store, at: PlacedRequest, reply: Message) -> None:
     store.turns.add_finished(at.at, FinishedTurn(reply, session=at.session))
 
 
-def talk(store: Store, window: int, turns: int, reply: Callable[[int], Message]) -> list[Message]:
+def talk(
+    store: Store, window: int, turns: int, reply: Callable[[int], Message], session: str | None = None
+) -> list[Message]:
     """Have a client say something so many times, with its last messages only; return all that was said."""
     said: list[Message] = []
     for number in range(turns):
         said.append({"role": "user", "content": f"Question {number}: " + f"word {number} " * 20})
-        answer(store, place(store, said[-window:]), reply(number))
+        answer(store, place(store, said[-window:], session), reply(number))
         said.append(reply(number))
     return said
 
@@ -93,6 +117,65 @@ def test_a_request_costs_statements_by_its_own_length_and_not_by_what_was_said_b
     assert max(costs) < 200
     wide = [cost(40, said) for _ in range(20)]
     assert max(wide) < 2 * max(costs)
+
+
+def test_the_last_messages_of_one_client_are_not_drawn_into_the_conversation_of_another(store: Store) -> None:
+    said = talk(store, 100, 6, numbered, "one")
+    theirs = place(store, [*said[-4:], {"role": "user", "content": "Go on."}], "another")
+    assert [one.messages for one in store.conversations.newest(limit=None)] == [5, 12]
+    assert place(store, [*said[-4:], {"role": "user", "content": "Go on."}], "one").session != theirs.session
+
+
+def multiply(store: Store, count: int) -> None:
+    """Add so many conversations like the second one, each with a root, a session and a turn of its own."""
+    number = "SELECT MAX(id) FROM branch"
+    with store.database.engine.begin() as connection:
+        last = connection.exec_driver_sql(number).scalar_one()
+        changed = {
+            "branch": ("id = 2", {"id": f"{last} + n", "root": "randomblob(16)", "head": "randomblob(16)"}),
+            "node": ("branch = 2", {"id": "randomblob(16)", "branch": f"{last} + n"}),
+            "session": ("branch = 2", {"id": "id || n", "conversation": "id || n", "branch": f"{last} + n"}),
+            "turn": ("branch = 2", {"branch": f"{last} + n", "session": "session || n"}),
+        }
+        for table, (which, values) in changed.items():
+            columns = [row[1] for row in connection.exec_driver_sql(f"PRAGMA table_info({table})")]
+            columns = [name for name in columns if name != "seq" and not (table == "turn" and name == "id")]
+            given = ", ".join(values.get(name, name) for name in columns)
+            connection.exec_driver_sql(
+                f"WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {count})"  # noqa: S608 - ours
+                f" INSERT INTO {table} ({', '.join(columns)}) SELECT {given} FROM {table}, n WHERE {which}"
+            )
+
+
+def test_a_request_costs_no_more_where_very_many_conversations_begin_alike(file_store: Store) -> None:
+    hi: list[Message] = [{"role": "user", "content": "hi"}]
+    steps = Steps(file_store.database)
+
+    def costs(name: str) -> list[int]:
+        """Return the steps of a first request, of one that goes on, and of one that goes on elsewhere."""
+        said = [*hi, OK, {"role": "user", "content": f"I am {name}."}]
+        other = [*hi, numbered(1), {"role": "user", "content": f"I am {name}."}]
+        first = steps.of(lambda: answer(file_store, place(file_store, hi, name), OK))
+        return [first, *(steps.of(partial(place, file_store, messages, name)) for messages in (said, other))]
+
+    for name in ("a", "b", "c"):
+        costs(name)
+    few = costs("d")
+    multiply(file_store, 10_000)
+    for before, after in zip(few, costs("e"), strict=True):
+        assert after < before + 1_000, (few, before, after)
+
+
+def test_a_long_text_that_a_client_takes_off_again_is_not_read_with_every_request(store: Store) -> None:
+    said: list[Message] = []
+    for number in range(4):
+        said.append({"role": "user", "content": f"Question {number}, please."})
+        longer = {"role": "user", "content": said[-1]["content"] + "\n\nNOTE: " + "mind the gap " * 10_000}
+        answer(store, place(store, [*said[:-1], longer]), numbered(number))
+        said.append(numbered(number))
+    (one,) = store.conversations.newest(limit=None)
+    assert one.api_calls == 4
+    assert not store.stateless.known_additions
 
 
 def test_words_of_another_client_in_the_middle_of_a_conversation_do_not_draw_a_list_into_it(store: Store) -> None:

@@ -7,12 +7,12 @@ else chose, such as a title, stands inside of our own lines in quotation marks.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+from everlong.agent.text import outside_name
 from everlong.context.text import TextCount, shorten_text
-from everlong.store.transcripts.parts import one_line, plain
+from everlong.store.transcripts.parts import plain
 
 __all__ = ["Quotation", "Quote", "fit_quotations", "name_quoted", "quoted", "role_named"]
 
@@ -42,7 +42,7 @@ def quoted(text: str) -> str:
 
 def name_quoted(text: str, most: int = 90) -> str:
     """Return a name that somebody else chose, for a line of ours: in quotation marks that it cannot close."""
-    return json.dumps(one_line(text[: 8 * most])[:most], ensure_ascii=False)
+    return f'"{outside_name(text, most)}"'
 
 
 def role_named(role: object) -> str:

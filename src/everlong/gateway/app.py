@@ -27,6 +27,7 @@ from everlong.gateway.proof import QUESTION, SERVICE, prove, secret
 from everlong.gateway.responses_api import COMPACT_PATH
 from everlong.gateway.telemetry import CONTENT_TYPE, GatewayLog, Metrics
 from everlong.gateway.upstream import (
+    BUFFER_BYTES,
     MAX_HEADER_BYTES,
     ClientGone,
     Relay,
@@ -375,6 +376,7 @@ SERVER_OPTIONS: dict[str, Any] = {
     "logger": server_logger(),
     "max_line_size": MAX_HEADER_BYTES,
     "max_field_size": MAX_HEADER_BYTES,
+    "read_bufsize": BUFFER_BYTES,
 }
 """Options with which the application has to be run."""
 

@@ -565,6 +565,8 @@ MOST_DEPTH = 128
 _HEAVY_VALUES = 2_000
 _HEAVY_BYTES = 1_000_000
 """Bytes of a body that is read in another thread."""
+_UNCHECKED_BYTES = 200_000
+"""Bytes of a body whose structure is checked in another thread; nothing but quotes takes longest."""
 _UNWIELDY_BYTES = 24_000_000
 _UNWIELDY_TEXT = 3_500_000
 _LONGEST_MODEL = 1_000
@@ -601,7 +603,7 @@ def check_structure(data: bytes, most_values: int, start: int = 0) -> int:
 
 async def check_structure_apart(data: bytes, most_values: int, start: int = 0) -> int:
     """Check the structure of JSON; in another thread if it takes longer than a moment. Returns the number of values."""
-    if len(data) - start > _HEAVY_BYTES:
+    if len(data) - start > _UNCHECKED_BYTES:
         return await asyncio.to_thread(check_structure, data, most_values, start)
     return check_structure(data, most_values, start)
 

@@ -1,8 +1,8 @@
 """The bounds of bodies under way, of requests and of answers: the memory that they may take, and who reads large ones.
 
 A body is held in memory from its first byte to the end of its request, so all bodies together may take only so much. A
-tenant may take three quarters of what the others leave, so that no tenant can keep others out. A request that finds no
-room is refused with 503; an answer is passed on all the same, and no longer read.
+tenant may take three quarters of what the others leave, and a little more for small requests, so that nobody keeps
+others out. A request that finds no room is refused with 503; an answer is passed on all the same, and no longer read.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 LEAST_MEMORY = 128_000_000
 """Bytes that all bodies may take; a body costs four to five times its bytes while it is read."""
+_SMALL_BYTES = 1_000_000
+"""Bytes of a small request, with what is kept of its answer."""
 _RETRY_SECONDS = 2
 _LIGHT_BYTES, _LIGHT_LINES = 64_000, 400
 """Bytes and lines of an answer that are read in the event loop."""
@@ -46,15 +48,15 @@ class BodyMemory:
         """Have room for a body of so many bytes, if there is no other."""
         self._most = max(self._most, 2 * largest)
 
-    def room(self, tenant: str) -> int:
-        """Return the bytes that a tenant may still take."""
+    def room(self, tenant: str, *, is_small: bool = False) -> int:
+        """Return the bytes that a tenant may still take for a request."""
         own = self._held[tenant]
-        return (self._most - (self._total - own)) * 3 // 4 - own
+        return (self._most - (self._total - own)) * (7 if is_small else 6) // 8 - own
 
-    def take(self, tenant: str, size: int) -> bool:
+    def take(self, tenant: str, size: int, *, is_small: bool = False) -> bool:
         """Take bytes for a tenant; False if it may not have so many more."""
         with self._lock:
-            if size > self.room(tenant):
+            if size > self.room(tenant, is_small=is_small):
                 return False
             self._held[tenant] += size
             self._total += size
@@ -82,7 +84,7 @@ class HeldMemory:
 
     def take(self, size: int) -> bool:
         """Take more bytes; False if there is no room."""
-        if not self._memory.take(self._tenant, size):
+        if not self._memory.take(self._tenant, size, is_small=self._size + size <= _SMALL_BYTES):
             return False
         self._size += size
         return True
@@ -98,7 +100,7 @@ class HeldMemory:
 
     def check_room(self, size: int) -> None:
         """Refuse a request for which there would be no room, before it has come."""
-        if size > self._memory.room(self._tenant):
+        if size > self._memory.room(self._tenant, is_small=size <= _SMALL_BYTES):
             raise _no_room()
 
     def release(self) -> None:
@@ -124,7 +126,8 @@ async def receive(request: web.Request, held: HeldMemory) -> bytes:
             raise _too_large(held.most)
         held.need(len(part))
         parts.append(part)
-    body = request._read_bytes = b"".join(parts)  # noqa: SLF001 - where `request.read` looks for it
+    body = b"".join(parts) if size <= _SMALL_BYTES else await asyncio.to_thread(b"".join, parts)
+    request._read_bytes = body  # noqa: SLF001 - where `request.read` looks for it
     return body
 
 

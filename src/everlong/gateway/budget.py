@@ -106,6 +106,10 @@ _INSIDE = ("content", "output", "summary", "tool_calls")
 """The fields with items and parts inside of others."""
 
 
+Said = Callable[[], Awaitable["Message | None"]]
+"""A function that returns the part of the newest answer that has arrived; None if its bytes have to be counted."""
+
+
 @dataclass(slots=True)
 class Charge:
     """The charge of one request of a key with a limit; several requests may be sent upstream for it."""
@@ -115,8 +119,7 @@ class Charge:
     """US dollars in a day."""
     sends: list[_SentCost] = field(default_factory=list)
     budget: Budget | None = None
-    said: Callable[[], Awaitable[Message | None]] | None = None
-    """Returns the part of the newest answer that has arrived; None if its bytes have to be counted."""
+    said: Said | None = None
 
     def answered(self, upstream: ClientResponse) -> None:
         """Note the answer to the request that was sent last."""
@@ -133,8 +136,7 @@ class Charge:
         sends, self.sends = self.sends, []
         total = 0.0
         for number, sent in enumerate(sends):
-            said = await self.said() if self.said is not None and number == len(sends) - 1 else None
-            total += await sent.settle(self.budget, said)
+            total += await sent.settle(self.budget, self.said if number == len(sends) - 1 else None)
         return total
 
 
@@ -153,13 +155,13 @@ class _SentCost:
     """Its cost, if the upstream told it."""
     began: float = field(default_factory=time.monotonic)
 
-    async def settle(self, budget: Budget | None, said: Message | None) -> float:
+    async def settle(self, budget: Budget | None, said: Said | None) -> float:
         assert budget is not None  # noqa: S101 - nothing is sent without one
         dollars = self.dollars
         if dollars is None and (self.upstream is not None and self.upstream.status >= 400):
             dollars = 0.0
         if dollars is None:
-            dollars = await asyncio.to_thread(self._counted, budget, said)
+            dollars = await asyncio.to_thread(self._counted, budget, None if said is None else await said())
         try:
             await asyncio.to_thread(budget.spending.settle, self.held, dollars)
         except StoreError as error:  # it stays reserved

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import ClientError, web
 
-from everlong.agent.tools.recall import HiddenTool, RecallLookup, look_up_all
+from everlong.agent.tools.recall import RecallLookup, look_up_all
 from everlong.context.policy import OVERFLOW_TRIES
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge, StoreError, SummarizerError
 from everlong.gateway.account import account_of
@@ -43,7 +43,7 @@ from everlong.gateway.encodings import Unreadable, encoding_of, plain
 from everlong.gateway.engines import Engines, GatewayPlugins
 from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless
 from everlong.gateway.journal import Journal, JournalEntry
-from everlong.gateway.recall import can_hide, can_offer, has_tools, offer_tools, reader_of
+from everlong.gateway.recall import can_hide, can_offer, choose_tools, offer_tools, reader_of
 from everlong.gateway.recorder import ConversationRecorder
 from everlong.gateway.requests import (
     AGAIN_SECONDS,
@@ -577,7 +577,9 @@ class Gateway:
         draft = turn.draft(relayed.dialect)
         turn.drafted = len(draft.body)
         view = None if turn.view is None else turn.view.view_id
-        tools = _hidden_tools(relayed, draft, self._compactor.recall_tools(relayed), is_compacted=view is not None)
+        own = () if relayed.engine is None else relayed.engine.tools
+        recalling = self._compactor.recall_tools(relayed)
+        tools = choose_tools(relayed.dialect, draft, recalling, own, is_compacted=view is not None)
         relayed.hidden = frozenset(tool.name for tool in tools)
         if tools:
             draft = offer_tools(relayed.dialect, draft, tools)
@@ -782,31 +784,6 @@ def _whole_entry(relayed: RelayedRequest, ended: EndedRequest | None) -> Journal
 def _is_of_store(error: Exception) -> bool:
     """Return whether the database is the reason for an error, so that the request belongs into the journal."""
     return isinstance(error, StoreError | OSError)
-
-
-def _hidden_tools(
-    relayed: RelayedRequest, draft: Draft, recalling: tuple[HiddenTool, ...], *, is_compacted: bool
-) -> list[HiddenTool]:
-    """Return the gateway's own tools for a request: those for look-ups, and those of a context engine.
-
-    If a client has a tool of the same name, it keeps its own.
-    """
-    tools: list[HiddenTool] = []
-    if recalling and can_offer(relayed.dialect, draft, is_compacted=is_compacted):
-        tools += recalling
-    if relayed.engine is not None and can_hide(relayed.dialect, draft):
-        tools += [tool for tool in relayed.engine.tools if tool.name not in {one.name for one in tools}]
-    if tools and has_tools(draft):
-        own = _tool_names(parse_json(draft.body[slice(*draft.fields["tools"])]))
-        tools = [tool for tool in tools if tool.name not in own]
-    return tools
-
-
-def _tool_names(tools: Any) -> set[str]:
-    """Return the names of a client's tools."""
-    entries = [one for one in tools if isinstance(one, dict)] if isinstance(tools, list) else []
-    functions = [one["function"] if isinstance(one.get("function"), dict) else one for one in entries]
-    return {str(one.get("name")) for one in functions}
 
 
 def _unfold(words: bytes) -> tuple[bytes, bool]:

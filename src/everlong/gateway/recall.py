@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.agent.tools.hidden_calls import RESPONSES, lookup_entries, tool_schema
 from everlong.agent.tools.recall import READ, TOOLS, HiddenTool
-from everlong.gateway.body import dump_json, read_body, splice
+from everlong.gateway.body import dump_json, parse_json, read_body, splice
 from everlong.lossless.tools import EXPAND, SCHEMAS
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ __all__ = [
     "answer_lookups",
     "can_hide",
     "can_offer",
+    "choose_tools",
     "has_tools",
     "offer_tools",
     "reader_of",
@@ -63,6 +64,34 @@ def has_tools(draft: Draft) -> bool:
     """Return whether a request has tools of its own; requests for titles and the like have none."""
     start, end = draft.fields.get("tools", (0, 0))
     return draft.body[start : start + 1] == b"[" and bool(draft.body[start + 1 : end - 1].strip())
+
+
+def choose_tools(
+    dialect: Dialect,
+    draft: Draft,
+    recalling: Sequence[HiddenTool],
+    engines: Sequence[HiddenTool],
+    *,
+    is_compacted: bool,
+) -> list[HiddenTool]:
+    """Return the gateway's own tools for a request: those for look-ups, and those of a context engine.
+
+    If a client has a tool of the same name, it keeps its own.
+    """
+    tools = list(recalling) if recalling and can_offer(dialect, draft, is_compacted=is_compacted) else []
+    if engines and can_hide(dialect, draft):
+        tools += [tool for tool in engines if tool.name not in {one.name for one in tools}]
+    if tools and has_tools(draft):
+        own = _tool_names(parse_json(draft.body[slice(*draft.fields["tools"])]))
+        tools = [tool for tool in tools if tool.name not in own]
+    return tools
+
+
+def _tool_names(tools: Any) -> set[str]:
+    """Return the names of a client's tools."""
+    entries = [one for one in tools if isinstance(one, dict)] if isinstance(tools, list) else []
+    functions = [one["function"] if isinstance(one.get("function"), dict) else one for one in entries]
+    return {str(one.get("name")) for one in functions}
 
 
 def offer_tools(dialect: Dialect, draft: Draft, tools: Sequence[HiddenTool] = TOOLS) -> Draft:

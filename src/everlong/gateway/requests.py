@@ -409,7 +409,7 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         hashes = await _hash_large(body, kept_lengths(conversation, places))
         self.live.keep(body, conversation, places, hashes=hashes)
         unwieldy = heavy and await asyncio.to_thread(is_unwieldy, body, read)
-        turn = ConversationTurn(body, read, conversation, conversation.hint, is_unwieldy=unwieldy)
+        turn = ConversationTurn(body, read, conversation, conversation.hint, is_unwieldy=unwieldy, is_large=heavy)
         if conversation.reported is None and reported is not None and reported[0] in conversation.depths:
             since = conversation.ends[-1] - conversation.ends[conversation.depths.index(reported[0])]
             conversation.reported = (len(turn.sent(self.recorder.dialect)) - since, reported[1])

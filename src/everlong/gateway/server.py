@@ -29,7 +29,7 @@ from everlong.gateway.formats import FOLDER_ROUTE, OPENAI
 from everlong.gateway.gateway import Gateway
 from everlong.gateway.inspector_link import InspectorLink
 from everlong.gateway.telemetry import GatewayLog, captured, server_logger
-from everlong.gateway.upstream import Network, Relay
+from everlong.gateway.upstream import Network, Relay, read_in_steps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +44,8 @@ __all__ = ["GatewayServer", "HostedGateway", "HostedRelay", "bound_socket", "ser
 
 _IDLE_SECONDS = 75.0
 """Seconds that a connection may stay without a whole request head."""
+_MOST_HEAD = 300_000
+"""Bytes of a request's head; each of its headers may have `MAX_HEADER_BYTES`."""
 _KEYS_SECONDS = 1.0
 _LAST_SECONDS = 2.0
 """Seconds that a cut-off request gets to come to its end."""
@@ -307,7 +309,24 @@ class _Server(web.Server):
 
 
 class _Connection(web.RequestHandler):
-    __slots__ = ()
+    __slots__ = ("_head_bytes",)
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self._head_bytes = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin a connection."""
+        read_in_steps(transport)
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; hang up on a client whose head does not end."""
+        super().data_received(data)
+        is_waiting = self._waiter is not None and not self._waiter.done()
+        self._head_bytes = self._head_bytes + len(data) if is_waiting else 0
+        if self._head_bytes > _MOST_HEAD:
+            self.force_close()
 
     async def start(self) -> None:
         """Serve a connection, and end it where not even the log takes what failed: no client waits for nothing.

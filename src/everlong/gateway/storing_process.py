@@ -62,6 +62,8 @@ _TRIES = 3
 """The number of processes that are asked the same before it counts as away."""
 _LAST_SECONDS = 10.0
 """Seconds that the process may take to finish its work when the gateway stops."""
+_STEP = 1 << 18
+"""Bytes of a large call that are sent at once."""
 _SEND_BUFFER = 1 << 21
 """Bytes of the socket's buffer, so that a large request is sent in one piece."""
 _SECRET = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
@@ -140,6 +142,10 @@ class StoringProcess(StoreWriter):
         self._pending: dict[int, _Pending] = {}
         self._number = 0
         self._gathered: list[bytes] = []
+        self._large: set[asyncio.Future[None]] = set()
+        self._sending = asyncio.Lock()
+        self._is_busy = False
+        """True while a large call is being sent."""
         self._timer: asyncio.TimerHandle | None = None
         self._output: asyncio.StreamWriter | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -206,14 +212,44 @@ class StoringProcess(StoreWriter):
             *(self._number, recorder.store.tenant, recorder.api, work.func.__name__, work.args, work.keywords),
             *(key, is_heavy),
         )
+        pending = self._pending[self._number] = _Pending(future, recorder, None)
+        if is_heavy:
+            sending = asyncio.ensure_future(self._send_large(call, can_repeat=can_repeat))
+            self._large.add(sending)
+            sending.add_done_callback(self._large.discard)
+            return future
         data = frame(call)
-        self._pending[self._number] = _Pending(future, recorder, data if can_repeat else None)
+        pending.data = data if can_repeat else None
         if self._output is not None:
             self._add(data, can_wait=can_wait)
         return future
 
+    async def _send_large(self, call: Call, *, can_repeat: bool) -> None:
+        """Send a call with a large body in steps, so that clients get their turn; nothing else is sent meanwhile."""
+        data = await asyncio.to_thread(frame, call)
+        async with self._sending:
+            pending, output = self._pending.get(call.number), self._output
+            if pending is None:
+                return
+            pending.data = data if can_repeat else None
+            self.hurry()
+            self._is_busy = True
+            try:
+                for place in range(0, len(data), _STEP):
+                    if output is None or self._output is not output:  # its successor is sent what can be repeated
+                        break
+                    output.write(memoryview(data)[place : place + _STEP])
+                    await output.drain()
+            except OSError:  # as above
+                pass
+            finally:
+                self._is_busy = False
+                self.hurry()
+
     def hurry(self) -> None:
         """Send all calls that wait to share a commit."""
+        if self._is_busy:
+            return
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -223,6 +259,8 @@ class StoringProcess(StoreWriter):
 
     async def close(self) -> None:
         """Have all submitted work finished, and end the process."""
+        if self._large:
+            await asyncio.wait(self._large, timeout=_LAST_SECONDS)
         self.hurry()
         self._closing.set()
         if self._output is not None:

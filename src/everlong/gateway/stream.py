@@ -10,12 +10,14 @@ import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from everlong.agent.tools.hidden_calls import find_lookups, hide_lookups, hiding_for
 from everlong.agent.tools.recall import NAMES, NO_ROOM, ROUNDS, RecallLookup
-from everlong.gateway.body import BrokenBody, Overgrown, dump_json, parse_json
+from everlong.errors import EverlongError
+from everlong.gateway.body import Overgrown, dump_json, parse_json
 from everlong.gateway.bounds import is_light, read_apart
 from everlong.gateway.encodings import TooLarge, Unpacking, Unreadable, encoding_of, plain
 from everlong.gateway.recall import answer_lookups
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TOO_LARGE", "AnswerTap", "Answering", "StreamTap", "Tapped", "WholeTap", "read_beginning", "tap_for"]
 
-_MADE_UP = (BrokenBody, Unreadable, KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
+_MADE_UP = (EverlongError, KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 """The errors of reading an answer that a server made up."""
 _MOST_VALUES = 100_000
 """Values of a whole answer that is read; the likelihoods of a thousand tokens have about as many."""
@@ -236,7 +238,7 @@ class StreamTap(AnswerTap):
 
     async def reply(self) -> Reply | None:
         """Return the reply; None if the stream broke off or cannot be read."""
-        return await self._make(self._gathering.whole)
+        return None if self._is_broken else await self._make(self._gathering.whole)
 
     async def partial(self) -> Message | None:
         """Return the part of a broken answer that arrived; None if none of it can be read."""
@@ -248,8 +250,9 @@ class StreamTap(AnswerTap):
             with self._reading:
                 if not self._is_over:
                     self._read_event(self._events.end())
+                    self._is_over = True
                 try:
-                    return None if self._is_broken else self._reply_in(take())
+                    return self._reply_in(take())
                 except _MADE_UP:
                     return None
 
@@ -388,6 +391,7 @@ class Answering:
             if others or not left:
                 data, encoding = dump_json(hide_lookups(self.dialect.name, answer, self.hidden)), ""
                 break
+            upstream.release()
             upstream = await self._again(answer, lookups)
         tap = WholeTap(self.dialect, encoding, self.held) if is_whole(upstream) else self._tap_for(upstream)
         await tap.take(data)
@@ -470,7 +474,9 @@ class Answering:
         """Send the request once more with the results of the look-ups; with shorter ones if it is refused."""
         assert self.look_up is not None  # noqa: S101 - nothing is looked up otherwise
         assert self.send is not None  # noqa: S101 - as above
-        reply = self.dialect.reply(answer)
+        reply: Reply | None = None
+        with suppress(*_MADE_UP):
+            reply = self.dialect.reply(answer)
         if reply is not None:
             self.used.append(reply.usage)
         results = await self.look_up(lookups, 0 if reply is None else reply.usage.total_tokens, self.sent)

@@ -66,8 +66,8 @@ class _FairQueue:
     def __init__(self) -> None:
         self._writes: dict[str, deque[_Write]] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._writes)
+    def __len__(self) -> int:
+        return sum(map(len, self._writes.values()))
 
     def add(self, writes: Iterable[_Write]) -> None:
         for one in writes:
@@ -89,6 +89,8 @@ class _Lane:
         self._database = database
         self._shares_commit = shares_commit
         self._handed: queue.SimpleQueue[list[_Write] | None] = queue.SimpleQueue()
+        self._waiting = _FairQueue()
+        self._is_over = False
         self._gathered: list[_Write] = []
         self._timer: asyncio.TimerHandle | None = None
         self.waiting = 0
@@ -123,26 +125,37 @@ class _Lane:
     # -- in the thread -------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        waiting, is_over = _FairQueue(), False
-        while waiting or not is_over:
-            while not is_over and (not waiting or not self._handed.empty()):
-                jobs = self._handed.get()
-                is_over = jobs is None
-                waiting.add(jobs or [])
-            results = self._commit(waiting)
+        while not self._is_over or self._waiting:
+            if not self._waiting:
+                self._take(self._handed.get())
+            self._take_in()
+            results = self._commit()
             if results:
                 loop = results[0][0].future.get_loop()
                 if not loop.is_closed():
                     loop.call_soon_threadsafe(self._settle, results)
 
-    def _commit(self, waiting: _FairQueue) -> list[tuple[_Write, Any, BaseException | None]]:
-        """Do the next writes, and commit them together: some, or as many as a moment allows."""
+    def _take_in(self) -> None:
+        """Queue everything that was handed over by now."""
+        while not self._handed.empty():
+            self._take(self._handed.get())
+
+    def _take(self, jobs: list[_Write] | None) -> None:
+        self._is_over = self._is_over or jobs is None
+        self._waiting.add(jobs or [])
+
+    def _commit(self) -> list[tuple[_Write, Any, BaseException | None]]:
+        """Do the next writes, and commit them together: some, or as many as a moment allows.
+
+        Work that is handed over meanwhile takes its turn, so that no tenant waits for a commit full of another's.
+        """
         results: list[tuple[_Write, Any, BaseException | None]] = []
-        until = time.monotonic() + STEP_SECONDS
+        until, most = time.monotonic() + STEP_SECONDS, min(_AT_ONCE, len(self._waiting))
         try:
             with self._database.batch(_LOCKED_SECONDS) if self._shares_commit else nullcontext():
-                while waiting and len(results) < _AT_ONCE and (not results or time.monotonic() < until):
-                    job = waiting.take()
+                while len(results) < most and (not results or time.monotonic() < until):
+                    self._take_in()
+                    job = self._waiting.take()
                     try:
                         results.append((job, self._do(job), None))
                     except Exception as error:  # noqa: BLE001 - whoever waits for it is told

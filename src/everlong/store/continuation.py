@@ -96,7 +96,8 @@ class ContinuationFinder:
         self._run = core.database.backend.run
         sql = core.database.sql
         self._on_branch = sql(
-            f"SELECT {_COLUMNS} FROM session WHERE tenant = ? AND branch = ?"  # noqa: S608 - our own names
+            # Without the tenant, to whom the branch belongs: SQLite would look through all sessions of the tenant.
+            f"SELECT {_COLUMNS} FROM session WHERE branch = ?"  # noqa: S608 - our own names
             " ORDER BY (CASE WHEN from_depth < ? THEN 0 ELSE 1 END), started DESC, id DESC LIMIT 1"
         )
         self._by_id = sql(f"SELECT {_COLUMNS} FROM session WHERE id = ? AND tenant = ?")  # noqa: S608 - our own names
@@ -222,7 +223,7 @@ class ContinuationFinder:
 
     def session_at(self, connection: Connection, number: int, depth: int) -> KnownSession | None:
         """Return the newest session on a branch, preferably one that began before a depth."""
-        return _known(self._run(connection, self._on_branch, (self._core.tenant, number, depth)).fetchone())
+        return _known(self._run(connection, self._on_branch, (number, depth)).fetchone())
 
     # -- candidates ----------------------------------------------------------------------------------------------------
 

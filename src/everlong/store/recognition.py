@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sqlalchemy import Connection
@@ -30,8 +30,8 @@ _MOST_ADDITIONS = 256
 """The most additions of a tenant that are looked for, the newest ones."""
 _MOST_MESSAGES = 32
 """The most whole messages that may move along with one question."""
-_FEWEST = 8
-"""The fewest characters of a start or end that is taken off: shorter ones are too ordinary."""
+_FEWEST, _LONGEST = 8, 4_000
+"""The characters of a start or end that is taken off: shorter ones are too ordinary, and all are read each time."""
 
 AdditionPlace = Literal["start", "end", "block", "message"]
 
@@ -241,7 +241,7 @@ class Additions:
     def learn(self, connection: Connection, seen: Sequence[Addition]) -> None:
         """Count additions that came and went once more."""
         now = time.time()
-        rows: Mapping[bytes, Addition] = {one.digest: one for one in seen}
+        rows = {one.digest: one for one in seen if one.text is None or len(one.text) <= _LONGEST}
         if rows:
             values = [(self._chain.tenant, one.digest, one.where, one.text, 1, now) for one in rows.values()]
             self._run(connection, self._learn, sorted(values, key=lambda row: row[1]))
@@ -291,8 +291,14 @@ _MOST_BETWEEN = 200
 """The most blocks between two replies that are compared."""
 _MOST_ROUNDS = 8
 """The most replies of one list that are looked for behind changed words: each request has one, as a rule."""
-_NEWEST_REPLIES = 256
-"""The newest turns with an equal reply among which those of the same client are looked for."""
+_NEWEST = 256
+"""The newest turns with an equal reply, and conversations of a name, among which the right one is looked for."""
+
+
+_IS_STORED = (
+    " EXISTS (SELECT 1 FROM node n WHERE n.id = asked.id) OR EXISTS (SELECT 1 FROM node n WHERE n.mark = asked.id)"
+    " OR EXISTS (SELECT 1 FROM alias a WHERE a.id = asked.id)"
+)
 
 
 class KnownMessage(NamedTuple):
@@ -338,30 +344,38 @@ class Recognizer:
         )
         end = f" ORDER BY t.id DESC LIMIT {_MOST_TURNS}"
         self._by_name = self._sql(
-            "SELECT n.id, n.branch, n.depth FROM session s JOIN node n ON n.branch = s.branch"  # noqa: S608 - ours
-            " WHERE s.tenant = ? AND s.client_session = ? AND (n.id = ? OR n.mark = ?)"
-            f" ORDER BY n.seq DESC LIMIT {_MOST_TURNS}"
+            "SELECT n.id, n.branch, n.depth FROM (SELECT branch FROM session WHERE tenant = ? AND client_session = ?"  # noqa: S608
+            f" ORDER BY started DESC LIMIT {_NEWEST}) s CROSS JOIN node n"
+            " WHERE n.branch = s.branch AND n.depth >= ? AND n.depth <= ?"
+            # As a case, because SQLite would begin with the id, by which very many messages may be called.
+            f" AND CASE WHEN n.id = ? OR n.mark = ? THEN 1 ELSE 0 END = 1 ORDER BY n.seq DESC LIMIT {_MOST_TURNS}"
         )
         self._by_prompt = self._sql(
             "SELECT n.id, n.branch, n.depth FROM node n JOIN branch b ON b.id = n.branch"  # noqa: S608 - ours
             f" WHERE n.tenant = ? AND n.mark = ? AND b.preamble = ? ORDER BY n.seq DESC LIMIT {_MOST_TURNS}"
         )
+        newest = f" ORDER BY n.seq DESC LIMIT {MOST_ALIKE}"
+        called = "SELECT n.id, n.branch, n.depth FROM node n"
+        self._by_id = self._sql(f"{called} WHERE n.id = ?")
+        self._by_mark = self._sql(f"{called} WHERE n.mark = ?{newest}")
+        self._by_alias = self._sql(f"{called} JOIN alias a ON a.node = n.id WHERE a.id = ?{newest}")
         self._role = self._sql("SELECT role FROM node WHERE branch = ? AND depth = ?")
         self._on_part = self._sql(
             "SELECT depth FROM node WHERE branch = ? AND depth > ? AND depth <= ?"
             " AND (id = ? OR mark = ? OR id IN (SELECT node FROM alias WHERE id = ?))"
         )
         # Very many replies may be equal: only the newest ones are looked at for those of one client.
-        equal = f"(SELECT * FROM turn WHERE reply_key = ? ORDER BY id DESC LIMIT {_NEWEST_REPLIES})"  # noqa: S608 - ours
+        equal = f"(SELECT * FROM turn WHERE reply_key = ? ORDER BY id DESC LIMIT {_NEWEST})"  # noqa: S608 - ours
         named = "EXISTS (SELECT 1 FROM session s WHERE s.id = t.session AND COALESCE(s.client_session, '') = ?)"
         self._by_sender = self._sql(f"{turn.format(equal)}t.preamble = ? AND {named}{end}")
+        self._by_client = self._sql(f"{turn.format(equal)}{named}{end}")
         self._by_reply = self._sql(f"{turn.format(equal)}t.reply_key IS NOT NULL{end}")
         self._answers = self._sql(
             "SELECT n.branch, n.depth FROM turn t JOIN node n ON n.id = t.echo_node"
             " WHERE t.branch = ? AND t.depth >= ? AND t.depth <= ?"
         )
         turn = turn.format("turn")
-        self._by_place = self._sql(f"{turn}t.node = ? AND t.branch = ?{end}")
+        self._by_place = self._sql(f"{turn}t.node = ? AND t.branch = ? AND t.depth = ?{end}")
         self._after = self._sql(f"{turn}t.branch = ? AND t.depth > ? ORDER BY t.depth LIMIT {_MOST_TURNS}")
         self._at_depth = self._sql("SELECT id FROM node WHERE branch = ? AND depth = ?")
 
@@ -375,11 +389,12 @@ class Recognizer:
 
     def known(self, connection: Connection, ids: list[bytes]) -> list[KnownMessage]:
         """Return the newest stored messages that these ids lead to."""
-        return [KnownMessage(0, own, branch, depth) for _, own, branch, depth in self._known(connection, ids)]
+        return [KnownMessage(0, *row) for ident in ids for row in self._called(connection, ident)]
 
     def find_named(self, connection: Connection, ident: bytes, name: str, count: int) -> list[KnownMessage]:
         """Return the messages that an id leads to in conversations that their client calls by a name."""
-        rows = self._run(connection, self._by_name, (self._core.tenant, name, ident, ident)).fetchall()
+        depths = (count, count + _MOST_MESSAGES)  # what was stored may have additions in it
+        rows = self._run(connection, self._by_name, (self._core.tenant, name, *depths, ident, ident)).fetchall()
         return [KnownMessage(count, bytes(own), branch, depth) for own, branch, depth in rows]
 
     def find_prompted(self, connection: Connection, ident: bytes, preamble: bytes, count: int) -> list[KnownMessage]:
@@ -389,9 +404,13 @@ class Recognizer:
 
     def find_between(self, connection: Connection, request: RecordRequest, low: int, high: int) -> list[KnownMessage]:
         """Return the messages that the first blocks of a list lead to, at least so many and fewer than others."""
-        asked = {request.trace.ids[place - 1]: place for place in range(max(low, high - PROBES[-1]), high)}
-        rows = self._known(connection, list(asked))
-        return [KnownMessage(asked[name], own, branch, depth) for name, own, branch, depth in rows]
+        first = max(low, high - PROBES[-1])
+        stored = self._stored(connection, request.trace.ids[first - 1 : high - 1]) if first < high else set()
+        found: list[KnownMessage] = []
+        for count in range(high - 1, first - 1, -1):
+            if request.trace.ids[count - 1] in stored and len(found) < MOST_ALIKE:
+                found += [KnownMessage(count, *row) for row in self._called(connection, request.trace.ids[count - 1])]
+        return found
 
     def find_more(
         self, connection: Connection, request: RecordRequest, found: KnownMessage | None, *, is_own: bool = False
@@ -420,7 +439,7 @@ class Recognizer:
         begin = request.trace.ends[reply - 1] if reply else 0
         if not begin or all(one.get("role") == "assistant" for one in request.messages[:reply]):
             return None  # a reply alone says too little
-        for turn in self._equal_replies(connection, request, begin):
+        for turn in self._equal_replies(connection, request, begin, "client"):
             low = turn.echo_depth - count
             path = segments_to(connection, turn.branch, turn.echo_depth) if low > 0 else []
             part = next((part for part in path if part.low < low <= part.high), None)
@@ -446,15 +465,10 @@ class Recognizer:
         end, bite = len(ids), 0
         while end > low:
             start = max(low, end - PROBES[min(bite, len(PROBES) - 1)])
-            asked = {ids[place]: place + 1 for place in range(start, end)}
-            rows = self._known(connection, list(asked))
-            if rows:
-                deepest = max(asked[row[0]] for row in rows)
-                return [
-                    KnownMessage(deepest, own, branch, depth)
-                    for name, own, branch, depth in rows
-                    if asked[name] == deepest
-                ]
+            stored = self._stored(connection, ids[start:end])
+            if stored:
+                count = next(place for place in range(end, start, -1) if ids[place - 1] in stored)
+                return [KnownMessage(count, *row) for row in self._called(connection, ids[count - 1])]
             end, bite = start, bite + 1
         return []
 
@@ -473,20 +487,18 @@ class Recognizer:
             return found
         return KnownMessage(found.blocks + depth - found.depth, ident, own, depth)
 
-    def _known(self, connection: Connection, ids: list[bytes]) -> list[tuple[bytes, bytes, int, int]]:
-        marks = ",".join("?" * len(ids))
-        # Very many conversations may begin alike: of each kind the newest ones are enough, and the deepest.
-        newest = f"ORDER BY {{}}depth DESC, {{}}seq DESC LIMIT {MOST_ALIKE}"
-        statements = (
-            f"SELECT id, id, branch, depth FROM node WHERE id IN ({marks})",  # noqa: S608 - only marks are put in
-            f"SELECT mark, id, branch, depth FROM node WHERE mark IN ({marks}) {newest.format('', '')}",  # noqa: S608
-            f"SELECT a.id, n.id, n.branch, n.depth FROM alias a JOIN node n ON n.id = a.node"  # noqa: S608 - as above
-            f" WHERE a.id IN ({marks}) {newest.format('n.', 'n.')}",
-        )
-        found: dict[tuple[bytes, bytes], tuple[bytes, bytes, int, int]] = {}
-        for statement in statements:
-            for asked, ident, branch, depth in self._run(connection, self._sql(statement), tuple(ids)).fetchall():
-                found.setdefault((bytes(asked), bytes(ident)), (bytes(asked), bytes(ident), branch, depth))
+    def _stored(self, connection: Connection, ids: Sequence[bytes]) -> set[bytes]:
+        """Return those of some ids that lead to a stored message; very many may begin with the same words."""
+        asked = f"WITH asked(id) AS (VALUES {','.join(['(?)'] * len(ids))}) SELECT id FROM asked WHERE"  # noqa: S608 - ours
+        statement = self._sql(asked + _IS_STORED)
+        return {bytes(row[0]) for row in self._run(connection, statement, tuple(ids)).fetchall()}
+
+    def _called(self, connection: Connection, ident: bytes) -> list[tuple[bytes, int, int]]:
+        """Return the newest messages that an id leads to, each with its id, branch and depth."""
+        found: dict[bytes, tuple[bytes, int, int]] = {}
+        for statement in (self._by_id, self._by_mark, self._by_alias):
+            for own, branch, depth in self._run(connection, statement, (ident,)).fetchall():
+                found.setdefault(bytes(own), (bytes(own), branch, depth))
         return list(found.values())
 
     # -- changed words -------------------------------------------------------------------------------------------------
@@ -527,26 +539,31 @@ class Recognizer:
         seen: set[_Turn] = set()
         if not is_own and found is not None:
             tenant = self._core.tenant
-            yield from self._turns(connection, self._by_place, (tenant, found.id, found.branch), seen)
+            at = (tenant, found.id, found.branch, found.depth)
+            yield from self._turns(connection, self._by_place, at, seen)
             yield from self._turns(connection, self._after, (tenant, found.branch, found.depth), seen)
-        yield from self._equal_replies(connection, request, place, seen, is_own=is_own)
+        yield from self._equal_replies(connection, request, place, "sender" if is_own else "anyone", seen)
 
     def _equal_replies(
         self,
         connection: Connection,
         request: RecordRequest,
         place: int,
+        whose: Literal["sender", "client", "anyone"],
         seen: set[_Turn] | None = None,
-        *,
-        is_own: bool = False,
     ) -> Iterator[_Turn]:
-        """Yield the newest turns that were answered with the message at a place, those of the same client first."""
+        """Yield the newest turns that were answered with the message at a place, those of the same sender first.
+
+        A sender has the same name, system prompt and tools; a client the same name.
+        """
         seen = set() if seen is None else seen
-        key, tenant = request.trace.blocks[place], self._core.tenant
+        key, tenant, name = request.trace.blocks[place], self._core.tenant, request.ext_id or ""
         if request.preamble is not None:
-            values = (key, tenant, request.preamble.digest, request.ext_id or "")
+            values = (key, tenant, request.preamble.digest, name)
             yield from self._turns(connection, self._by_sender, values, seen)
-        if not is_own:
+        if whose == "client":
+            yield from self._turns(connection, self._by_client, (key, tenant, name), seen)
+        elif whose == "anyone":
             yield from self._turns(connection, self._by_reply, (key, tenant), seen)
 
     def _turns(

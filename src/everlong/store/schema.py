@@ -106,7 +106,7 @@ node = Table(
     sqlite_autoincrement=True,
 )
 
-_marks = Index("ix_node_mark", node.c.mark)  # of those that have one; see `create_tables`
+_marks = Index("ix_node_mark", node.c.mark, node.c.seq)  # of those that have one; see `create_tables`
 
 alias = Table(  # further ids by which stateless requests find a message: clients rewrite what they sent before
     "alias",
@@ -272,7 +272,7 @@ session = Table(
     Column("cost", Float(53), nullable=False),  # US dollars
     Index("ix_session_title", "tenant", "title"),
     Index("ix_session_conversation", "conversation"),
-    Index("ix_session_client", "tenant", "client_session"),
+    Index("ix_session_client", "tenant", "client_session", "started"),
     Index("ix_session_active", "tenant", "active"),
     Index("ix_session_parent", "parent"),
     Index("ix_session_branch", "branch"),

@@ -38,7 +38,7 @@ __all__ = ["LONG_STEM", "PlacedRequest", "Sender", "StatelessRequest", "Stateles
 _CLEARED = "cleared"
 """The end reason of a session whose client goes on without old tool results."""
 ATTEMPTS_IN_PLACE = 8
-"""Attempts to store a turn in its conversation, half a second in all; then it gets a conversation of its own."""
+"""Attempts to store a turn in its conversation; then it gets a conversation of its own."""
 _TITLE_BLOCKS = 64
 _LAST_BLOCKS = 16
 """The last blocks of a first request, one of which gives its conversation the title, nearly always."""
@@ -237,9 +237,7 @@ class StatelessRequests:
         is_apart = attempt >= ATTEMPTS_IN_PLACE
         chosen = None if is_apart else self._finder.find(connection, request, asked.after)
         if chosen is not None and self._finder.awaits_reply(connection, request, chosen):
-            if self._core.database.backend.name != "sqlite":
-                raise TryAgain("the reply that a request repeats may be on its way from another process")
-            chosen = None  # the reply to somebody else's request is still to come
+            chosen = self._find_without_waiting(connection, request, asked)
         if asked.after is None and may_slide and not is_apart:
             window = self._finder.find_window(connection, request, chosen)
             if window is not None:
@@ -255,6 +253,18 @@ class StatelessRequests:
         else:
             placed = self._continue(connection, request, asked, chosen)
         return _with_set_aside(placed, kept, len(asked.messages), 0 if asked.after is None else asked.after.depth)
+
+    def _find_without_waiting(
+        self, connection: Connection, request: RecordRequest, asked: StatelessRequest
+    ) -> Continuation | None:
+        """Return where a request goes on whose reply is not stored yet: mostly in a conversation that begins with it.
+
+        Whoever stores the reply finds that conversation: under the lock of the branches of which it may be the reply.
+        """
+        for one in sorted(self._recognizer.find(connection, request), key=lambda one: one.branch):
+            self._core.recorder.lock(connection, one.match)
+        chosen = self._finder.find(connection, request, asked.after)
+        return None if chosen is None or self._finder.awaits_reply(connection, request, chosen) else chosen
 
     def _continue(
         self, connection: Connection, request: RecordRequest, asked: StatelessRequest, chosen: Continuation

@@ -18,7 +18,7 @@ from everlong.providers.anthropic_api import AnthropicAssembler
 from everlong.providers.client import StreamAssembler
 from everlong.providers.openai_api import FirstChoiceAssembler
 from everlong.providers.responses_api import ResponsesAssembler
-from everlong.wire.event_stream import MOST_ANSWER, EventPiece, EventStream
+from everlong.wire.event_stream import MOST_ANSWER, MOST_EVENTS, EventPiece, EventStream
 
 __all__ = [
     "ANTHROPIC",
@@ -169,8 +169,8 @@ class Hiding(ABC):
         self._api = api
         self._names = names
         self._events = EventStream()
-        self._withheld = 0
-        """Bytes that were not passed on at once."""
+        self._count = self._withheld = 0
+        """Events that were read, and bytes that were not passed on at once."""
         self._is_over = False
         """True if more came than can be kept or read: from there on everything passes as it comes."""
         self._end: list[bytes] = []
@@ -188,8 +188,9 @@ class Hiding(ABC):
             shown = self._event(piece.raw, piece.data)
         except _MADE_UP:
             return self._give_up() + piece.raw
+        self._count += 1
         self._withheld += 0 if shown else len(piece.raw)
-        is_much = self._withheld > MOST_ANSWER or self._gathering.weight > MOST_ANSWER
+        is_much = max(self._withheld, self._gathering.weight) > MOST_ANSWER or self._count > MOST_EVENTS
         return shown + self._give_up() if is_much else shown
 
     def _give_up(self) -> bytes:
