@@ -67,21 +67,6 @@ def states(ran: Ran, *names: str) -> list[str]:
     return [found[name]["state"] for name in names]
 
 
-# -- parts that are not installed ----------------------------------------------------------------------------------
-
-
-def test_a_channel_that_is_switched_on_and_not_installed_fails_with_the_command(
-    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("everlong.cli.doctor_checks.has_part", lambda _: False)
-    assert states(run("doctor", "--json"), "channels") == ["ok"]
-    configured(home, "channels: {discord: {enabled: true, users: ['1']}}\n")
-    found = checks(run("doctor", "--json"))["channels"]
-    assert found["state"] == "fail"
-    assert "discord is switched on, but not installed" in str(found)
-    assert "pip install 'everlong[discord]'" in str(found)
-
-
 # -- a sound setup -------------------------------------------------------------------------------------------------
 
 

@@ -28,8 +28,7 @@ from everlong.cli.output import confirm, counted, format_bytes, json_option, pro
 from everlong.cli.sessions_read import hit_lines
 from everlong.config.files import write_whole
 from everlong.config.paths import data_home
-from everlong.errors import ConfigError, NotStored
-from everlong.extras import has_part, install_command
+from everlong.errors import NotStored
 from everlong.store import Store, garbage, maintenance, objects as large_objects
 from everlong.store.forget import Forgotten
 from everlong.store.opening import apply_retention
@@ -226,31 +225,16 @@ def _parse_node(text: str) -> bytes:
 
 def _store_journals(store: Store) -> None:
     """Store the journals of gateways that no longer run, so that their messages can be found and forgotten."""
-    if not has_part("gateway"):
-        _check_no_journal()
-        return
     from everlong.gateway.upkeep import store_left_behind  # noqa: PLC0415 - only `forget` needs the gateway
 
     store_left_behind(lambda tenant: Store(store.database, tenant))
 
 
-def _check_no_journal() -> None:
-    """Raise a `ConfigError` if a gateway that is no longer installed left entries that nobody can read now."""
-    folder = data_home() / "gateway-spool"
-    if folder.is_dir() and any(path.stat().st_size for path in folder.iterdir()):
-        raise ConfigError(
-            f"{folder} holds what a gateway has not stored yet, and the gateway is not installed, so not all can be "
-            f"forgotten; install it with: {install_command('gateway')}",
-            key="gateway",
-        )
-
-
 def _clean_traces(store: Store, text: str | None = None) -> None:
     """Remove forgotten messages from the journals and the chat's history, and history entries with this text."""
-    if has_part("gateway"):
-        from everlong.gateway.upkeep import clean_journal  # noqa: PLC0415 - only `forget` needs the gateway
+    from everlong.gateway.upkeep import clean_journal  # noqa: PLC0415 - only `forget` needs the gateway
 
-        clean_journal(lambda tenant: Store(store.database, tenant))
+    clean_journal(lambda tenant: Store(store.database, tenant))
     _clean_history(store, data_home() / "chat_history", text)
 
 
