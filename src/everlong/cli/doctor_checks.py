@@ -525,15 +525,15 @@ def _verify(path: Path, messages: int, situation: DoctorSituation) -> Finding:
 
 
 def _check_schema(version: str) -> Finding:
-    from everlong.store.upgrade import HEAD, is_known  # noqa: PLC0415 - may be broken
+    from everlong.store.upgrade import HEAD, REVISIONS, refuse  # noqa: PLC0415 - may be broken
 
     if version == HEAD:
         return ok("migrations", f"the schema is {HEAD}, the newest")
-    if is_known(version):
+    if version in REVISIONS:
         text = f"the schema is {version}, this version's is {HEAD}; it is brought up to date when the store is opened"
         return warn("migrations", text, "copy the file first if an older Everlong has to open it again")
-    text = f"the schema is {version!r}, and this version knows up to {HEAD!r}"
-    return fail("migrations", text, "update Everlong: the store was written by a newer version")
+    text, _, advice = refuse(version).partition("; ")
+    return fail("migrations", f"the store {text}", advice)
 
 
 def _check_server(backend: PostgreSQL) -> Iterator[Finding]:

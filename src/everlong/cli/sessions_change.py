@@ -33,7 +33,6 @@ from everlong.store import Store, garbage, maintenance, objects as large_objects
 from everlong.store.forget import Forgotten
 from everlong.store.opening import apply_retention
 from everlong.store.shown_path import message_counts
-from everlong.store.sqlite import SQLite
 from everlong.store.tombstones import forgotten_among
 from everlong.store.transcripts import one_line
 from everlong.store.transcripts.parts import moment, name_of
@@ -161,7 +160,6 @@ def forget(
             if text:
                 store.forget_titles(text)
         _clean_traces(store, text)
-        copies = _old_copies(store)
     if as_json:
         print_json({"messages": gone.messages, "summaries": gone.views, "spared": gone.spared})
     voided = f", and with them {counted(gone.views, 'compaction')} that had seen them" if gone.views else ""
@@ -170,8 +168,6 @@ def forget(
         kept = counted(gone.spared, "message")
         say(f"kept {kept} that other conversations show too; to forget them, name them with --turn, or a TEXT")
     say("`everlong sessions vacuum` removes their last traces from the file")
-    for copy in copies:
-        say(f"{copy} is a copy from before an update and still contains them; delete it if you do not need it")
 
 
 def _check_target(text: str | None, messages: tuple[str, ...], session: str | None) -> None:
@@ -236,14 +232,6 @@ def _clean_traces(store: Store, text: str | None = None) -> None:
 
     clean_journal(lambda tenant: Store(store.database, tenant))
     _clean_history(store, data_home() / "chat_history", text)
-
-
-def _old_copies(store: Store) -> list[Path]:
-    """Return the copies of a store's file that were made before its schema was upgraded."""
-    backend = store.database.backend
-    if not isinstance(backend, SQLite):
-        return []
-    return sorted(backend.path.parent.glob(f"{backend.path.name}.before-*.bak"))
 
 
 def _clean_history(store: Store, path: Path, text: str | None) -> None:
