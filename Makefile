@@ -134,7 +134,7 @@ release: $(RELEASE)  ## the files of a release in dist/, checked; TAG=v0.1.0 mus
 	@$(BIN)/python -m bench.release version $(TAG)
 	@$(BIN)/python -m bench.release build
 
-release-check: $(STAMP)  ## install WHEEL (with its parts beside it) on every Python with every extra, and use it; PYTHONS="python3.12 …"; needs a network
+release-check: $(STAMP)  ## install WHEEL on every Python with every extra, and use it; PYTHONS="python3.12 …"; needs a network
 	@$(BIN)/python -m bench.release matrix $(foreach one,$(PYTHONS),--python $(one)) $(WHEEL)
 
 bench: $(STAMP)  ## measure; ratios against a floor in the same run

@@ -1,10 +1,11 @@
-"""Draws docs/house.svg: the packages of everlong, with an arrow where one imports another.
+"""Draws docs/house.svg (the packages of everlong, with an arrow where one imports another) and prints their sizes.
 
 Run ``python -m bench.house`` after a change of imports; ``tests/bench/test_house.py`` fails while the picture is stale.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -52,7 +53,22 @@ class Point(NamedTuple):
 def main() -> None:
     """Draw the picture and write it."""
     PICTURE.write_text(draw(imports()), encoding="utf-8")
-    print(PICTURE)
+    print(sizes(Path(__file__).parent.parent / "src" / "everlong"))
+
+
+def sizes(root: Path) -> str:
+    """Return a table of the files, lines and statements in each folder of a package, with their sums at the end."""
+    sums: dict[str, list[int]] = {}
+    for path in sorted(root.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        statements = sum(isinstance(node, ast.stmt) for node in ast.walk(ast.parse(text)))
+        inside = path.relative_to(root).parts
+        for name in (inside[0] if len(inside) > 1 else "(top)", "all"):
+            counted = sums.setdefault(name, [0, 0, 0])
+            counted[:] = map(sum, zip(counted, (1, text.count("\n"), statements), strict=True))
+    rows = [(name, *counted) for name, counted in sums.items() if name != "all"] + [("all", *sums["all"])]
+    head = f"{'folder':14}{'files':>7}{'lines':>9}{'statements':>12}"
+    return "\n".join([head, *(f"{name:14}{files:7,}{lines:9,}{count:12,}" for name, files, lines, count in rows)])
 
 
 def rows_of(packages: Imports) -> list[list[str]]:

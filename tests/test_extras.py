@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from everlong.extras import install_command, package_command, part_command
+from everlong.extras import install_command, package_command
 
 
 @pytest.mark.parametrize(
@@ -43,18 +43,3 @@ def test_pipx_and_uv_are_known_by_the_file_that_they_leave(tmp_path: Path, file:
     (place / file).touch()
     assert package_command("keyring", place).startswith(begins)
     assert install_command("gateway", place).startswith(begins)
-
-
-def test_a_module_of_a_part_that_is_not_installed_has_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert part_command("everlong.gateway.server") is None  # it is installed here
-    monkeypatch.setattr("everlong.extras.has_part", lambda _: False)
-    assert part_command("everlong.gateway.server") == install_command("gateway")
-    assert part_command("everlong.channels") == install_command("telegram")
-    for other in ("everlong.store", "gateway", "everlong", "", None):
-        assert part_command(other) is None
-
-
-def test_our_own_wheels_are_named_with_their_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    required = ["aiohttp<4,>=3.14; extra == 'gateway'", "everlong-server==1.2; extra == 'gateway'", "click<9"]
-    monkeypatch.setattr("importlib.metadata.requires", lambda _: required)
-    assert install_command("gateway", Path("/home/mira/pipx/venvs/it")) == "pipx inject it aiohttp everlong-server==1.2"

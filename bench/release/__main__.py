@@ -24,10 +24,9 @@ def release() -> None:
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / "dist", show_default="dist")
 @click.option("--isolated/--no-isolation", default=False, help="Let build fetch its own hatchling.")
 def build_command(out: Path, *, isolated: bool) -> None:
-    """Build the wheels and the source archive, and check size, contents and description."""
-    wheels, archive = build(ROOT, out, isolated=isolated)
-    about_wheels = [line for wheel in wheels for line in check_wheel(wheel)]
-    for line in (*about_wheels, *check_archive(archive), *run_twine([*wheels, archive])):
+    """Build the wheel and the source archive, and check contents and description."""
+    wheel, archive = build(ROOT, out, isolated=isolated)
+    for line in (*check_wheel(wheel), *check_archive(archive), *run_twine([wheel, archive])):
         print(line)
 
 
@@ -54,10 +53,7 @@ def version_command(tag: str | None) -> None:
 @click.option("--extra", "extras", multiple=True, help="An extra, or none; by default none, each alone, and all.")
 @click.option("--jobs", default=2, show_default=True, help="How many environments are made at once.")
 def matrix_command(wheel: Path, pythons: tuple[str, ...], extras: tuple[str, ...], jobs: int) -> None:
-    """Install the wheel on every Python with every extra, use it, and print a table.
-
-    The wheels of its parts are taken from the same folder.
-    """
+    """Install the wheel on every Python with every extra, use it, and print a table."""
     found = find_pythons(pythons)
     if not found:
         raise ReleaseError("no Python from 3.11 to 3.14 was found; name one with --python")

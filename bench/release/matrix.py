@@ -119,10 +119,7 @@ def _install(wheel: Path, python: str, extra: str, folder: Path) -> Path:
     else:
         _run([python, "-m", "venv", str(folder)])
         install = [str(installed), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    beside = ["--find-links", str(wheel.parent)]  # the wheels of its parts
-    _run([*install, *beside, asked])
-    if extra != "none":
-        _run([*install, *beside, "--no-deps", "everlong-testing"])  # the model that the probes ask
+    _run([*install, asked])
     return installed
 
 

@@ -1,32 +1,15 @@
-"""The optional parts of Everlong, and the command that adds one to this copy, however it was installed."""
+"""The command that adds an extra to this copy of Everlong, however it was installed."""
 
 from __future__ import annotations
 
 import re
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["PARTS", "has_part", "install_command", "package_command", "part_command"]
+__all__ = ["install_command", "package_command"]
 
-PARTS = {"channels": "telegram", "gateway": "gateway", "inspector": "inspector", "testing": "testing"}
-"""The subpackages that a release has in wheels of their own, each with an extra that brings it."""
-_OWN = "everlong-"
-"""The beginning of the names of those wheels; each fits one version of Everlong only."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
-
-
-def has_part(name: str) -> bool:
-    """Return whether a subpackage of `PARTS` is installed."""
-    return find_spec(f"everlong.{name}") is not None
-
-
-def part_command(module: str | None) -> str | None:
-    """Return what to type to install the part that a missing module belongs to; None if it belongs to none."""
-    top, _, rest = (module or "").partition(".")
-    part = rest.partition(".")[0]
-    return install_command(PARTS[part]) if top == "everlong" and part in PARTS and not has_part(part) else None
 
 
 def install_command(extra: str, prefix: Path | None = None) -> str:
@@ -59,13 +42,5 @@ def _packages(extra: str) -> list[str]:
     except metadata.PackageNotFoundError:  # a copy that was put on the path by hand
         required = []
     marked = ((line, _EXTRA.search(line)) for line in required)
-    names = [_package(line) for line, mark in marked if mark is not None and mark[1] == extra]
-    return names or [f"'everlong[{extra}]'"]
-
-
-def _package(requirement: str) -> str:
-    """Return the name of a required package, and of our own also the version."""
-    name = _NAME.match(requirement)
-    if name is None or requirement.startswith(_OWN):
-        return requirement.partition(";")[0].strip()
-    return name[0]
+    found = [_NAME.match(line) for line, mark in marked if mark is not None and mark[1] == extra]
+    return [name[0] for name in found if name is not None] or [f"'everlong[{extra}]'"]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import zipfile
-import zlib
 from pathlib import Path
 
 import pytest
-from bench.release.artifacts import MOST_BYTES, check_wheel, recompress, strange_files
+from bench.release.artifacts import strange_files
 from bench.release.matrix import EXTRAS, VERSIONS, Result, extras_of_all, find_pythons, table
 from bench.release.notes import project_version, release_notes
 from bench.release.probe import PROBES
@@ -77,33 +75,6 @@ def test_the_version_stands_in_one_place() -> None:
 )
 def test_what_users_do_not_need_is_no_part_of_a_wheel(name: str, is_strange: bool) -> None:
     assert bool(strange_files([name])) is is_strange
-
-
-def test_a_wheel_that_is_too_heavy_is_refused_with_its_heaviest_files(tmp_path: Path) -> None:
-    path = tmp_path / "everlong-9.whl"
-    with zipfile.ZipFile(path, "w") as made:
-        made.writestr("everlong/large.bin", b"x" * MOST_BYTES)
-    with pytest.raises(ReleaseError, match=r"everlong/large\.bin"):
-        check_wheel(path)
-
-
-def test_a_wheel_that_is_compressed_anew_keeps_names_contents_dates_and_modes(tmp_path: Path) -> None:
-    path = tmp_path / "everlong-9.whl"
-    contents = {"everlong/a.py": b"import os\n" * 500, "everlong/größe.txt": b"", "everlong/b.zst": bytes(range(256))}
-    with zipfile.ZipFile(path, "w") as made:
-        for name, data in contents.items():
-            one = zipfile.ZipInfo(name, (2020, 2, 2, 13, 59, 58))
-            one.external_attr = 0o100755 << 16
-            made.writestr(one, data)
-    before = path.stat().st_size
-    recompress(path, lambda data: zlib.compress(data, 9, -15))
-    with zipfile.ZipFile(path) as opened:
-        assert opened.testzip() is None
-        assert {name: opened.read(name) for name in opened.namelist()} == contents
-        assert {one.date_time for one in opened.infolist()} == {(2020, 2, 2, 13, 59, 58)}
-        assert {one.external_attr >> 16 for one in opened.infolist()} == {0o100755}
-        assert [one.compress_type for one in opened.infolist()] == [8, 0, 0]
-    assert path.stat().st_size < before - 4_000
 
 
 def test_every_extra_has_a_probe() -> None:

@@ -18,12 +18,11 @@ import pytest
 from everlong import Store
 from everlong.cli import doctor_checks
 from everlong.cli.doctor_checks import EXTRAS
-from everlong.store.upgrade import HEAD, REVISIONS, VERSION_TABLE
+from everlong.store.upgrade import HEAD, VERSION_TABLE
 from everlong.testing import ModelServer
 from tests.cli.conftest import Ran, Run, add_session
 from tests.onnx_folder import make_onnx_folder
 from tests.program import everlong_program
-from tests.store.test_migrations import older
 from tests.testing_server.conftest import Serve, serve
 from tests.waiting import PATIENCE
 
@@ -65,21 +64,6 @@ def checks(ran: Ran) -> dict[str, dict[str, str]]:
 def states(ran: Ran, *names: str) -> list[str]:
     found = checks(ran)
     return [found[name]["state"] for name in names]
-
-
-# -- parts that are not installed ----------------------------------------------------------------------------------
-
-
-def test_a_channel_that_is_switched_on_and_not_installed_fails_with_the_command(
-    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("everlong.cli.doctor_checks.has_part", lambda _: False)
-    assert states(run("doctor", "--json"), "channels") == ["ok"]
-    configured(home, "channels: {discord: {enabled: true, users: ['1']}}\n")
-    found = checks(run("doctor", "--json"))["channels"]
-    assert found["state"] == "fail"
-    assert "discord is switched on, but not installed" in str(found)
-    assert "pip install 'everlong[discord]'" in str(found)
 
 
 # -- a sound setup -------------------------------------------------------------------------------------------------
@@ -241,18 +225,15 @@ def test_every_problem_of_the_configuration_is_a_finding_of_its_own(run: Run, ho
 
 @pytest.mark.parametrize(
     ("version", "state", "said"),
-    [(REVISIONS[1], "warn", "brought up to date"), ("9999", "fail", "knows up to"), (HEAD, "ok", "the newest")],
+    [("0105", "fail", "before the first release"), ("9999", "fail", "knows up to"), (HEAD, "ok", "the newest")],
 )
 def test_the_version_of_the_schema_is_told_and_not_changed(
     run: Run, home: Path, version: str, state: str, said: str
 ) -> None:
     path = home / "store.db"
-    if version == REVISIONS[1]:
-        older(path, version)
-    else:
-        Store.open(path).close()
-        with sqlite3.connect(path) as raw:
-            raw.execute(f"UPDATE {VERSION_TABLE} SET version_num = ?", (version,))  # noqa: S608 - a constant
+    Store.open(path).close()
+    with sqlite3.connect(path) as raw:
+        raw.execute(f"UPDATE {VERSION_TABLE} SET version_num = ?", (version,))  # noqa: S608 - a constant
     ran = run("doctor", "--json")
     assert (checks(ran)["migrations"]["state"], ran.code) == (state, int(state == "fail"))
     assert said in checks(ran)["migrations"]["text"]

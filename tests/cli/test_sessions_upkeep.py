@@ -151,22 +151,6 @@ def test_what_was_typed_and_what_a_gateway_left_are_forgotten_too(filled: Run, s
 
 
 @pytest.mark.spec("12.8")
-def test_what_a_gateway_left_that_is_no_longer_installed_stops_a_forgetting(
-    filled: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("everlong.cli.sessions_change.has_part", lambda _: False)
-    folder = data_home() / "gateway-spool"
-    folder.mkdir(parents=True)
-    (folder / "1-1-abcdef.jsonl").write_text("{}\n")
-    told = filled("forget", CODEWORD, "--yes")
-    assert told.code == 1
-    assert f"{folder} holds what a gateway has not stored yet" in told.err
-    assert "pip install 'everlong[gateway]'" in told.err
-    (folder / "1-1-abcdef.jsonl").write_text("")
-    assert filled("forget", CODEWORD, "--yes", "--json").json["messages"]
-
-
-@pytest.mark.spec("12.8")
 def test_a_title_that_holds_the_text_goes_also_where_no_message_does(filled: Run) -> None:
     filled("rename", "Other", "Marlin 42")
     assert filled("forget", "marlin", "--yes").code == 0

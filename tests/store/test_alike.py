@@ -18,8 +18,9 @@ from everlong.store.content import value_of
 from everlong.store.database import Database
 from everlong.store.schema import content
 from everlong.store.tombstones import PLACEHOLDER
-from everlong.testing.strategies import conversations, retellings
+from everlong.testing.strategies import conversations
 from tests.examples import examples
+from tests.retellings import retellings
 from tests.store.engines import ScriptedEngine, summarizing
 
 SECRET = "The harbour's vault opens with pelican-4711"  # noqa: S105 - made up

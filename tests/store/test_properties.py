@@ -19,8 +19,9 @@ from everlong.store.schema import content, node
 from everlong.store.tombstones import PLACEHOLDER
 from everlong.store.tree import RecordRequest, find_deepest
 from everlong.store.upgrade import open_database
-from everlong.testing.strategies import conversations, retellings, wild_conversations
+from everlong.testing.strategies import conversations, wild_conversations
 from tests.examples import examples
+from tests.retellings import retellings
 from tests.store.engines import ScriptedEngine, Step, engine_of, step_lists, summarizing
 
 SHARED = settings(

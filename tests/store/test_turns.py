@@ -23,8 +23,9 @@ from everlong.store.recognition import is_echo
 from everlong.store.schema import reply_name
 from everlong.store.turns import FinishedTurn
 from everlong.store.upgrade import open_database
-from everlong.testing.strategies import conversations, messages, retellings
+from everlong.testing.strategies import conversations, messages
 from tests.examples import examples
+from tests.retellings import retellings
 from tests.store.engines import ScriptedEngine, summarizing
 from tests.waiting import PATIENCE
 

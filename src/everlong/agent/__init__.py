@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from everlong.agent.compaction import Compactor as Compactor
     from everlong.agent.conversation import (
         AgentConversation as AgentConversation,
-        Conversation as Conversation,
         Said as Said,
     )
     from everlong.agent.engines import resolve_engine as resolve_engine
@@ -61,7 +60,7 @@ __all__, __getattr__, __dir__ = export_lazily(
         "agent": "Agent",
         "approval": "ApprovalRefused ApprovalRequest Approvals Decision approve_everything refuse_everything",
         "compaction": "Compactor",
-        "conversation": "AgentConversation Conversation Said",
+        "conversation": "AgentConversation Said",
         "engines": "resolve_engine",
         "events": (
             "AgentEvent Answered CompactionFinished CompactionProgress CompactionStarted Notice Restarted "

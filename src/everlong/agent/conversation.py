@@ -409,7 +409,3 @@ class AgentConversation:
                 self.session = self.store.sessions.end(self.session.id, reason)
             except StoreError as error:
                 self.warn(f"session {self.session.id} could not be ended: {error}")
-
-
-Conversation = AgentConversation
-"""The former name of `AgentConversation`."""

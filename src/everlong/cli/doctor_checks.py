@@ -29,7 +29,7 @@ from everlong import __version__, config
 from everlong.cli.output import counted, format_bytes
 from everlong.config.paths import data_home
 from everlong.errors import ConfigError, EverlongError, NotesError, ProviderError, StoreError
-from everlong.extras import has_part, install_command
+from everlong.extras import install_command
 from everlong.providers.endpoints import ENDPOINTS, endpoint_for
 from everlong.providers.keys import key_source
 
@@ -392,7 +392,7 @@ def check_summaries(situation: DoctorSituation) -> Iterator[Finding]:
 
 def check_gateway(situation: DoctorSituation) -> Iterator[Finding]:
     """Report who writes the summaries of the gateway's conversations."""
-    if not has_part("gateway") or find_spec("aiohttp") is None or find_spec("brotli") is None:
+    if find_spec("aiohttp") is None or find_spec("brotli") is None:
         return
     from everlong.gateway.summaries import describe_writer  # noqa: PLC0415 - may be broken
 
@@ -525,15 +525,15 @@ def _verify(path: Path, messages: int, situation: DoctorSituation) -> Finding:
 
 
 def _check_schema(version: str) -> Finding:
-    from everlong.store.upgrade import HEAD, is_known  # noqa: PLC0415 - may be broken
+    from everlong.store.upgrade import HEAD, REVISIONS, refuse  # noqa: PLC0415 - may be broken
 
     if version == HEAD:
         return ok("migrations", f"the schema is {HEAD}, the newest")
-    if is_known(version):
+    if version in REVISIONS:
         text = f"the schema is {version}, this version's is {HEAD}; it is brought up to date when the store is opened"
         return warn("migrations", text, "copy the file first if an older Everlong has to open it again")
-    text = f"the schema is {version!r}, and this version knows up to {HEAD!r}"
-    return fail("migrations", text, "update Everlong: the store was written by a newer version")
+    text, _, advice = refuse(version).partition("; ")
+    return fail("migrations", f"the store {text}", advice)
 
 
 def _check_server(backend: PostgreSQL) -> Iterator[Finding]:
@@ -710,9 +710,6 @@ def _folder_problem(folder: Path) -> str | None:
 
 def check_channels(situation: DoctorSituation) -> Iterator[Finding]:
     """Check the token and the list of each channel that is switched on, and ask the platform if calls are allowed."""
-    if not has_part("channels"):
-        yield from _check_without_channels(situation)
-        return
     from everlong.channels.platforms import PLATFORMS, channel_settings  # noqa: PLC0415 - may be broken
 
     channels = situation.settings.channels
@@ -721,16 +718,6 @@ def check_channels(situation: DoctorSituation) -> Iterator[Finding]:
         yield ok("channels", "none is switched on; everlong setup telegram or discord sets one up")
     for name in enabled:
         yield _check_channel(name, situation)
-
-
-def _check_without_channels(situation: DoctorSituation) -> Iterator[Finding]:
-    """Report channels that are switched on, where the part that runs them is not installed."""
-    channels = situation.settings.channels
-    enabled = [name for name in ("telegram", "discord") if getattr(channels, name).enabled]
-    if not enabled:
-        yield ok("channels", "not installed, and none is switched on")
-    for name in enabled:
-        yield fail("channels", f"{name} is switched on, but not installed", install_command(name))
 
 
 def _check_channel(name: str, situation: DoctorSituation) -> Finding:

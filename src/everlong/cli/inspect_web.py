@@ -19,7 +19,7 @@ from everlong import config
 from everlong.cli.chosen_store import chosen_tenant, open_chosen_store, use_store
 from everlong.cli.output import counted, say
 from everlong.errors import ConfigError
-from everlong.extras import has_part, install_command
+from everlong.extras import install_command
 
 if TYPE_CHECKING:
     from everlong.store import Store
@@ -34,7 +34,7 @@ _NEEDED = ("aiohttp", "jinja2", "markdown_it", "nh3")
 
 def is_installed() -> bool:
     """Return whether all that the inspector needs is installed."""
-    return has_part("inspector") and all(find_spec(name) is not None for name in _NEEDED)
+    return all(find_spec(name) is not None for name in _NEEDED)
 
 
 def check_installed() -> None:

@@ -15,7 +15,6 @@ from everlong import __version__
 from everlong.cli.lazy_group import LazyGroup
 from everlong.cli.screen import spelling_out
 from everlong.errors import EverlongError
-from everlong.extras import part_command
 
 _COMMANDS = {
     "archive": ("everlong.cli.archive.command:archive_command", "Import the logs of other clients as they grow."),
@@ -98,12 +97,6 @@ def _run(arguments: list[str] | None) -> None:
         sys.exit(130)
     except BrokenPipeError:
         raise
-    except ModuleNotFoundError as error:
-        command = part_command(error.name)
-        if command is None or os.environ.get("EVERLONG_DEBUG"):
-            raise
-        click.echo(f"everlong: this needs {error.name}, which is not installed; install it with: {command}", err=True)
-        sys.exit(1)
     except (EverlongError, OSError, MemoryError) as error:
         if os.environ.get("EVERLONG_DEBUG"):
             raise

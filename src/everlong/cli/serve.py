@@ -16,7 +16,7 @@ from everlong.cli.chosen_store import store_option, store_settings
 from everlong.cli.inspect_web import is_installed
 from everlong.cli.trust import tell_notices
 from everlong.errors import ConfigError
-from everlong.extras import has_part, install_command
+from everlong.extras import install_command
 
 if TYPE_CHECKING:
     from everlong.config import Settings
@@ -96,7 +96,7 @@ def _serve(settings: Settings, overrides: dict[str, Any], launched: LaunchedProc
 
 def check_installed() -> None:
     """Raise a `ConfigError` that says how to install the gateway, if it is not installed."""
-    if not has_part("gateway") or find_spec("aiohttp") is None or find_spec("brotli") is None:
+    if find_spec("aiohttp") is None or find_spec("brotli") is None:
         raise ConfigError(f"the gateway is not installed; install it with: {install_command('gateway')}", key="gateway")
 
 

@@ -28,13 +28,11 @@ from everlong.cli.output import confirm, counted, format_bytes, json_option, pro
 from everlong.cli.sessions_read import hit_lines
 from everlong.config.files import write_whole
 from everlong.config.paths import data_home
-from everlong.errors import ConfigError, NotStored
-from everlong.extras import has_part, install_command
+from everlong.errors import NotStored
 from everlong.store import Store, garbage, maintenance, objects as large_objects
 from everlong.store.forget import Forgotten
 from everlong.store.opening import apply_retention
 from everlong.store.shown_path import message_counts
-from everlong.store.sqlite import SQLite
 from everlong.store.tombstones import forgotten_among
 from everlong.store.transcripts import one_line
 from everlong.store.transcripts.parts import moment, name_of
@@ -162,7 +160,6 @@ def forget(
             if text:
                 store.forget_titles(text)
         _clean_traces(store, text)
-        copies = _old_copies(store)
     if as_json:
         print_json({"messages": gone.messages, "summaries": gone.views, "spared": gone.spared})
     voided = f", and with them {counted(gone.views, 'compaction')} that had seen them" if gone.views else ""
@@ -171,8 +168,6 @@ def forget(
         kept = counted(gone.spared, "message")
         say(f"kept {kept} that other conversations show too; to forget them, name them with --turn, or a TEXT")
     say("`everlong sessions vacuum` removes their last traces from the file")
-    for copy in copies:
-        say(f"{copy} is a copy from before an update and still contains them; delete it if you do not need it")
 
 
 def _check_target(text: str | None, messages: tuple[str, ...], session: str | None) -> None:
@@ -226,40 +221,17 @@ def _parse_node(text: str) -> bytes:
 
 def _store_journals(store: Store) -> None:
     """Store the journals of gateways that no longer run, so that their messages can be found and forgotten."""
-    if not has_part("gateway"):
-        _check_no_journal()
-        return
     from everlong.gateway.upkeep import store_left_behind  # noqa: PLC0415 - only `forget` needs the gateway
 
     store_left_behind(lambda tenant: Store(store.database, tenant))
 
 
-def _check_no_journal() -> None:
-    """Raise a `ConfigError` if a gateway that is no longer installed left entries that nobody can read now."""
-    folder = data_home() / "gateway-spool"
-    if folder.is_dir() and any(path.stat().st_size for path in folder.iterdir()):
-        raise ConfigError(
-            f"{folder} holds what a gateway has not stored yet, and the gateway is not installed, so not all can be "
-            f"forgotten; install it with: {install_command('gateway')}",
-            key="gateway",
-        )
-
-
 def _clean_traces(store: Store, text: str | None = None) -> None:
     """Remove forgotten messages from the journals and the chat's history, and history entries with this text."""
-    if has_part("gateway"):
-        from everlong.gateway.upkeep import clean_journal  # noqa: PLC0415 - only `forget` needs the gateway
+    from everlong.gateway.upkeep import clean_journal  # noqa: PLC0415 - only `forget` needs the gateway
 
-        clean_journal(lambda tenant: Store(store.database, tenant))
+    clean_journal(lambda tenant: Store(store.database, tenant))
     _clean_history(store, data_home() / "chat_history", text)
-
-
-def _old_copies(store: Store) -> list[Path]:
-    """Return the copies of a store's file that were made before its schema was upgraded."""
-    backend = store.database.backend
-    if not isinstance(backend, SQLite):
-        return []
-    return sorted(backend.path.parent.glob(f"{backend.path.name}.before-*.bak"))
 
 
 def _clean_history(store: Store, path: Path, text: str | None) -> None:

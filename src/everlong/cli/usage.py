@@ -97,7 +97,10 @@ def usage_command(
 def _print_audit(store: Store, settings: Settings, *, since: float | None, session: str | None, as_json: bool) -> None:
     """Print an audit: a row for each conversation, or for each request if one conversation is chosen."""
     from everlong.cli.picture import console  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.gateway.audit import audit  # noqa: PLC0415 - as above
+    from everlong.cli.serve import check_installed  # noqa: PLC0415 - as above
+
+    check_installed()
+    from everlong.gateway.audit import audit  # noqa: PLC0415 - it needs the gateway's packages
 
     found = audit(store, settings, since=since, session=session)
     if as_json:

@@ -55,10 +55,6 @@ class Backend(Protocol):
         """Take the lock under which the schema is created or upgraded."""
         ...
 
-    def keep_copy(self, engine: Engine, label: str) -> str | None:
-        """Copy the database before its schema changes; return the copy's path, or None if a server has to do it."""
-        ...
-
     def is_empty(self, connection: Connection) -> bool:
         """Return whether the database has no table that could be ours or in our way."""
         ...

@@ -139,7 +139,7 @@ class Importer:
             return row or connection.execute(mine.where(session.c.conversation == ident).limit(1)).first()
 
     def _has_root(self, row: Row[Any]) -> bool:
-        """Return whether an imported conversation has a root of its own; older imports have not."""
+        """Return whether an imported conversation has a root of its own."""
         with self._store.database.read() as connection:
             return connection.execute(select(branch.c.root).where(branch.c.id == row.branch)).scalar() is not None
 

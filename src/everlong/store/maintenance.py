@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from everlong.store.core import StoreCore
     from everlong.store.database import Database
 
-_INCREMENTAL = 2
 _PAGES_AT_ONCE = 256
 """The most free pages that are given back in one transaction."""
 _LOCAL = "local"
@@ -68,11 +67,8 @@ def _rewrite(core: StoreCore) -> None:
 
 
 def release_room(core: StoreCore) -> None:
-    """Give free pages back to the disk, some at a time, so that others can write meanwhile.
-
-    A file that an older version made is written anew once.
-    """
-    if core.database.backend.name != "sqlite" or _number(core, "PRAGMA auto_vacuum") != _INCREMENTAL:
+    """Give free pages back to the disk, some at a time, so that others can write meanwhile."""
+    if core.database.backend.name != "sqlite":
         _rewrite(core)
         return
     pace = Pace(core, _PAGES_AT_ONCE)

@@ -66,10 +66,6 @@ class PostgreSQL:
         """Lock the schema, which one process at a time may create or change."""
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": SCHEMA_LOCK})
 
-    def keep_copy(self, engine: Engine, label: str) -> None:
-        """Do nothing: a server is backed up with its own tools, such as pg_dump."""
-        del engine, label
-
     def counts(self, connection: Connection) -> None:
         """Count nothing: a server takes care that it loses none of its end."""
         del connection

@@ -6,7 +6,6 @@ begins, so it never finds out half-way that it came too late.
 
 from __future__ import annotations
 
-import filecmp
 import os
 import sqlite3
 import threading
@@ -198,32 +197,6 @@ class SQLite:
     def prepare(self, connection: Connection) -> None:
         """Do nothing: a writing transaction has the lock already."""
         del connection
-
-    def keep_copy(self, engine: Engine, label: str) -> str:
-        """Copy the file beside itself before its schema changes, for its owner only; return the copy's path.
-
-        An earlier copy is never written over; one with the same content is as good as a new one.
-
-        Raises:
-            StoreUnavailable: the copy could not be made, and nothing was changed.
-        """
-        numbers = ("", *(f".{count}" for count in range(2, 1_000)))
-        places = [self.path.with_name(f"{self.path.name}.{label}{number}.bak") for number in numbers]
-        path = next(place for place in places if not place.exists())
-        try:
-            copy_file(engine, path)
-        except (OSError, sqlite3.Error) as error:
-            needed = sum(file.stat().st_size for file in self.path.parent.glob(f"{self.path.name}*") if file.is_file())
-            raise StoreUnavailable(
-                f"{self.where} was written by an older version of Everlong. A copy of it is made before it is changed, "
-                f"and {path} could not be written: {error}. The store was left as it is. Make room for about "
-                f"{max(1, needed // 1_000_000)} MB there, or move the store to a larger disk, and open it again"
-            ) from error
-        for other in places[: places.index(path)]:
-            if filecmp.cmp(other, path, shallow=False):  # of an upgrade that was interrupted
-                path.unlink()
-                return str(other)
-        return str(path)
 
     def counts(self, connection: Connection) -> Counts | None:
         """Return how much was ever written, as a transaction sees it; None before there are tables."""

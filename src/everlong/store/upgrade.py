@@ -1,7 +1,7 @@
 """The opening of a database: choice of the backend, and creation or upgrade of the schema.
 
-A new database gets the schema of `everlong.store.schema`. One from before 0.1 takes the steps of
-`everlong.store.migrations.earlier`; Alembic runs the revisions since then. Both are loaded only when needed.
+A new database gets the schema of `everlong.store.schema`. Alembic, which is loaded only when needed, runs the revisions
+since the baseline on an older one.
 """
 
 from __future__ import annotations
@@ -16,38 +16,16 @@ from everlong.errors import SchemaMismatch, StoreBusy, StoreError
 from everlong.store.database import Backend, Database
 from everlong.store.schema import create_tables
 
-__all__ = [
-    "BASELINE",
-    "EARLIER_VERSIONS",
-    "HEAD",
-    "MIGRATIONS",
-    "REVISIONS",
-    "VERSION_TABLE",
-    "backend_for",
-    "is_known",
-    "open_database",
-    "run_revisions",
-    "stamp",
-    "version_of",
-]
+__all__ = ["HEAD", "MIGRATIONS", "REVISIONS", "VERSION_TABLE", "backend_for", "open_database", "refuse", "version_of"]
 
 _log = logging.getLogger("everlong.store")
 
 VERSION_TABLE = "everlong_version"
 
-EARLIER_VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
-"""The versions before 0.1, oldest first; `everlong.store.migrations.earlier` has the step to each."""
-
-BASELINE = "0100"
-"""The version of 0.1, and the first revision of Alembic's."""
-
-REVISIONS = (*EARLIER_VERSIONS, BASELINE, "0101", "0102", "0103", "0104", "0105")
-"""All versions that this code can open, oldest first. They sort as strings."""
+REVISIONS = ("0200",)
+"""All versions that this code can open, oldest first: the baseline, and Alembic's since then. They sort as strings."""
 
 HEAD = REVISIONS[-1]
-
-_CONVERSATIONS = "0007"
-"""The first version that kept apart conversations which began alike."""
 
 _OPENING_ATTEMPTS = 12
 """Attempts to get the lock while opening: a process that upgrades a large store holds it for minutes."""
@@ -100,9 +78,18 @@ def backend_for(url_or_path: str | Path, wait: float = 10.0, *, waits_for_disk: 
     )
 
 
-def is_known(version: str) -> bool:
-    """Return whether this code can bring a store of that version up to date."""
-    return version in REVISIONS
+def refuse(version: str) -> str:
+    """Return what to say of a store with a version that is not among `REVISIONS`, and what to do about it."""
+    if version > HEAD:
+        return (
+            f"was written by a newer version of Everlong (its schema is {version!r}, this version knows up to "
+            f"{HEAD!r}); update Everlong to open it"
+        )
+    return (
+        f"was written before the first release (its schema is {version!r}, the oldest that opens is {REVISIONS[0]!r}); "
+        "run `everlong sessions export --all` with the Everlong that wrote it, name another file or database in "
+        "store.path or store.url, and run `everlong sessions import` on the export"
+    )
 
 
 def version_of(connection: Connection) -> str | None:
@@ -139,34 +126,13 @@ def _create_or_upgrade(database: Database, partitions: int, connection: Connecti
                 "name another file or database in store.path or store.url"
             )
         _create_all(database, connection, partitions)
-    elif is_known(version):
-        _upgrade(database, connection, version)
+    elif version in REVISIONS:
+        _run_revisions(connection)
     else:
-        raise SchemaMismatch(
-            f"{database.backend.where} was written by a newer version of Everlong (its schema is {version!r}, "
-            f"this version knows up to {HEAD!r}); update Everlong to open it"
-        )
+        raise SchemaMismatch(f"{database.backend.where} {refuse(version)}")
 
 
-def _upgrade(database: Database, connection: Connection, version: str) -> None:
-    """Bring an older database up to date within the transaction under way: as a whole or not at all."""
-    from everlong.store.migrations.earlier import run_steps  # noqa: PLC0415 - seldom needed
-    from everlong.store.migrations.separation import has_messages, separate  # noqa: PLC0415 - as above
-
-    is_joined = version < _CONVERSATIONS and has_messages(connection)
-    if is_joined:
-        copy = database.backend.keep_copy(database.engine, f"before-{_CONVERSATIONS}")
-        kept = f"a copy from before is {copy}" if copy else "its own tools make a copy, such as pg_dump"
-        _log.warning("%s is brought up to date; %s", database.backend.where, kept)
-    if version in EARLIER_VERSIONS:
-        run_steps(connection, after=version)
-        stamp(connection, BASELINE)
-    run_revisions(connection)
-    if is_joined:
-        separate(database, connection)
-
-
-def run_revisions(connection: Connection, to: str = "head") -> None:
+def _run_revisions(connection: Connection) -> None:
     """Run Alembic's revisions after the one that the database is stamped with, in the connection's transaction."""
     from alembic import command  # noqa: PLC0415 - takes longer to load than opening a store
     from alembic.config import Config  # noqa: PLC0415 - as above
@@ -175,7 +141,7 @@ def run_revisions(connection: Connection, to: str = "head") -> None:
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
-    command.upgrade(config, to)
+    command.upgrade(config, "head")
 
 
 def _create_all(database: Database, connection: Connection, partitions: int) -> None:
@@ -188,10 +154,10 @@ def _create_all(database: Database, connection: Connection, partitions: int) -> 
         create_partitions(connection, partitions)
     else:
         create_tables(connection)
-    stamp(connection, HEAD)
+    _stamp(connection, HEAD)
 
 
-def stamp(connection: Connection, version: str) -> None:
+def _stamp(connection: Connection, version: str) -> None:
     """Write the version of the schema."""
     connection.execute(
         text(

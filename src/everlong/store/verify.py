@@ -16,7 +16,6 @@ from sqlalchemy.exc import DatabaseError, DBAPIError
 
 from everlong.errors import StoreDamaged
 from everlong.model import HashChain
-from everlong.store.branch_map import BranchPlace, KnownBranch, Tree
 from everlong.store.channel_data import check_channel_data
 from everlong.store.content import OBJECT, decoded, digest_of, unpacked
 from everlong.store.database import Database, in_batches
@@ -48,7 +47,6 @@ from everlong.store.views import ViewItem, problems_of
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
-_MOST_NAMED = 5
 _LARGE = 20_000
 """The messages from which on several processes are quicker than one."""
 _SHARES = 4
@@ -87,10 +85,10 @@ def verify(
     """
     problems, remarks = core.database.backend.losses()
 
-    def note(found: Iterator[str], into: list[str] = problems) -> None:
+    def note(found: Iterator[str]) -> None:
         try:
-            for one in islice(found, MOST_PROBLEMS - len(into)):
-                into.append(one)  # noqa: PERF402 - what was found before the reading breaks off counts
+            for one in islice(found, MOST_PROBLEMS - len(problems)):
+                problems.append(one)
         except Exception as error:
             if isinstance(error, DBAPIError) and not isinstance(core.database.backend.translated(error), StoreDamaged):
                 raise
@@ -118,7 +116,6 @@ def verify(
         note(check_channel_data(connection, tenant))
         note(_check_vectors(connection, tenant))
         note(check_objects(connection, tenant))
-        note(_find_joined(connection, tenant), remarks)
     return Verified(sizes[0], sizes[1], sizes[2], sizes[3], problems, remarks)
 
 
@@ -504,86 +501,6 @@ def _check_vectors(connection: Connection, tenant: str) -> Iterator[str]:
         gone = sorted(set(seqs) - live)
         if gone:
             yield f"{name} has vectors of messages that are not there or forgotten, the first is number {gone[0]}"
-
-
-def _find_joined(connection: Connection, tenant: str) -> Iterator[str]:
-    """Yield remarks on conversations without roots of their own, which show the same messages."""
-    tree = Tree(connection, tenant)
-    columns = (session.c.conversation, session.c.branch, session.c.from_depth, session.c.to_depth, session.c.works_for)
-    query = select(*columns)
-    known = query.where(session.c.tenant == tenant, session.c.opened.is_(None), session.c.branch.is_not(None))
-    ends: dict[str, BranchPlace] = {}
-    begins: dict[str, int] = {}
-    forked_from: dict[str, str] = {}
-    for row in connection.execute(known.order_by(session.c.started, session.c.id)):
-        begins[row.conversation] = min(row.from_depth, begins.get(row.conversation, row.from_depth))
-        if row.branch in tree.branches and row.to_depth != 0:
-            depth = tree.branches[row.branch].head_depth if row.to_depth is None else row.to_depth
-            ends[row.conversation] = tree.place(row.branch, depth)
-        if row.works_for is not None:
-            forked_from[row.conversation] = row.works_for
-    passing: dict[int, list[tuple[int, str]]] = {}
-    for name, end in ends.items():
-        for number, depth in tree.way(end):
-            if depth > max(tree.branches[number].fork_depth, begins[name]):
-                passing.setdefault(number, []).append((depth, name))
-    for number, some in passing.items():
-        if tree.branches[number].root is None:  # a root of one's own is shared by forks alone
-            yield from _find_shared(connection, tree.branches[number], some, forked_from)
-
-
-def _find_shared(
-    connection: Connection, there: KnownBranch, passing: list[tuple[int, str]], forked_from: dict[str, str]
-) -> Iterator[str]:
-    """Yield remarks on one branch that several conversations lead through, each down to a depth."""
-    deepest: dict[str, int] = {}
-    for depth, name in passing:
-        family = _family(name, forked_from)
-        deepest[family] = max(depth, deepest.get(family, 0))
-    if len(deepest) == 1:
-        return
-    query = (
-        select(node.c.depth, session.c.conversation)
-        .select_from(node)
-        .outerjoin(turn, turn.c.echo_node == node.c.id)
-        .outerjoin(session, session.c.id == turn.c.session)
-        .where(node.c.branch == there.id, node.c.role == "assistant", node.c.depth <= sorted(deepest.values())[-2])
-    )
-    answered: dict[int, set[str]] = {}
-    for row in connection.execute(query):
-        names = answered.setdefault(row.depth, set())
-        if row.conversation is not None:
-            names.add(_family(row.conversation, forked_from))
-    alike = {name for depth, names in answered.items() if len(names) != 1 for name in deepest if deepest[name] >= depth}
-    if len(alike) > 1:
-        yield (
-            f"conversations {_listed(sorted(alike))} said the same and were answered the same; an older version began "
-            "them, or a program that gave them no names, so it is kept once, and each of them shows it"
-        )
-    for name in sorted(deepest):
-        others = {one for depth, names in answered.items() if depth <= deepest[name] for one in names - {name}}
-        if any(name not in names and names for depth, names in answered.items() if depth <= deepest[name]):
-            yield (
-                f"conversation {name} goes on from what conversation {_listed(sorted(others))} was answered; an older "
-                "version took the two for one, so it shows that too"
-            )
-
-
-def _family(name: str, forked_from: dict[str, str]) -> str:
-    """Return the conversation that one was forked from in the end."""
-    seen = {name}
-    while (above := forked_from.get(name)) is not None and above not in seen:
-        seen.add(above)
-        name = above
-    return name
-
-
-def _listed(names: list[str]) -> str:
-    """Return names as people list them, not all of very many."""
-    told = names if len(names) <= _MOST_NAMED else [*names[:_MOST_NAMED], f"{len(names) - _MOST_NAMED} more"]
-    if len(told) == 1:
-        return told[0]
-    return f"{', '.join(told[:-1])} and {told[-1]}"
 
 
 def _select_dangling(name: Any, reference: Any, target: Any) -> Select[Any]:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         Record as Record,
         ScriptedModel as ScriptedModel,
         ScriptedTurn as ScriptedTurn,
-        Turn as Turn,
         random_faults as random_faults,
     )
 
@@ -28,6 +27,6 @@ __all__, __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "engine_contract": "EngineContract check_engine",
-        "server": "Answer Ask Call Fault ManualClock ModelServer Record ScriptedModel ScriptedTurn Turn random_faults",
+        "server": "Answer Ask Call Fault ManualClock ModelServer Record ScriptedModel ScriptedTurn random_faults",
     },
 )

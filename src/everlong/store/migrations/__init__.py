@@ -1,1 +1,1 @@
-"""Upgrades of stores that older versions wrote; run by `everlong.store.upgrade`."""
+"""Upgrades of stores that older releases wrote; run by `everlong.store.upgrade`."""

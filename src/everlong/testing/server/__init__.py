@@ -9,7 +9,7 @@ from __future__ import annotations
 from everlong.testing.server.exchange import Record
 from everlong.testing.server.faults import Fault, ManualClock, random_faults
 from everlong.testing.server.http import ModelServer
-from everlong.testing.server.script import Answer, Ask, Call, ScriptedModel, ScriptedTurn, Turn
+from everlong.testing.server.script import Answer, Ask, Call, ScriptedModel, ScriptedTurn
 
 __all__ = [
     "Answer",
@@ -21,6 +21,5 @@ __all__ = [
     "Record",
     "ScriptedModel",
     "ScriptedTurn",
-    "Turn",
     "random_faults",
 ]

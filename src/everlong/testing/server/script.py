@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from everlong.testing.server.exchange import Api
 from everlong.testing.server.responses_rules import unseal
 
-__all__ = ["Answer", "Ask", "Call", "Script", "ScriptedModel", "ScriptedTurn", "Turn"]
+__all__ = ["Answer", "Ask", "Call", "Script", "ScriptedModel", "ScriptedTurn"]
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,3 @@ def _text(content: Any) -> str:
         return ""
     texts = [block.get("text") for block in content if isinstance(block, dict) and str(block.get("type")) in _TEXTS]
     return "\n".join(text for text in texts if isinstance(text, str))
-
-
-Turn: TypeAlias = ScriptedTurn
-"""The former name of `ScriptedTurn`."""
