@@ -126,6 +126,24 @@ NAMED = [
     ('SECRET_KEY = "', "{a50}", '"'),
     ("encryption_key: ", "{h64}", ""),
     ('token = "', "{a36}", '"'),
+    ("password          = ", "{a9}1x", ""),
+    ("password:          ", "{a9}1x", ""),
+    ("DB_PASSWORD='", "p({a9}1x)", "'"),
+    ("SMTP_PASS=", "{a9}1x", ""),
+    ('{"user": "me", "pass": "', "{a9}1x", '"}'),
+    ("<password>", "{a9}1x", "</password>"),
+    ('password: str = "', "{a9}1x", '"'),
+    ('apiKey := "', "{h32}", '"'),
+    ("api_key: `", "{h32}", "`"),
+    ("**API key:** ", "{h32}", ""),
+    ("STRIPE_KEY=", "{h32}", ""),
+    ("APP_KEY=", "base64:{b43}=", ""),
+    ("Ocp-Apim-Subscription-Key: ", "{h32}", ""),
+    ("PresharedKey = ", "{b43}=", ""),
+    ("secret_key_base: ", "{h64}", ""),
+    ('{"name": "API_KEY", "value": "', "{h32}", '"}'),
+    ("- name: API_KEY\n  value: ", "{h32}", ""),
+    ("https://x.blob.core.windows.net/c?sig=", "{a40}%3D", "&se=1"),
 ]
 
 LOOK_ALIKES = """
@@ -242,6 +260,9 @@ def test_there_are_sixty_kinds_of_each() -> None:
         "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc=\n-----END RSA PRIVATE KEY-----",
         "-----BEGIN PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5v",
         "-----BEGIN OPENSSH PRIVATE KEY-----\\nb3BlbnNzaC1rZXktdjEAAAAABG5v\\n-----END OPENSSH PRIVATE KEY-----",
+        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\nb3BlbnNzaC1rZXktdjEA",
+        "-----BEGIN PRIVATE KEY-----\n   2\tb3BlbnNzaC1rZXktdjEAAAAABG5v\n   3\tb3BlbnNzaC1rZXktdjEAAAAABG5v",
+        "-----BEGIN PRIVATE KEY-----\nb3BlbnNz-b3BlbnNzaC1rZXktdjEAAAAABG5v\n-----END PRIVATE KEY-----",
     ],
 )
 def test_a_private_key_goes_as_a_whole_even_if_it_is_cut_off(key: str) -> None:

@@ -40,8 +40,10 @@ _SHAPES = (
     (
         "PRIVATE KEY",
         re.compile(
-            r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:[^-]{0,12000}-----END (?:[A-Z0-9]+ ){0,3}"
-            r"PRIVATE KEY(?: BLOCK)?-----|(?:\s|\\[nr]|[A-Za-z0-9+/=]{16,})*)"
+            r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+            r"(?:(?:[^-]|-(?!----)){0,12000}-----END (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+            # The end may be cut off, headers may come first, and lines may be numbered.
+            r"|(?:\s|\\[nr]|\d{1,5}[\t→|:]|[+>|]|(?:Proc-Type|DEK-Info): [^\n\\]*|[A-Za-z0-9+/=]{16,})*)"
         ),
         "[redacted:private_key]",
     ),
@@ -53,29 +55,35 @@ _SHAPES = (
         re.compile(r"(hooks\.slack\.com/services/|discord(?:app)?\.com/api/webhooks/)[\w/-]{20,}"),
         r"\1[redacted:webhook]",
     ),
-    ("&sig=", re.compile(r"(&sig=)[\w%+/=-]{40,}"), r"\1[redacted:secret]"),
+    ("sig=", re.compile(r"([?&]sig=)[\w%+/=-]{40,}"), r"\1[redacted:secret]"),
 )
 """Secrets that are more than one word: a plain text that each has, its expression, and what replaces it."""
 
 # -- secrets that a name gives away ------------------------------------------------------------------------------------
 
-_STARTS = ("key", "secret", "token", "credential", "passw", "passphrase", "pwd", "auth")
+_STARTS = ("key", "secret", "token", "credential", "pass", "pwd", "auth")
 _NAME = (
-    r"(?P<name>key(?:[_-]?(?:id|data))?|secret|token|credentials?|auth|(?P<password>password|passwd|passphrase|pwd))"
+    r"(?P<name>key(?:[_-]?(?:id|data|base))?|secret(?:[_-]key[_-]base)?|token|credentials?|auth"
+    r"|(?P<password>password|passwort|passwd|passphrase|passcode|pass|pwd))"
 )
 """The end of a secret's name, which begins with one of `_STARTS`; `_NEEDED` says what has to stand before it."""
 _NEEDED = {
     "k": re.compile(
-        r"(?:api|access|account|private|secret|auth|encryption|signing|master|service|client)[_-]?$", re.IGNORECASE
+        r"(?:api|access|account|private|secret|auth|encryption|signing|master|service|client|subscription|pre-?shared)"
+        r"[_ -]?$|(?-i:[A-Z\d]_)$",
+        re.IGNORECASE,
     ),
+    "pass": re.compile(r"(?:^|[^A-Za-z])$"),
     "a": re.compile(r"(?:^|[^A-Za-z])$"),
 }
-"""By the first letter: a primary key or a key of a mapping is no secret."""
-_LONGEST_NEEDED = 12
+"""By the name or its first letter: a primary key or a key of a mapping is no secret."""
+_LONGEST_NEEDED = 14
 _NAMED = re.compile(rf"{_NAME}$", re.IGNORECASE)
 _ASSIGNED = re.compile(
-    rf"{_NAME}(?P<sign>\\?[\"']?(?:=|\s{{0,3}}:\s{{0,3}}|\s{{1,3}}=\s{{1,3}}|\s{{0,3}}=>\s{{0,3}}))"
-    r"(?P<quote>\\?[\"'])?(?P<value>[^\s\"'`,;&\\(){}\[\]<>|]{4,500})(?P<after>[(\[]?)",
+    rf"{_NAME}(?P<sign>\\?[\"'`]?(?:=|>|(?:\s?:\s?&?\w{{1,12}}(?= =))?[ \t]{{0,40}}"
+    r"(?::?=>?(?!=)[ \t]{0,40}|:(?:\*\*)?(?:[ \t]{0,40}|\s{0,3}))|,?\s{0,20}\\?[\"']?\bvalue\\?[\"']?\s?[:=]\s?))"
+    r"(?P<quote>\\?[\"'`])?(?P<value>(?(quote)[^\s\"'`\\]{4,500}|[^\s\"'`,;&\\(){}\[\]<>|]{4,500}))"
+    r"(?P<after>[(\[]?)",
     re.IGNORECASE,
 )
 _HEADER = r"authorization\\?[\"']?\s*[:=]\s*\\?[\"']?"
@@ -95,7 +103,7 @@ _PLACEHOLDER = re.compile(
 )
 """Words that stand where a secret would."""
 _REFERENCE = re.compile(
-    r"[$%~]|\.{1,2}/|https?:|(?:os|self|this|process|config|settings|env|args|request)\.|(?:[A-Za-z_]+\.)+[A-Za-z_]+$"
+    r"[$%~{(<\[]|\.{1,2}/|https?:|(?:os|self|this|process|config|settings|env|args|request)\.|(?:[A-Za-z_]+\.)+[A-Za-z_]+$"
 )
 """Values that name where the secret is."""
 
@@ -192,7 +200,8 @@ def _is_assigned_secret(match: re.Match[str]) -> bool:
 
 def _is_whole_name(match: re.Match[str]) -> bool:
     """Return whether what stands before the end of a name makes it the name of a secret."""
-    needed = _NEEDED.get(match["name"][0].lower())
+    name = match["name"].lower()
+    needed = _NEEDED.get(name, _NEEDED.get(name[0]))
     place = match.start()
     return needed is None or needed.search(match.string, max(0, place - _LONGEST_NEEDED), place) is not None
 

@@ -318,6 +318,17 @@ def test_no_repository_and_no_settings_are_made_where_there_are_none(inside: Des
     assert sorted(path.name for path in inside.root.iterdir()) == ["evil"], "what was made for a command is left behind"
 
 
+def test_a_folder_without_a_repository_is_not_made_a_bare_one(inside: Desk) -> None:
+    inside.file("evil", '#!/bin/sh\ntouch "$(dirname "$0")/ran"\n').chmod(0o755)
+    evil = f"[core]\n\tbare = false\n\tworktree = .\n\tfsmonitor = {inside.root / 'evil'}\n"
+    inside.file("config", evil)
+    inside.failed("run_command", command="mkdir objects refs; echo 'ref: refs/heads/main' > HEAD")
+    with suppress(subprocess.CalledProcessError):  # there is no repository
+        git(inside.root, "status")
+    assert not (inside.root / "ran").exists()
+    assert not (inside.root / "HEAD").exists()
+
+
 def test_what_is_left_in_the_background_plants_nothing_either_also_after_later_commands(inside: Desk) -> None:
     later = "while test ! -e now; do sleep 0.05; done; mkdir .git .everlong; echo > .everlong/config.yaml; echo > tried"
     inside.done("run_command", command=f"({later}) > /dev/null 2>&1 &")

@@ -7,6 +7,7 @@ not typed:
     wrapping    from a tag at the beginning of a line, whatever its name, to the last end tag of that name
     block       from the first to the last code fence; a quoted line, a line of a log, a line in brackets
     heading     "Observation:", "Forwarded message", "Search results for …:"; nothing behind it is typed
+    label       any line that names a source and ends in a colon, "Fix these errors:"; the same
     notice      a text that clients and harnesses are known to write in the user's name
 
 Tags inside a sentence (``make the <b>title</b> bold``) stay. A few tags hold a person's words; they count if nothing
@@ -62,7 +63,7 @@ _OTHERS = tuple(map(str.lower, SUMMARY_STARTS)) + _beginnings("""
     I spoke to you previously | Here are some READ ONLY files | I have *added these files | I added these files to the
     Called the Read tool | Called the List tool | Read tool failed | Reading MCP resource | Context information is below
     Context: | Documents: | Excerpts: | Knowledge: | Passages: | Sources: | Output: | Response: | Result: | Results:
-    Stderr: | Stdout: | {
+    Stderr: | Stdout: | { | The code above was executed | The original query is as follows
 """)
 """The beginnings of texts in which other words are repeated: summaries, files, results, passages, data."""
 _REPEATS = re.compile(
@@ -79,35 +80,54 @@ _NAME = r"[A-Za-z|][\w.:|-]*+"
 _OPEN = re.compile(rf"{_LINE}<({_NAME})(?=[\s>])")
 _CLOSE = re.compile(rf"</({_NAME})")
 _SUBJECT = r"(?:subject|betreff|asunto|objet|тема|主题|件名)"
+_SOURCE = (
+    r"(?:\b(?:articles?|command|contents?|context|documents?|e-?mails?|errors?|excerpts?|files?|history|information"
+    r"|knowledge|logs?|messages?|observations?|outputs?|pages?|passages?|references?|responses?|results?|screen(?:shot)?"
+    r"|snippets?|sources?|stack ?trace|state|stderr|stdout|terminal|tool|transcripts?|website|got|printed|produced"
+    r"|replied|returned|said|says|wrote|ergebnis|ausgabe|inhalt|datei|r[ée]sultats?|sortie|contenus?|fichier|resultados?|salida"
+    r"|contenido|archivo)\b|结果|输出|内容|文件|出力|結果|результат|вывод|файл)"
+)
+"""Words for what is put into a message: the thing, where it stood, or how it came."""
+_LABEL = rf"(?=[^\n]{{1,200}}[:：]{_END})[^\n]*?{_SOURCE}[^\n]*+"
+"""A line that announces such words: "The tool returned:", "Fix these errors:"."""
 _HEADINGS = (
     # results of tools
-    r"(?:observation|exit ?code|\[[^\]\n]{1,300}\] result|execution result of [^\n:]{1,80}"
-    r"|command [\w.-]{1,80} returned)\s*+:|\[/?tool",
-    r"(?:api|bash|browser|code|command|console|function|python|query|retrieval|script|search|shell|terminal|tool|web)"
-    r"[ _-](?:call[ _-])?(?:context|outputs?|responses?|results?)"
+    r"(?:exit ?code|\[[^\]\n]{1,300}\] result|execution result of [^\n:]{1,80}"
+    rf"|command [\w.-]{{1,80}} returned|tool [\w.`'\"-]{{1,80}})\s*+:|observation(?:\s*+:|{_END})|\[/?tool",
+    r"(?:action|api|bash|browser|code|command|console|execution|function|page|python|query|retrieval|screenshot|script"
+    r"|search|shell|step \d+|terminal|test|tool|web)[ _-](?:call[ _-])?(?:context|outputs?|responses?|results?|text)"
     r"(?: (?:by|for|from|of) [^\n:]{1,80}| ?[\[(][^\n\])]{0,80}[\])])?\s*+:",
-    # passages and pastes
-    r"(?:chunk|context|document|excerpt|passage|result|snippet|source) ?[\[(#]?\d+[\])]?\s*+:",
     r"(?:context|documents?|excerpts?|knowledge|logs?|output|passages?|references?|response|results?|snippets?|sources?"
     rf"|stack ?trace|stderr|stdout|i ran this command|(?:retrieved|contents? (?:of|from)) [^\n]{{1,80}}?)\s*+:{_END}",
     r"(?:here(?:'s| is| are)|this is)[^\n:]{0,40} (?:contents?|documents?|e-?mail|errors?|excerpts?|logs?|messages?"
     rf"|outputs?|passages?|results?|transcript)\b[^\n]{{0,120}}?:{_END}",
-    rf"[-=]{{3,}} ?\w[^\n]{{2,80}}? ?[-=]{{3,}}|#{{0,4}} ?file(?:name|path)?: ?\S++{_END}|(?:assistant|system):",
-    r"traceback \(most|diff --git |@@ -\d|commit [0-9a-f]{40}|(?:\$|❯|➜|[\w.-]{1,40}@[\w.-]{1,40}:[^\n$#]{0,80}[$#]) ",
+    r"(?:outputs?|responses?|results?) (?:by|for|from|of) [^\n:]{1,80}:|[^\n:：]{0,20}(?:结果|输出|結果|出力)[:：]",
+    # passages and pastes
+    rf"\[[^\]\n]{{0,80}}?\b(?:contents?|document|file|output|page|results?)\b[^\]\n]*+\](?::|{_END})",
+    r"(?:chunk|context|document|excerpt|passage|result|snippet|source) ?[\[(#]?\d+[\])]?\s*+:",
+    r"[-=]{3,} ?\w[^\n]{2,80}? ?[-=]{3,}|(?:\*\*)?(?:ai|assistant|bot|system)(?:\*\*:|:)",
+    rf"#{{0,4}} ?(?:current )?(?:document|file|page|path|url)(?:name|path)?: ?\S++{_END}"
+    rf"|(?:#{{1,6}} ?|\*\*|`)(?:https?://\S+|[\w./-]+\.\w{{1,8}})[`*]*+:?{_END}|[\w./-]+\.\w{{1,8}}(?::{_END}|\n---{_END})",
+    r"traceback \(most|diff --git |--- [^\n]+\n\+\+\+ |@@ -\d|commit [0-9a-f]{40}"
+    r"|(?:\$|❯|➜|[\w.-]{1,40}@[\w.-]{1,40}:[^\n$#]{0,80}[$#]) ",
     # summaries of ours
     r"standing rules of the user, in force|## (?:constraints & preferences|pending user asks|critical context)",
     # mail and chats
-    r"begin forwarded message:|\[?forwarded (?:from|message)[^\n]{0,80}[\]:]|on [^\n]{1,200} wrote:(?!\s*+>)",
-    rf"[^\n\[]{{1,60}}(?:, \[\d[^\]\n]{{4,30}}\]| — [^\n]{{0,20}}\d:\d\d[ apm]*+|  \d{{1,2}}:\d\d[ apm]*+){_END}",
-    rf"{_SUBJECT}[:：]|(?:(?:from|to|cc|date|sent|von|an|datum|gesendet|de|para|от|发件人|差出人|title|url|link|{_SUBJECT})[:：]"
-    r"[^\n]*+\n){2}",
+    r"begin forwarded message:|\[?forwarded (?:from|message)[^\n]{0,80}[\]:]"
+    r"|(?:on|am|le|el) [^\n]{1,200}(?:wrote|schrieb|a écrit|escribió)[^\n]{0,80}:(?!\s*+>)",
+    rf"[^\n\[]{{1,60}}(?:, \[\d[^\]\n]{{4,30}}\]| — [^\n]{{0,20}}\d:\d\d[ apm]*+|  \d{{1,2}}:\d\d[ apm]*+){_END}"
+    rf"|\d{{1,2}}:\d\d(?: ?[ap]m)?{_END}",
+    rf"{_SUBJECT} ?[:：]|(?:(?:from|to|cc|date|sent|von|an|datum|gesendet|de|para|envoyé|à|от|发件人|差出人|title|url"
+    rf"|link|state|author|labels|url source|{_SUBJECT}) ?[:：][^\n]*+\n\s*+){{2}}",
 )
 """Lines behind which nothing is typed."""
 _MARK = re.compile(
     rf"(?P<fence>```)|{_LINE}(?=\S)(?:(?P<tilde>~~~)|(?P<stray></{_NAME})|(?P<rest>(?i:{'|'.join(_HEADINGS)}))"
+    rf"|(?P<label>(?i:{_LABEL}))"
     rf"|(?P<piece><!--(?:(?!-->)[\s\S])*+(?:-->)?|<[!?][^>]*+>?|(?:>|\[[^\]\n\r\x85\u2028\u2029]*+\]{_END}"
     r"|\[?(?:\d{4}-\d\d-\d\d[T ]\d\d:|\d\d:\d\d:\d\d|(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL)[\]:])"
-    r"|\[\d[\d:.,/ -]*+[^\]\n]{0,20}\])[^\n\r\x85\u2028\u2029]*+)"
+    r"|\[\d[\d:.,/ -]*+[^\]\n]{0,20}\]|\d++(?:\t|→| ?[|│])|[\w./-]++:\d++:|\d\d?:\d\d <"
+    r"|\d\d?[/.]\d\d?[/.]\d{2,4},? \d\d?:\d\d)[^\n\r\x85\u2028\u2029]*+)"
     rf"|<(?P<block>{_NAME})(?=[\s>]|/>|\Z))|<(?P<inline>{_NAME})(?=[\s>])"
 )
 _LONGEST_TYPED = 1_000_000
@@ -264,7 +284,7 @@ class _MessageReader:
             if mark and mark["inline"] and _is_in_sentence(mark, ends):
                 at = mark.end()
                 continue
-            said = text[done : mark.start()] if mark else text[done:]
+            said = text[done : mark.end() if mark["label"] else mark.start()] if mark else text[done:]
             slices += [said] if said.strip() else []
             if mark is None:
                 return slices
@@ -285,7 +305,7 @@ class _MessageReader:
         if said.startswith(_NOTICES):
             self._is_local |= said.startswith(_NOTICES[0])
             self._added.append(text[start:])
-        elif said.startswith(_OTHERS) or _REPEATS.match(said):
+        elif said.startswith(_OTHERS) or _REPEATS.match(said) or text.endswith("bash-$"):
             self._material.append(text[start:])
         else:
             return False
@@ -293,8 +313,10 @@ class _MessageReader:
 
     def _pass_block(self, mark: re.Match[str], ends: dict[str, list[int]]) -> int:
         """Keep what a mark that is no tag stands for, and return where it ends."""
-        text, end = mark.string, mark.end()
-        if mark["rest"]:
+        text, start, end = mark.string, mark.start(), mark.end()
+        if mark["label"]:  # a person may have typed it, but nothing behind it
+            start = end
+        if mark["rest"] or mark["label"]:
             end = len(text)
             self._covered = len(self._texts)
         elif fence := mark["fence"] or mark["tilde"]:
@@ -304,7 +326,7 @@ class _MessageReader:
         while tag := _OPEN.search(text, at, end):  # it does not end inside of a wrapping
             at, end = tag.end(), max(end, ends.get(tag[1].lower(), [0])[-1])
         is_bracketed = mark["piece"] is not None and mark["piece"].startswith("[")
-        (self._added if is_bracketed else self._material).append(text[mark.start() : end])
+        (self._added if is_bracketed else self._material).append(text[start:end])
         return end
 
     def _pass_tag(self, mark: re.Match[str], ends: dict[str, list[int]], *, may_hold: bool) -> int:

@@ -31,6 +31,9 @@ They are guarded as a whole. A file that is guarded on its own, such as ``.git/c
 way as soon as somebody outside replaces it, as ``git config`` does.
 """
 
+_BARE = "HEAD"
+"""A folder with this file and no ``.git`` may be a bare repository, and git obeys the ``config`` beside it."""
+
 _lock = threading.Lock()
 _users: Counter[Path] = Counter()
 
@@ -46,7 +49,7 @@ class GuardedPlaces:
         with _lock:
             for folder in self._folders:
                 _users[folder] += 1
-                for name in GUARDED:
+                for name in _guarded_names(folder):
                     with suppress(OSError):
                         (folder / name).mkdir()
 
@@ -60,9 +63,16 @@ class GuardedPlaces:
                 del _users[folder]
                 if not is_over or _is_in_use(folder):
                     continue
-                for name in GUARDED:
+                for name in _guarded_names(folder):
                     with suppress(OSError):
                         (folder / name).rmdir()  # which only an empty one lets be done
+
+
+def _guarded_names(folder: Path) -> tuple[str, ...]:
+    """Return the guarded names of a folder; where it is no repository, also that by which it would become one."""
+    git = folder / ".git"
+    is_repository = git.is_file() or (git / _BARE).exists() or (folder / _BARE).is_file()
+    return GUARDED if is_repository else (*GUARDED, _BARE)
 
 
 def _is_in_use(folder: Path) -> bool:
@@ -166,7 +176,8 @@ class Sandbox:
 
 def _guarded(folder: Path) -> list[Path]:
     """Return what must not be written in a workspace: also the repository that a ``.git`` names, and this program."""
-    found = [path for name in GUARDED if os.path.lexists(path := folder / name) and not path.is_symlink()]
+    places = (folder / name for name in _guarded_names(folder))
+    found = [path for path in places if os.path.lexists(path) and not path.is_symlink()]
     found.append(Path(os.path.realpath(sys.prefix)))  # modules that are loaded later run outside
     git = folder / ".git"
     with suppress(OSError, ValueError):
@@ -198,7 +209,7 @@ def _profile(folders: Sequence[Path], unseen: Sequence[Path], seen: Sequence[Pat
     rules += [f"(allow file-write* (subpath {_quoted(path)}))" for path in temporary]
     for folder in sorted(folders):
         rules.append(f"(allow file-read* file-write* (subpath {_quoted(folder)}))")
-        guarded = dict.fromkeys([*(folder / name for name in GUARDED), *_guarded(folder)])
+        guarded = dict.fromkeys([*(folder / name for name in _guarded_names(folder)), *_guarded(folder)])
         rules += [f"(deny file-write* (subpath {_quoted(path)}))" for path in guarded]
     rules += [f"(deny file-read* file-write* (subpath {_quoted(path)}))" for path in again]
     rules += [f"(allow file-read* (subpath {_quoted(path)}))" for path in seen if _is_inside(path, again)]
