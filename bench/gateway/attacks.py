@@ -160,7 +160,8 @@ _ANSWERS: dict[str, _Hostile] = {
 
 def _answer_badly(exchange: Exchange) -> None:
     body = exchange.received.body
-    name = json.loads(body)["model"].removeprefix("hostile ").removeprefix("recall ") if len(body) < _MEGABYTE else ""
+    is_asking = len(body) < _MEGABYTE and body.startswith(b"{")  # and neither huge nor packed
+    name = json.loads(body)["model"].removeprefix("hostile ").removeprefix("recall ") if is_asking else ""
     hostile = _ANSWERS.get(name, _Hostile(lambda _: iter([b"{}"]), is_streamed=False))
     headers = [*hostile.headers, *([("content-encoding", hostile.encoding)] if hostile.encoding else [])]
     pieces = hostile.make(exchange.received.target)

@@ -168,7 +168,7 @@ class _Run:
     def __init__(self, folder: str, upstream: str, bare: str) -> None:
         self._store, self._log = f"{folder}/store.db", Path(folder, "log")
         arguments = ("--port", "0", "--upstream", upstream, "--store", self._store, "--log-file", str(self._log))
-        self._program = Program(*arguments, EVERLONG_HOME=folder)
+        self._program = Program(*arguments, EVERLONG_HOME=folder, EVERLONG_TEST_STARTED="1")
         self.others = [Neighbour(self._program.address, path) for path in ("/healthz", "/v1/chat/completions")]
         self.bare = Neighbour(bare, "/healthz")
         self.outcomes: Counter[str] = Counter()

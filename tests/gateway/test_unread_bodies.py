@@ -15,6 +15,8 @@ BODIES = {
     "a list twice": WHOLE[:-1] + b',"messages":[],"input":[]}',
     "a byte-order mark": b"\xef\xbb\xbf" + WHOLE,
     "no UTF-8": WHOLE.replace(b'"hi"', b'"h\xff"'),
+    "half of a character": WHOLE.replace(b'"hi"', b'"h\xed\xa0\x80"'),
+    "half of a character in a field": WHOLE.replace(b"9", b'"\xed\xa0\x80"'),
     "no JSON": b"hello",
     "another encoding": b"\x01\x02",
 }
