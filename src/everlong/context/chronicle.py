@@ -8,7 +8,6 @@ so that a conversation of any length costs what it grows. `Chronicle.write` make
 from __future__ import annotations
 
 import heapq
-import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -52,18 +51,20 @@ _LONGEST_MEMORY = 600
 _WORDS_SHARE = 0.85
 _OUTCOMES_SHARE = 0.2
 _CLOSINGS_SHARE = 0.2
-_NAMES_SHARE = 0.25
+_NAMES_SHARE = 0.5
+"""The share of the room for quoted lines that is kept for names alone; lines take the part that names do not need."""
 _HEADING_TOKENS = 6
 _ROOMY = 600
 """Tokens from which on a budget also has room for what the tail tells."""
-_OWN_WORDS = 3.0
-"""The weight of a name in somebody's own words; in a tool's output it is 1."""
+_UNSAID = 0.1
+"""The weight of a name that only outputs have; one that a person or the assistant wrote has 1.
+
+Later turns need one in seven of the names that somebody wrote, and one in seventy of the others.
+"""
 _USERS = 3.0
 """A line of the user is worth this many lines of others."""
-_ONCE = 0.3
-"""The weight of a name that was mentioned once."""
-_RECENT = 0.5
-"""The newest lines are worth this share more than the oldest."""
+_RECENT = 1.0
+"""The newest lines are worth this share more than the oldest; with 2, single facts of chats fall from .66 to .58."""
 _LONGEST_SOURCE = 70
 """Characters of a command above the lines that are quoted of it."""
 _SETTLED = 0.999
@@ -116,6 +117,8 @@ class QuotedLine(NamedTuple):
 
     text: str
     names: tuple[str, ...]
+    before: str
+    """The line before it, with which it is quoted: it tells what the names are about."""
 
 
 class SourceLines(NamedTuple):
@@ -137,8 +140,8 @@ class Chronicle:
     errors: dict[str, OpenError] = field(default_factory=dict)
     sources: dict[str, SourceLines] = field(default_factory=dict)
     """The lines of the newest message on each subject."""
-    mentions: dict[str, float] = field(default_factory=dict)
-    """How often each name was mentioned; what people and the assistant write themselves counts more than output."""
+    said: set[str] = field(default_factory=set)
+    """The names that people and the assistant wrote themselves, not only read in an output."""
     last: Step | None = None
     pending: tuple[str, ...] = ()
     """Calls without a result at the end."""
@@ -172,7 +175,7 @@ class Chronicle:
             files=dict(self.files),
             errors=dict(self.errors),
             sources=dict(self.sources),
-            mentions=dict(self.mentions),
+            said=set(self.said),
         )
         longer.read(messages)
         return longer
@@ -207,7 +210,7 @@ class Chronicle:
             if not self.turns or not _is_filler(typed):
                 self.turns.append(TurnEntry(self.count, _words_of(typed)))
             lines = without_fences(typed)
-            self._keep_lines(f"turn {self.count}", f"turn {self.count}, the user:", lines, _OWN_WORDS, _USERS)
+            self._keep_lines(f"turn {self.count}", f"turn {self.count}, the user:", lines, _USERS, is_said=True)
         if found.material:
             self._keep_lines(f"material {self.count}", f"sent along in turn {self.count}:", found.material)
 
@@ -219,7 +222,7 @@ class Chronicle:
                 f"said {self.count} {len(self.sources)}",
                 f"said in turn {self.count}:",
                 text if steps else without_fences(text),
-                _OWN_WORDS,
+                is_said=True,
             )
         for step in steps:
             self._take_step(step, turn)
@@ -242,27 +245,26 @@ class Chronicle:
                     del turn.outcomes[next(iter(turn.outcomes))]
         source = f"$ {clip(step.title, _LONGEST_SOURCE)}" if step.command else f"{step.path or step.title}:"
         given = step.command or "\n".join(str(value) for value in step.arguments.values())
-        self._keep_lines(f"{step.subject} given", source, given, _OWN_WORDS)
+        self._keep_lines(f"{step.subject} given", source, given, is_said=True)
         if step.result:
             self._keep_lines(step.subject, source, step.result)
 
-    def _keep_lines(self, subject: str, source: str, text: str, weight: float = 1.0, factor: float = 1.0) -> None:
+    def _keep_lines(self, subject: str, source: str, text: str, factor: float = 1.0, *, is_said: bool = False) -> None:
         """Keep the lines of a message that name something, in place of older ones on the same subject."""
         if not self.reads_lines:
             return
         if len(text) > _LOOK_AT:
             text = f"{text[: _LOOK_AT // 2]}\n{text[-_LOOK_AT // 2 :]}"
         lines = [piece for line in text.splitlines() if "```" not in line for piece in _pieces(line)]
-        found = zip(lines, names_by_line(lines), strict=True)
-        named = [QuotedLine(*line) for line in found if line[1] and line[0] not in source]
-        named = list({line.text: line for line in named}.values())
-        for name in {name for line in named for name in line.names}:
-            self.mentions[name] = self.mentions.get(name, 0.0) + weight
+        named: dict[str, QuotedLine] = {}
+        for before, line, names in zip(("", *lines), lines, names_by_line(lines), strict=False):
+            if names and line not in source:
+                named[line] = QuotedLine(line, names, before if len(before) <= _LONGEST_LINE else "")
+        if is_said:
+            self.said.update(*(line.names for line in named.values()))
         self.sources.pop(subject, None)
         if named:
-            if len(named) > _MOST_LINES:
-                named = _richest(named)
-            self.sources[subject] = SourceLines(source, tuple(named), factor)
+            self.sources[subject] = SourceLines(source, _richest(tuple(named.values())), factor)
 
     def _take_over(self, document: SummaryDocument) -> None:
         """Take in the lines of an earlier chronicle, or the items of a model's summary as they are."""
@@ -459,11 +461,15 @@ class _Writing:
         known = set(entities("\n".join([self.beside, self.document.render()])))
         fresh = [lines for subject, lines in self.past.sources.items() if self.now.sources.get(subject) is lines]
         room = self.room - _HEADING_TOKENS
-        choice = _LineChoice(fresh, known, self.past.mentions)
+        choice = _LineChoice(fresh, known, self.past.said)
         most = room * (1 - _NAMES_SHARE) * _CHARS_PER_TOKEN
         if self.focus:
             choice.choose(most * _FOCUS_SHARE, frozenset(re.findall(r"\w{3,}", self.focus.casefold())))
         choice.choose(most - choice.spent)
+        used = sum(map(self.count, choice.items()))
+        unused = room - used - self.count(", ".join(choice.names_left()))
+        if used and unused > 0:
+            choice.choose(unused * choice.spent / used)
         items = choice.items()
         room -= sum(map(self.count, items)) + len(items)
         if names := _fit_names(choice.names_left(), room, self.count):
@@ -490,12 +496,19 @@ def _is_filler(words: str) -> bool:
 def _pieces(line: str) -> Iterable[str]:
     """Return a line as it is, a long one by its records or sentences, each whole; nothing if it has no words."""
     line = line.strip()
-    pieces = (line,) if len(line) <= _LONGEST_LINE else _LINE_BREAK.split(line)
-    return [piece for piece in map(str.strip, pieces) if piece.lower() != piece.upper() or not piece.isascii()]
+    if len(line) > _LONGEST_LINE:
+        return filter(_has_words, map(str.strip, _LINE_BREAK.split(line)))
+    return (line,) if _has_words(line) else ()
 
 
-def _richest(named: list[QuotedLine]) -> list[QuotedLine]:
+def _has_words(line: str) -> bool:
+    return line.swapcase() != line or not line.isascii()
+
+
+def _richest(named: tuple[QuotedLine, ...]) -> tuple[QuotedLine, ...]:
     """Return the lines that together have the most names, in their order."""
+    if len(named) <= _MOST_LINES:
+        return named
     order = sorted(range(len(named)), key=lambda place: -len(named[place].names) / (len(named[place].text) + 40))
     seen: set[str] = set()
     kept: list[int] = []
@@ -505,7 +518,7 @@ def _richest(named: list[QuotedLine]) -> list[QuotedLine]:
         if not seen.issuperset(named[place].names):
             seen.update(named[place].names)
             kept.append(place)
-    return [named[place] for place in sorted(kept)]
+    return tuple(named[place] for place in sorted(kept))
 
 
 def _share_room(
@@ -554,9 +567,9 @@ def telling_part(text: str, length: int) -> str:
 class _LineChoice:
     """The greedy choice of lines: again and again the one with the most new names for its length."""
 
-    def __init__(self, sources: Sequence[SourceLines], known: set[str], mentions: dict[str, float]) -> None:
-        self.sources, self.known = sources, known
-        self.weight = {name: _weigh(times) for name, times in mentions.items()}
+    def __init__(self, sources: Sequence[SourceLines], known: set[str], said: set[str]) -> None:
+        self.sources, self.known, self.said = sources, known, said
+        self.shown: set[str] = set()
         self.taken: dict[int, set[int]] = {}
         """The chosen lines by source, as indices."""
         self.spent = 0.0
@@ -581,44 +594,45 @@ class _LineChoice:
             elif worth > 0 and (cost := self._cost(place, line)) <= room:
                 room -= cost
                 self.taken.setdefault(place, set()).add(number)
-                self.known.update(line.names)
+                self.known.update(line.names, entities(line.before))
+                self.shown.update((line.text, line.before))
         self.spent -= room
 
     def _cost(self, place: int, line: QuotedLine) -> int:
-        return len(line.text) + 4 + (0 if place in self.taken else len(self.sources[place].source) + 2)
+        before = 0 if line.before in self.shown else len(line.before)
+        return before + len(line.text) + 4 + (0 if place in self.taken else len(self.sources[place].source) + 2)
 
     def _worth(self, place: int, line: QuotedLine) -> float:
-        value = sum(self.weight.get(name, 1.0) for name in line.names if name not in self.known)
+        value = sum(1.0 if name in self.said else _UNSAID for name in line.names if name not in self.known)
         recent = 1 + _RECENT * (place + 1) / len(self.sources)
         return self.sources[place].factor * value * recent / (self._cost(place, line) + 8)
 
     def items(self) -> list[str]:
         """Return the chosen lines under their sources, in order of time."""
-        by_source: dict[str, list[str]] = {}
+        by_source: dict[str, dict[str, None]] = {}
         for place in sorted(self.taken):
-            quoted = by_source.setdefault(self.sources[place].source, [])
+            quoted = by_source.setdefault(self.sources[place].source, {})
             for number in sorted(self.taken[place]):
-                quoted.append(self.sources[place].lines[number].text)
+                line = self.sources[place].lines[number]
+                quoted.update(dict.fromkeys(filter(None, (line.before, line.text))))
         return ["\n".join([source, *(f"  {line}" for line in lines)]) for source, lines in by_source.items()]
 
     def names_left(self) -> list[str]:
-        """Return the names that no chosen line has, the weightiest first."""
+        """Return the names that no chosen line has: what somebody wrote before what outputs have, the newest first."""
         named = dict.fromkeys(name for source in reversed(self.sources) for line in source.lines for name in line.names)
-        return sorted((name for name in named if name not in self.known), key=lambda name: -self.weight.get(name, 1.0))
-
-
-def _weigh(mentions: float) -> float:
-    """Return how likely a name is needed again: one that was named once in an output hardly is."""
-    return math.log2(mentions) + _ONCE
+        return sorted((name for name in named if name not in self.known), key=lambda name: name not in self.said)
 
 
 def _fit_names(names: Sequence[str], room: int, count: TextCount) -> list[str]:
-    """Return as many names as fit."""
+    """Return as many names as fit, none that is a part of another."""
     fitting: list[str] = []
+    known: set[str] = set()
     room -= 4
     for name in names:
-        room -= count(name) + 1
+        room -= 0 if name in known else count(name) + 1
         if room < 0:
             break
-        fitting.append(name)
+        if name not in known:
+            fitting.append(name)
+            known.update(entities(name))
     return fitting

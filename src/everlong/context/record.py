@@ -21,6 +21,7 @@ from everlong.model import Message, ToolCall, calls_of, readable_text
 
 __all__ = ["FileChange", "Step", "read_steps"]
 
+_DECODER = json.JSONDecoder(strict=False)
 _COMMAND_KEYS = ("command", "cmd", "script", "bash_command")
 _PATH_KEYS = ("path", "file_path", "filePath", "filename", "file", "filepath", "target_file", "notebook_path")
 _LOOK_AT = 600
@@ -98,7 +99,7 @@ class Step:
         """The arguments of the call."""
         text = self.call.arguments
         try:
-            parsed = json.loads(text, strict=False) if text else {}
+            parsed = _DECODER.decode(text) if text else {}
         except (ValueError, RecursionError):
             parsed = None
         return parsed if isinstance(parsed, dict) else {"input": text}
