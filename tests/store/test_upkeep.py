@@ -178,10 +178,10 @@ def test_a_purge_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytes
             store.searcher.index_pending(10)
         with monkeypatch.context() as patched:
 
-            def stop(*_: object) -> None:
+            def stop(*_: object, **__: object) -> None:
                 raise KeyboardInterrupt
 
-            patched.setattr("everlong.store.search.purging.purge_some", stop)
+            patched.setattr("everlong.store.search.sqlite.SQLiteIndex.purge", stop)
             with pytest.raises(KeyboardInterrupt):
                 store.forget([at.head])
         with store.database.read() as connection:
@@ -194,7 +194,9 @@ def test_a_purge_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytes
 
 def _terms(store: Store) -> set[str]:
     with store.database.read() as connection:
-        return set(connection.exec_driver_sql("SELECT term FROM search_vocabulary").scalars())
+        vocabulary = "CREATE VIRTUAL TABLE IF NOT EXISTS temp.words USING fts5vocab('main', 'search_passages', 'row')"
+        connection.exec_driver_sql(vocabulary)
+        return set(connection.exec_driver_sql("SELECT term FROM temp.words").scalars())
 
 
 def test_retention_is_off_by_default_and_deletes_by_age(tmp_path: Path) -> None:
@@ -253,7 +255,7 @@ def test_retention_by_size_frees_rows_of_a_server(schema_url: str) -> None:
 
 def check_retention_by_size(store: Store) -> None:
     names = [
-        ended(store, str(n), store.record(talk_about(f"topic{n}", length(150, 110))), 1_000.0 + n) for n in range(6)
+        ended(store, str(n), store.record(talk_about(f"topic{n}", length(500, 400))), 1_000.0 + n) for n in range(6)
     ]
     store.searcher.index_pending(100_000)
     before = used_bytes(store)

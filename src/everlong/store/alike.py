@@ -6,7 +6,6 @@ The search index names the contents that may hold a block of a message; only the
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +28,6 @@ _PLACES_AT_ONCE = 20_000
 
 _MOST_WORDS = 4
 """The most words of a block that are looked up, the longest ones."""
-
-_WORD = re.compile("[A-Za-z0-9]{3,}")
 
 
 def contents_with(core: StoreCore, connection: Connection, messages: Sequence[Message]) -> set[bytes]:
@@ -73,12 +70,12 @@ def rows_to_compare(core: StoreCore, connection: Connection, messages: Sequence[
 
 def _containing(core: StoreCore, connection: Connection, needles: tuple[str, ...]) -> Iterator[int]:
     """Yield the numbers of the messages that may contain all of some texts."""
-    from everlong.store.search.index import RequiredContents, SearchScope  # noqa: PLC0415 - as above
+    from everlong.store.search.index import SearchScope  # noqa: PLC0415 - as above
 
     index, scope = index_for(core.database), SearchScope(core.tenant, is_messages_only=True)
     after = None
     while True:
-        places = index.containing(connection, RequiredContents(needles), scope, after, _PLACES_AT_ONCE, by_time=False)
+        places = index.offer(connection, [(one,) for one in needles], scope, after, _PLACES_AT_ONCE, by_time=False)
         yield from (place.seq for place in places)
         if len(places) < _PLACES_AT_ONCE:
             return
@@ -100,7 +97,7 @@ def _unindexed_contents(core: StoreCore, connection: Connection) -> set[bytes]:
 
 
 def needles_of(message: Message) -> list[tuple[str, ...]]:
-    """Return for each block of a message words that every text with the same block contains, if it has words."""
+    """Return for each block of a message terms that every text with the same block has, if it has any."""
     return [_needles(block.identity, piece) for piece in _pieces(message) for block in blocks_of(piece)]
 
 
@@ -123,13 +120,10 @@ def _needles(identity: bytes, piece: Message) -> tuple[str, ...]:
         text = "\n".join(_texts(parts_of(piece)))
     else:
         return ()
-    # Whole runs of plain letters and digits stand in the index however the text around them is folded or escaped.
-    words = sorted(set(_WORD.findall(text)), key=lambda word: (-len(word), word))
-    if words or kind == b"call":
-        return tuple(word.lower() for word in words[:_MOST_WORDS])
     from everlong.store.search.query import normal  # noqa: PLC0415 - loaded only where it is used
+    from everlong.store.search.text import required_terms  # noqa: PLC0415 - as above
 
-    return tuple(sorted(normal(text).split(), key=len)[-1:])
+    return tuple(sorted(required_terms(normal(text), is_whole=True), key=len)[-_MOST_WORDS:])
 
 
 def _texts(parts: Sequence[Message]) -> Iterator[str]:

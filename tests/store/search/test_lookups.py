@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from everlong.store import Store
-from everlong.store.search.index import BLOCK_BITS, SearchPlace
-from everlong.store.search.time_blocks import TimeBlock, latest_places
 from tests.store.search.saying import Said, Sayer, within
 
 
@@ -93,8 +91,7 @@ def test_an_answer_is_taken_out_of_the_index_after_its_call(store: Store) -> Non
     assert sayer.texts("gauge", **within(tool="terminal")) == []
     if store.database.backend.name == "sqlite":
         with store.database.engine.connect() as connection:
-            for table in ("search_passages", "search_grams"):
-                connection.exec_driver_sql(f"INSERT INTO {table}({table}) VALUES('integrity-check')")
+            connection.exec_driver_sql("INSERT INTO search_passages(search_passages) VALUES('integrity-check')")
             connection.rollback()
 
 
@@ -102,16 +99,3 @@ def test_a_role_that_few_messages_have_is_found_among_many(said: Said) -> None:
     said.say(*(f"lamp {number}" for number in range(40)))
     assert len(said.texts("lamp", limit=100, **within(role="user"))) == 20
     assert said.texts("lamp", **within(role="system")) == []
-
-
-def test_the_latest_come_first_though_blocks_are_not_in_the_order_of_time() -> None:
-    size = 1 << BLOCK_BITS
-    places = [SearchPlace(float((seq * 7_919) % 100_003), seq) for seq in range(1, 40 * size, 37)]
-    latest = {block: max(place.ts for place in places if place.seq >> BLOCK_BITS == block) for block in range(40)}
-    blocks = sorted((TimeBlock(block, last) for block, last in latest.items()), key=lambda one: -one.last)
-
-    def between(low: int, high: int) -> list[SearchPlace]:
-        return sorted((place for place in places if low <= place.seq <= high), reverse=True)[:5]
-
-    found = sorted(latest_places(blocks, between, 5, 1, 40 * size), reverse=True)[:5]
-    assert found == sorted(places, reverse=True)[:5]

@@ -32,7 +32,7 @@ def test_what_stands_between_quotes_is_required_and_ranked_by_as_well() -> None:
 
 def test_a_path_is_a_row_of_terms_and_a_literal() -> None:
     query = read_query("fix src/auth/Login.py")
-    assert query.rows == (("src", "auth", "login", "py"),)
+    assert query.rows == (("src·auth", "auth·login", "login·py"),)
     assert query.literals == ("src/auth/login.py",)
 
 

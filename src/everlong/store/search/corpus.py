@@ -5,6 +5,7 @@ Knows the store's tables and no search. A document's number is a node's ``seq``,
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
 
-import orjson
 from sqlalchemy import Connection
 
 from everlong.errors import StoreDamaged
@@ -92,8 +92,8 @@ def _argument_text(arguments: object) -> str:
     """Return the values of a call's arguments, with their keys; a text that is no JSON as it stands."""
     if isinstance(arguments, str):
         try:
-            arguments = orjson.loads(arguments)
-        except ValueError:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
             return str(arguments)
     pieces: list[str] = []
     waiting = [arguments]
@@ -255,36 +255,6 @@ class Corpus:
             for seq, before, after in connection.exec_driver_sql(self._sql(statement), tuple(chunk)).fetchall():
                 found[seq] = (before, after)
         return found
-
-    def tools(self, connection: Connection, documents: Iterable[SearchDocument]) -> dict[int, list[str]]:
-        """Return the tools that documents call or answer for, by number; those with none are left out."""
-        known = {document.seq: document for document in documents}
-        found: dict[int, list[str]] = {}
-        waiting: dict[int, tuple[int, set[str]]] = {}
-        for seq, document in known.items():
-            message = document.message
-            if document.role != "tool" and "tool_calls" not in message and isinstance(message.get("content"), str):
-                continue  # as most are
-            if names := tools_of(message):
-                found[seq] = list(dict.fromkeys(names))
-            if wanted := set(answered_calls(message)):
-                waiting[seq] = (seq, wanted)
-        for _ in range(CALL_WITHIN):  # a call stands shortly before its answer
-            if not waiting:
-                break
-            links = self.neighbours(connection, {at for at, _ in waiting.values()})
-            before = {seq: links.get(at, (None, None))[0] for seq, (at, _) in waiting.items()}
-            known |= self.load(connection, {at for at in before.values() if at is not None and at not in known})
-            for seq, at in before.items():
-                wanted = waiting.pop(seq)[1]
-                if at is None or at not in known:
-                    continue
-                named = called_tools(known[at].message)
-                more = [named[ident] for ident in wanted if ident in named]
-                found[seq] = list(dict.fromkeys([*found.get(seq, ()), *more])) if more else found.get(seq, [])
-                if rest := wanted - named.keys():
-                    waiting[seq] = (at, rest)
-        return {seq: names for seq, names in found.items() if names}
 
     def pending_numbers(self, connection: Connection, limit: int) -> list[int]:
         """Return the numbers of documents that are not indexed yet, oldest first."""

@@ -1,27 +1,30 @@
-"""The interface of a search index, whichever database keeps it, and the values passed to it.
+"""The search index: which passages hold a term, whichever database keeps it.
 
-An index is keyed by a document's number: the ``seq`` of a node, or minus the ``seq`` of a view's item for a summary.
-It holds terms and trigrams, never the text. What it returns may be more than was asked for, never less; the caller
-looks at the texts.
+An index is keyed by a document's number: the ``seq`` of a node, or minus the ``seq`` of a view's item for a summary. A
+passage's number is its document's with the passage's number in the low bits. The index holds terms, never the text.
+What it returns may be more than was asked for, never less; the caller looks at the texts.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, zip_longest
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
-from everlong.store.search.text import DENSE, IndexText, tag_of
-
-BLOCK_BITS = 10
-"""The bits of a message's number within a block of numbers of which the index knows the times."""
+from everlong.store.search.text import PASSAGE_BITS, is_dense
 
 MAX_NUMBER = (1 << 50) - 1
 """The highest number that a document can have."""
+
+COUNTED = 4_000
+"""Passages with a term that are counted; for a more frequent term, the newest ones tell about how many there are."""
+
+
+_UNITED = 100
+"""Lists of passages that one statement asks for."""
 
 
 class Stretch(NamedTuple):
@@ -44,29 +47,14 @@ class SearchScope:
     is_messages_only: bool = False
     upto: int | None = None
     """The newest document that was there when the search began, so that later pages do not shift."""
-    tool: str | None = None
-    """The tool of which only calls and answers count; the caller checks that as well."""
     numbers: tuple[int, int] | None = None
     """The lowest and the highest number that a message in it can have, if that is known."""
 
     @property
-    def bounds(self) -> tuple[int, int] | None:
-        """The numbers between which its messages are; None if any number is possible."""
-        if self.upto is None:
-            return self.numbers
-        low, high = self.numbers or (1, self.upto)
-        return low, min(high, self.upto)
-
-    @property
-    def is_everything(self) -> bool:
-        """True if no filter is set."""
-        filters = (self.stretches, self.role, self.tool, self.since, self.before)
-        return all(one is None for one in filters)
-
-    def tags(self) -> list[str]:
-        """Return the tags that its messages have in the index."""
-        tags = [tag_of("role", self.role)] if self.role is not None else []
-        return [*tags, tag_of("tool", self.tool)] if self.tool is not None else tags
+    def bounds(self) -> tuple[int, int]:
+        """The numbers between which its messages are."""
+        low, high = self.numbers or (1, MAX_NUMBER)
+        return low, high if self.upto is None else min(high, self.upto)
 
     @property
     def has_messages(self) -> bool:
@@ -86,54 +74,6 @@ class SearchPlace(NamedTuple):
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class SearchTerms:
-    """The terms to look up: any of these, those that begin so, those in a row with the signs of their neighbours."""
-
-    terms: tuple[str, ...]
-    starts: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
-    signs: tuple[tuple[str, ...], ...] = ()
-    """For each row the signs of its words (`everlong.store.search.text.neighbour_signs`)."""
-
-    def names(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-        """Return the rows, each with its signs."""
-        return list(zip(self.rows, self.signs, strict=True))
-
-
-NAMED = 40
-"""Texts that name a path or an identifier of the question and are looked at in any case."""
-
-
-class FoundPassage(NamedTuple):
-    """The best passage of a document: the document's number, the passage's number in it, and a first score."""
-
-    seq: int
-    passage: int
-    score: float
-
-
-def with_named(found: list[FoundPassage], named: list[FoundPassage]) -> list[FoundPassage]:
-    """Return the best passages of all words and the best that name what is asked about, in turn and once each.
-
-    A document can have one of both kinds. They compete when their texts are read.
-    """
-    both = chain.from_iterable(zip_longest(named, found))
-    return list({(one.seq, one.passage): one for one in both if one is not None}.values())
-
-
-PERSON = 2.0
-"""The first weight of the user's passages, so that long answers do not crowd them out before texts are read."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequiredContents:
-    """The required contents of texts: runs of characters, and of phrases the terms and the signs of neighbours."""
-
-    needles: tuple[str, ...]
-    phrases: tuple[tuple[str, ...], ...] = ()
-
-
 class IndexSize(NamedTuple):
     """The size of an index: its documents, how many of them are summaries, their passages, and the terms of these."""
 
@@ -148,96 +88,198 @@ class IndexSize(NamedTuple):
         return max(1.0, self.terms / max(1, self.passages))
 
 
-def size_of(documents: Sequence[tuple[int, IndexText]]) -> IndexSize:
-    """Return the share of some documents in the size of an index."""
-    passages = [passage for _, text in documents for passage in text.passages]
-    terms = sum(passage.count(" ") + 1 for passage in passages)
-    return IndexSize(len(documents), sum(seq < 0 for seq, _ in documents), len(passages), terms)
+class Passages(NamedTuple):
+    """Passages with something that is asked for, newest first: those of persons, and the others."""
+
+    persons: list[int]
+    others: list[int]
 
 
-class RankedDocuments(NamedTuple):
-    """The best documents by their best passage, whether these are all there are, and how many passages hold a term."""
+class IndexText(NamedTuple):
+    """A document as it is indexed: its number, and the terms of each passage, separated by spaces."""
 
-    found: list[FoundPassage]
-    is_all: bool
-    frequencies: dict[str, int]
+    seq: int
+    passages: tuple[str, ...]
 
 
-class Index(Protocol):
+class _Source(NamedTuple):
+    """Where documents are in the store: rows, their conditions and values, and the names of columns."""
+
+    rows: str
+    where: str
+    values: list[Any]
+    seq: str
+    ts: str
+    is_person: str
+    bounds: tuple[int, int]
+
+
+class Index(ABC):
     """A search index in one kind of database."""
 
+    table: str
+    """The table of passages."""
+    key: str
+    """Its column with the number of a passage."""
+
+    @abstractmethod
     def version(self, connection: Connection) -> int | None:
         """Return the version of the terms in it; None if there is no index yet."""
-        ...
 
+    @abstractmethod
     def create(self, connection: Connection) -> None:
         """Create an empty index in place of any that is there."""
-        ...
 
+    @abstractmethod
     def claim(self, connection: Connection, seqs: Sequence[int], *, wait: bool) -> set[int]:
         """Take documents off the pending ones; return those that nobody else has taken.
 
         With ``wait``, until others who are at them are done with them.
         """
-        ...
 
-    def add(self, connection: Connection, documents: Sequence[tuple[int, IndexText]]) -> None:
+    @abstractmethod
+    def add(self, connection: Connection, documents: Sequence[IndexText]) -> None:
         """Index documents that are not in it."""
-        ...
 
-    def remove(self, connection: Connection, documents: Sequence[tuple[int, IndexText]]) -> None:
+    @abstractmethod
+    def remove(self, connection: Connection, documents: Sequence[IndexText]) -> None:
         """Take documents out, given exactly what was indexed of them; one that is not in it is passed over."""
-        ...
 
+    @abstractmethod
     def has_traces(self, connection: Connection) -> bool:
         """Return whether removed terms may still stand in the index's own pages."""
-        ...
 
+    @abstractmethod
     def purge(self, connection: Connection, pages: int) -> None:
         """Clear about so many of those pages; to be called until nothing is left."""
-        ...
+
+    @abstractmethod
+    def frequencies(self, connection: Connection, terms: Collection[str]) -> dict[str, int]:
+        """Return about how many passages hold each of some terms; terms in none are left out."""
+
+    @abstractmethod
+    def run(self, connection: Connection, statement: str, values: Sequence[Any] = ()) -> Any:
+        """Run a statement that is written with question marks."""
+
+    @abstractmethod
+    def match(self, terms: Collection[str], *, every: bool) -> tuple[str, list[Any]]:
+        """Return the condition that a passage ``p`` has any, or all, of some terms, and its values.
+
+        A single character of dense script stands for all terms that begin with it.
+        """
 
     def size(self, connection: Connection) -> IndexSize:
         """Return the size of the index."""
-        ...
+        statement = "SELECT documents, summaries, passages, terms FROM search_state"
+        return IndexSize(*self.run(connection, statement).one())
 
-    def numbers_between(self, connection: Connection, since: float | None, before: float | None) -> tuple[int, int]:
-        """Return numbers between which all indexed messages of a time are; there may be others between them."""
-        ...
+    def _count(self, connection: Connection, documents: Sequence[IndexText], sign: int) -> None:
+        passages = [passage for document in documents for passage in document.passages]
+        summaries = sum(document.seq < 0 for document in documents)
+        terms = sum(passage.count(" ") + 1 for passage in passages)
+        self.run(
+            connection,
+            "UPDATE search_state SET documents = documents + ?, summaries = summaries + ?, passages = passages + ?, "
+            "terms = terms + ?",
+            [sign * number for number in (len(documents), summaries, len(passages), terms)],
+        )
 
-    def frequencies(self, connection: Connection, terms: Sequence[str]) -> dict[str, int]:
-        """Return how many passages hold each of some terms, counted as far as it matters."""
-        ...
+    def newest_passages(
+        self, connection: Connection, wanted: Sequence[Sequence[str]], scope: SearchScope, limit: int
+    ) -> list[Passages]:
+        """Return for each wish the newest passages of a scope that have all of its terms."""
+        found = [Passages([], []) for _ in wanted]
+        for source in self._sources(scope):
+            for start in range(0, len(wanted), _UNITED):  # each by itself would cost more
+                parts: list[str] = []
+                values: list[Any] = []
+                for place, terms in enumerate(wanted[start : start + _UNITED], start):
+                    condition, given = self.match(terms, every=True)
+                    parts.append(
+                        f"SELECT * FROM (SELECT {place}, p.{self.key}, {source.is_person} FROM {self._joined(source)} "  # noqa: S608
+                        f"AND {condition} AND {source.where} ORDER BY p.{self.key} DESC LIMIT {limit}) AS w{place}"
+                    )
+                    values += [*given, *source.values]
+                for place, passage, is_person in self.run(connection, " UNION ALL ".join(parts), values).fetchall():
+                    (found[place].persons if is_person else found[place].others).append(passage)
+        return found
 
-    def rank(self, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int) -> RankedDocuments:
-        """Return the documents that answer best, best first."""
-        ...
-
-    def matching(
+    def offer(
         self,
         connection: Connection,
-        asked: SearchTerms,
+        groups: Sequence[Collection[str]],
         scope: SearchScope,
         after: SearchPlace | None,
         limit: int,
         *,
         by_time: bool,
     ) -> list[SearchPlace]:
-        """Return documents with any of what is asked, newest first (by time or by number), after a place."""
-        ...
+        """Return the documents with any term of each group, newest first (by time or by number), after a place."""
+        found: list[SearchPlace] = []
+        for source in self._sources(scope):
+            found += self._offer_of(connection, source, groups, after, limit, by_time=by_time)
+        found.sort(key=(lambda place: (place.ts, place.seq)) if by_time else (lambda place: place.seq), reverse=True)
+        return found[:limit]
 
-    def containing(
+    def _offer_of(
         self,
         connection: Connection,
-        wanted: RequiredContents,
-        scope: SearchScope,
+        source: _Source,
+        groups: Sequence[Collection[str]],
         after: SearchPlace | None,
         limit: int,
         *,
         by_time: bool,
     ) -> list[SearchPlace]:
-        """Return documents that may contain all that is wanted, in the same order; all of them if that is unknown."""
-        ...
+        rows, where, given = f"{source.rows} WHERE {source.seq} BETWEEN ? AND ?", source.where, [*source.bounds]
+        order = f"{source.seq} DESC"
+        if groups:
+            rows, given, order = self._joined(source), [], f"p.{self.key} DESC"
+            for place, group in enumerate(groups):
+                condition, values = self.match(group, every=False)
+                given += values
+                if place:
+                    document = f"p.{self.key} >> {PASSAGE_BITS}"
+                    condition = f"{document} IN (SELECT {document} FROM {self.table} p WHERE {condition})"  # noqa: S608
+                rows += f" AND {condition}"
+        order = f"{source.ts} DESC, {source.seq} DESC" if by_time else order
+        further = f"({source.ts}, {source.seq}) < (?, ?)" if by_time else f"{source.seq} < ?"
+        found: dict[int, SearchPlace] = {}
+        room = limit * (3 if groups else 1)
+        while True:
+            beyond = [] if after is None else [after.ts, after.seq] if by_time else [after.seq]
+            statement = (
+                f"SELECT {source.ts}, {source.seq} FROM {rows} AND {where}"  # noqa: S608 - our own
+                f"{f' AND {further}' if beyond else ''} ORDER BY {order} LIMIT {room}"
+            )
+            ran = self.run(connection, statement, [*given, *source.values, *beyond])
+            places = [SearchPlace(*row) for row in ran.fetchall()]
+            found.update((place.seq, place) for place in places)
+            if len(places) < room or len(found) >= limit:
+                return list(found.values())[:limit]
+            after = places[-1]  # whose other passages say nothing new
+
+    def _joined(self, source: _Source) -> str:
+        """Return the passages of a source's documents, to which conditions can be added."""
+        low, high = source.bounds
+        return (
+            f"{self.table} p CROSS JOIN {source.rows} WHERE {source.seq} = p.{self.key} >> {PASSAGE_BITS} "
+            f"AND p.{self.key} >= {low << PASSAGE_BITS:d} AND p.{self.key} < {(high + 1) << PASSAGE_BITS:d}"
+        )
+
+    def _sources(self, scope: SearchScope) -> Iterator[_Source]:
+        if scope.has_messages:
+            where, values = scope_of_messages(scope)
+            yield _Source("node n", where, values, "n.seq", "n.ts", "n.role = 'user'", scope.bounds)
+        if scope.has_summaries:
+            where, values = scope_of_summaries(scope)
+            rows = "view_item i JOIN view v ON v.id = i.view"
+            yield _Source(rows, where, values, "-i.seq", "v.ts", "1 = 0", (-MAX_NUMBER, -1))
+
+
+def is_start(term: str) -> bool:
+    """Return whether a term is a single character of dense script, which stands for all that begin with it."""
+    return len(term) == 1 and is_dense(term)
 
 
 def scope_of_messages(scope: SearchScope) -> tuple[str, list[Any]]:
@@ -285,34 +327,3 @@ def _within(stretches: Sequence[Stretch], values: list[Any], branch: str, depth:
         values += [value for stretch in stretches for value in stretch]
         return "(" + (" OR ".join(parts) or "1 = 0") + ")"
     return f"{branch} IN ({', '.join(str(number) for number in sorted({int(one.branch) for one in stretches}))})"
-
-
-MAX_PIECES = 16
-"""Pieces of one needle that are looked up; more would cost more than they sort out."""
-
-_DENSE_RUN = re.compile(f"[{DENSE}]+")
-
-
-def dense_runs(needles: Sequence[str]) -> list[str]:
-    """Return the runs of dense script in needles, the longest first; needles are folded and have single spaces."""
-    found = {run: None for needle in needles for run in _DENSE_RUN.findall(needle)}
-    return sorted(found, key=len, reverse=True)
-
-
-def grams_of(needles: Sequence[str]) -> list[str]:
-    """Return trigrams that a text has if it contains every needle; of a long one, some."""
-    found: dict[str, None] = {}
-    for needle in needles:
-        grams = [run[place : place + 3] for run in _other_runs(needle) for place in range(len(run) - 2)]
-        found.update(dict.fromkeys(grams[:: max(1, -(-len(grams) // MAX_PIECES))]))
-    return list(found)
-
-
-def short_of(needles: Sequence[str]) -> str:
-    """Return the first run of one or two characters: where there is nothing else to look up."""
-    return next((run for needle in needles for run in _other_runs(needle) if len(run) < 3), "")
-
-
-def _other_runs(needle: str) -> list[str]:
-    # Beside dense script, and at the ends, spaces may be others in the index.
-    return [text for run in _DENSE_RUN.split(needle) if (text := run.strip())]

@@ -1,28 +1,20 @@
-"""First scores of passages: those of the rarest words of a question, whichever database keeps the lists of passages.
+"""First scores of passages: BM25 of the rarest words of a question, each as if it stood in a passage once.
 
-A passage's number is its document's with the passage's number in the low bits. Each word counts as if it stood in a
-passage once (BM25). Only so many passages are scored as take a few milliseconds; of frequent words, those in which two
-of them meet.
+Only so many passages are scored as take a few milliseconds; of frequent words, those in which two of them meet. The
+texts of the best ones are read and ranked by `everlong.store.search.rank`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, combinations
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations, zip_longest
+from typing import NamedTuple
 
-from everlong.store.search.index import (
-    MAX_NUMBER,
-    NAMED,
-    PERSON,
-    FoundPassage,
-    IndexSize,
-    RankedDocuments,
-    SearchScope,
-    SearchTerms,
-    with_named,
-)
+from sqlalchemy import Connection
+
+from everlong.store.search.index import Index, Passages, SearchScope
 from everlong.store.search.text import PASSAGE_BITS
 
 SCORED_ROWS = 2_000
@@ -31,168 +23,116 @@ SCORED_ROWS = 2_000
 ENOUGH = 10
 """Documents with the rarest word of an all-frequent query and another one; of fewer, any two words will do."""
 
-COUNTED = 4_000
-"""Passages with a word that are counted; for a more frequent word, the newest ones tell about how many there are."""
-
-MANY = 20_000
-"""Passages from which on a word is frequent; of a more frequent one, only so many newest passages are read."""
-
 PAIRED = 6
 """The rarest words of an all-frequent query, of which a text must have two to be scored."""
-
-MEASURED = 150
-"""The best passages whose lengths are looked up for their first score; the others count as average."""
-
-NAMED_ROWS = 80
-"""The newest texts with a path or an identifier that are scored."""
 
 PAIR_ROWS = 600
 """The newest passages with two frequent words that are scored."""
 
-NUMBER = (1 << PASSAGE_BITS) - 1
+NAMED_ROWS = 80
+"""The newest passages with a path or an identifier that are scored."""
+
+NAMED = 40
+"""Texts that name a path or an identifier of the question and are looked at in any case."""
+
+PERSON = 2.0
+"""The first weight of the user's passages, so that long answers do not crowd them out before texts are read."""
 
 
-class Spread(NamedTuple):
-    """The number of passages with a term, the newest passage of all, and the oldest one that was counted."""
-
-    holding: int
-    last: int
-    first: int
-
-
-class Wanted(NamedTuple):
-    """Terms that a passage must have, all of them; or one that begins like the only one."""
+@dataclass(frozen=True, slots=True)
+class SearchTerms:
+    """The terms to look up: any of these, those that begin so, and for each path or identifier all of its own."""
 
     terms: tuple[str, ...]
-    is_start: bool = False
-
-    @property
-    def is_rare(self) -> bool:
-        """True for a term by itself: only rare ones are looked up so."""
-        return len(self.terms) == 1 and not self.is_start
+    starts: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
 
 
-class Passages(NamedTuple):
-    """Passages with something that is asked for: those of persons, and the others."""
+class FoundPassage(NamedTuple):
+    """The best passage of a document: the document's number, the passage's number in it, and a first score."""
 
-    persons: list[int]
-    others: list[int]
-
-    def all(self) -> chain[int]:
-        """Return all of them."""
-        return chain(self.persons, self.others)
-
-    @property
-    def size(self) -> int:
-        """The number of passages."""
-        return len(self.persons) + len(self.others)
+    seq: int
+    passage: int
+    score: float
 
 
-class PassageLists(Protocol):
-    """The passages of a scope in one database, by what they have."""
+class RankedDocuments(NamedTuple):
+    """The best documents by their best passage, whether these are all there are, and how many passages hold a term."""
 
-    def spread(self, terms: Sequence[str]) -> dict[str, Spread]:
-        """Return in how many passages each term stands, counted as far as it matters; terms in none are left out."""
-        ...
-
-    def passages_with(self, wanted: Sequence[Wanted], limit: int, since: int | None = None) -> list[Passages]:
-        """Return for each wish the newest passages that have it, those after ``since``."""
-        ...
-
-    def passages_named(self, terms: Sequence[str], signs: Sequence[str]) -> Passages:
-        """Return passages of the newest texts with some neighbouring words."""
-        ...
-
-    def lengths(self, passages: Sequence[int]) -> Iterable[tuple[int, int]]:
-        """Return passages with the number of their terms."""
-        ...
+    found: list[FoundPassage]
+    is_all: bool
+    frequencies: dict[str, int]
 
 
 def rank_passages(
-    lists: PassageLists,
-    size: IndexSize,
-    asked: SearchTerms,
-    scope: SearchScope,
-    limit: int,
-    find_newest: Callable[[], list[int]],
+    index: Index, connection: Connection, asked: SearchTerms, scope: SearchScope, limit: int
 ) -> RankedDocuments:
-    """Return the documents whose best passage answers best; of too many, only the most promising.
+    """Return the documents whose best passage answers best; of too many, only the most promising."""
 
-    ``find_newest`` returns the newest documents with any of the words.
-    """
-    if asked.rows and set(asked.terms) == {term for row in asked.rows for term in row}:
-        # A path or an identifier and nothing else: first where it stands as it is, its parts elsewhere later.
-        exact = _Scores(lists, size)
-        exact.add([lists.passages_named(*name) for name in asked.names()])
-        if exact.passages:
-            return RankedDocuments(exact.best(limit), False, {})
-    spread = lists.spread(asked.terms)
-    frequencies = {term: one.holding for term, one in spread.items()}
+    def find(wanted: Sequence[Sequence[str]], most: int = SCORED_ROWS) -> list[Passages]:
+        return index.newest_passages(connection, wanted, scope, most)
+
+    frequencies = index.frequencies(connection, asked.terms)
     rare, is_all = _rare(frequencies)
-    known = [name for name in asked.names() if all(term in spread for term in name[0])]
-    names = [lists.passages_named(*name) for name in known]
-    starts = [Wanted((start,), is_start=True) for start in asked.starts]
-    scores = _Scores(lists, size)
-    if names or starts or rare:
-        found_lists = lists.passages_with([*starts, *(Wanted((term,)) for term in rare)], SCORED_ROWS)
-        scores.add([*names, *found_lists])
-        # Passages beyond the limit are found later, newest first.
-        is_all = is_all and all(one.size < SCORED_ROWS for one in found_lists[: len(starts)])
-        is_all = is_all and all(one.size < NAMED_ROWS for one in names)
-    elif len(frequencies) > 1:
-        _add_pairs(lists, scores, spread, scope)
+    scores = _Scores(index.size(connection).passages)
+    named = find(asked.rows, NAMED_ROWS)
+    starts = find(asked.starts)
+    for passages in (*named, *starts):
+        scores.add(passages, _count(passages))
+    for term, passages in zip(rare, find([(term,) for term in rare]), strict=True):
+        scores.add(passages, frequencies[term])
+    # Passages beyond the limit are found later, newest first.
+    is_all = is_all and all(_count(one) < SCORED_ROWS for one in starts)
+    if not scores.passages and len(frequencies) > 1:
+        rarest, *others = _by_rarity(frequencies)[:PAIRED]
+        pairs = [(rarest, other) for other in others]
+        _add_pairs(scores, dict(zip(pairs, find(pairs, PAIR_ROWS), strict=True)), frequencies)
+        if len({passage >> PASSAGE_BITS for passage in scores.passages}) < ENOUGH:
+            pairs = list(combinations(others, 2))
+            _add_pairs(scores, dict(zip(pairs, find(pairs, PAIR_ROWS), strict=True)), frequencies)
     found = scores.best(limit)
     is_all = is_all and len(found) < limit
-    if names and not is_all:
-        found = with_named(found, scores.best(NAMED, names))
-    if not found and not is_all:  # the promise was empty: no two frequent words meet
-        found = [FoundPassage(seq, 0, 0.0) for seq in find_newest()]
+    if named and not is_all:
+        found = _in_turn(scores.best(NAMED, set(chain.from_iterable(chain(*one) for one in named))), found)
+    if not found and not is_all:  # no two frequent words meet
+        newest = index.offer(connection, [(*asked.terms, *asked.starts)], scope, None, limit, by_time=False)
+        found = [FoundPassage(place.seq, 0, 0.0) for place in newest]
         is_all = len(found) < limit
     return RankedDocuments(found, is_all, frequencies)
 
 
-def passage_bounds(scope: SearchScope) -> tuple[int, int]:
-    """Return passages between which those of a scope's messages are."""
-    low, high = scope.bounds or (1, MAX_NUMBER)
-    return (low << PASSAGE_BITS) - 1, (high + 1) << PASSAGE_BITS
+def _in_turn(named: list[FoundPassage], found: list[FoundPassage]) -> list[FoundPassage]:
+    """Return the best passages that name what is asked about and the best of all words, in turn and once each."""
+    both = chain.from_iterable(zip_longest(named, found))
+    return list({(one.seq, one.passage): one for one in both if one is not None}.values())
 
 
 class _Scores:
-    """First scores of passages: BM25 as if each word stood in a passage once."""
+    """The scores of passages; those of persons have their weight already."""
 
-    def __init__(self, lists: PassageLists, size: IndexSize) -> None:
-        self._lists = lists
-        self._size = size
+    def __init__(self, among: int) -> None:
+        self._among = among
         self.passages: dict[int, float] = {}
-        """The passages of persons have their weight already."""
         self._others: set[int] = set()
         """Those that no person said."""
 
-    def add(self, lists: Sequence[Passages], counts: Sequence[int] | None = None) -> None:
-        """Add the passages with some words, each with the number of passages that there are of it."""
-        scores = self.passages
-        for place, found in enumerate(lists):
-            holding = counts[place] if counts else found.size
-            idf = math.log(1 + (max(0, self._size.passages - holding) + 0.5) / (holding + 0.5))
-            self._others.update(found.others)
-            for passage in found.others:
-                scores[passage] = scores.get(passage, 0.0) + idf
-            for passage in found.persons:
-                scores[passage] = scores.get(passage, 0.0) + PERSON * idf
+    def add(self, found: Passages, holding: int) -> None:
+        """Add the passages with a term that stands in so many."""
+        idf = math.log(1 + (max(0, self._among - holding) + 0.5) / (holding + 0.5))
+        self._others.update(found.others)
+        for passages, weight in ((found.others, idf), (found.persons, PERSON * idf)):
+            for passage in passages:
+                self.passages[passage] = self.passages.get(passage, 0.0) + weight
 
-    def best(self, limit: int, among: Sequence[Passages] | None = None) -> list[FoundPassage]:
-        """Return the best passage of each document, best first; of the first ones, short ones count more."""
-        scores = dict(self.passages)
-        if among is not None:
-            scores = {passage: scores[passage] for found in among for passage in found.all()}
-        first = _sorted(scores)
-        average = self._size.average_length
-        for passage, length in self._lists.lengths(first[:MEASURED]):
-            scores[passage] *= 2.2 / (1.3 + 0.9 * length / average)
+    def best(self, limit: int, among: Iterable[int] | None = None) -> list[FoundPassage]:
+        """Return the best passage of each document, best first; of equals, the newest."""
+        order = sorted(self.passages if among is None else among, reverse=True)
+        order.sort(key=self.passages.__getitem__, reverse=True)
         found: dict[int, FoundPassage] = {}
-        for passage in self._mixed(_sorted(scores)):
-            if (seq := passage >> PASSAGE_BITS) not in found:
-                found[seq] = FoundPassage(seq, passage & NUMBER, scores[passage])
+        for passage in self._mixed(order):
+            seq = passage >> PASSAGE_BITS
+            if seq not in found:
+                found[seq] = FoundPassage(seq, passage & (1 << PASSAGE_BITS) - 1, self.passages[passage])
                 if len(found) == limit:
                     break
         return list(found.values())
@@ -207,9 +147,16 @@ class _Scores:
         yield from order
 
 
-def _sorted(scores: dict[int, float]) -> list[int]:
-    """Return passages, best first; of equals, the newest."""
-    return sorted(sorted(scores, reverse=True), key=scores.__getitem__, reverse=True)
+def _add_pairs(scores: _Scores, found: dict[tuple[str, str], Passages], frequencies: dict[str, int]) -> None:
+    """Add passages with two frequent words; each word counts once in a passage."""
+    for term in {term for pair in found for term in pair}:
+        some = [passages for pair, passages in found.items() if term in pair]
+        persons = {passage for one in some for passage in one.persons}
+        scores.add(Passages([*persons], [*{passage for one in some for passage in one.others}]), frequencies[term])
+
+
+def _count(found: Passages) -> int:
+    return len(found.persons) + len(found.others)
 
 
 def _rare(frequencies: dict[str, int]) -> tuple[list[str], bool]:
@@ -226,25 +173,3 @@ def _rare(frequencies: dict[str, int]) -> tuple[list[str], bool]:
 
 def _by_rarity(frequencies: dict[str, int]) -> list[str]:
     return sorted(frequencies, key=lambda term: (frequencies[term], term))
-
-
-def _add_pairs(lists: PassageLists, scores: _Scores, spread: dict[str, Spread], scope: SearchScope) -> None:
-    """Score the newest passages with the rarest of some frequent words and another one; of few, with any two."""
-    frequencies = {term: one.holding for term, one in spread.items()}
-    rarest, *others = _by_rarity(frequencies)[:PAIRED]
-    since = None
-    if frequencies[rarest] >= MANY and scope.is_everything:
-        last, first = spread[rarest].last, spread[rarest].first
-        since = last - (last - first) * (MANY // COUNTED)
-    pairs = lists.passages_with([Wanted((rarest, other)) for other in others], PAIR_ROWS, since)
-    counts = [frequencies[other] for other in others]
-    both = Passages(
-        list({passage for found in pairs for passage in found.persons}),
-        list({passage for found in pairs for passage in found.others}),
-    )
-    if len({passage >> PASSAGE_BITS for passage in both.all()}) < ENOUGH and len(others) > 1:
-        more = list(combinations(others, 2))
-        found = lists.passages_with([Wanted(pair) for pair in more], PAIR_ROWS, since)
-        for (one, other), passages in zip(more, found, strict=True):
-            scores.add([passages, passages], [frequencies[one], frequencies[other]])
-    scores.add([*pairs, both], [*counts, frequencies[rarest]])

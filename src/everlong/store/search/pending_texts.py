@@ -15,7 +15,8 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from everlong.store.search.corpus import CHUNK, Corpus, PendingDocument
-from everlong.store.search.index import PERSON, FoundPassage, IndexSize, SearchScope
+from everlong.store.search.index import IndexSize, SearchScope
+from everlong.store.search.passage_scores import PERSON, FoundPassage
 from everlong.store.search.query import beginnings
 from everlong.store.search.rank import Figures
 from everlong.store.search.text import count_passages, folded, passage_spans, terms_of
@@ -161,8 +162,8 @@ def weigh(
     figures = Figures(size.passages + passages, average, holding)
     worth = {term: weight * figures.idf(term) for term, weight in weights.items()}
     best: dict[int, FoundPassage] = {}
-    for row, number, terms_here, has in found:
-        score = sum(worth[term] for term in has) * 2.2 / (1.3 + 0.9 * terms_here / average)
+    for row, number, _, has in found:
+        score = sum(worth[term] for term in has)
         score *= PERSON if row.role == "user" else 1.0
         if row.seq not in best or score > best[row.seq].score:
             best[row.seq] = FoundPassage(row.seq, number, score)

@@ -21,7 +21,7 @@ from everlong.store.search.text import (
     WEAK,
     folded,
     is_dense,
-    neighbour_signs,
+    linked_terms,
     terms_of,
     terms_of_word,
     words_of,
@@ -130,9 +130,7 @@ class Query:
     starts: tuple[str, ...] = ()
     """Single characters of dense scripts: terms that begin with one count."""
     rows: tuple[tuple[str, ...], ...] = ()
-    """Terms that stand in a row in what is looked for: the parts of a path or an identifier."""
-    signs: tuple[tuple[str, ...], ...] = ()
-    """For each of these rows the signs of its neighbouring words."""
+    """For each path or identifier the terms that a passage with it has, all of them."""
     literals: tuple[str, ...] = ()
     """Paths, identifiers and runs of dense script as they were typed, folded; a text that has one is preferred."""
     required: tuple[str, ...] = ()
@@ -201,7 +199,7 @@ def _read_words(text: str) -> Query:
         needle = normal(text)
         return Query(text, "auto", required=(needle,) if needle else ())
     compounds = _compounds(text)
-    rows = {row: tuple(neighbour_signs(words_of(name))) for name in compounds if len(row := tuple(terms_of(name))) > 1}
+    rows = dict.fromkeys(row for name in compounds if (row := tuple(linked_terms(name)) or tuple(terms_of(name))))
     lowered = folded(text)
     return Query(
         text,
@@ -209,7 +207,6 @@ def _read_words(text: str) -> Query:
         terms=terms,
         starts=starts,
         rows=tuple(rows),
-        signs=tuple(rows.values()),
         literals=tuple(dict.fromkeys([*map(normal, compounds), *_long_runs(lowered)]))[:MAX_REQUIRED],
         phrases=phrases,
         is_question="?" in text or bool(_QUESTION.match(lowered)),

@@ -7,16 +7,16 @@ What is stored but not indexed yet is looked through directly, so nothing is mis
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
-import struct
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+import orjson
 from sqlalchemy import Connection, or_, select
 
 from everlong.errors import NotStored, QueryError
@@ -35,17 +35,8 @@ from everlong.store.search.corpus import (
     tools_of,
 )
 from everlong.store.search.embedder import Embedder, question_text
-from everlong.store.search.index import (
-    MAX_NUMBER,
-    FoundPassage,
-    Index,
-    IndexSize,
-    RequiredContents,
-    SearchPlace,
-    SearchScope,
-    SearchTerms,
-    Stretch,
-)
+from everlong.store.search.index import Index, IndexSize, SearchPlace, SearchScope, Stretch
+from everlong.store.search.passage_scores import FoundPassage, SearchTerms, rank_passages
 from everlong.store.search.pending_texts import PendingText, PendingTexts, weigh
 from everlong.store.search.query import Matcher, Mode, Query, beginnings, normal, read_query, widened
 from everlong.store.search.rank import (
@@ -58,14 +49,7 @@ from everlong.store.search.rank import (
     rank,
 )
 from everlong.store.search.snippets import Snippet, snippet
-from everlong.store.search.text import (
-    is_dense,
-    neighbour_signs,
-    passage_span,
-    passage_spans,
-    terms_of_word,
-    words_of,
-)
+from everlong.store.search.text import passage_span, passage_spans, required_terms
 from everlong.store.search.upkeep import IndexUpkeep, index_for
 from everlong.store.shown_path import ShownPlace, locate, parts_of, shown_paths
 
@@ -240,7 +224,7 @@ class Searcher:
         self.upkeep.ensure()
         with self.database.read() as connection:
             size = self.index.size(connection)
-            frequencies = self.index.frequencies(connection, tuple(query.terms))
+            frequencies = self.index.frequencies(connection, query.terms)
         figures = Figures(size.passages, size.average_length, frequencies)
         return {term: weight * figures.idf(term) for term, weight in query.terms.items()}
 
@@ -284,7 +268,7 @@ class Searcher:
         leave_out: Callable[[SearchDocument], bool],
     ) -> SearchWalk:
         scope = scope_for(connection, self.tenant, filters, upto)
-        scope = replace(scope, numbers=_numbers_of(connection, self.index, scope))
+        scope = replace(scope, numbers=_numbers_of(connection, scope))
         size = self.index.size(connection)
         has_pending = self.corpus.has_pending(connection)
         if not size.summaries and filters.role is None:
@@ -314,7 +298,7 @@ class Searcher:
             return Cursor(upto, has_tail=True)
         if walk.query.is_literal:
             return _begin_with_literals(walk, upto)
-        found = self.index.rank(walk.connection, walk.asked, walk.scope, CANDIDATES)
+        found = rank_passages(self.index, walk.connection, walk.asked, walk.scope, CANDIDATES)
         waiting, figures = weigh(walk.read_pending(), walk.weights, walk.query.starts, walk.size, found.frequencies)
         if not (waiting or found.found or walk.query.is_question):
             _look_for_fragment(walk)
@@ -334,7 +318,7 @@ def _look_for_fragment(walk: SearchWalk) -> None:
 def _begin_with_literals(walk: SearchWalk, upto: int) -> Cursor:
     """Return the first state: the newest texts with all required contents, ranked by all words."""
     documents = list(islice((one for one in walk.find_required(None) if not walk.leave_out(one)), READ_FOR_NAMES))
-    frequencies = walk.index.frequencies(walk.connection, tuple(walk.weights)) if len(documents) > 1 else {}
+    frequencies = walk.index.frequencies(walk.connection, walk.weights) if len(documents) > 1 else {}
     candidates = [_candidate(document) for document in documents]
     figures = Figures(walk.size.passages, walk.size.average_length, frequencies)
     found = rank(walk.query, walk.weights, candidates, figures, walk.matcher.may_have_words, walk.ranking_weights)
@@ -452,7 +436,8 @@ BATCH = 64
 
 _MOST_AT_ONCE = 1_024
 _READ_AT_ONCE = 100
-_WORDS = 8
+_WORDS = 4
+"""Terms of a phrase or a part of a text that are looked up; the others only count when the text is read."""
 
 
 @dataclass(slots=True)
@@ -484,7 +469,7 @@ class SearchWalk:
     @property
     def asked(self) -> SearchTerms:
         """The terms that the index is asked for."""
-        return SearchTerms(tuple(self.weights), self.query.starts, self.query.rows, self.query.signs)
+        return SearchTerms(tuple(self.weights), self.query.starts, self.query.rows)
 
     def has_words(self, document: SearchDocument) -> bool:
         """Return whether a document has any word of the query."""
@@ -594,11 +579,10 @@ class SearchWalk:
         return (of.ts, of.seq) if self.order == "time" else (0.0, of.seq)
 
     def _places(self, after: SearchPlace | None, size: int) -> list[SearchPlace]:
-        by_time = self.order == "time"
+        groups: list[tuple[str, ...]] = [(*self.weights, *self.query.starts)]
         if self.query.is_literal:
-            wanted = _required_of_index(self.query)
-            return self.index.containing(self.connection, wanted, self.scope, after, size, by_time=by_time)
-        return self.index.matching(self.connection, self.asked, self.scope, after, size, by_time=by_time)
+            groups = [(term,) for term in _required_of_index(self.query)]
+        return self.index.offer(self.connection, groups, self.scope, after, size, by_time=self.order == "time")
 
     def may_show(self, document: SearchDocument) -> bool:
         """Return whether a document that was found may stand on a page."""
@@ -625,30 +609,12 @@ class SearchWalk:
         return False
 
 
-def _required_of_index(query: Query) -> RequiredContents:
-    """Return the part of the required contents that the index can check."""
-    if query.pattern is not None:
-        return RequiredContents(tuple(map(normal, query.hints)))
-    phrases, needles = [], list(query.required)
-    for phrase in query.phrases:
-        words = _whole_words(phrase)
-        terms = [terms[0] for word in words[:_WORDS] if (terms := terms_of_word(word)) and not is_dense(terms[0])]
-        signs = neighbour_signs(words[:_WORDS])
-        if signs or (terms and len(words) == 1):
-            phrases.append(tuple(dict.fromkeys([*terms, *signs])))
-        else:
-            needles.append(phrase)
-    return RequiredContents(tuple(needles), tuple(phrases))
-
-
-def _whole_words(phrase: str) -> list[str]:
-    """Return the words of a phrase without digits at its ends: in a text they may be a part of a longer number."""
-    words = words_of(phrase)
-    while words and words[0].isdigit():
-        words = words[1:]
-    while words and words[-1].isdigit():
-        words = words[:-1]
-    return words
+def _required_of_index(query: Query) -> list[str]:
+    """Return terms that a text has if it has the required contents, the longest words first."""
+    found = [term for phrase in query.phrases for term in required_terms(phrase, is_whole=True)]
+    for needle in (*query.required, *map(normal, query.hints)):
+        found += required_terms(needle, is_whole=False)
+    return sorted(dict.fromkeys(found), key=len, reverse=True)[:_WORDS]
 
 
 def _weight(text: str) -> int:
@@ -715,19 +681,15 @@ def scope_for(connection: Connection, tenant: str, filters: Filters, upto: int) 
         stretches = tuple(dict.fromkeys(_stretches_to(connection, tenant, *filters.path)))
     elif filters.folders is not None:
         stretches = tuple(dict.fromkeys(_stretches_in(connection, tenant, filters.folders)))
-    return SearchScope(tenant, stretches, filters.role, filters.since, filters.before, upto=upto, tool=filters.tool)
+    return SearchScope(tenant, stretches, filters.role, filters.since, filters.before, upto=upto)
 
 
-def _numbers_of(connection: Connection, index: Index, scope: SearchScope) -> tuple[int, int] | None:
-    """Return numbers between which the indexed messages of a scope are; None if they may have any."""
-    low, high = 1, MAX_NUMBER
-    if scope.stretches is not None and len(scope.stretches) <= _MOST_BOUNDED:
-        ends = [end for stretch in scope.stretches for end in _ends_of(connection, stretch)]
-        low, high = min(ends, default=1), max(ends, default=0)
-    if scope.since is not None or scope.before is not None:
-        first, last = index.numbers_between(connection, scope.since, scope.before)
-        low, high = max(low, first), min(high, last)
-    return None if (low, high) == (1, MAX_NUMBER) else (low, high)
+def _numbers_of(connection: Connection, scope: SearchScope) -> tuple[int, int] | None:
+    """Return numbers between which the messages of a scope are; None if they may have any."""
+    if scope.stretches is None or len(scope.stretches) > _MOST_BOUNDED:
+        return None
+    ends = [end for stretch in scope.stretches for end in _ends_of(connection, stretch)]
+    return min(ends, default=1), max(ends, default=0)
 
 
 def _ends_of(connection: Connection, stretch: Stretch) -> list[int]:
@@ -790,9 +752,6 @@ def _stretches_of_session(connection: Connection, tenant: str, name: str) -> lis
 
 # -- the cursor --------------------------------------------------------------------------------------------------------
 
-_VERSION = 1
-_MASK = (1 << 64) - 1
-
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
@@ -811,74 +770,24 @@ class Cursor:
 
     def pack(self, search: str) -> str:
         """Return the cursor as a text that is valid for one search."""
-        flags = self.has_tail + 2 * (self.tail is not None) + 4 * self.is_fragment
-        numbers = [_VERSION, self.upto, len(self.shown), len(self.waiting), flags]
-        numbers += _deltas((*self.shown, *self.waiting))
-        data = _check(search) + b"".join(map(_varint, numbers))
-        if self.tail is not None:
-            data += struct.pack("<dq", self.tail.ts, self.tail.seq)
-        return base64.urlsafe_b64encode(data).decode("ascii").rstrip("=")
+        tail = None if self.tail is None else list(self.tail)
+        state = [_check(search), self.upto, self.shown, self.waiting, tail, self.has_tail, self.is_fragment]
+        return base64.urlsafe_b64encode(zlib.compress(orjson.dumps(state))).decode("ascii").rstrip("=")
 
 
 def read_cursor(text: str, search: str) -> Cursor:
     """Read a cursor that a page of the same search gave; raises `QueryError` for any other text."""
     try:
         data = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        (version, upto, shown, waiting, flags), rest = _numbers(data[4:], 5)
-        deltas, rest = _numbers(rest, min(shown + waiting, len(data)))
-        place = SearchPlace(*struct.unpack("<dq", rest)) if flags & 2 else None
-    except (ValueError, IndexError, struct.error, binascii.Error, UnicodeEncodeError) as error:
+        check, upto, shown, waiting, tail, has_tail, is_fragment = orjson.loads(zlib.decompress(data))
+        place = None if tail is None else SearchPlace(*tail)
+        read = Cursor(upto, tuple(shown), tuple(waiting), place, has_tail, is_fragment)
+    except (ValueError, TypeError, zlib.error) as error:
         raise QueryError(f"{text[:40]!r} is no cursor; take it from the page before, as it is") from error
-    if version != _VERSION or data[:4] != _check(search):
+    if check != _check(search):
         raise QueryError("the cursor belongs to another search; repeat query, filters and order of the page before")
-    ranking = _summed(deltas)
-    return Cursor(upto, ranking[:shown], ranking[shown:], place, bool(flags & 1), bool(flags & 4))
+    return read
 
 
-def _check(search: str) -> bytes:
-    return hashlib.blake2b(search.encode("utf-8", "surrogatepass"), digest_size=4).digest()
-
-
-def _deltas(seqs: Iterable[int]) -> list[int]:
-    found, last = [], 0
-    for seq in seqs:
-        step = seq - last
-        found.append(step << 1 if step >= 0 else (-step << 1) - 1)
-        last = seq
-    return found
-
-
-def _summed(deltas: list[int]) -> tuple[int, ...]:
-    found, last = [], 0
-    for delta in deltas:
-        last += delta >> 1 if not delta & 1 else -((delta + 1) >> 1)
-        found.append(last)
-    return tuple(found)
-
-
-def _varint(number: int) -> bytes:
-    number &= _MASK
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
-
-
-def _numbers(data: bytes, count: int) -> tuple[list[int], bytes]:
-    found: list[int] = []
-    at = 0
-    for _ in range(count):
-        number = shift = 0
-        while True:
-            byte = data[at]
-            at += 1
-            number |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-            if shift > 63:
-                raise ValueError("number too long")
-        found.append(number)
-    return found, data[at:]
+def _check(search: str) -> str:
+    return hashlib.blake2b(search.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cache, lru_cache
 from itertools import pairwise
-from operator import add
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import Stemmer
 
@@ -106,18 +104,11 @@ SYNONYMS: tuple[tuple[str, ...], ...] = tuple(
 """Words of which a question uses one and the answer often another."""
 
 
-INDEX_VERSION = 4
+INDEX_VERSION = 5
 """Raised whenever the same text gives other terms than before; an index of another version is made anew."""
 
 MAX_TERM = 64
 """Longer words (encoded data, mostly) are known by their beginning."""
-
-TRIGRAMS_REPEAT_UNTIL = 50_000
-"""The characters above which each trigram of a text is given to the index once."""
-
-_PIECE = 20_000
-_GAPS = ("\n", " ", "\u3002")
-"""The places where a long text is cut with nothing lost."""
 
 # Han with its extensions, kana, Hangul, and the scripts of South-East Asia that put no spaces between words.
 DENSE = (
@@ -128,27 +119,12 @@ DENSE = (
 
 _DENSE_RUN = re.compile(f"[{DENSE}]+")
 _TOKEN = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
+_LINKED = re.compile(r"(?<![^\W_])[^\W_]++(?:[-_./\\:@#]{1,3}[^\W_]++)+")
 _ASCII_TOKEN = re.compile("[A-Za-z0-9]+")
 _HUMP_GAP = re.compile("(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _THOUSANDS = re.compile(r",(?<=\d,)(?=\d{3}(?!\d))")
 _ORDINAL = re.compile("([0-9]{1,4})(?:st|nd|rd|th)")
 _MAX_KNOWN = 200_000
-
-
-class IndexText(NamedTuple):
-    """The index's input for one text: its terms by passage, separated by spaces, and its trigrams."""
-
-    passages: tuple[str, ...]
-    characters: str
-    """The characters for trigrams."""
-    signs: tuple[str, ...]
-    """The signs of neighbouring words, by passage."""
-    edges: str
-    """The signs of neighbours in two passages; of dense script the pair at the beginning of the second one."""
-    tags: str = ""
-    """The tags of its message (`tag_of`), separated by spaces; they hold for every passage."""
-    is_long: bool = False
-    """True if the characters are only those of distinct trigrams."""
 
 
 # Marks that no base letter took up, soft hyphens, zero-width characters; half characters, which no database stores.
@@ -297,113 +273,43 @@ def _joined_terms(text: str) -> str:
     return " ".join(map(_TERMS.__getitem__, words_of(text)))
 
 
-# -- neighbours --------------------------------------------------------------------------------------------------------
-
-_HALF_SIGN = 0x78000
-"""Half of a character for private use: no word has one, so signs and terms can share an index."""
-
-
-class _Codes(dict[str, int]):
-    """Numbers of words as they are written, folded; negative for dense script."""
-
-    def __missing__(self, word: str) -> int:
-        plain = folded(word)
-        code = -1 if is_dense(plain) else _HALF_SIGN | zlib.crc32(plain.encode("utf-8", "surrogatepass")) & 0x7FFF
-        if len(word) < MAX_TERM:
-            if len(self) >= _MAX_KNOWN:
-                self.clear()
-            self[word] = code
-        return code
-
-
-_CODES = _Codes()
-
-
-def neighbour_signs(words: Sequence[str]) -> list[str]:
-    """Return a sign for every two neighbouring words, function words among them: a text with a phrase has its signs.
-
-    There are about 65,000 signs, so that one stands for many pairs, in either order: it says where to look.
-    """
-    codes = list(map(_CODES.__getitem__, words))
-    if min(codes, default=0) < 0:
-        return [chr(one + other) for one, other in pairwise(codes) if one > 0 < other]
-    return list(map(chr, map(add, codes, codes[1:])))
-
-
-def tag_of(kind: Literal["role", "tool"], name: str) -> str:
-    """Return a character for private use that stands for a role or a tool, and perhaps for others of that kind."""
-    return chr(0x100000 + zlib.crc32(f"{kind} {name}".encode("utf-8", "surrogatepass")) % 0xFFF0)
-
-
-def is_sign(term: str) -> bool:
-    """Return whether something that an index has beside terms is a sign of neighbouring words."""
-    return term >= chr(2 * _HALF_SIGN)
-
-
 def pairs_of(run: str) -> list[str]:
     """Every two neighbouring characters of a run, and its last one alone, so that each character begins a term."""
     return [run[place : place + 2] for place in range(len(run))]
 
 
-def index_text(text: str, tags: Iterable[str] = ()) -> IndexText:
-    """Return the index's input for a text."""
-    words = [words_of(text[start:stop]) for start, stop in passage_spans(text)]
-    passages = tuple(" ".join(map(_TERMS.__getitem__, some)) for some in words)
-    is_long = len(text) > TRIGRAMS_REPEAT_UNTIL
-    characters = _distinct_trigrams(text) if is_long else characters_of(text)
-    signs = tuple(" ".join(neighbour_signs(some)) for some in words)
-    edges = _edges(words) if len(words) > 1 else ""
-    return IndexText(passages, characters, signs, edges, " ".join(tags), is_long)
+def passage_terms(text: str) -> tuple[str, ...]:
+    """Return the terms of each passage of a text, separated by spaces, with those of paths and identifiers."""
+    said = (text[start:stop] for start, stop in passage_spans(text))
+    return tuple(" ".join([_joined_terms(one), *linked_terms(one)]) for one in said)
 
 
-def _edges(words: Sequence[Sequence[str]]) -> str:
-    filled = [some for some in words if some]
+def linked_terms(text: str) -> list[str]:
+    """Return a term for every two neighbouring parts of the paths and identifiers in a text.
+
+    Without them 388 of 400 names in `bench.store.retrieval --exact` come first, with them 399.
+    """
+    found: dict[str, None] = {}
+    for name in _LINKED.findall(text):
+        parts = [folded(part)[:MAX_TERM] for part in _TOKEN.findall(name)]
+        found.update((f"{one}\u00b7{other}", None) for one, other in pairwise(parts))
+    return list(found)
+
+
+def required_terms(text: str, *, is_whole: bool) -> list[str]:
+    """Return terms that every text has which contains this one, a folded one.
+
+    With ``is_whole``, the words at its ends are whole words there; but a number may be a part of a longer one.
+    """
     found: list[str] = []
-    for before, after in pairwise(filled):
-        start = folded(after[0]) if is_dense(before[-1]) else ""
-        found += [start[:2]] if is_dense(start) else neighbour_signs((before[-1], after[0]))
-    return " ".join(dict.fromkeys(found))
-
-
-def _distinct_trigrams(text: str) -> str:
-    """Return characters that have all trigrams of a long text, each as seldom as possible; others may come between."""
-    known: set[str] = set()
-    parts: list[str] = []
-    before = " "
-    for piece in _pieces(text):
-        plain = before + characters_of(piece).strip() + (" " if piece[-1].isspace() else "")
-        first = None
-        for place in range(len(plain) - 2):
-            trigram = plain[place : place + 3]
-            if trigram not in known:
-                known.add(trigram)
-                first = place if first is None else first
-            elif first is not None:
-                parts.append(plain[first : place + 2])
-                first = None
-        if first is not None:
-            parts.append(plain[first:])
-        before = plain[-2:]
-    return f"{' '.join(parts)} {before.strip()}  "
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """Cut a long text where that changes no word; one without an end is cut all the same."""
-    start, stop = 0, len(text)
-    while start < stop:
-        end = min(start + _PIECE, stop)
-        if end < stop:
-            end = max(text.rfind(gap, start + _PIECE // 2, end) for gap in _GAPS) + 1 or end
-        yield text[start:end]
-        start = end
-
-
-def characters_of(text: str) -> str:
-    """Return the characters for substring lookups: folded, white space as one space, dense scripts left out."""
-    plain = folded(text)
-    if not plain.isascii():
-        plain = _DENSE_RUN.sub(" ", plain)
-    return f" {' '.join(plain.split())}  "
+    for word in _TOKEN.finditer(text):
+        before, after = text[: word.start()][-1:], text[word.end() :][:1]
+        may_go_on = (word[0][0].isdigit() and before in {"", ","}) or (word[0][-1].isdigit() and after in {"", ","})
+        if is_dense(word[0]):
+            found += pairs_of(word[0])[:-1]
+        elif not may_go_on and (is_whole or (before and after)):
+            found += terms_of_word(word[0])[:1]
+    return list(dict.fromkeys(found))
 
 
 # -- passages ----------------------------------------------------------------------------------------------------------

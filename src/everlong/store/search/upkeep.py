@@ -14,13 +14,12 @@ from sqlalchemy import Connection
 
 from everlong.store.database import Database
 from everlong.store.search.corpus import Corpus
-from everlong.store.search.index import Index
-from everlong.store.search.text import INDEX_VERSION, IndexText, index_text, tag_of
+from everlong.store.search.index import Index, IndexText
+from everlong.store.search.text import INDEX_VERSION, passage_terms
 from everlong.store.search.vectors import VectorTable
 
 MOST_AT_ONCE = 200_000
 """Characters that are indexed in one transaction, unless a single document has more."""
-_MOST_READ = 1_000_000
 _LEAST_PAUSE = 0.03
 _FIRST_PAGES = 16
 """Pages that the first step of a purge clears; later ones as many as take no longer than a pause."""
@@ -92,8 +91,8 @@ class IndexUpkeep:
 
     def _add(self, seqs: list[int], documents: Mapping[int, IndexText | None], connection: Connection) -> int:
         taken = self._index.claim(connection, seqs, wait=False)
-        known = ((seq, documents.get(seq)) for seq in seqs if seq in taken)
-        self._index.add(connection, [(seq, made) for seq, made in known if made is not None])
+        known = (documents.get(seq) for seq in seqs if seq in taken)
+        self._index.add(connection, [made for made in known if made is not None])
         self._vectors.list_messages(connection, taken)
         return len(taken)
 
@@ -109,7 +108,7 @@ class IndexUpkeep:
         pending = self._index.claim(connection, seqs, wait=True)
         indexed = [seq for seq in seqs if seq not in pending]
         made = self._documents(connection, indexed)
-        self._index.remove(connection, [(seq, text) for seq, text in made if text is not None])
+        self._index.remove(connection, [text for _, text in made if text is not None])
 
     def purge(self) -> None:
         """Leave no trace of removed documents in the index's own pages, in steps between which others write."""
@@ -133,17 +132,14 @@ class IndexUpkeep:
     ) -> Iterator[tuple[int, IndexText | None]]:
         """Yield what to index of documents; None of one that has more than so many characters to index."""
         loaded = self._corpus.load(connection, seqs)
-        tools = self._corpus.tools(connection, loaded.values())
         for seq in sorted(loaded):
-            document = loaded.pop(seq)
-            text = document.text
-            tags = [tag_of("role", document.role), *(tag_of("tool", name) for name in tools.get(seq, ()))]
-            made = index_text(text, tags) if most is None or len(text) <= _MOST_READ else None
-            yield seq, made if most is None or made is None or _size(made) <= most else None
+            text = loaded.pop(seq).text
+            is_taken = most is None or len(text) <= most
+            yield seq, IndexText(seq, passage_terms(text)) if is_taken else None
 
 
 def _size(made: IndexText) -> int:
-    return 2 * sum(map(len, made.passages)) + len(made.characters)
+    return sum(map(len, made.passages))
 
 
 def _divide(seqs: list[int], documents: Mapping[int, IndexText | None]) -> Iterator[list[int]]:
