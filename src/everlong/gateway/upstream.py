@@ -109,7 +109,7 @@ class Pool(TCPConnector):
 
 def read_in_steps(transport: BaseTransport | None) -> None:
     """Have a connection read 64 KB at a time: parsing a quarter of a megabyte in tiny chunks takes 40 ms."""
-    if hasattr(transport, "max_size"):  # of asyncio's own transports on POSIX
+    if transport is not None and hasattr(transport, "max_size"):  # of asyncio's own transports on POSIX
         transport.max_size = _READ_BYTES
 
 
