@@ -118,7 +118,7 @@ class QuotedLine(NamedTuple):
     text: str
     names: tuple[str, ...]
     before: str
-    """The line before it, with which it is quoted: it tells what the names are about."""
+    """The line before it, with which it is quoted: it tells what the names are about. Empty if it is one word."""
 
 
 class SourceLines(NamedTuple):
@@ -259,7 +259,8 @@ class Chronicle:
         named: dict[str, QuotedLine] = {}
         for before, line, names in zip(("", *lines), lines, names_by_line(lines), strict=False):
             if names and line not in source:
-                named[line] = QuotedLine(line, names, before if len(before) <= _LONGEST_LINE else "")
+                tells = " " in before and len(before) <= _LONGEST_LINE
+                named[line] = QuotedLine(line, names, before if tells else "")
         if is_said:
             self.said.update(*(line.names for line in named.values()))
         self.sources.pop(subject, None)
