@@ -86,6 +86,8 @@ class Plan:
     summary_tokens: int
     tail_room: int | None = None
     """The size that the tail must be shortened to; None if it fits as it is."""
+    whole_from: int | None = None
+    """The index from which on nothing of the tail is shortened; None if all of it may be."""
 
 
 class HeadTokens(NamedTuple):
@@ -275,16 +277,16 @@ class _Planner:
         return cuts[-1]
 
     def _lengthened(self, cuts: Sequence[int], cut: int, exchange: int, summary: int) -> Plan | None:
-        """Return a plan with one group more, its results shortened, if the tail would be too short without it."""
+        """Return a plan with one group more, which is shortened, if the tail would be too short without it."""
         place = cuts.index(cut) + 1
         if not self.limits.fills or place >= len(cuts) or self._size(cut, exchange, summary) >= self.limits.least:
             return None
         longer = cuts[place]
         room = self.limits.total - self.rest(longer, exchange, summary)
-        if self.least_tail(longer) > room:
+        if least_tail_tokens(self.messages[longer:cut], self.counts[longer:cut]) + self._tail_tokens(cut) > room:
             return None
         head_end = self.layout.exchange_end if exchange else self.layout.request_end
-        return Plan(head_end, longer, self._is_repeated(longer), summary, room)
+        return Plan(head_end, longer, self._is_repeated(longer), summary, room, whole_from=cut)
 
     def rest(self, cut: int, exchange: int, summary: int) -> int:
         """Return the size of the result without its tail."""

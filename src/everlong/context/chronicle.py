@@ -18,7 +18,7 @@ from everlong.context.literals import is_summary
 from everlong.context.names import entities, names_by_line
 from everlong.context.plans import PlanItem, read_plan, render_item
 from everlong.context.record import Step, read_steps
-from everlong.context.text import TextCount, clip, cut_at_clause, one_line, without_fences
+from everlong.context.text import TextCount, clip, cut_at_clause, one_line, split_clauses, without_fences
 from everlong.model import Message, read_message, text_of, typed_words
 
 __all__ = ["Chronicle", "OpenError", "TurnEntry"]
@@ -38,7 +38,6 @@ _LOOK_AT = 40_000
 """Characters of a message that are searched for lines, from its beginning and its end."""
 _BESIDE_LENGTH = 160
 """Characters that are quoted of a request that stands beside the summary as a whole."""
-_LEAST_FIRST = 30
 _LEAST_WORDS = 60
 """Characters of a turn's words that are quoted at least."""
 _FRONTIER_SHARE = 0.4
@@ -84,7 +83,10 @@ _NEW_GOAL = re.compile(
     re.IGNORECASE,
 )
 _FILE = re.compile(r"([^,]+?) \((created|edited)\)(?:, |$)")
-_TURN_LINE = re.compile(r'- turn (?P<number>\d+), (?:"(?P<words>.*?)"|the goal)(?: → (?P<came>.*))?$', re.DOTALL)
+_TURN_LINE = re.compile(
+    r'- turn (?P<number>\d+), (?:"(?P<words>.*?)"|the goal|(?P<newest>the newest request))(?: → (?P<came>.*))?$',
+    re.DOTALL,
+)
 _LINE_BREAK = re.compile(r"(?<=[}\]]), (?=[\[{\"])|(?<=[.!?]) +(?=[A-Z*`])")
 
 
@@ -211,6 +213,8 @@ class Chronicle:
                 self.turns.append(TurnEntry(self.count, _words_of(typed)))
             lines = without_fences(typed)
             self._keep_lines(f"turn {self.count}", f"turn {self.count}, the user:", lines, _USERS, is_said=True)
+        elif self.turns:
+            self.turns[-1].is_closed = False  # a harness has the work go on
         if found.material:
             self._keep_lines(f"material {self.count}", f"sent along in turn {self.count}:", found.material)
 
@@ -234,10 +238,11 @@ class Chronicle:
                 self.files[change.path] = "created" if "created" in (known, change.how) else "edited"
         if step.result is not None and not step.was_stopped:
             self.last = step
+            # A tool that was called again with other arguments, and worked, has made its error good.
+            tried = step.subject if step.command or step.path else step.call.name
+            self.errors.pop(tried, None)
             if step.failed:
-                self.errors[step.subject] = OpenError(step.title, step.last_lines)
-            else:
-                self.errors.pop(step.subject, None)
+                self.errors[tried] = OpenError(step.title, step.last_lines)
             if not step.only_looks:
                 turn.outcomes.pop(step.subject, None)
                 turn.outcomes[step.subject] = _outcome_line(step)
@@ -276,7 +281,7 @@ class Chronicle:
                 self.carried.setdefault("Done", []).append(item)
                 continue
             self.count = max(self.count, int(found["number"]))
-            words = found["words"] or "\n".join(document.items["Goal"]).removeprefix('- "').partition('" (turn ')[0]
+            words = found["words"] or _words_elsewhere(document, is_newest=bool(found["newest"]))
             turn = TurnEntry(int(found["number"]), words)
             came = filter(None, (found["came"], *(line.strip().removeprefix("- ") for line in outcomes)))
             turn.outcomes = {line: line for line in came}
@@ -405,7 +410,8 @@ class _Writing:
             for title in now.pending:
                 self._add("In Progress", f"- Last call, no result yet: `{title}`", _FRONTIER_SHARE)
             if now.last is not None and not now.pending:
-                self._add("In Progress", f"- Last call: {_outcome_line(now.last)}", _FRONTIER_SHARE)
+                told = f"`{now.last.title}`" if now.last.only_looks else _outcome_line(now.last)
+                self._add("In Progress", f"- Last call: {told}", _FRONTIER_SHARE)
         for error in list(now.errors.values())[-1:]:
             self._add("Blocked", error.render(), _FRONTIER_SHARE)
 
@@ -437,25 +443,40 @@ class _Writing:
         said = [self._quote(turn.words) if self._is_beside(turn.words) else one_line(turn.words) for turn in turns]
         quotes = _share_room(said, int(room * _WORDS_SHARE), self.count, telling_part)
         left = room - sum(map(self.count, quotes))
-        ran = _share_room(
-            ["; ".join(turn.outcomes.values()) for turn in turns], int(left * _OUTCOMES_SHARE), self.count
-        )
+        ran = _share_room([self._outcomes(turn) for turn in turns], int(left * _OUTCOMES_SHARE), self.count)
         closings = _share_room(
-            [one_line(without_fences(turn.closing).partition("\n\n")[0]) for turn in turns],
-            int(left * _CLOSINGS_SHARE),
-            self.count,
+            [self._closing(turn) for turn in turns], int(left * _CLOSINGS_SHARE), self.count, whole_sentences
         )
         items = []
         goal = "\n".join(self.document.items["Goal"])
         for turn, words, closing, outcomes in zip(turns, quotes, closings, ran, strict=True):
-            said_last = f'{"" if turn.is_closed else "(so far) "}"{closing}"' if closing else ""
-            outcome = "; ".join(filter(None, (said_last, outcomes)))
-            is_goal = f'"{words}"' in goal
-            if words and (outcome or not is_goal):
-                quoted = ", the goal" if is_goal else f', "{words}"'
+            tells = closing and (outcomes or entities(closing))
+            outcome = "; ".join(filter(None, (f'"{closing}"' if tells else "", outcomes)))
+            if f"(turn {turn.number})" in goal:
+                quoted = ", the goal"
+            elif turn is turns[-1] and self.newest.startswith(turn.words[:_BESIDE_LENGTH]):
+                quoted = ", the newest request"
+            else:
+                quoted = f', "{words}"' if words else ""
+            if outcome or quoted.endswith('"'):
                 items.append(f"- turn {turn.number}{quoted}" + (f" → {outcome}" if outcome else ""))
         self.document.items["Done"] += items
         self.room -= sum(self.count(item) + 1 for item in items) + _HEADING_TOKENS
+
+    def _outcomes(self, turn: TurnEntry) -> str:
+        """Return what came of a turn's commands, as it stands now."""
+        later = next((entry.outcomes for entry in self.now.turns if entry.number == turn.number), {})
+        return "; ".join(later.get(subject, line) for subject, line in turn.outcomes.items())
+
+    def _closing(self, turn: TurnEntry) -> str:
+        """Return the first paragraph of a turn's last answer; none while the turn is under way.
+
+        An answer without work before it begins politely: there, the first paragraph that names something.
+        """
+        if not turn.is_closed:
+            return ""
+        paragraphs = map(one_line, without_fences(turn.closing).split("\n\n"))
+        return next((paragraph for paragraph in paragraphs if turn.outcomes or entities(paragraph)), "")
 
     def _quote_lines(self) -> None:
         """Quote whole lines of the originals for the names that stand nowhere else."""
@@ -481,6 +502,13 @@ class _Writing:
 def _outcome_line(step: Step) -> str:
     told = step.outcome
     return f"`{step.title}`{' failed' if step.failed else ''}{f' → {told}' if told else ''}"
+
+
+def _words_elsewhere(document: SummaryDocument, *, is_newest: bool) -> str:
+    """Return the words of a turn that Done does not repeat, because another section has them."""
+    if is_newest:
+        return "\n".join(document.items["Pending User Asks"]).partition('"')[2].removesuffix('"')
+    return "\n".join(document.items["Goal"]).removeprefix('- "').partition('" (turn ')[0]
 
 
 def _words_of(typed: str) -> str:
@@ -559,10 +587,26 @@ def telling_part(text: str, length: int) -> str:
     if not places or places[-1] < length // 2:
         return cut_at_clause(text, length)
     best = max(places, key=lambda start: (sum(start <= other < start + length // 2 for other in places), -start))
-    start = max(0, best - length // 2)
-    start = 0 if start < _LEAST_FIRST else text.find(" ", start) + 1
-    told = cut_at_clause(text[start:], length)
-    return f"… {told}" if start else told
+    sentence = max((found.end() for found in _LINE_BREAK.finditer(text, 0, best)), default=0)
+    told = cut_at_clause(text[sentence:], length)
+    if best - sentence > length // 2:  # the names stand late in a long sentence: its first words, and that clause
+        opening = text[sentence : sentence + length // 3].rpartition(" ")[0]
+        clause = split_clauses(text[sentence:best])[-1]
+        start = text.rfind(clause, sentence, best)
+        if best - start > length // 3:
+            start = text.find(" ", best - length // 3) + 1
+        told = f"{opening} … {cut_at_clause(text[start:], length - len(opening))}"
+    return f"… {told}" if sentence else told
+
+
+def whole_sentences(text: str, length: int) -> str:
+    """Return the first sentences of a text that fit a length; nothing if the first does not."""
+    told = ""
+    for sentence in _LINE_BREAK.split(text):
+        if len(told) + len(sentence) > length:
+            break
+        told = f"{told} {sentence}".strip()
+    return told
 
 
 class _LineChoice:

@@ -340,17 +340,19 @@ class CompactionRun:
     @cached_property
     def tail(self) -> Pruned:
         """The newest messages as the result will end with them; results are shortened only if they must be."""
-        start = self.plan.tail_start
-        messages, counts = self.known.repaired[start:], self.known.counts[start:]
-        tail, counter = Pruned(messages, counts, 0), self.request.counter
-        if self.plan.tail_room is None:
-            return tail
-        fitting = shorten_results(tail, self.plan.tail_room, counter.count, counter.count_text)
-        if fitting.tokens > self.plan.tail_room:
+        start, room, counter = self.plan.tail_start, self.plan.tail_room, self.request.counter
+        stop = len(self.known.repaired) if self.plan.whole_from is None else self.plan.whole_from
+        messages, counts = self.known.repaired[start:stop], self.known.counts[start:stop]
+        whole, whole_counts = self.known.repaired[stop:], self.known.counts[stop:]
+        if room is None:
+            return Pruned([*messages, *whole], [*counts, *whole_counts], 0)
+        room -= sum(whole_counts)
+        fitting = shorten_results(Pruned(messages, counts, 0), room, counter.count, counter.count_text)
+        if fitting.tokens > room:
             asked = {index for index, message in enumerate(messages) if message["role"] == "user"}
-            fitting = shorten_texts(fitting, self.plan.tail_room, counter.count, counter.count_text, asked)
+            fitting = shorten_texts(fitting, room, counter.count, counter.count_text, asked)
         changed = sum(was is not now for was, now in zip(messages, fitting.messages, strict=True))
-        return Pruned(fitting.messages, fitting.counts, changed)
+        return Pruned([*fitting.messages, *whole], [*fitting.counts, *whole_counts], changed)
 
     @cached_property
     def summary_request(self) -> SummaryRequest:

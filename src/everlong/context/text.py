@@ -134,7 +134,8 @@ def cut_at_clause(text: str, length: int) -> str:
     """Return at most about ``length`` characters of a text, cut at the end of a clause, else between words."""
     if len(text) <= length:
         return text
-    ends = [found.end() for found in _CLAUSE_END.finditer(text, length // 2, length)]
+    # One character more, so that a comma inside a number is not taken for the end of a clause.
+    ends = [found.end() for found in _CLAUSE_END.finditer(text[: length + 1], length // 2) if found.end() <= length]
     return f"{text[: ends[-1]].rstrip(' ,;:-–—')} …" if ends else clip(text, length).replace(" ...", " …")
 
 
