@@ -17,7 +17,7 @@ from bench.retention.data import Conversation
 from everlong.context import ContextCompressor
 from everlong.context.literals import is_acknowledgement, is_summary
 from everlong.context.text import one_line
-from everlong.model import Message, calls_of, newest_request, text_of, typed_words
+from everlong.model import Message, calls_of, newest_request, text_of
 
 WINDOWS = (8_000, 16_000, 32_000, 64_000)
 LEAST_LEFT, MOST_LEFT = 0.45, 0.60
@@ -105,7 +105,7 @@ def find_missing(messages: Sequence[Message], result: Sequence[Message]) -> list
     shown = [message for index, message in enumerate(result) if index != summary]
     found: list[str] = []
     opening = next((message for message in messages if message["role"] == "user"), {})
-    first = one_line(typed_words(opening) or text_of(opening))
+    first = one_line(text_of(opening))
     said = [one_line(text_of(message)) for message in shown]
     found += [
         f"the {name} of the first request"
