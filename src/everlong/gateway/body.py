@@ -492,7 +492,8 @@ def parse_json(data: bytes, *, has_long: bool | None = None) -> Any:
         if not has_long:  # a number of more than 64 bits would lose its last digits
             with suppress(ValueError):
                 return orjson.loads(part)
-        return json.loads(part.decode())  # strictly: bytes would pass with halves of characters in them
+        text = part.decode(json.detect_encoding(part))  # strictly: bytes would pass with halves of characters in them
+        return json.loads(text)
 
     try:
         return read_in_steps(data, loads)

@@ -169,7 +169,7 @@ class Hiding(ABC):
         self._api = api
         self._names = names
         self._events = EventStream()
-        self._count = self._withheld = 0
+        self._read = self._withheld = 0
         """Events that were read, and bytes that were not passed on at once."""
         self._is_over = False
         """True if more came than can be kept or read: from there on everything passes as it comes."""
@@ -188,9 +188,9 @@ class Hiding(ABC):
             shown = self._event(piece.raw, piece.data)
         except _MADE_UP:
             return self._give_up() + piece.raw
-        self._count += 1
+        self._read += 1
         self._withheld += 0 if shown else len(piece.raw)
-        is_much = max(self._withheld, self._gathering.weight) > MOST_ANSWER or self._count > MOST_EVENTS
+        is_much = max(self._withheld, self._gathering.weight) > MOST_ANSWER or self._read > MOST_EVENTS
         return shown + self._give_up() if is_much else shown
 
     def _give_up(self) -> bytes:
