@@ -14,6 +14,7 @@ import pytest
 
 from everlong.cli.archive.formats import format_of_log
 from everlong.cli.archive.log_reading import LogTask, read_steps
+from everlong.cli.sessions_transfer import import_files
 from everlong.errors import EverlongError, TranscriptError
 from everlong.store import Store
 from everlong.wire.logs.cline import read_cline_session, read_cline_task
@@ -116,3 +117,23 @@ def test_more_turns_taken_back_than_there_are_leave_none(tmp_path: Path) -> None
     path.write_text(samples.codex_rollout() + samples.lines([back]))
     with Store.open(tmp_path / "store.db") as store:
         assert samples.OwnLogs(store).add(path) is not None
+
+
+@pytest.mark.parametrize(
+    "moment", ["9999-12-31T23:59:59-12:00", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00+00:00", 9e14, -9e14]
+)
+def test_a_moment_that_no_calendar_has_is_left_out(tmp_path: Path, moment: object) -> None:
+    lines = [json.loads(line) for line in samples.pi_session().splitlines()]
+    log = tmp_path / "log.jsonl"
+    log.write_text("\n".join(json.dumps({**line, "timestamp": moment}) for line in lines))
+    told = tmp_path / "told.jsonl"
+    said = {"role": "user", "content": "Which port?", "timestamp": moment}
+    told.write_text(json.dumps({"messages": [said, {"role": "assistant", "content": "8080"}]}))
+    skipped: list[dict[str, str]] = []
+    with Store.open(tmp_path / "store.db") as store:
+        results = [
+            outcomes for _, outcomes in import_files(store, {str(log): True, str(told): True}, None, skipped, [])
+        ]
+        assert [outcomes["new"] for outcomes in results] == [1, 1]
+        assert all(1e9 < one.started <= one.active < 1e10 for one in store.conversations.newest())
+    assert skipped == []

@@ -156,3 +156,22 @@ def test_a_new_store_in_the_place_of_an_old_one_is_well(tmp_path: Path) -> None:
     path = filled(tmp_path / "store.db", 9)
     path.unlink()
     assert is_well(filled(path, 3))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links and pipes are made with POSIX calls")
+@pytest.mark.parametrize("kind", ["link", "second name", "pipe"])
+def test_a_link_or_pipe_that_came_with_a_store_is_neither_written_nor_waited_for(tmp_path: Path, kind: str) -> None:
+    path, tally = filled(tmp_path / "store.db", 3), tmp_path / ".store.db.tally"
+    tally.unlink()
+    other = tmp_path / "of_the_user.txt"
+    other.write_text("precious")
+    if kind == "pipe":
+        os.mkfifo(tally)
+    elif kind == "link":
+        tally.symlink_to(other)
+    else:
+        os.link(other, tally)
+    with Store.open(path) as store:
+        store.record([{"role": "user", "content": "Is the lock open?"}])
+        assert store.verify().problems == []
+    assert other.read_text() == "precious"

@@ -30,6 +30,7 @@ from everlong.model.message import (
     leading_system_count,
     list_messages,
 )
+from everlong.model.moments import seconds_of
 from everlong.model.typed import (
     Reading,
     begins_with_wrapper,
@@ -74,6 +75,7 @@ __all__ = [
     "parts_of",
     "read_message",
     "readable_text",
+    "seconds_of",
     "text_of",
     "title_from",
     "typed_words",

@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -20,7 +19,7 @@ from sqlalchemy import Connection, Row, select, update
 from sqlalchemy.exc import IntegrityError
 
 from everlong.errors import StoreError
-from everlong.model import Message, checked_messages, leading_system_count, text_of, title_from
+from everlong.model import Message, checked_messages, leading_system_count, seconds_of, text_of, title_from
 from everlong.store.content import Blob
 from everlong.store.database import TryAgain
 from everlong.store.paths import segments_to, sessions_along, stretch_of
@@ -43,7 +42,7 @@ CLAUDE_CODE = "claude-code"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(/.*)?", re.IGNORECASE)
 _SESSION_ID = re.compile(r"\d{8}_\d{6}_[0-9a-f]{6}")
 _TIME_FIELDS = ("timestamp", "created_at", "time", "ts")
-_MILLISECONDS = 1e11
+_LATEST = 1e11
 _SYSTEM = frozenset({"system", "developer"})
 
 
@@ -293,7 +292,7 @@ def _text(value: object) -> str | None:
 
 def _number(value: object) -> float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and 0 <= value < _MILLISECONDS else None  # type: ignore[operator, arg-type]
+    return float(value) if is_number and 0 <= value < _LATEST else None  # type: ignore[operator, arg-type]
 
 
 def times_of(conversation: TranscriptConversation, written: float) -> list[float]:
@@ -313,13 +312,4 @@ def times_of(conversation: TranscriptConversation, written: float) -> list[float
 
 
 def _time_in(message: Message) -> float | None:
-    for name in _TIME_FIELDS:
-        value = message.get(name)
-        if isinstance(value, str):
-            try:
-                return datetime.fromisoformat(value).timestamp()
-            except (ValueError, OverflowError, OSError):
-                continue
-        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-            return _number(value / 1_000 if value > _MILLISECONDS else value)
-    return None
+    return next(filter(None, (seconds_of(message.get(name)) for name in _TIME_FIELDS)), None)

@@ -9,12 +9,15 @@ committed. If that file is missing too, nobody can tell, and `verify` says so.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import stat
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +27,8 @@ __all__ = ["Counts", "Loss", "WriteCounter"]
 
 _HEAD = re.compile(rb"everlong (\d{20}) (\d{20})\n")
 _HEAD_BYTES = 51
+_MOST_BYTES = 100_000
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 class Counts(NamedTuple):
@@ -71,30 +76,29 @@ class WriteCounter:
         with self._lock:
             if counts.messages <= self._known.messages and counts.turns <= self._known.turns:
                 return
-            with suppress(OSError):  # without it nothing is lost but the notice
-                handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-                try:
-                    before = _counts_in(os.read(handle, _HEAD_BYTES)) or Counts(0, 0)
-                    self._known = Counts(max(before.messages, counts.messages), max(before.turns, counts.turns))
-                    os.lseek(handle, 0, os.SEEK_SET)
-                    os.write(handle, _head(self._known))
-                finally:
-                    os.close(handle)
+            # Without it nothing is lost but the notice.
+            with suppress(OSError), _opened(self.path, os.O_RDWR | os.O_CREAT) as handle:
+                before = _counts_in(os.read(handle, _HEAD_BYTES)) or Counts(0, 0)
+                self._known = Counts(max(before.messages, counts.messages), max(before.turns, counts.turns))
+                os.lseek(handle, 0, os.SEEK_SET)
+                os.write(handle, _head(self._known))
 
     def read(self) -> Counts | None:
         """Return how much was committed; None if that is not known."""
-        with suppress(OSError):
-            return _counts_in(self.path.read_bytes())
-        return None
+        return _counts_in(self._content())
 
     def losses(self) -> list[Loss]:
         """Return the losses that were noticed, oldest first."""
         found: list[Loss] = []
-        with suppress(OSError):
-            for line in self.path.read_bytes().splitlines()[1:]:
-                with suppress(ValueError, TypeError):
-                    found.append(Loss(**json.loads(line)))
+        for line in self._content().splitlines()[1:]:
+            with suppress(ValueError, TypeError):
+                found.append(Loss(**json.loads(line)))
         return found
+
+    def _content(self) -> bytes:
+        with suppress(OSError), _opened(self.path, os.O_RDONLY) as handle:
+            return os.read(handle, _MOST_BYTES)
+        return b""
 
     def check(self, before: Counts | None, found: Counts) -> Loss | None:
         """Compare what was noted with what a store holds; note and return a loss, once."""
@@ -107,14 +111,10 @@ class WriteCounter:
             if not any(missing):
                 return None
             loss = Loss(time.time(), *missing)
-        with self._lock, suppress(OSError):
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-            try:
-                os.write(handle, _head(found))  # counting starts over from here
-                os.lseek(handle, 0, os.SEEK_END)
-                os.write(handle, json.dumps(asdict(loss)).encode() + b"\n")
-            finally:
-                os.close(handle)
+        with self._lock, suppress(OSError), _opened(self.path, os.O_RDWR | os.O_CREAT) as handle:
+            os.write(handle, _head(found))  # counting starts over from here
+            os.lseek(handle, 0, os.SEEK_END)
+            os.write(handle, json.dumps(asdict(loss)).encode() + b"\n")
             self._known = found
         return loss
 
@@ -122,6 +122,19 @@ class WriteCounter:
         """Forget everything: there is a new store."""
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    """Open the file; `OSError` for a link, a pipe or a second name: a store of somebody else may bring them along."""
+    handle = os.open(path, flags | _NO_LINKS, 0o600)
+    try:
+        known = os.fstat(handle)
+        if not stat.S_ISREG(known.st_mode) or known.st_nlink > 1:
+            raise OSError(errno.EINVAL, "no regular file", str(path))
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def _head(counts: Counts) -> bytes:

@@ -15,11 +15,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from everlong.errors import TranscriptError
-from everlong.model import added_parts
+from everlong.model import added_parts, seconds_of
 
 __all__ = ["ClaudeCodeLog", "LeftOut", "LoggedConversation", "is_log", "read_log"]
 
@@ -341,17 +340,9 @@ class _ThreadTree:
             else:
                 told.add(line.at)
                 messages.append(_from_user(line))
-            times += [_time(line)] * (len(messages) - len(times))
+            times += [seconds_of(_text_field(line.entry, "timestamp"))] * (len(messages) - len(times))
         session = _text_field(leaf.entry, "sessionId", "session_id")
         return LoggedConversation(session, self._thread.agent, self._model, messages, times, self._folder)
-
-
-def _time(line: _LogLine) -> float | None:
-    """Return when a line was written; None if it does not say."""
-    try:
-        return datetime.fromisoformat(_text_field(line.entry, "timestamp") or "").timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def _path(leaf: _LogLine) -> list[_LogLine]:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from everlong.model import seconds_of
 from everlong.wire.logs.log import LogFacts, LogReader, LogUsage
 
 __all__ = ["AiderReader", "is_aider_history"]
@@ -95,7 +96,7 @@ def _number(digits: str | None, scale: str | None) -> int:
 
 def _moment(stamp: str) -> float | None:
     try:
-        return datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S").astimezone().timestamp()
+        return seconds_of(datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S").astimezone().timestamp())
     except (ValueError, OverflowError, OSError):
         return None
 

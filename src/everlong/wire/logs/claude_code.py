@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from everlong.model import Message, added_parts
+from everlong.model import Message, added_parts, seconds_of
 from everlong.wire.anthropic import to_openai
 from everlong.wire.blocks import INVALID
 from everlong.wire.claude_code import LoggedConversation, read_log
@@ -27,7 +27,6 @@ from everlong.wire.logs.log import (
     count_of,
     dollars_of,
     parse_line,
-    seconds_of,
     text_field,
 )
 

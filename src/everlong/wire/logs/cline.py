@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from everlong.model import seconds_of
 from everlong.wire.anthropic import to_openai
-from everlong.wire.logs.log import LogFacts, LogRun, LogUsage, count_of, dicts_in, dollars_of, seconds_of, text_field
+from everlong.wire.logs.log import LogFacts, LogRun, LogUsage, count_of, dicts_in, dollars_of, text_field
 
 __all__ = ["is_cline_session", "is_cline_task", "read_cline_session", "read_cline_task"]
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from everlong.errors import TranscriptError
-from everlong.model import Message, begins_with_wrapper, part_text, parts_of, text_of, typed_words
+from everlong.model import Message, begins_with_wrapper, part_text, parts_of, seconds_of, text_of, typed_words
 from everlong.wire.logs.log import (
     LogFacts,
     LogReader,
@@ -22,7 +22,6 @@ from everlong.wire.logs.log import (
     NeedsWhole,
     count_of,
     parse_line,
-    seconds_of,
     text_field,
 )
 from everlong.wire.responses import from_items, message_of_answer

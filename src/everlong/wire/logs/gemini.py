@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from everlong.model import Message
-from everlong.wire.logs.log import LogFacts, LogRun, LogUsage, count_of, dicts_in, seconds_of, text_field
+from everlong.model import Message, seconds_of
+from everlong.wire.logs.log import LogFacts, LogRun, LogUsage, count_of, dicts_in, text_field
 
 __all__ = ["is_gemini_record", "is_gemini_session", "read_gemini_records", "read_gemini_session"]
 

@@ -12,8 +12,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from everlong.model import SUMMARY_STARTS, Message
-from everlong.wire.logs.log import LogFacts, LogRun, LogUsage, count_of, dollars_of, seconds_of, text_field
+from everlong.model import SUMMARY_STARTS, Message, seconds_of
+from everlong.wire.logs.log import LogFacts, LogRun, LogUsage, count_of, dollars_of, text_field
 
 __all__ = ["COMPRESSION", "is_summary", "join_lineage", "read_hermes_session"]
 

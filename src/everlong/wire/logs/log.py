@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
 
 import orjson
@@ -34,13 +33,11 @@ __all__ = [
     "dollars_of",
     "explain_malformed",
     "parse_line",
-    "seconds_of",
     "text_field",
 ]
 
 MALFORMED = (ValueError, TypeError, AttributeError, LookupError, OverflowError)
 """The errors that a reader raises where a value does not have the form that its client gives it."""
-_MILLISECONDS = 1e11
 _MOST = 1e15
 """The largest count that is believed; what is larger no database could add up."""
 
@@ -311,18 +308,6 @@ def count_of(value: object) -> int:
 def dollars_of(value: object) -> float:
     """Return an amount of dollars; 0 for anything that is none."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e9 else 0.0
-
-
-def seconds_of(value: object) -> float | None:
-    """Return a moment in seconds since 1970, from a text or from seconds or milliseconds; None for anything else."""
-    if isinstance(value, str):
-        try:
-            return datetime.fromisoformat(value).timestamp()
-        except (ValueError, OverflowError, OSError):
-            return None
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _MOST:
-        return value / 1_000 if value > _MILLISECONDS else float(value)
-    return None
 
 
 def dicts_in(value: object) -> list[dict[str, Any]]:

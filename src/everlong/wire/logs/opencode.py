@@ -12,8 +12,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from everlong.model import Message, added_parts
-from everlong.wire.logs.log import LogFacts, LogRun, LogUsage, count_of, dicts_in, dollars_of, seconds_of, text_field
+from everlong.model import Message, added_parts, seconds_of
+from everlong.wire.logs.log import LogFacts, LogRun, LogUsage, count_of, dicts_in, dollars_of, text_field
 
 __all__ = ["OpencodeMessage", "read_opencode_session"]
 

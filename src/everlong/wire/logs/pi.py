@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from everlong.model import Message, added_parts
+from everlong.model import Message, added_parts, seconds_of
 from everlong.wire.logs.log import (
     LogFacts,
     LogReader,
@@ -19,7 +19,6 @@ from everlong.wire.logs.log import (
     count_of,
     dollars_of,
     parse_line,
-    seconds_of,
     text_field,
 )
 
