@@ -353,10 +353,10 @@ class ContextCompressor(ContextEngine):
         self._measure_fixed_parts(messages)
         pace, budgets, besides = self.pace, self._budgets, self.overhead_tokens + REPLY_PRIMING
         most = self.threshold_tokens
-        limit, least = most, 0
+        limit, least = int(MOST_LEFT * most), 0
         if not wishes.get("force") and self.estimate_tokens(messages) >= NEAR_THRESHOLD * most:
             budgets = replace(budgets, tail_tokens=min(budgets.tail_tokens, pace.tail))
-            limit, least = int(MOST_LEFT * most), int(LEAST_LEFT * most) - besides
+            least = int(LEAST_LEFT * most) - besides
         return CompactionRequest(
             messages=messages,
             settings=self.settings,
