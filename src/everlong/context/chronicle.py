@@ -587,16 +587,12 @@ def telling_part(text: str, length: int) -> str:
     if not places or places[-1] < length // 2:
         return cut_at_clause(text, length)
     best = max(places, key=lambda start: (sum(start <= other < start + length // 2 for other in places), -start))
-    sentence = max((found.end() for found in _LINE_BREAK.finditer(text, 0, best)), default=0)
-    told = cut_at_clause(text[sentence:], length)
-    if best - sentence > length // 2:  # the names stand late in a long sentence: its first words, and that clause
-        opening = text[sentence : sentence + length // 3].rpartition(" ")[0]
-        clause = split_clauses(text[sentence:best])[-1]
-        start = text.rfind(clause, sentence, best)
-        if best - start > length // 3:
-            start = text.find(" ", best - length // 3) + 1
-        told = f"{opening} … {cut_at_clause(text[start:], length - len(opening))}"
-    return f"… {told}" if sentence else told
+    clause = split_clauses(text[:best])[-1]
+    start = text.rfind(clause, 0, best)
+    if best - start > length // 2:
+        start = text.find(" ", best - length // 2) + 1
+    told = cut_at_clause(text[start:], length)
+    return f"… {told}" if start else told
 
 
 def whole_sentences(text: str, length: int) -> str:
