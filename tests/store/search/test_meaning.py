@@ -91,7 +91,7 @@ def test_only_questions_go_by_meaning(sayer: Sayer, embedder: WordEmbedder, quer
 def test_storing_asks_no_model(sayer: Sayer, embedder: WordEmbedder) -> None:
     sayer.say(ANSWER, *FILLER)
     assert embedder.texts == []
-    sayer.store.searcher.index_pending()
+    drain(sayer.store)
     assert ANSWER in embedder.texts
 
 
