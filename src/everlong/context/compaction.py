@@ -624,6 +624,8 @@ class CompactionSituation:
     def untouchable(self) -> set[int]:
         """The messages that are shortened last: the newest requests and the newest answer, earlier summaries."""
         asked = {index for index in (self.layout.latest_user, self.layout.in_doubt) if index is not None}
+        said = [i for i, m in enumerate(self.repaired) if m["role"] == "user" and m.get("content")]
+        asked.update(said[-1:])  # also one in which nobody asks for anything, such as a picture
         return {*self.layout.inserted, *asked, *range(self.layout.newest_start, len(self.repaired))}
 
     @property

@@ -53,10 +53,8 @@ def latest_user_index(messages: Sequence[Message], summaries: Collection[int] | 
     asked = newest_request(messages, own)
     if asked is not None:
         return asked
-    for index in range(len(messages) - 1, -1, -1):
-        if messages[index]["role"] == "user" and index not in own:
-            return index
-    return None
+    users = [index for index, message in enumerate(messages) if message["role"] == "user" and index not in own]
+    return next((index for index in reversed(users) if messages[index].get("content")), users[-1] if users else None)
 
 
 def _after_summary(messages: Sequence[Message]) -> int:
