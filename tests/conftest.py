@@ -29,7 +29,7 @@ settings.register_profile("ci", derandomize=True, deadline=None, max_examples=ex
 settings.register_profile(
     "everywhere", deadline=None, max_examples=examples()
 )  # how long something takes is for bench/ to say
-settings.load_profile("ci" if os.environ.get("EVERLONG_SAME_EXAMPLES") else "everywhere")
+settings.load_profile("ci" if os.environ.get("CI") else "everywhere")
 
 _APART = [Path(__file__).resolve().parent / name for name in ("browser", "built_site", "container", "frameworks")]
 """Folders whose tests need packages that `make test` does not install, or install them."""
