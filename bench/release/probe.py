@@ -152,7 +152,7 @@ def probe_objects() -> None:
             "EVERLONG_STORE__PATH": str(Path("large.db").resolve()),
         }
         everlong("sessions", "import", "large.json", **names)
-        everlong("sessions", "objects", **names)
+        everlong("sessions", "maintain", **names)
         expect(any(path.is_file() for path in Path(bucket).rglob("*")), "nothing lies in the bucket")
         expect(
             large[-200:] in everlong("sessions", "export", "--format", "jsonl", "--all", **names), "it is not read back"

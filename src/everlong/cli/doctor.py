@@ -307,7 +307,7 @@ def check_disk(situation: DoctorSituation) -> Iterator[Finding]:
     with tempfile.TemporaryFile(dir=folder):
         free = shutil.disk_usage(folder).free
     state: State = "fail" if free < _LEAST_BYTES else "warn" if free < _LOW_BYTES else "ok"
-    advice = "" if state == "ok" else "make room; `everlong sessions vacuum` gives back what is not needed"
+    advice = "" if state == "ok" else "make room; `everlong sessions maintain` gives back what is not needed"
     yield Finding(state, f"{format_bytes(free)} are free at {folder}", advice)
 
 

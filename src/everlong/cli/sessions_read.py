@@ -216,15 +216,26 @@ def _first_words(store: Store, one: Conversation | Session) -> str:
     help="Characters shown of each text; 0 for all.",
 )
 @click.option("--parts", is_flag=True, help="Only the part that SESSION names, with numbers of its own.")
+@click.option("--graph", is_flag=True, help="Instead, draw the summaries that the lossless engine keeps.")
 @json_option
-def show(session: str, turn: int | None, around: int, page: int | None, chars: int, parts: bool, as_json: bool) -> None:
+def show(  # noqa: PLR0913, PLR0917 - one parameter per option
+    session: str, turn: int | None, around: int, page: int | None, chars: int, parts: bool, graph: bool, as_json: bool
+) -> None:
     """Show a conversation, named by its title, or by the id (or its beginning) of any of its parts.
 
-    Marks show where it was compacted and which replies broke off.
+    Marks show where it was compacted and which replies broke off. The id of a summary (s-…) shows what stands under it.
     """
     if turn is None and (around or page):
         raise click.UsageError("--around and --page need --turn")
     with open_chosen_store() as store:
+        if graph or session.startswith("s-"):
+            from everlong.cli.session_graph import show_graph, show_summary  # noqa: PLC0415 - loads the engine
+
+            if graph:
+                show_graph(store, find_conversation(store, session), as_json=as_json)
+            else:
+                show_summary(store, session, as_json=as_json)
+            return
         one = find_part(store, session) if parts else find_conversation(store, session)
         if turn is not None:
             _show_turn(store, one, turn, around, page, chars, as_json=as_json)
