@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import click
 
-from everlong.cli.chosen_store import store_option, tenant_options
+from everlong.cli.chosen_store import all_tenants_option, store_option, tenant_option
 from everlong.cli.lazy_group import LazyGroup
 
 _READ, _CHANGE, _TRANSFER = (f"everlong.cli.sessions_{name}" for name in ("read", "change", "transfer"))
@@ -33,7 +33,8 @@ _COMMANDS = {
 
 
 @click.group("sessions", cls=LazyGroup, lazy=_COMMANDS)
-@store_option(hidden=False)
-@tenant_options(hidden=False)
+@store_option
+@tenant_option
+@all_tenants_option
 def sessions_group() -> None:
     """Read, search, import, export and clean up the conversations in the store."""
