@@ -77,7 +77,7 @@ def test_an_empty_store_is_told_in_a_line(run: Run, arguments: list[str]) -> Non
     [
         (["list"], []),
         (["compactions"], []),
-        (["search", "anything"], {"hits": [], "cursor": None, "is_partial": False}),
+        (["search", "anything"], {"hits": [], "more": False, "is_partial": False}),
     ],
 )
 def test_an_empty_store_is_empty_json(run: Run, arguments: list[str], empty: object) -> None:
@@ -189,25 +189,19 @@ def test_a_session_is_shown_by_title_id_or_beginning_of_the_id(two: Run) -> None
         assert words in shown
 
 
-def test_a_long_text_is_cut_and_can_be_read_whole_or_in_pages(two: Run) -> None:
+def test_a_long_text_is_cut_and_can_be_read_whole(two: Run) -> None:
     shown = two("show", "Harbour").out
     assert len(shown) < 4_000
     assert "more characters; everlong sessions show" in shown
     assert two("show", "Harbour", "--turn", "3").out.count("bollards") == 1_000
     assert two("show", "Harbour", "--chars", "0").out.count("bollards") == 1_000
-    first = two("show", "Harbour", "--turn", "3", "--page", "1")
-    last = two("show", "Harbour", "--turn", "3", "--page", "3", "--json").json
-    assert "page 1 of 3 pages" in first.err
-    assert (last["page"], last["pages"], last["turn"]) == (3, 3, 3)
-    beyond = two("show", "Harbour", "--turn", "3", "--page", "4")
-    assert (beyond.code, "has 3 pages" in beyond.err) == (1, True)
 
 
 def test_a_turn_is_shown_with_those_around_it(two: Run) -> None:
     around = two("show", "Harbour", "--turn", "2", "--around", "1", "--json").json
     assert [entry["turn"] for entry in around] == [1, 2, 3]
     assert two("show", "Harbour", "--turn", "9").err == f"everlong: {_id(two)} has no turn 9; its last is 4\n"
-    assert two("show", "Harbour", "--page", "2").code == 2
+    assert two("show", "Harbour", "--around", "2").code == 2
 
 
 def _id(sessions: Run) -> str:
@@ -262,24 +256,21 @@ def test_a_search_takes_phrases_parts_patterns_and_filters(two: Run) -> None:
     assert turns("pier", "--since", "today") == turns("pier", "--before", "1970-01-01T00:00:00+00:00") == []
 
 
-def test_pages_follow_by_cursor_and_by_number_and_repeat_nothing(sessions: Run, store_file: Path) -> None:
+def test_pages_follow_and_repeat_nothing(sessions: Run, store_file: Path) -> None:
     with Store.open(store_file) as store:
         add_session(store, [user(f"barrel number {n}") if n % 2 else assistant(f"barrel {n}") for n in range(25)])
     found: list[int] = []
-    cursor: list[str] = []
     for number in (1, 2, 3):
-        page = sessions("search", "barrel", "--by", "time", "--json", *cursor).json
-        assert page == sessions("search", "barrel", "--by", "time", "--json", "--page", str(number)).json
+        page = sessions("search", "barrel", "--by", "time", "--json", "--page", str(number)).json
         found += [hit["turn"] for hit in page["hits"]]
-        cursor = ["--cursor", str(page["cursor"])]
+        assert page["more"] is (number < 3)
     assert found == list(range(25, 0, -1))
-    assert page["cursor"] is None
     assert "--page 2 shows more" in sessions("search", "barrel").err
     assert sessions("search", "barrel", "--page", "4").code == 1
 
 
 def test_a_broken_search_is_an_error_in_a_line(two: Run) -> None:
-    for arguments in (["--regex", "("], ["x", "--session", "nope"], ["x", "--cursor", "abc"]):
+    for arguments in (["--regex", "("], ["x", "--session", "nope"]):
         ran = two("search", *arguments)
         assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
 
