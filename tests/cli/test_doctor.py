@@ -308,7 +308,8 @@ def test_a_key_that_is_not_taken_and_a_server_that_is_away_are_told_apart(
     served(home, server)
     wrong_key = run("doctor", "--call", "--json")
     assert states(wrong_key, "model") == ["fail"]
-    assert "key" in checks(wrong_key)["model"]["text"]
+    assert "could not be reached" not in checks(wrong_key)["model"]["text"]
+    assert "everlong auth list shows the keys" in checks(wrong_key)["model"]["advice"]
     configured(home, "agent: {model: 'w:m'}\nproviders: {w: {base_url: 'http://127.0.0.1:9/v1'}}\n")
     away = checks(run("doctor", "--call", "--json"))
     assert (away["model"]["state"], "could not be reached" in away["model"]["text"]) == ("fail", True)
