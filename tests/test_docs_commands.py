@@ -53,7 +53,6 @@ NOT_RUN = {
     r"curl ": "asks a gateway; tests/gateway asks all of its paths",
     r"source ": "is for the shell of the reader",
     r"python ": "runs a program that the page shows; the test at the end of this file does it",
-    r"everlong sessions objects": "needs a bucket; tests/store/test_objects.py has a stand-in for one",
     r"everlong run --local ": "an answer takes a small model long; tests/cli/test_local.py asks for a short one",
 }
 INSTEAD = {

@@ -17,10 +17,11 @@ from itertools import product
 from pathlib import Path
 
 from bench.release.tools import ReleaseError
-from everlong.cli.doctor_checks import EXTRAS
+from everlong.extras import list_extras
 
 __all__ = ["EXTRAS", "Result", "check_matrix", "extras_of_all", "find_pythons", "table"]
 
+EXTRAS = list_extras()
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 _STEP_SECONDS = 900.0
 """The most seconds that one step of an installation may take."""

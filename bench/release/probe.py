@@ -152,7 +152,7 @@ def probe_objects() -> None:
             "EVERLONG_STORE__PATH": str(Path("large.db").resolve()),
         }
         everlong("sessions", "import", "large.json", **names)
-        everlong("sessions", "objects", **names)
+        everlong("sessions", "maintain", **names)
         expect(any(path.is_file() for path in Path(bucket).rglob("*")), "nothing lies in the bucket")
         expect(
             large[-200:] in everlong("sessions", "export", "--format", "jsonl", "--all", **names), "it is not read back"
@@ -175,7 +175,9 @@ def probe_semantic() -> None:
 
 def probe_png() -> None:
     """Draw a picture."""
-    everlong("cache-sim", "session.json", "--plot", "cost.png")
+    from everlong.caching.plot import Chart, draw_svg, to_png
+
+    to_png(draw_svg("Cost", [Chart("Cost", "request", "US dollars", {"all": [1.0, 2.0]})]), "cost.png")
     expect(Path("cost.png").read_bytes().startswith(b"\x89PNG"), "the picture is no PNG")
 
 

@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-__all__ = ["install_command", "package_command"]
+__all__ = ["install_command", "list_extras", "package_command", "packages_of"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
@@ -15,7 +15,7 @@ _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
 def install_command(extra: str, prefix: Path | None = None) -> str:
     """Return what to type to install an extra; pipx and uv keep a program where plain pip does not reach it."""
     place = prefix or Path(sys.prefix)
-    return _command(place, _packages(extra)) or f"pip install 'everlong[{extra}]'"
+    return _command(place, packages_of(extra) or [f"'everlong[{extra}]'"]) or f"pip install 'everlong[{extra}]'"
 
 
 def package_command(package: str, prefix: Path | None = None) -> str:
@@ -33,14 +33,23 @@ def _command(prefix: Path, packages: list[str]) -> str:
     return ""
 
 
-def _packages(extra: str) -> list[str]:
+def list_extras() -> list[str]:
+    """Return the names of all extras but `all`, as the installed package lists them."""
+    return list(dict.fromkeys(extra for extra, _ in _requirements() if extra != "all"))
+
+
+def packages_of(extra: str) -> list[str]:
     """Return the packages that an extra brings."""
+    return [package for named, package in _requirements() if named == extra]
+
+
+def _requirements() -> list[tuple[str, str]]:
+    """Return each extra with each package that it brings."""
     from importlib import metadata  # noqa: PLC0415 - costly, and seldom needed
 
     try:
         required = metadata.requires("everlong") or []
     except metadata.PackageNotFoundError:  # a copy that was put on the path by hand
         required = []
-    marked = ((line, _EXTRA.search(line)) for line in required)
-    found = [_NAME.match(line) for line, mark in marked if mark is not None and mark[1] == extra]
-    return [name[0] for name in found if name is not None] or [f"'everlong[{extra}]'"]
+    found = ((_EXTRA.search(line), _NAME.match(line)) for line in required)
+    return [(extra[1], name[0]) for extra, name in found if extra is not None and name is not None]

@@ -74,7 +74,6 @@ def test_a_store_is_shown_by_its_path_or_by_the_option(tmp_path: Path) -> None:
 def test_without_a_file_or_a_page_there_is_nothing_to_do(run: Run, tmp_path: Path) -> None:
     assert run("inspect").code == 2
     assert run("inspect", "--web", str(tmp_path / "nothing.json")).code == 2
-    assert run("inspect", "--web", "--all-tenants").code == 2
 
 
 def test_a_file_that_is_no_conversation_is_said_to_be_none(run: Run, tmp_path: Path) -> None:

@@ -63,12 +63,12 @@ def test_a_check_since_the_last_one_finds_what_is_wrong_since_then(filled: Run, 
 # -- delete --------------------------------------------------------------------------------------------------------
 
 
-def test_a_deleted_session_is_gone_and_with_a_vacuum_its_messages(filled: Run) -> None:
+def test_a_deleted_session_is_gone_and_with_maintenance_its_messages(filled: Run) -> None:
     told = filled("delete", "Key", "--yes", "--json")
     assert len(told.json["sessions"]) == 1
     assert [one["title"] for one in filled("list", "--json").json] == ["Other"]
     assert filled("delete", "Key", "--yes").code == 1
-    cleaned = filled("vacuum", "--all", "--json").json
+    cleaned = filled("maintain", "--all", "--json").json
     assert (cleaned["messages"], cleaned["branches"]) == (4, 1)
     assert hits(filled, CODEWORD) == 0
     assert hits(filled, "Hi.") == 1
@@ -84,7 +84,7 @@ def test_a_forgotten_text_is_found_nowhere_also_not_in_summaries_or_the_file(fil
     assert CODEWORD in told.err
     assert hits(filled, CODEWORD) == 0
     assert CODEWORD not in filled("show", "Key").out
-    filled("vacuum")
+    filled("maintain")
     assert CODEWORD.encode() not in store_file.read_bytes()
     assert filled("verify").code == 0
 
@@ -99,7 +99,7 @@ def test_a_text_that_only_a_whole_output_holds_is_forgotten_too(filled: Run, sto
     assert told.json["messages"] >= 1
     assert "1 tool result with TEXT only in the full output" in told.err
     assert filled("stats", "--json").json["outputs"] == 0
-    filled("vacuum")
+    filled("maintain")
     assert b"MARLIN" not in store_file.read_bytes()
 
 
@@ -146,7 +146,7 @@ def test_what_was_typed_and_what_a_gateway_left_are_forgotten_too(filled: Run, s
     assert not list(folder.glob("*.jsonl"))
     assert CODEWORD not in typed.read_text()
     assert "+Hello\n" in typed.read_text()
-    filled("vacuum", "--all")
+    filled("maintain", "--all")
     assert CODEWORD.encode() not in store_file.read_bytes()
 
 
@@ -197,9 +197,9 @@ def test_stats_count_everything(filled: Run, store_file: Path) -> None:
     assert "not indexed yet" in shown
 
 
-def test_an_empty_store_has_stats_is_well_and_can_be_vacuumed(run: Run) -> None:
+def test_an_empty_store_has_stats_is_well_and_can_be_maintained(run: Run) -> None:
     assert run("sessions", "stats", "--json").json["messages"] == 0
-    assert run("sessions", "stats").code == run("sessions", "verify").code == run("sessions", "vacuum").code == 0
+    assert run("sessions", "stats").code == run("sessions", "verify").code == run("sessions", "maintain").code == 0
 
 
 def test_a_backup_is_a_whole_store_and_replaces_nothing(run: Run, filled: Run, tmp_path: Path) -> None:
@@ -211,18 +211,18 @@ def test_a_backup_is_a_whole_store_and_replaces_nothing(run: Run, filled: Run, t
     assert (again.code, "is there already" in again.err) == (1, True)
 
 
-def test_a_vacuum_applies_the_retention_that_is_set(
+def test_maintaining_applies_the_retention_that_is_set(
     filled: Run, monkeypatch: pytest.MonkeyPatch, store_file: Path
 ) -> None:
     with Store.open(store_file) as store:
         ident = store.sessions.find("Key").id
         store.sessions.end(ident, "done")
-    assert filled("vacuum", "--json").json["expired"] == []
+    assert filled("maintain", "--json").json["expired"] == []
     with sqlite3.connect(store_file) as connection:
         connection.execute("UPDATE session SET ended = 2000 WHERE id = ?", [ident])
     connection.close()
     monkeypatch.setenv("EVERLONG_STORE__RETENTION_DAYS", "30")
-    assert filled("vacuum", "--json").json["expired"] == [ident]
+    assert filled("maintain", "--json").json["expired"] == [ident]
 
 
 # -- objects -------------------------------------------------------------------------------------------------------
@@ -232,20 +232,19 @@ def test_large_contents_move_out_and_back(
     filled: Run, monkeypatch: pytest.MonkeyPatch, store_file: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("obstore")
-    unset = filled("objects")
-    assert (unset.code, "store.objects" in unset.err) == (2, True)
     said = random.Random(1).randbytes(4_000).hex()
     with Store.open(store_file) as store:
         at = store.record([user(said), assistant("Ok.")])
     monkeypatch.setenv("EVERLONG_STORE__OBJECTS", (tmp_path / "large").as_uri())
     monkeypatch.setenv("EVERLONG_STORE__OBJECTS_OVER_KILOBYTES", "2")
-    moved = filled("objects", "--json").json
+    moved = filled("maintain", "--json").json["moved"]
     assert moved["contents"] == 1
     assert (filled("stats", "--json").json["objects"], "1 outside the database" in filled("stats").out) == (1, True)
     assert filled("verify").code == 0
     with Store.open(store_file) as store:
         assert store.context(at)[0]["content"] == said
-    assert filled("objects", "--bring-back", "--json").json == moved
+    monkeypatch.delenv("EVERLONG_STORE__OBJECTS")
+    assert filled("maintain", "--json").json["moved"] == moved
     assert not [path for path in (tmp_path / "large").rglob("*") if path.is_file()]
     assert filled("verify").code == 0
 
@@ -258,7 +257,7 @@ def test_all_messages_are_indexed_and_get_vectors(filled: Run, run: Run, tmp_pat
     assert (before["vectors"], before["unembedded"]) == (0, 0)
     folder = make_onnx_folder(tmp_path / "words")
     assert run("config", "set", "search.embeddings", str(folder)).code == 0
-    assert filled("index", "--json").json == {"pending": 0, "unembedded": 0}
+    assert filled("maintain", "--json").json["unembedded"] == 0
     assert filled("stats", "--json").json["vectors"] == before["messages"]
     assert "vectors:" in filled("stats").out
     assert filled("verify").code == 0

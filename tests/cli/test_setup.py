@@ -374,12 +374,9 @@ def test_variables_that_name_another_place_are_obeyed(
     assert not (home / ".codex").exists()
 
 
-def test_the_automatic_threshold_is_offered_and_written_where_it_is_wanted(run: Run) -> None:
+def test_the_automatic_threshold_is_offered_until_it_is_set(run: Run) -> None:
     ran = run("setup", "claude-code")
-    assert "compaction starts at 50 % of the window; `everlong setup claude-code --write --threshold auto`" in ran.err
-    assert run("setup", "claude-code", "--threshold", "auto").code == 2
-    ran = run("setup", "claude-code", "--write", "--threshold", "auto")
-    assert "compression.threshold is now auto in " in ran.err
+    assert "compaction starts at 50 % of the window; `everlong config set compression.threshold auto`" in ran.err
+    assert run("config", "set", "compression.threshold", "auto").code == 0
     ran = run("setup", "claude-code")
     assert "compaction starts at" not in ran.err
-    assert run("setup", "claude-code", "--write", "--threshold", "much").code == 1

@@ -27,7 +27,7 @@ _LOADED = (
     "everlong.cli.chat.command",
     "everlong.cli.chat.worker",
     "everlong.cli.compress",
-    "everlong.cli.doctor_checks",
+    "everlong.cli.doctor",
     "everlong.cli.plugins",
     "everlong.cli.run",
     "everlong.cli.serve",

@@ -211,7 +211,7 @@ def test_a_bucket_that_is_away_while_words_are_forgotten_loses_them_later(
     bucket.always = ""
     assert store.context(at) == talk()
     bucket.always = "500"
-    with pytest.raises(StoreUnavailable, match=r"1 objects .* not deleted yet: s3://.*everlong sessions vacuum"):
+    with pytest.raises(StoreUnavailable, match=r"1 objects .* not deleted yet: s3://.*everlong sessions maintain"):
         store.forget([node_of(store, at, 1)])
     assert "pelican" not in str(store.context(at))
     assert any("not deleted yet" in problem for problem in store.verify().problems)

@@ -39,7 +39,7 @@ def channels_group() -> None:
 
 @channels_group.command("run")
 @click.option("--until-eof", is_flag=True, help="Stop when standard input ends, for programs that start this one.")
-@store_option(hidden=False)
+@store_option
 def run_command(until_eof: bool) -> None:
     """Run every channel that is enabled, until Ctrl-C or SIGTERM.
 
@@ -67,7 +67,7 @@ def run_command(until_eof: bool) -> None:
 @click.argument("chat")
 @click.argument("text")
 @click.option("--topic", default="", help="The topic or thread in the chat.")
-@store_option(hidden=False)
+@store_option
 def send_command(platform: str, chat: str, text: str, topic: str) -> None:
     """Send TEXT to a CHAT; with "-" as TEXT, standard input is sent.
 
@@ -100,7 +100,7 @@ def send_command(platform: str, chat: str, text: str, topic: str) -> None:
 
 @channels_group.command("list")
 @json_option
-@store_option(hidden=False)
+@store_option
 def list_command(as_json: bool) -> None:
     """List the channels, who may talk to them, and the chats with their conversations."""
     from everlong.channels.access import Access  # noqa: PLC0415 - keeps `--help` quick
@@ -149,7 +149,7 @@ def list_command(as_json: bool) -> None:
 @channels_group.command("pair")
 @click.argument("platform", type=_NAMES)
 @click.option("--remove", metavar="ID", help="Remove a person or chat that was let in.")
-@store_option(hidden=False)
+@store_option
 def pair_command(platform: str, remove: str | None) -> None:
     """Show a code; whoever sends it to the bot in a private chat within ten minutes is let in."""
     from everlong.channels.access import Access  # noqa: PLC0415 - keeps `--help` quick

@@ -1,6 +1,6 @@
 """The store, tenant and conversation that the options of a command choose.
 
-``--store`` and ``--tenant`` are kept in click's ``meta``, so they may stand before or after the name of a subcommand.
+``--store`` and ``--tenant`` are kept in click's ``meta``, where the subcommands of ``everlong sessions`` find them.
 Commands that do not touch the store import this module too: it loads the database only when it opens a store.
 """
 
@@ -50,41 +50,42 @@ def _keep_as(key: str) -> Callable[[click.Context, click.Parameter, Any], None]:
     return keep
 
 
-def store_option(*, hidden: bool) -> Callable[[Any], Any]:
-    """Return the option ``--store``."""
-    return click.option(
-        "--store",
-        metavar="PATH|URL",
-        expose_value=False,
-        callback=_keep_as(_STORE),
-        hidden=hidden,
-        help="The store to use: a SQLite file or a database url.  [default: as configured]",
-    )
+store_option = click.option(
+    "--store",
+    metavar="PATH|URL",
+    expose_value=False,
+    callback=_keep_as(_STORE),
+    help="The store to use: a SQLite file or a database url.  [default: as configured]",
+)
+tenant_option = click.option(
+    "--tenant",
+    metavar="NAME",
+    expose_value=False,
+    callback=_keep_as(_TENANT),
+    help="Conversations of this gateway key (gateway.keys.NAME).  [default: those without a key]",
+)
+all_tenants_option = click.option(
+    "--all-tenants",
+    is_flag=True,
+    expose_value=False,
+    callback=_keep_as(_ALL_TENANTS),
+    help="Conversations of all gateway keys, one key after the other.",
+)
 
 
-def tenant_options(*, hidden: bool) -> Callable[[Any], Any]:
-    """Return the options ``--tenant`` and ``--all-tenants``: a gateway keeps the conversations of each key apart."""
+class _Subcommand(click.Command):
+    """A subcommand that says where an option of its group stands."""
 
-    def decorate(function: Any) -> Any:
-        one = click.option(
-            "--tenant",
-            metavar="NAME",
-            expose_value=False,
-            callback=_keep_as(_TENANT),
-            hidden=hidden,
-            help="Conversations of this gateway key (gateway.keys.NAME).  [default: those without a key]",
-        )
-        every = click.option(
-            "--all-tenants",
-            is_flag=True,
-            expose_value=False,
-            callback=_keep_as(_ALL_TENANTS),
-            hidden=hidden,
-            help="Conversations of all gateway keys, one key after the other.",
-        )
-        return one(every(function))
-
-    return decorate
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; name the right place of an option of the group."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            group = ctx.parent.command.params if ctx.parent else ()
+            if not any(error.option_name in option.opts for option in group):
+                raise
+            place = f"everlong sessions {error.option_name} … {self.name}"
+            raise click.UsageError(f"{error.option_name} stands before the command: {place}", ctx) from None
 
 
 def command(name: str, tenants: Literal["one", "each", "all"] = "one") -> Callable[[Callable[..., Any]], click.Command]:
@@ -98,7 +99,7 @@ def command(name: str, tenants: Literal["one", "each", "all"] = "one") -> Callab
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         run = function if tenants == "all" else for_each_tenant(function, is_allowed=tenants == "each")
-        return click.command(name)(store_option(hidden=True)(tenant_options(hidden=True)(run)))
+        return click.command(name, cls=_Subcommand)(run)
 
     return decorate
 
@@ -223,7 +224,7 @@ def open_chosen_store(*, new: bool = False) -> Iterator[Store]:
     named, tenant = meta.get(_STORE), meta.get(_TENANT, "local")
     if named is not None and not new and "://" not in named and not Path(named).expanduser().exists():
         raise StoreUnavailable(
-            f"there is no store at {named}; `everlong sessions import --store {named} FILE` makes one"
+            f"there is no store at {named}; `everlong sessions --store {named} import FILE` makes one"
         )
     with open_store(store_settings(), tenant, embedder=_embedder()) as store:
         if tenant != "local" and not new:

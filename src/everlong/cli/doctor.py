@@ -1,80 +1,119 @@
-"""``everlong doctor``: runs all checks of ``doctor_checks.py`` and prints what they find.
+"""``everlong doctor``: the checks, by subject, and the list that it prints of their findings.
 
-Whatever is broken, the command ends with a list and no traceback.
+A check yields findings, or raises an error, which is a finding too. It imports what it checks when it runs, so that
+a broken package is a line of the list. Whatever is broken, the command ends with that list and no traceback.
 """
 
 from __future__ import annotations
 
 import json
-import os
+import platform
+import shutil
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import click
 
-from everlong.cli.doctor_checks import CHECKS, DoctorSituation, Finding, fail
+from everlong import __version__, config
+from everlong.cli.output import counted, format_bytes, json_option
 from everlong.cli.screen import styled
+from everlong.config.paths import data_home
+from everlong.errors import ConfigError, EverlongError, StoreError
+from everlong.extras import install_command, list_extras, packages_of
 from everlong.redaction import redact
 
 if TYPE_CHECKING:
-    from everlong.cli.doctor_checks import Check, State
+    from everlong.config import Settings
+    from everlong.store.log_files import FileStamp
 
 __all__ = ["doctor_command"]
 
+State = Literal["ok", "warn", "fail"]
 _COLOURS: dict[State, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
 _WIDTH = 18
+_MOST_VERIFIED = 5_000
+"""Messages up to which a store is verified hash by hash: that takes about a second."""
+_LOW_BYTES, _LEAST_BYTES = 500_000_000, 20_000_000
+_CALL_SECONDS = 30.0
+
+
+class Finding(NamedTuple):
+    """What a check found, in a sentence, and what to do about it."""
+
+    state: State
+    text: str
+    advice: str = ""
+
+
+class DoctorSituation:
+    """The settings that the checks look at, and whether they may talk to servers."""
+
+    def __init__(self, may_call: bool) -> None:
+        self.may_call = may_call
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings in effect, or the defaults if they cannot be read: `check_config` reports that."""
+        try:
+            return config.load_settings().settings
+        except (ConfigError, OSError):
+            return config.Settings()
+
+
+Check: TypeAlias = Callable[[DoctorSituation], Iterator[Finding]]
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
 
 
 @click.command("doctor")
-@click.option(
-    "--call",
-    is_flag=True,
-    help="Also contact servers: one real call of one token to the model, its clock, local servers.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--call", is_flag=True, help="Also contact servers: the model, for one token, the database, the bots.")
+@json_option
 def doctor_command(call: bool, as_json: bool) -> None:
     """Check the installation, the configuration, the model and the store; exit with 1 if anything fails.
 
     Nothing is changed, and without --call nothing is sent anywhere.
     """
     situation = DoctorSituation(call)
-    found: list[Finding] = []
-    for check in CHECKS:
-        for finding in _run_check(check, situation):
-            found.append(finding)
+    found: list[dict[str, str]] = []
+    for name, (check, advice) in _CHECKS.items():
+        for finding in _run_check(check, advice, situation):
+            found.append({"name": name, **finding._asdict()})
             if not as_json:
-                _print_finding(finding)
-    if situation.connection is not None:
-        situation.connection.close()
-    failures = sum(finding.state == "fail" for finding in found)
+                _print_finding(name, finding)
+    failures, warnings = (sum(one["state"] == state for one in found) for state in ("fail", "warn"))
     if as_json:
-        click.echo(json.dumps({"ok": not failures, "checks": [one._asdict() for one in found]}, indent=2))
+        click.echo(json.dumps({"ok": not failures, "checks": found}, indent=2))
     else:
-        warnings = sum(finding.state == "warn" for finding in found)
         click.echo(f"everlong: {len(found)} checks, {failures} failed, {warnings} with a warning", err=True)
     if failures:
         raise click.exceptions.Exit(1)
 
 
-def _run_check(check: Check, situation: DoctorSituation) -> Iterator[Finding]:
-    """Yield the findings of a check, without secrets; a check that breaks is a finding too."""
+def _run_check(check: Check, advice: str, situation: DoctorSituation) -> Iterator[Finding]:
+    """Yield the findings of a check without secrets, each on one line; an error that it raises is one of them."""
     try:
         for one in check(situation):
-            yield one._replace(text=_line(redact(one.text)), advice=_line(redact(one.advice)))
+            yield one._replace(text=_clean(one.text), advice=_clean(one.advice))
+    except (EverlongError, OSError) as error:
+        yield Finding("fail", _clean(str(error)), advice)
     except Exception as error:  # noqa: BLE001 - a broken package may raise anything, and the other checks go on
-        name = check.__name__.removeprefix("check_").replace("_", " ")
-        said = _line(redact(f"{type(error).__name__}: {error}"))
-        yield fail(name, f"this check failed ({said})", "repair or reinstall what the error names")
+        yield Finding("fail", _clean(f"{type(error).__name__}: {error}"), advice)
 
 
-def _line(text: str) -> str:
-    return " ".join(text.split())
+def _clean(text: str) -> str:
+    return " ".join(redact(text).split())
 
 
-def _print_finding(finding: Finding) -> None:
+def _print_finding(name: str, finding: Finding) -> None:
     state = styled(f"{finding.state:<4}", fg=_COLOURS[finding.state], bold=finding.state != "ok")
-    click.echo(f"{state}  {_printable(f'{finding.name:<{_WIDTH}}{finding.text}')}")
+    click.echo(f"{state}  {_printable(f'{name:<{_WIDTH}}{finding.text}')}")
     if finding.advice:
         click.echo(f"{'':{6 + _WIDTH}}{_printable(f'→ {finding.advice}')}")
 
@@ -82,7 +121,337 @@ def _print_finding(finding: Finding) -> None:
 def _printable(text: str) -> str:
     """Return a text with escapes for the characters that standard output cannot show."""
     encoding = sys.stdout.encoding or "ascii"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+# -- installation and settings -----------------------------------------------------------------------------------------
+
+
+def check_packages(_: DoctorSituation) -> Iterator[Finding]:
+    """Check which extras are installed."""
+    yield Finding("ok", f"Everlong {__version__}, Python {platform.python_version()} on {platform.system()}")
+    there = [extra for extra in list_extras() if not _missing_packages(extra)]
+    absent = [extra for extra in list_extras() if extra not in there]
+    text = f"extras: {', '.join(there) or 'none'}; not installed: {', '.join(absent) or 'none'}"
+    if {"anthropic", "openai"} & {*there}:
+        yield Finding("ok", text)
+    else:
+        yield Finding("warn", f"{text}: no model can be asked", f"{install_command('anthropic')}, or openai")
+
+
+def _missing_packages(extra: str) -> list[str]:
+    return [name for name in packages_of(extra) if not any(metadata.distributions(name=name))]
+
+
+def check_config(_: DoctorSituation) -> Iterator[Finding]:
+    """Check the configuration files, and report every problem in them."""
     try:
-        return text.encode(encoding, "backslashreplace").decode(encoding)
-    except LookupError:
-        return os.fsdecode(text.encode("ascii", "backslashreplace"))
+        loaded = config.load_settings()
+    except ConfigError as error:
+        listed = [line.removeprefix("  - ") for line in str(error).splitlines() if line.startswith("  - ")]
+        for sentence in listed or [str(error)]:
+            yield Finding("fail", sentence, "correct it; the checks below look at the default settings")
+        return
+    files = [path for path in (config.user_config_path(), config.project_config_path()) if path and path.is_file()]
+    changed = sum(origin.kind != "default" for origin in loaded.origins.values())
+    names = " and ".join(map(str, files)) or f"no file ({config.user_config_path()} is not there)"
+    yield Finding("ok", f"{names}; settings that are not the default: {changed}")
+    for notice in loaded.notices:
+        yield Finding("warn", notice, "look at the file; everlong trust list shows what you have trusted")
+
+
+def check_folder(_: DoctorSituation) -> Iterator[Finding]:
+    """Check whether this folder's settings and instructions are trusted."""
+    from everlong.config.trust import folder_wishes, folders_at, is_folder_trusted  # noqa: PLC0415 - may be broken
+
+    folder = folders_at()[0]
+    if is_folder_trusted():
+        yield Finding("ok", f"{folder} is trusted: its instructions count, and the settings that a folder may make")
+    elif folder_wishes(folder).instructions:
+        advice = "everlong trust add shows what it wants and trusts it"
+        yield Finding("warn", f"{folder} is not trusted: its instructions do not count", advice)
+    else:
+        yield Finding("ok", f"{folder} has no instructions that would need trust")
+
+
+def check_sandbox(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check the sandbox of the agent's commands."""
+    from everlong.agent.tools.sandbox import Confinement, find_sandbox  # noqa: PLC0415 - may be broken
+
+    mode = situation.settings.agent.sandbox
+    confinement = Confinement(mode)
+    if confinement.is_missing:
+        yield Finding("fail", f"agent.sandbox is on, and {find_sandbox()[1]}: no command can run", "install bubblewrap")
+        return
+    text = f"agent.sandbox is {mode}; commands run {confinement.describe()}"
+    if confinement.sandbox is not None:
+        yield Finding("ok", text)
+    else:
+        advice = "everlong config set agent.sandbox auto" if mode == "off" else "install bubblewrap"
+        yield Finding("warn", text, f"{advice}; until then look closely at what you approve")
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+def check_keys(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check which providers have a key, and where it comes from."""
+    from everlong.providers.endpoints import ENDPOINTS, endpoint_for  # noqa: PLC0415 - may be broken
+    from everlong.providers.keys import key_source  # noqa: PLC0415 - as above
+
+    own = situation.settings.providers
+    found = {name: key_source(endpoint_for(name, own)) for name in sorted({*ENDPOINTS, *own})}
+    there = ", ".join(f"{name} ({source})" for name, source in found.items() if source)
+    if there:
+        yield Finding("ok", there)
+    else:
+        advice = "set a variable such as ANTHROPIC_API_KEY, or store a key: everlong auth set PROVIDER"
+        yield Finding("warn", "no provider has a key; only servers of your own can be used", advice)
+
+
+def check_model(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check that the chosen model can be called, report its window, and call it if that is allowed."""
+    from everlong.providers.connection import connect  # noqa: PLC0415 - may be broken
+    from everlong.providers.retry import RetryPolicy  # noqa: PLC0415 - as above
+
+    name = situation.settings.agent.model
+    if name is None:
+        advice = "everlong config set agent.model PROVIDER:MODEL"
+        yield Finding("warn", "none is chosen, so every command has to name one (--model)", advice)
+        return
+    connection = connect(name, situation.settings, policy=RetryPolicy(attempts=1), timeout=_CALL_SECONDS)
+    try:
+        ask = connection.served_context_length if situation.may_call else None
+        info = connection.catalogue.info(connection.model_name, connection.endpoint, ask)
+        priced = "prices are known" if info.prices is not None else "no prices are known"
+        address = getattr(connection.inner, "address", "")  # imports the client
+        text = f"{name} at {address}: a window of {info.context_length:,} tokens ({info.context_source}); {priced}"
+        if info.context_source == "default":
+            advice = f"set models.{connection.model_name}.context_length, or let --call ask the server"
+            yield Finding("warn", f"{text}; the window is a guess, because nothing is known of the model", advice)
+        else:
+            yield Finding("ok", text)
+        if situation.may_call:
+            began = time.monotonic()
+            reply = connection.complete([{"role": "user", "content": "Say ok."}], max_tokens=1)
+            seconds = time.monotonic() - began
+            yield Finding("ok", f"{reply.model} answered in {seconds:.1f} s ({reply.usage.total_tokens} tokens)")
+    finally:
+        connection.close()
+
+
+def check_summaries(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check who writes summaries, in the chat and in the gateway."""
+    from everlong.providers import summarizer_for  # noqa: PLC0415 - may be broken
+
+    writer = summarizer_for(situation.settings)
+    yield Finding("ok", f"in the chat by {writer.name if writer else 'the main model'}")
+    if not _missing_packages("gateway"):
+        from everlong.gateway.summaries import describe_writer  # noqa: PLC0415 - may be broken
+
+        yield Finding("ok", f"in the gateway by {describe_writer(situation.settings)}")
+
+
+def check_local_servers(situation: DoctorSituation) -> Iterator[Finding]:
+    """Report the models that servers on this machine offer."""
+    from everlong.cli.first_run.found_models import find_served_models  # noqa: PLC0415 - may be broken
+
+    if situation.may_call:
+        yield Finding("ok", ", ".join(one.value for one in find_served_models()) or "none answers")
+    else:
+        yield Finding("ok", "not looked for; --call does that")
+
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+
+def check_store(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check that the store can be opened, is Everlong's, has a known version, and is whole."""
+    from everlong.store.database import Database  # noqa: PLC0415 - may be broken
+    from everlong.store.maintenance import stats  # noqa: PLC0415 - as above
+    from everlong.store.opening import location, open_store  # noqa: PLC0415 - as above
+    from everlong.store.upgrade import HEAD, backend_for, version_of  # noqa: PLC0415 - as above
+
+    settings = situation.settings.store
+    backend = backend_for(location(settings), 5.0)
+    path: Path | None = getattr(backend, "path", None)
+    if path is None and not situation.may_call:
+        yield Finding("ok", f"{backend.where} was not contacted; --call does that")
+        return
+    if path is not None and not path.exists():
+        yield Finding("ok", f"there is none yet; the first conversation makes {path}")
+        return
+    database = Database(backend)
+    try:
+        with database.read() as connection:
+            is_new = version_of(connection) is None and backend.is_empty(connection)
+    finally:
+        database.close()
+    if is_new:
+        yield Finding("ok", f"{backend.where} is empty; the first conversation makes its tables")
+        return
+    with open_store(settings) as store:
+        messages = stats(store)["messages"]
+        problems = store.verify().problems if messages <= _MOST_VERIFIED else []
+    checked = "every hash is right" if messages <= _MOST_VERIFIED else "`everlong sessions verify` checks every hash"
+    if problems:
+        yield Finding("fail", f"{backend.where} contradicts itself: {problems[0]}", "restore a backup")
+    else:
+        yield Finding("ok", f"{backend.where}, schema {HEAD}, {counted(messages, 'message')}; {checked}")
+
+
+def check_disk(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check that data can be written, and the free space there."""
+    wanted = Path(situation.settings.store.path or data_home() / "store.db").expanduser().absolute().parent
+    folder = next(one for one in (wanted, *wanted.parents) if one.exists())
+    with tempfile.TemporaryFile(dir=folder):
+        free = shutil.disk_usage(folder).free
+    state: State = "fail" if free < _LEAST_BYTES else "warn" if free < _LOW_BYTES else "ok"
+    advice = "" if state == "ok" else "make room; `everlong sessions maintain` gives back what is not needed"
+    yield Finding(state, f"{format_bytes(free)} are free at {folder}", advice)
+
+
+def check_embeddings(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check that the model for the search by meaning works; an endpoint only if calls are allowed."""
+    from everlong.providers.embeddings import embedder_for  # noqa: PLC0415 - may be broken
+
+    name = situation.settings.search.embeddings
+    embedder = None if name == "off" else embedder_for(situation.settings)
+    if embedder is None:
+        yield Finding("ok", "search.embeddings is off: the search goes by words")
+    elif ":" in name and not situation.may_call:
+        yield Finding("ok", f"{name}, not asked; --call does that")
+    else:
+        size = embedder.embed(["Which port did we agree on?"], is_query=True).shape[1]
+        yield Finding("ok", f"{embedder.model_id} gives vectors of {size} numbers")
+
+
+def check_archive(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check whether a client will delete logs that are not archived."""
+    from everlong.cli.archive.formats import TITLES  # noqa: PLC0415 - may be broken
+    from everlong.cli.archive.places import days_until_deletion, log_folders  # noqa: PLC0415 - as above
+    from everlong.cli.archive.scan import unarchived_files  # noqa: PLC0415 - as above
+    from everlong.store.log_files import LogFiles  # noqa: PLC0415 - as above
+    from everlong.store.opening import location, open_store  # noqa: PLC0415 - as above
+
+    folders = [one for one in log_folders() if one.path.is_dir() and days_until_deletion(one.client) is not None]
+    if not folders:
+        yield Finding("ok", "no client that deletes its logs has any here")
+        return
+    where = location(situation.settings.store)
+    if "://" in str(where) and not situation.may_call:
+        yield Finding("ok", "the database was not contacted; everlong archive --once tells more")
+        return
+    stamps: dict[str, FileStamp] = {}
+    if "://" in str(where) or Path(where).expanduser().exists():
+        try:
+            with open_store(situation.settings.store) as store:
+                stamps = LogFiles(store).all_stamps()
+        except StoreError:  # the check of the store says what is wrong
+            return
+    for folder in folders:
+        days = days_until_deletion(folder.client) or 0
+        waiting = unarchived_files(stamps, folder)
+        if waiting:
+            logs = f"{counted(len(waiting), 'log')} of {TITLES[folder.client]}"
+            left = max(0.0, days - (time.time() - min(changed for _, changed in waiting)) / 86_400)
+            text = f"{logs} not archived; it deletes logs after {days} days, the oldest of these in {left:.0f}"
+            advice = "everlong archive --once imports them; everlong archive --install does it from now on"
+            yield Finding("warn", text, advice)
+        else:
+            yield Finding("ok", f"{TITLES[folder.client]}: all logs are archived")
+
+
+def check_memory(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check that notes can be read, and that the external provider can be loaded."""
+    from everlong.memory.external import offered_provider  # noqa: PLC0415 - may be broken
+    from everlong.memory.notes import NotesMemory  # noqa: PLC0415 - as above
+
+    chosen = situation.settings.memory
+    if not chosen.enabled:
+        yield Finding("ok", "switched off (memory.enabled)")
+        return
+    notes = NotesMemory()
+    yield Finding("ok", f"{sum(len(notes.notes(one)) for one in ('memory', 'user'))} notes in {notes.folder}")
+    if chosen.provider is not None:
+        offered_provider(chosen.provider)
+        yield Finding("ok", f"memory.provider {chosen.provider} can be loaded")
+
+
+# -- channels and plugins ----------------------------------------------------------------------------------------------
+
+
+def check_channels(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check the packages and the token of each channel that is switched on, and ask the platform if allowed."""
+    from everlong.channels.platforms import PLATFORMS, channel_settings  # noqa: PLC0415 - may be broken
+    from everlong.channels.tokens import find_token, token_source  # noqa: PLC0415 - as above
+
+    channels = situation.settings.channels
+    enabled = {name: own for name in PLATFORMS if (own := channel_settings(name, channels)).enabled}
+    if not enabled:
+        yield Finding("ok", "none is switched on; everlong setup telegram or discord sets one up")
+    for name, own in enabled.items():
+        if missing := _missing_packages(name):
+            text = f"{name} is switched on, but lacks {', '.join(missing)}"
+            yield Finding("fail", text, install_command(name))
+            continue
+        token = find_token(name, own)  # raises an error that says where to put one
+        listed = len(own.users) + len(own.chats) + len(getattr(own, "guilds", ()))
+        text = f"{name}: a token from {token_source(name, own)}, {counted(listed, 'id')} on the list"
+        if situation.may_call:
+            text = f"{text}; the bot is {_ask_bot_name(name, token, channels)}"
+        advice = f"everlong setup {name} --user ID; or let people in with a code: everlong channels pair {name}"
+        yield Finding("ok", text) if listed else Finding("warn", f"{text}: only paired people may talk", advice)
+
+
+def _ask_bot_name(name: str, token: str, channels: Any) -> str:
+    """Ask a platform who the bot is."""
+    import asyncio  # noqa: PLC0415 - only calls need it
+
+    from everlong.channels.platforms import make_platform  # noqa: PLC0415 - may be broken
+
+    async def ask() -> str:
+        platform = make_platform(name, token, channels)
+        try:
+            return str((await asyncio.wait_for(platform.identify(), _CALL_SECONDS)).name)
+        finally:
+            await platform.close()
+
+    return asyncio.run(ask())
+
+
+def check_plugins(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check that the context engine and the plugins in use are there and can be loaded."""
+    from everlong.cli.plugins import ListedPlugin, check_plugin, missing_plugins  # noqa: PLC0415 - may be broken
+    from everlong.plugins.manager import Plugins  # noqa: PLC0415 - as above
+
+    plugins = Plugins(situation.settings)
+    active = [one.found for one in ListedPlugin.of(plugins) if one.is_active]
+    problems = [*missing_plugins(plugins)]
+    own = [found for found in active if found.origin != "built-in"]
+    problems += [f"{found.name}: {text}" for found in own for text in check_plugin(found).problems]
+    for text in problems:
+        yield Finding("fail", text, "everlong plugins doctor tells more; everlong plugins list shows what is there")
+    if not problems:
+        used = ", ".join(found.name for found in active)
+        yield Finding("ok", f"context.engine is {situation.settings.context.engine}; in use: {used}")
+
+
+_CHECKS: dict[str, tuple[Check, str]] = {
+    "packages": (check_packages, "install Everlong anew"),
+    "config": (check_config, "go to a folder that is there, and correct the file"),
+    "folder": (check_folder, "go to a folder that is there"),
+    "sandbox": (check_sandbox, "install bubblewrap"),
+    "keys": (check_keys, "correct providers in the settings"),
+    "model": (check_model, "correct agent.model, the key or the address; everlong auth list shows the keys"),
+    "summaries": (check_summaries, "correct auxiliary.compression, or set its provider to auto"),
+    "local servers": (check_local_servers, "see whether the server runs"),
+    "store": (check_store, "restore a backup, or name another file: everlong config set store.path PATH"),
+    "disk": (check_disk, "mend the folder, or name another place: everlong config set store.path PATH"),
+    "embeddings": (check_embeddings, "everlong config set search.embeddings PATH, PROVIDER:MODEL or off"),
+    "archive": (check_archive, "mend the store first; everlong archive --once tells more"),
+    "memory": (check_memory, "mend the file, or everlong config set memory.provider null"),
+    "channels": (check_channels, "everlong setup telegram or discord checks token and network"),
+    "plugins": (check_plugins, "everlong plugins doctor tells more"),
+}
+"""The checks by the names that are printed, in their order, each with the advice for an error that it raises."""

@@ -64,7 +64,7 @@ class HookEvent:
 @click.command("hook")
 @click.argument("client", type=click.Choice(["claude-code", "codex", "opencode"]))
 @click.argument("payload", required=False)
-@store_option(hidden=False)
+@store_option
 def hook_command(client: str, payload: str | None) -> None:
     """Do what a hook of CLIENT is for: `everlong setup CLIENT --hooks` has the client call this.
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from everlong.cli.chosen_store import index_pending, open_chosen_store, print_json, store_option, tenant_options
+from everlong.cli.chosen_store import index_pending, open_chosen_store, print_json, store_option
 from everlong.cli.output import counted, json_option, progress_bar, say
 from everlong.config.paths import user_config_path
 from everlong.config.yaml_file import parse_document
@@ -59,8 +59,7 @@ def import_group() -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be imported.")
 @json_option
-@store_option(hidden=False)
-@tenant_options(hidden=False)
+@store_option
 def hermes_command(home: Path | None, dry_run: bool, as_json: bool) -> None:
     """Import sessions with their lineage, memory files, and the settings of engine, compression and summary model.
 

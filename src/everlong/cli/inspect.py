@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlong.cli.chosen_store import for_each_tenant, store_option, tenant_options
+from everlong.cli.chosen_store import store_option, tenant_option
 from everlong.cli.files import read_input
 from everlong.cli.output import counted, json_option, print_values
 from everlong.model import calls_of, find_groups
@@ -29,9 +28,8 @@ if TYPE_CHECKING:
 )
 @click.option("--browser/--no-browser", default=True, help="With --web: open the browser.  [default: browser]")
 @json_option
-@store_option(hidden=False)
-@tenant_options(hidden=False)
-@partial(for_each_tenant, is_allowed=False)
+@store_option
+@tenant_option
 def inspect_command(
     file: str | None,
     model: str | None,

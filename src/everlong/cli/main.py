@@ -36,7 +36,6 @@ _COMMANDS = {
     ),
     "import": ("everlong.cli.import_hermes:import_group", "Move in from another program."),
     "inspect": ("everlong.cli.inspect:inspect_command", "Show where the tokens of a conversation go."),
-    "lcm": ("everlong.cli.lcm:lcm_group", "Look into the summaries of the lossless engine."),
     "mcp": ("everlong.cli.mcp:mcp_command", "Serve stored conversations to other agents (MCP)."),
     "plugins": ("everlong.cli.plugins:plugins_group", "List plugins and choose the context engine."),
     "run": ("everlong.cli.run:run_command", "Work on one prompt with tools until it is done."),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong import config
-from everlong.cli.chosen_store import chosen_tenant, for_each_tenant, open_chosen_store, store_option, tenant_options
+from everlong.cli.chosen_store import chosen_tenant, open_chosen_store, store_option, tenant_option
 from everlong.cli.output import say
 from everlong.cli.trust import tell_notices
 from everlong.config.paths import workspace_folder
@@ -44,8 +44,8 @@ __all__ = ["GatewayDoor", "mcp_command", "notes_for"]
 @click.option(
     "--port", type=click.IntRange(0, 65_535), help="The port with --http; 0 for any free one.  [default: 8643]"
 )
-@store_option(hidden=False)
-@tenant_options(hidden=True)
+@store_option
+@tenant_option
 def mcp_command(everything: bool, folder: str | None, over_http: bool, **given: Any) -> None:
     """Serve stored conversations to other agents, as tools of the Model Context Protocol.
 
@@ -60,9 +60,7 @@ def mcp_command(everything: bool, folder: str | None, over_http: bool, **given: 
         raise ConfigError(f"this needs the package mcp; install it with: {install_command('mcp')}", key="mcp")
     loaded = config.load_settings({f"mcp.{name}": value for name, value in given.items() if value is not None})
     tell_notices(loaded)
-    for_each_tenant(_serve, is_allowed=False)(
-        loaded.settings, None if everything else Path(folder or Path.cwd()), over_http=over_http
-    )
+    _serve(loaded.settings, None if everything else Path(folder or Path.cwd()), over_http=over_http)
 
 
 def _serve(settings: Settings, folder: Path | None, *, over_http: bool) -> None:

@@ -56,7 +56,7 @@ _MOST_IMAGE_BYTES = 20_000_000
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Stop after this many tokens, read and written.")
 @click.option("--max-cost", type=click.FloatRange(min=0), help="Stop after this many US dollars.")
 @click.option("--max-seconds", type=click.IntRange(min=1), help="Stop after this many seconds.")
-@store_option(hidden=False)
+@store_option
 def run_command(prompt: str | None, **given: Any) -> None:
     """Work on one PROMPT with tools, in the current folder, until it is done.
 

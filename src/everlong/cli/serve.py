@@ -37,7 +37,7 @@ __all__ = ["check_installed", "gateway_settings", "open_database", "serve_comman
 )
 @click.option("--log-file", type=click.Path(dir_okay=False), help="Log to this file instead of stderr.")
 @click.option("--until-eof", is_flag=True, help="Stop when standard input ends, for programs that start this one.")
-@store_option(hidden=False)
+@store_option
 def serve_command(until_eof: bool, **given: Any) -> None:
     """Serve the gateway: point any client at it, and its conversations never end.
 

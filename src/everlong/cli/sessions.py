@@ -1,15 +1,15 @@
 """``everlong sessions``: the group of commands for the conversations in the store.
 
 ``sessions_read.py`` has list, show, search, tail and compactions; ``sessions_change.py`` has rename, delete, forget,
-verify, stats, index, backup, objects and vacuum; ``sessions_transfer.py`` has import and export. ``chosen_store.py``
-opens the store.
+verify, stats, backup and maintain; ``sessions_transfer.py`` has import and export; ``session_graph.py`` does what they
+do with the graphs of the lossless engine. ``chosen_store.py`` opens the store.
 """
 
 from __future__ import annotations
 
 import click
 
-from everlong.cli.chosen_store import store_option, tenant_options
+from everlong.cli.chosen_store import all_tenants_option, store_option, tenant_option
 from everlong.cli.lazy_group import LazyGroup
 
 _READ, _CHANGE, _TRANSFER = (f"everlong.cli.sessions_{name}" for name in ("read", "change", "transfer"))
@@ -20,22 +20,21 @@ _COMMANDS = {
     "export": (f"{_TRANSFER}:export", "Write conversations to files: JSONL, JSON, Markdown or HTML."),
     "forget": (f"{_CHANGE}:forget", "Remove messages for good: by a text, or by name."),
     "import": (f"{_TRANSFER}:import_", "Read conversations from files or folders."),
-    "index": (f"{_CHANGE}:index", "Index all messages now, and make their vectors."),
     "list": (f"{_READ}:list_", "List conversations, the last active one first."),
-    "objects": (f"{_CHANGE}:objects", "Move large contents to the object store."),
+    "maintain": (f"{_CHANGE}:maintain", "Index messages, apply retention and free disk space."),
     "rename": (f"{_CHANGE}:rename", "Give a conversation another title."),
     "search": (f"{_READ}:search", "Find messages, tool calls, results and summaries."),
     "show": (f"{_READ}:show", "Show a conversation."),
     "stats": (f"{_CHANGE}:stats", "Show the size and contents of the store."),
     "tail": (f"{_READ}:tail", "Show the newest messages, or follow them."),
-    "vacuum": (f"{_CHANGE}:vacuum", "Apply retention, remove unused messages, free disk space."),
     "verify": (f"{_CHANGE}:verify", "Check every hash and every reference."),
 }
 """The place of each command, and its line in ``everlong sessions --help``."""
 
 
 @click.group("sessions", cls=LazyGroup, lazy=_COMMANDS)
-@store_option(hidden=False)
-@tenant_options(hidden=False)
+@store_option
+@tenant_option
+@all_tenants_option
 def sessions_group() -> None:
     """Read, search, import, export and clean up the conversations in the store."""

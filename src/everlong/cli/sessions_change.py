@@ -1,4 +1,4 @@
-"""``everlong sessions rename``, ``delete``, ``forget``, ``verify``, ``stats``, ``index``, ``backup`` and more.
+"""``everlong sessions rename``, ``delete``, ``forget``, ``verify``, ``stats``, ``backup`` and ``maintain``.
 
 These commands change or maintain the store. Those that delete ask first.
 """
@@ -39,10 +39,11 @@ from everlong.store.transcripts.parts import moment, name_of
 from everlong.store.verification_log import VerificationLog, newest_mark
 
 if TYPE_CHECKING:
+    from everlong.config.settings import StoreSettings
     from everlong.store.search import Hit
     from everlong.store.verify import Verified
 
-__all__ = ["backup", "delete", "forget", "index", "objects", "rename", "stats", "vacuum", "verify"]
+__all__ = ["backup", "delete", "forget", "maintain", "rename", "stats", "verify"]
 
 _MOST_LISTED = 10
 _MOST_PROCESSES = 4
@@ -74,7 +75,7 @@ def rename(session: str, title: str, as_json: bool) -> None:
 def delete(sessions: tuple[str, ...], parts: bool, yes: bool, as_json: bool) -> None:
     """Delete conversations; their messages go with them unless another conversation needs them.
 
-    Messages of the last day are only removed by a later `everlong sessions vacuum`. To remove words at once and for
+    Messages of the last day are only removed by a later `everlong sessions maintain`. To remove words at once and for
     good, use `everlong sessions forget`.
     """
     noun = "part" if parts else "conversation"
@@ -100,7 +101,7 @@ def delete(sessions: tuple[str, ...], parts: bool, yes: bool, as_json: bool) -> 
     if removed < sum(count for _, count, _ in listed):
         say(
             "messages that other conversations need stay; messages of the last day are removed by a later "
-            "`everlong sessions vacuum`, or now by `everlong sessions vacuum --all`"
+            "`everlong sessions maintain`, or now by `everlong sessions maintain --all`"
         )
 
 
@@ -167,7 +168,7 @@ def forget(
     if gone.spared:
         kept = counted(gone.spared, "message")
         say(f"kept {kept} that other conversations show too; to forget them, name them with --turn, or a TEXT")
-    say("`everlong sessions vacuum` removes their last traces from the file")
+    say("`everlong sessions maintain` removes their last traces from the file")
 
 
 def _check_target(text: str | None, messages: tuple[str, ...], session: str | None) -> None:
@@ -253,7 +254,7 @@ def _clean_history(store: Store, path: Path, text: str | None) -> None:
         write_whole(path, kept)
 
 
-# -- verify, stats, backup and vacuum ----------------------------------------------------------------------------------
+# -- verify, stats, backup and maintain --------------------------------------------------------------------------------
 
 
 @command("verify", "all")
@@ -261,13 +262,19 @@ def _clean_history(store: Store, path: Path, text: str | None) -> None:
 @json_option
 def verify(since_last: bool, as_json: bool) -> None:
     """Recompute every hash and follow every reference, for all tenants; exit with 1 if anything is wrong."""
+    from everlong.cli.session_graph import check_graphs  # noqa: PLC0415 - loads the engine
+
     with open_for_all_tenants() as stores, progress_bar("verifying") as step:
         log = VerificationLog(data_home() / "verified.json")
         found: dict[str, Verified] = {}
         for store in stores:
             newest = newest_mark(store)
             since = log.read(store, newest) if since_last else None
-            found[store.tenant] = store.verify(step, since=since, processes=min(os.cpu_count() or 1, _MOST_PROCESSES))
+            checked = store.verify(step, since=since, processes=min(os.cpu_count() or 1, _MOST_PROCESSES))
+            problems, remarks = check_graphs(store)
+            checked.problems.extend(problem for problem in problems if problem not in checked.problems)
+            checked.remarks.extend(remarks)
+            found[store.tenant] = checked
             log.note(store, None if found[store.tenant].problems else newest)
         checked = _merge_results(found)
     if as_json:
@@ -360,22 +367,6 @@ def _print_stats(found: dict[str, Any]) -> None:
         click.echo(f"{name + ':':<13}{value}")
 
 
-@command("index", "all")
-@json_option
-def index(as_json: bool) -> None:
-    """Index all messages now, and make the vectors that search.embeddings asks for, for all tenants."""
-    with open_chosen_store() as store:
-        pending = index_pending(store)
-        unembedded = embed_pending(store)
-    if as_json:
-        print_json({"pending": pending, "unembedded": unembedded})
-    if unembedded:
-        without = f"{counted(unembedded, 'message')} without vectors"
-        say(f"{without}: another process makes them, or `everlong doctor --call` says why not")
-        raise click.exceptions.Exit(1)
-    say("all messages are indexed")
-
-
 @command("backup", "all")
 @click.argument("file", type=click.Path(dir_okay=False))
 @json_option
@@ -390,45 +381,85 @@ def backup(file: str, as_json: bool) -> None:
     say(f"wrote {path}, {format_bytes(written)}; `everlong sessions --store {path} verify` checks it")
 
 
-@command("objects", "all")
-@click.option("--bring-back", is_flag=True, help="Move all large contents back into the database instead.")
-@json_option
-def objects(bring_back: bool, as_json: bool) -> None:
-    """Move large contents of all tenants to the place that store.objects names; messages read as before."""
-    settings = store_settings()
-    with open_chosen_store() as store, progress_bar("moving") as step:
-        if bring_back:
-            moved = large_objects.bring_back(store.database, step)
-        elif settings.objects is None:
-            raise click.UsageError("store.objects names no place; set it to something like s3://bucket/prefix")
-        else:
-            over = settings.objects_over_kilobytes * 1_000
-            moved = large_objects.move_large(store.database, settings.objects, over, step)
-    if as_json:
-        print_json(moved._asdict())
-    where = "the database" if bring_back else settings.objects
-    say(f"moved {counted(moved.contents, 'large content')}, {format_bytes(moved.bytes)}, to {where}")
-
-
-@command("vacuum", "all")
+@command("maintain", "all")
 @click.option(
     "--all",
     "everything",
     is_flag=True,
     help="Also remove unused messages of the last day; only while nothing else writes to the store.",
 )
+@click.option(
+    "--graph",
+    "graphs",
+    multiple=True,
+    metavar="SESSION",
+    help="Instead, summarize this conversation for the lossless engine; may be given again.",
+)
+@click.option(
+    "--summarizer",
+    metavar="PROVIDER:MODEL",
+    help="With --graph: let this model write; auto for the configured one.  [default: the built-in summarizer]",
+)
 @json_option
-def vacuum(everything: bool, as_json: bool) -> None:
-    """Apply the retention settings, remove messages that no session needs, and free the disk space."""
+def maintain(everything: bool, graphs: tuple[str, ...], summarizer: str | None, as_json: bool) -> None:
+    """Index all messages, apply the retention settings, move large contents, and free disk space, for all tenants.
+
+    Messages get the vectors that search.embeddings asks for. Messages that no session needs are removed. Large contents
+    go where store.objects says; without that setting they come back into the database.
+    """
+    if graphs or summarizer is not None:
+        _build_graphs(graphs, summarizer, as_json=as_json)
+        return
+    settings = store_settings()
+    with open_chosen_store() as store:
+        index_pending(store)
+        unembedded = embed_pending(store)
     with open_for_all_tenants() as stores:
         before = maintenance.size_of(stores[0])
-        expired = [ident for store in stores for ident in apply_retention(store, store_settings())]
+        expired = [ident for store in stores for ident in apply_retention(store, settings)]
+        moved = _move_contents(stores[0], settings)
         each = [maintenance.vacuum(store, 0.0 if everything else garbage.DAY) for store in stores]
         gone = each[0]._replace(**{name: sum(getattr(one, name) for one in each) for name in each[0]._fields})
         after = maintenance.size_of(stores[0])
     if as_json:
-        print_json({"expired": expired, **gone._asdict(), "bytes_before": before, "bytes_after": after})
+        sizes = {"bytes_before": before, "bytes_after": after}
+        print_json({"unembedded": unembedded, "expired": expired, "moved": moved._asdict(), **gone._asdict(), **sizes})
     if expired:
         say(f"deleted {counted(len(expired), 'session')} that the retention settings no longer keep")
-    sizes = f"{format_bytes(before)} → {format_bytes(after)}"
-    say(f"removed {counted(gone.messages, 'message')} that no session needs; {sizes}")
+    if moved.contents:
+        where = settings.objects or "the database"
+        say(f"moved {counted(moved.contents, 'large content')}, {format_bytes(moved.bytes)}, to {where}")
+    change = f"{format_bytes(before)} → {format_bytes(after)}"
+    say(f"indexed all messages, removed {counted(gone.messages, 'message')} that no session needs; {change}")
+    if unembedded:
+        without = f"{counted(unembedded, 'message')} without vectors"
+        say(f"{without}: another process makes them, or `everlong doctor --call` says why not")
+        raise click.exceptions.Exit(1)
+
+
+def _move_contents(store: Store, settings: StoreSettings) -> large_objects.Moved:
+    """Move large contents to the place that the settings name, or back into the database if they name none."""
+    with progress_bar("moving") as step:
+        if settings.objects is None:
+            return large_objects.bring_back(store.database, step)
+        over = settings.objects_over_kilobytes * 1_000
+        return large_objects.move_large(store.database, settings.objects, over, step)
+
+
+def _build_graphs(names: tuple[str, ...], summarizer: str | None, *, as_json: bool) -> None:
+    from everlong.cli.session_graph import build_graphs  # noqa: PLC0415 - loads the engine
+
+    if not names:
+        raise click.UsageError("--summarizer needs --graph SESSION")
+    with open_chosen_store() as store:
+        done = build_graphs(store, [find_conversation(store, name) for name in names], summarizer)
+    if as_json:
+        print_json(done)
+    for one in done:
+        rewritten = f", {one['rewritten']:,} written again" if one["rewritten"] else ""
+        under = f"{one['covered']:,} of {counted(one['messages'], 'message')} under summaries"
+        say(f"{one['session']}: {one['leaves']:,} new summaries of messages{rewritten}; {under}")
+        if one["failure"]:
+            say(f"{one['session']}: {one['failure']}; the built-in summarizer took over; run it again to ask the model")
+    if any(one["failure"] for one in done):
+        raise click.exceptions.Exit(1)

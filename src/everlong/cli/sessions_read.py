@@ -50,10 +50,12 @@ if TYPE_CHECKING:
 __all__ = ["compactions", "hit_lines", "list_", "search", "show", "tail"]
 
 _FOLDER_CHARS = 28
-_PAGE_CHARS = 8_000
 _ROLE_COLOURS = {"user": "blue", "assistant": "green", "tool": "yellow"}
 _INDEX_SECONDS = 2.0
 """Seconds a search may first spend on indexing new messages; it looks through the rest directly."""
+_SEARCH_SECONDS = 30.0
+"""Seconds a search through texts may take: whoever waits longer has forgotten the question."""
+_NARROW = "--session, --since or --before search less, and find more of it"
 _POLL_SECONDS = 0.5
 
 # -- list --------------------------------------------------------------------------------------------------------------
@@ -207,7 +209,6 @@ def _first_words(store: Store, one: Conversation | Session) -> str:
 @click.option(
     "--around", type=click.IntRange(min=0), default=0, help="With --turn: also this many messages before and after it."
 )
-@click.option("--page", type=click.IntRange(min=1), help="With --turn: only this page of a long message.")
 @click.option(
     "--chars",
     type=click.IntRange(min=0),
@@ -216,18 +217,27 @@ def _first_words(store: Store, one: Conversation | Session) -> str:
     help="Characters shown of each text; 0 for all.",
 )
 @click.option("--parts", is_flag=True, help="Only the part that SESSION names, with numbers of its own.")
+@click.option("--graph", is_flag=True, help="Instead, draw the summaries that the lossless engine keeps.")
 @json_option
-def show(session: str, turn: int | None, around: int, page: int | None, chars: int, parts: bool, as_json: bool) -> None:
+def show(session: str, turn: int | None, around: int, chars: int, parts: bool, graph: bool, as_json: bool) -> None:
     """Show a conversation, named by its title, or by the id (or its beginning) of any of its parts.
 
-    Marks show where it was compacted and which replies broke off.
+    Marks show where it was compacted and which replies broke off. The id of a summary (s-…) shows what stands under it.
     """
-    if turn is None and (around or page):
-        raise click.UsageError("--around and --page need --turn")
+    if turn is None and around:
+        raise click.UsageError("--around needs --turn")
     with open_chosen_store() as store:
+        if graph or session.startswith("s-"):
+            from everlong.cli.session_graph import show_graph, show_summary  # noqa: PLC0415 - loads the engine
+
+            if graph:
+                show_graph(store, find_conversation(store, session), as_json=as_json)
+            else:
+                show_summary(store, session, as_json=as_json)
+            return
         one = find_part(store, session) if parts else find_conversation(store, session)
         if turn is not None:
-            _show_turn(store, one, turn, around, page, chars, as_json=as_json)
+            _show_turn(store, one, turn, around, chars, as_json=as_json)
         elif as_json:
             print_json(_conversation_json(store, one))
         else:
@@ -331,17 +341,12 @@ def _shorten(text: str, chars: int, rest: str) -> str:
     return plain(text[:chars]) + "\n" + styled(more, dim=True)
 
 
-def _show_turn(
-    store: Store, one: Conversation | Session, turn: int, around: int, page: int | None, chars: int, *, as_json: bool
-) -> None:
+def _show_turn(store: Store, one: Conversation | Session, turn: int, around: int, chars: int, *, as_json: bool) -> None:
     listed = [line for line in lines_of(store, one) if isinstance(line, ConversationLine)]
     place = next((at for at, line in enumerate(listed) if (line.turn or 0) >= turn), None)
     if place is None:
         last = max((line.turn or 0 for line in listed), default=0)
         raise NotStored(f"session {one.id} has no turn {turn}; its last is {last}")
-    if page is not None:
-        _show_page(store, listed[place], page, as_json=as_json)
-        return
     end = place + 1
     while end < len(listed) and listed[end].status is not None:  # replies to it that broke off have its number
         end += 1
@@ -357,18 +362,6 @@ def _show_turn(
     show_in_pager(
         text for line, size in zip(window, sizes, strict=True) for text in _render_message(one, line, size, tools)
     )
-
-
-def _show_page(store: Store, line: ConversationLine, page: int, *, as_json: bool) -> None:
-    assert line.entry.id is not None  # noqa: S101 - only a message with an id has a turn
-    read = store.read(line.entry.id, page, _PAGE_CHARS)
-    if page > read.pages:
-        raise NotStored(f"the message has {counted(read.pages, 'page')}, so there is no page {page}")
-    if as_json:
-        print_json({**read._asdict(), "page": page, "turn": line.turn})
-        return
-    click.echo(plain(read.text))
-    say(f"page {page} of {counted(read.pages, 'page')}, {counted(read.chars, 'character')} in all")
 
 
 # -- search ------------------------------------------------------------------------------------------------------------
@@ -390,14 +383,6 @@ def _show_page(store: Store, line: ConversationLine, page: int, *, as_json: bool
 )
 @click.option("-n", "--limit", type=click.IntRange(1, 1_000), default=10, show_default=True, help="Hits on a page.")
 @click.option("--page", type=click.IntRange(min=1), default=1, help="Which page to show, counted from 1.")
-@click.option("--cursor", help="Start after an earlier page, with the cursor from its JSON.")
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=0.01),
-    default=10.0,
-    show_default=True,
-    help="How long a search through texts may take.",
-)
 @json_option
 def search(  # noqa: PLR0913, PLR0917 - one parameter per option
     query: tuple[str, ...],
@@ -410,8 +395,6 @@ def search(  # noqa: PLR0913, PLR0917 - one parameter per option
     by: str,
     limit: int,
     page: int,
-    cursor: str | None,
-    seconds: float,
     as_json: bool,
 ) -> None:
     """Find messages, tool calls, results and summaries about QUERY.
@@ -427,18 +410,18 @@ def search(  # noqa: PLR0913, PLR0917 - one parameter per option
             since=since,
             before=before,
         )
-        options = {"mode": mode or "auto", "order": by, "filters": filters, "limit": limit, "seconds": seconds}
-        shown = _find_page(store, " ".join(query), options, page, cursor)
+        options = {"mode": mode or "auto", "order": by, "filters": filters, "limit": limit, "seconds": _SEARCH_SECONDS}
+        shown = _find_page(store, " ".join(query), options, page)
     if as_json:
         hits = [hit.to_dict() for hit in shown.hits]
-        print_json({"hits": hits, "cursor": shown.cursor, "is_partial": shown.is_partial})
+        print_json({"hits": hits, "more": shown.cursor is not None, "is_partial": shown.is_partial})
         return
     _print_page(shown, limit * (page - 1), page)
 
 
-def _find_page(store: Store, text: str, options: dict[str, Any], number: int, cursor: str | None) -> Page:
-    """Return a page of hits by its number, counted from the cursor."""
-    shown = store.search(text, cursor=cursor, **options)
+def _find_page(store: Store, text: str, options: dict[str, Any], number: int) -> Page:
+    """Return a page of hits by its number."""
+    shown = store.search(text, **options)
     for _ in range(number - 1):
         if shown.cursor is None:
             raise QueryError(f"there is no page {number}; the search has fewer hits")
@@ -450,9 +433,9 @@ def _print_page(shown: Page, before: int, page: int) -> None:
     for number, hit in enumerate(shown.hits, start=before + 1):
         click.echo("\n".join(hit_lines(number, hit)))
     if not shown.hits:
-        say("nothing was found" + ("; time ran out, so --seconds 60 may find more" if shown.is_partial else ""))
+        say("nothing was found" + (f" in {_SEARCH_SECONDS:g} seconds; {_NARROW}" if shown.is_partial else ""))
     elif shown.is_partial:
-        say("time ran out; --seconds 60 searches longer")
+        say(f"these were found in {_SEARCH_SECONDS:g} seconds; {_NARROW}")
     if shown.cursor is not None and shown.hits:
         say(f"{counted(len(shown.hits), 'hit')} shown; --page {page + 1} shows more")
 

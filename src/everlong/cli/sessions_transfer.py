@@ -150,20 +150,8 @@ def _open_whole(path: Path) -> Iterator[Callable[[str], Any]]:
 @command("import")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, allow_dash=True), metavar="PATH...")
 @click.option("--source", help="A name for the source of these sessions.  [default: the client, or import]")
-@click.option(
-    "--graph/--no-graph",
-    default=None,
-    help="Also build the graphs of summaries of the engine lcm.  [default: as context.engine says]",
-)
-@click.option(
-    "--summarizer",
-    metavar="PROVIDER:MODEL",
-    help="Let this model write the summaries of the graphs; auto for the configured one.",
-)
 @json_option
-def import_(
-    paths: tuple[str, ...], source: str | None, graph: bool | None, summarizer: str | None, as_json: bool
-) -> None:
+def import_(paths: tuple[str, ...], source: str | None, as_json: bool) -> None:
     """Import conversations from files, from all .jsonl files and logs of a folder, or from standard input ("-").
 
     Files are what `everlong compress` reads: message lists, request bodies, JSONL in the OpenAI or Anthropic format;
@@ -189,7 +177,7 @@ def import_(
             _say_skipped(skipped)
         added = _count_messages(store) - before
         index_pending(store)
-        graphs = _build_graphs(store, added_to, summarizer, is_wanted=graph)
+        graphs = _build_graphs(store, added_to)
     if as_json:
         built = {} if graphs is None else {"graphs": graphs}
         print_json({"files": len(files), "messages": added, **_figures(outcomes), **built, "skipped": skipped})
@@ -223,19 +211,15 @@ def _may_be_log(file: Path) -> bool:
         return True
 
 
-def _build_graphs(
-    store: Store, sessions: Sequence[str], summarizer: str | None, *, is_wanted: bool | None
-) -> list[dict[str, Any]] | None:
-    """Build the graphs of conversations that got new messages; return None if none are wanted."""
-    if is_wanted is None:
-        from everlong.plugins.manager import chooses_lossless  # noqa: PLC0415 - loads the plugins
+def _build_graphs(store: Store, sessions: Sequence[str]) -> list[dict[str, Any]] | None:
+    """Build the graphs of conversations that got new messages; return None unless the engine lcm is chosen."""
+    from everlong.plugins.manager import chooses_lossless  # noqa: PLC0415 - loads the plugins
 
-        is_wanted = summarizer is not None or chooses_lossless(load_settings().settings)
-    if not is_wanted:
+    if not chooses_lossless(load_settings().settings):
         return None
-    from everlong.cli.lcm_upkeep import build_graphs  # noqa: PLC0415 - loads the engine
+    from everlong.cli.session_graph import build_graphs  # noqa: PLC0415 - loads the engine
 
-    return build_graphs(store, [store.conversations.get(ident) for ident in dict.fromkeys(sessions)], summarizer)
+    return build_graphs(store, [store.conversations.get(ident) for ident in dict.fromkeys(sessions)])
 
 
 def import_files(

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 import click
 
 from everlong.cli.output import say
-from everlong.config.paths import user_config_path
 from everlong.providers.endpoints import Endpoint, ModelName
 
 if TYPE_CHECKING:
@@ -52,11 +51,6 @@ CHANNEL_NAMES = ("telegram", "discord")
 @click.option("--url", metavar="URL", help="The gateway's address.  [default: that of gateway.host and gateway.port]")
 @click.option("--model", metavar="NAME", help="The model to use (claude-code, llm).")
 @click.option(
-    "--threshold",
-    metavar="auto|SHARE",
-    help="With --write, also set compression.threshold in Everlong's own file: auto, or a share of the window.",
-)
-@click.option(
     "--user", "users", multiple=True, metavar="ID", help="A person who may talk to the bot (telegram, discord)."
 )
 @click.option("--chat", "chats", multiple=True, metavar="ID", help="A chat in which everybody may (telegram, discord).")
@@ -72,7 +66,6 @@ def setup_command(
     hooks: bool,
     url: str | None,
     model: str | None,
-    threshold: str | None,
     **channel: Any,
 ) -> None:
     """Point CLIENT at the gateway: show the settings it needs, or write them. Without CLIENT: choose Everlong's model.
@@ -82,8 +75,8 @@ def setup_command(
     standard input.
     """
     if client in CHANNEL_NAMES:
-        if write or undo or hooks or url or model or threshold:
-            named = "--write, --undo, --hooks, --url, --model and --threshold"
+        if write or undo or hooks or url or model:
+            named = "--write, --undo, --hooks, --url and --model"
             raise click.UsageError(f"{named} are for clients, not for {client}")
         from everlong.cli.channel_setup import ChannelWishes, set_up_channel  # noqa: PLC0415 - may not be installed
 
@@ -94,12 +87,10 @@ def setup_command(
     if client is None:
         _choose_model()
     else:
-        _set_up_client(client, write=write, undo=undo, hooks=hooks, url=url, model=model, threshold=threshold)
+        _set_up_client(client, write=write, undo=undo, hooks=hooks, url=url, model=model)
 
 
-def _set_up_client(
-    client: str, *, write: bool, undo: bool, hooks: bool, url: str | None, model: str | None, threshold: str | None
-) -> None:
+def _set_up_client(client: str, *, write: bool, undo: bool, hooks: bool, url: str | None, model: str | None) -> None:
     """Show or change the settings of a client."""
     from everlong.cli.clients import CLIENTS  # noqa: PLC0415 - keeps `--help` quick
     from everlong.cli.serve import gateway_settings  # noqa: PLC0415 - as above
@@ -108,11 +99,11 @@ def _set_up_client(
     if write and undo:
         raise click.UsageError("use --write or --undo, not both")
     if hooks:
-        if any(value is not None for value in (url, model, threshold)):
-            raise click.UsageError("--hooks sets up hooks alone; leave --url, --model and --threshold out")
+        if any(value is not None for value in (url, model)):
+            raise click.UsageError("--hooks sets up hooks alone; leave --url and --model out")
         _set_up_hooks(chosen, write=write, undo=undo)
         return
-    _check_options(chosen, model, threshold, write=write)
+    _check_options(chosen, model)
     settings = gateway_settings({})
     gateway = client_gateway(settings, _address(settings, url), model=model)
     if chosen.format is None:
@@ -128,17 +119,15 @@ def _set_up_client(
     else:
         _show(chosen, gateway, file)
     if not undo:
-        _set_threshold(settings, client, threshold)
+        _suggest_threshold(settings)
 
 
-def _check_options(client: Client, model: str | None, threshold: str | None, *, write: bool) -> None:
+def _check_options(client: Client, model: str | None) -> None:
     """Raise a `UsageError` for options that do not go together."""
     if model is not None and not client.takes_model:
         raise click.UsageError(
             f"--model is for claude-code and llm; choose the model of {client.title} in its own settings"
         )
-    if threshold is not None and not write:
-        raise click.UsageError("--threshold needs --write")
 
 
 def _set_up_hooks(client: Client, *, write: bool, undo: bool) -> None:
@@ -179,18 +168,12 @@ def _choose_model() -> None:
         raise click.exceptions.Exit(1)
 
 
-def _set_threshold(settings: Settings, client: str, wanted: str | None) -> None:
-    """Set the threshold of compaction, or suggest ``auto``."""
-    if wanted is not None:
-        from everlong.config.edit import set_value  # noqa: PLC0415 - keeps `--help` quick
-
-        path = user_config_path()
-        value = set_value(path, "compression.threshold", wanted)
-        say(f"compression.threshold is now {value} in {path}")
-    elif settings.compression.threshold != "auto":
+def _suggest_threshold(settings: Settings) -> None:
+    """Suggest the automatic threshold of compaction where another is set."""
+    if settings.compression.threshold != "auto":
         share = f"{100 * float(settings.compression.threshold):g} %"
         say(
-            f"compaction starts at {share} of the window; `everlong setup {client} --write --threshold auto` lets it "
+            f"compaction starts at {share} of the window; `everlong config set compression.threshold auto` lets it "
             "follow growth, pauses, tool output and prices"
         )
 

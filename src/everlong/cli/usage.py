@@ -16,13 +16,14 @@ import click
 from everlong import config
 from everlong.agent.commands.books import add_row, money, new_table, print_books, print_lines
 from everlong.cli.chosen_store import (
+    all_tenants_option,
     find_conversation,
     for_each_tenant,
     open_chosen_store,
     parse_time,
     print_json,
     store_option,
-    tenant_options,
+    tenant_option,
 )
 from everlong.cli.files import check_picture_name, write_charts
 from everlong.cli.output import counted, json_option, say
@@ -55,8 +56,9 @@ _REQUEST_HEADS = ("sent", "read", "paid", "would be", "read", "paid")
     help="Draw the running totals to an .svg or .png file, or to the terminal (-).",
 )
 @json_option
-@store_option(hidden=False)
-@tenant_options(hidden=False)
+@store_option
+@tenant_option
+@all_tenants_option
 @for_each_tenant
 def usage_command(
     since: float | None, by: By, session: str | None, audit: bool, plot: str | None, as_json: bool

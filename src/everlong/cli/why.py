@@ -12,12 +12,10 @@ import click
 
 from everlong.cli.chosen_store import (
     find_conversation,
-    for_each_tenant,
     index_pending,
     open_chosen_store,
     print_json,
     store_option,
-    tenant_options,
 )
 from everlong.cli.output import counted, json_option, say
 from everlong.cli.screen import styled
@@ -48,9 +46,7 @@ _STATES = {
 @click.option("--session", metavar="ID|TITLE", help="Only in this conversation.")
 @click.option("-n", "--limit", type=click.IntRange(1, 100), default=5, show_default=True, help="The most places.")
 @json_option
-@store_option(hidden=False)
-@tenant_options(hidden=False)
-@for_each_tenant
+@store_option
 def why_command(words: tuple[str, ...], session: str | None, limit: int, as_json: bool) -> None:
     """Show where WORDS were said, what has become of them since, and how to get them back.
 

@@ -60,7 +60,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 @click.command("wrap", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--port", type=click.IntRange(0, 65_535), help="The gateway's port.  [default: 8642]")
 @click.option("--upstream", metavar="URL", help="Where requests go.  [default: each API's own address]")
-@store_option(hidden=False)
+@store_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def wrap_command(command: tuple[str, ...], port: int | None, upstream: str | None) -> None:
     """Run COMMAND with its calls to models going through the gateway.

@@ -592,7 +592,7 @@ class StoreSettings(Section):
     objects: ObjectUrl | None = setting(
         None,
         "s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///folder, or null",
-        "Where `everlong sessions objects` moves large contents; null leaves them in the database.",
+        "Where `everlong sessions maintain` moves large contents; null leaves them in the database.",
     )
     objects_over_kilobytes: Whole = setting(
         256,

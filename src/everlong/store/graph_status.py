@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from everlong.errors import EverlongError, NotStored
 from everlong.lossless.frontier import frontier_problems
 from everlong.lossless.graph import ROOT, SummaryNode, highest_spans
-from everlong.store.summaries import StoredGraph, check_frontiers, check_summaries, shown_ids
+from everlong.store.summaries import StoredGraph, shown_ids
 
 if TYPE_CHECKING:
     from everlong.store.store import Store
@@ -95,13 +95,6 @@ def read_figures(status: GraphStatus) -> dict[str, Any]:
 
 
 # -- checking ----------------------------------------------------------------------------------------------------------
-
-
-def check_graphs(store: Store) -> Iterator[str]:
-    """Yield what is wrong with the summaries of all conversations, and with the contexts that stand on them."""
-    with store.database.read() as connection:
-        yield from check_summaries(connection, store.tenant)
-        yield from check_frontiers(connection, store.reader, store.tenant)
 
 
 def check_reach(store: Store, at: Branch) -> Iterator[str]:

@@ -187,7 +187,7 @@ def sweep_objects(database: Database) -> int:
             left = len(rows) - done - len(gone)
             raise StoreUnavailable(
                 f"{left} objects that the database no longer needs are not deleted yet: {error}; "
-                "`everlong sessions vacuum` deletes them once the place can be reached"
+                "`everlong sessions maintain` deletes them once the place can be reached"
             ) from error
         finally:
             if gone:
@@ -276,4 +276,4 @@ def check_objects(connection: Connection, tenant: str) -> Iterator[str]:
             name = read_reference(bytes(data)).name
         except StoreDamaged as error:
             name = str(error)
-        yield f"the object {name} is no longer needed and not deleted yet; run `everlong sessions vacuum`"
+        yield f"the object {name} is no longer needed and not deleted yet; run `everlong sessions maintain`"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everlong.cli.chosen_store import index_pending, open_chosen_store, print_json, store_option, tenant_options
+from everlong.cli.chosen_store import index_pending, open_chosen_store, print_json, store_option
 from everlong.cli.output import counted, json_option, progress_bar, say
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ _MOST_LISTED = 20
 @click.option("--install", is_flag=True, help="Run it at every login, as a user service (systemd, launchd).")
 @click.option("--uninstall", is_flag=True, help="Remove that service.")
 @json_option
-@store_option(hidden=False)
-@tenant_options(hidden=False)
+@store_option
 def archive_command(
     once: bool,
     clients: tuple[str, ...],

@@ -49,7 +49,7 @@ __all__ = ["chat_command", "talk_plainly"]
     help="Another folder that file tools may use; can be repeated.",
 )
 @trust_option
-@store_option(hidden=False)
+@store_option
 def chat_command(**given: Any) -> None:
     """Talk to a model with tools, in a conversation that does not end at its window."""
     if given["goes_on"] and given["resume"] is not None:

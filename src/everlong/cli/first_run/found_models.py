@@ -18,7 +18,7 @@ from everlong.cli.output import counted, format_bytes
 from everlong.providers.endpoints import ENDPOINTS, Endpoint
 from everlong.providers.keys import key_source
 
-__all__ = ["FoundModel", "find_claude_logs", "find_models"]
+__all__ = ["FoundModel", "find_claude_logs", "find_models", "find_served_models"]
 
 USUAL_MODELS = {
     "anthropic": "claude-sonnet-5",
@@ -59,7 +59,7 @@ class FoundModel:
 
 def find_models(env: Mapping[str, str], home: Path, folder: Path) -> list[FoundModel]:
     """Return the models that can be used now: behind keys, on servers of this machine, in files."""
-    return [*_behind_keys(env), *_served(), *_in_files(home, folder)]
+    return [*_behind_keys(env), *find_served_models(), *_in_files(home, folder)]
 
 
 def _behind_keys(env: Mapping[str, str]) -> Iterator[FoundModel]:
@@ -70,7 +70,8 @@ def _behind_keys(env: Mapping[str, str]) -> Iterator[FoundModel]:
             yield FoundModel("agent.model", f"{name}:{USUAL_MODELS[name]}", f"with the key in {where}")
 
 
-def _served() -> Iterator[FoundModel]:
+def find_served_models() -> Iterator[FoundModel]:
+    """Yield the models of servers on this machine."""
     local = [one for one in ENDPOINTS.values() if not one.needs_key and one.base_url]
     with ThreadPoolExecutor(len(local)) as pool:
         for endpoint, names in zip(local, pool.map(_served_by, local), strict=True):
