@@ -6,14 +6,13 @@ import io
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from everlong import Message, Session, Store
-from everlong.caching.simulated_sessions import PROFILES
 from everlong.cli.demo.session import load_session
 from everlong.cli.main import main
 from tests.context.builders import assistant, long_session, user
@@ -62,15 +61,9 @@ def session_file(tmp_path: Path, session: list[Message]) -> Path:
     return path
 
 
-CALLS = length(200, 60)
-"""Requests of a generated session."""
-
-
 @pytest.fixture
 def shorter_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the sessions of ``cache-sim --generate`` and of the demo shorter, except in a thorough run."""
-    for name, shape in PROFILES.items():
-        monkeypatch.setitem(PROFILES, name, replace(shape, calls=CALLS))
+    """Make the session of the demo shorter, except in a thorough run."""
     talk, facts = load_session()
     count = length(len(talk), 300)
     shown = talk[:count], [fact for fact in facts if fact.message < count]

@@ -1,4 +1,4 @@
-"""Line charts with labelled axes, as SVG or as text for a terminal, and those of the cache simulation."""
+"""Line charts with labelled axes, as SVG or as text for a terminal."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import import_module
-from itertools import accumulate
 
-from everlong.caching.simulation import Replay
 from everlong.errors import EverlongError
 from everlong.extras import install_command
 
-__all__ = ["Chart", "charts_of", "draw_svg", "draw_text", "to_png"]
+__all__ = ["Chart", "draw_svg", "draw_text", "to_png"]
 
 _WIDTH, _PANEL, _LEFT, _RIGHT, _GAP, _TOP = 900, 220, 90, 230, 80, 40
 _COLOURS = ("#666666", "#c8553d", "#1b6ca8", "#588157", "#8e4c9a", "#b08900", "#10606b", "#222222")
@@ -37,8 +35,6 @@ class Chart:
     first: int = 1
     last: int | None = None
     """The numbers of the first and the last step; without a last, steps are counted."""
-    skipped: int = 0
-    """The lines of the chart above that this one leaves out at the start, so that the others look the same in both."""
 
     @property
     def most(self) -> float:
@@ -54,35 +50,6 @@ class Chart:
         """Return the number of the step at a share of the way."""
         last = self.first + self.steps - 1 if self.last is None else self.last
         return round(self.first + (last - self.first) * share)
-
-
-def charts_of(result: Replay, price: float | None = None) -> list[Chart]:
-    """Return the charts of a simulated session: the cost so far, and how much of it the best caching would spare.
-
-    Args:
-        result: The session.
-        price: US dollars for a fresh input token; without it, costs are in fresh input tokens.
-    """
-    upwards, form = ("US dollars", ",.4f") if price else ("fresh input tokens", ",.0f")
-    costs = {name: list(accumulate(one)) for name, one in _with_pings(result).items()}
-    outcomes = next(iter(result.outcomes.values()))
-    best = list(accumulate(outcome.oracle for outcome in outcomes if not outcome.is_ping))
-    unit = price or 1.0
-    totals = {name: [cost * unit for cost in one] for name, one in [*costs.items(), ("best possible", best)]}
-    above = {
-        name: [(cost - least) * unit for cost, least in zip(one, best, strict=False)]
-        for name, one in costs.items()
-        if name != "off"
-    }
-    if price and totals["best possible"] and max(one[-1] for one in totals.values()) >= 1:
-        form = ",.2f"
-    title = f"{result.name or 'session'}: {result.requests} requests to {result.model}"
-    return [
-        Chart(f"{title}; input cost so far", "request", upwards, totals, form),
-        Chart(
-            "Input cost so far, above the best possible", "request", upwards, above, form, skipped=int("off" in costs)
-        ),
-    ]
 
 
 # -- as SVG ------------------------------------------------------------------------------------------------------------
@@ -119,8 +86,7 @@ def _panel(chart: Chart, top: int) -> list[str]:
         f"{escape(chart.upwards)}</text>",
     ]
     for place, (name, values) in enumerate(chart.lines.items()):
-        look_at = place + chart.skipped
-        colour, dash = _COLOURS[look_at % len(_COLOURS)], _DASHES[look_at % len(_DASHES)]
+        colour, dash = _COLOURS[place % len(_COLOURS)], _DASHES[place % len(_DASHES)]
         look = f'fill="none" stroke="{colour}" stroke-width="2"' + (f' stroke-dasharray="{dash}"' if dash else "")
         points = " ".join(
             f"{round(_LEFT + room * at / max(1, chart.steps - 1), 1)},{round(bottom - _PANEL * value / chart.most, 1)}"
@@ -149,7 +115,7 @@ def _text_panel(chart: Chart, width: int) -> str:
     margin = max(map(len, scale))
     columns = max(20, min(chart.steps, width - margin - 3))
     grid = [[" "] * columns for _ in range(_TEXT_HEIGHT)]
-    for mark, values in zip(_MARKS[chart.skipped :], chart.lines.values(), strict=False):
+    for mark, values in zip(_MARKS, chart.lines.values(), strict=False):
         for column in range(columns if values else 0):
             value = values[min(len(values) - 1, round(column * (chart.steps - 1) / (columns - 1)))]
             cells = grid[round(max(0.0, value) / chart.most * (_TEXT_HEIGHT - 1))]
@@ -161,7 +127,7 @@ def _text_panel(chart: Chart, width: int) -> str:
     drawn.append(f"{'':>{margin}} └{'─' * columns}")
     first, last = f"{chart.number(0):,}", f"{chart.across} {chart.number(1):,}"
     drawn.append(f"{'':>{margin}}  {first}{last:>{columns - len(first)}}")
-    for mark, (name, values) in zip(_MARKS[chart.skipped :], chart.lines.items(), strict=False):
+    for mark, (name, values) in zip(_MARKS, chart.lines.items(), strict=False):
         drawn.append(f"  {mark}  {name}: {values[-1] if values else 0:{chart.form}}")
     return "\n".join([*drawn, "  *  several lines"])
 
@@ -175,17 +141,3 @@ def to_png(svg: str, path: str) -> None:
             f"cannot write {path}: PNG needs the package cairosvg ({install_command('png')}); or write an .svg"
         ) from error
     converter.svg2png(bytestring=svg.encode(), write_to=path)
-
-
-def _with_pings(result: Replay) -> dict[str, list[float]]:
-    """Return the costs per request, with the cost of each ping added to the request before it."""
-    found: dict[str, list[float]] = {}
-    for name, outcomes in result.outcomes.items():
-        costs: list[float] = []
-        for outcome in outcomes:
-            if outcome.is_ping and costs:
-                costs[-1] += outcome.cost
-            else:
-                costs.append(outcome.cost)
-        found[name] = costs
-    return found

@@ -1,16 +1,16 @@
 """``everlong cache-sim``: the cost of a conversation under every caching strategy, by the providers' rules.
 
-Replays a conversation request by request, or a session generated from a seed. Nothing is sent anywhere.
+Replays a conversation request by request. Nothing is sent anywhere.
 `everlong.caching` has the rules and the strategies.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from everlong.cli.files import check_picture_name, read_input, write_charts
+from everlong.cli.files import read_input
 from everlong.cli.output import counted, print_values, tracked
 
 if TYPE_CHECKING:
@@ -18,70 +18,31 @@ if TYPE_CHECKING:
 
 
 @click.command("cache-sim")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), required=False)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option(
     "--model", help="The model whose caching rules apply.  [default: the one the file names, else claude-sonnet-4-6]"
 )
 @click.option("--provider", help="Who serves it: anthropic, openrouter, bedrock, vertex, openai …")
 @click.option("--gap", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds between requests.")
 @click.option("--pauses", type=click.FloatRange(0, 1), default=0.0, help="Share of requests after a pause of 6-40 min.")
-@click.option("--collapse-runs", is_flag=True, help="Count a run of calls, or of results, as one look-back position.")
-@click.option(
-    "--generate", metavar="PROFILE", help="Generate a session instead of reading FILE: serial, mixed or wide."
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="The seed for pauses and generated sessions.")
-@click.option(
-    "--plot",
-    type=click.Path(dir_okay=False),
-    callback=check_picture_name,
-    help="Draw the cost so far, request by request, to an .svg or .png file, or to the terminal (-).",
-)
 @click.option("--json", "as_json", is_flag=True, help="Print all figures as JSON.")
-def cache_sim_command(  # noqa: PLR0913, PLR0917 - one parameter per option
-    file: str | None,
-    model: str | None,
-    provider: str | None,
-    gap: float,
-    pauses: float,
-    collapse_runs: bool,
-    generate: str | None,
-    seed: int,
-    plot: str | None,
-    as_json: bool,
+def cache_sim_command(
+    file: str, model: str | None, provider: str | None, gap: float, pauses: float, as_json: bool
 ) -> None:
     """Show what the conversation(s) in FILE would cost under each caching strategy.
 
     FILE is anything that `everlong compress` reads. Costs are those of the input, at the list price of the model.
     """
-    from everlong.caching.blocks import rough_count  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.caching.plot import charts_of  # noqa: PLC0415 - as above
-    from everlong.caching.simulated_sessions import PROFILES, make_session  # noqa: PLC0415 - as above
-    from everlong.caching.simulation import replay, requests_of  # noqa: PLC0415 - as above
+    from everlong.caching.simulation import replay, requests_of  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.tokens import MessageCounter, counter_for  # noqa: PLC0415 - as above
 
-    if (file is None) == (generate is None):
-        raise click.UsageError("give a FILE, or --generate with serial, mixed or wide")
-    if generate is not None and generate not in PROFILES:
-        raise click.UsageError(f"--generate is {generate!r}, but must be one of {', '.join(PROFILES)}")
-    if plot == "-" and as_json:
-        raise click.UsageError("--plot - and --json both print; leave one of them out")
-    sessions: list[tuple[str, str | None, Any]] = []
-    if generate is not None:
-        calls = [(call.at, call.body) for call in make_session(PROFILES[generate], seed)]
-        sessions.append((f"{generate}, seed {seed}", None, calls))
-    else:
-        for conversation in read_input(str(file)).conversations:
-            named = requests_of(conversation.messages, conversation.tools, gap=gap, pauses=pauses, seed=seed)
-            sessions.append((conversation.id or "", conversation.model, named))
     results: list[Replay] = []
-    for name, own, calls in tracked(sessions, "simulating"):
-        chosen = model or own or "claude-sonnet-4-6"
-        count = rough_count if generate else MessageCounter(counter_for(chosen)).count_text
-        results.append(replay(name, calls, chosen, provider or "", per_block=not collapse_runs, count=count))
+    for conversation in tracked(read_input(file).conversations, "simulating"):
+        chosen = model or conversation.model or "claude-sonnet-4-6"
+        calls = requests_of(conversation.messages, conversation.tools, gap=gap, pauses=pauses)
+        count = MessageCounter(counter_for(chosen)).count_text
+        results.append(replay(conversation.id or "", calls, chosen, provider or "", count=count))
     prices = [_input_price(result) for result in results]
-    if plot:
-        charts = [chart for one, price in zip(results, prices, strict=True) for chart in charts_of(one, price)]
-        write_charts(plot, "Cost of prompt caching strategies", charts)
     if as_json:
         listed = [
             result.to_dict() | {"dollars_per_token": price} for result, price in zip(results, prices, strict=True)
