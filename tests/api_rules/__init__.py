@@ -23,13 +23,11 @@ def install_rules() -> None:
     ModelServer.check_body = _check_body  # type: ignore[method-assign]
 
 
-def _check_body(
-    server: ModelServer, api: Api, body: Any, headers: Mapping[str, str], *, counting: bool = False
-) -> None:
+def _check_body(self: ModelServer, api: Api, body: Any, headers: Mapping[str, str], *, counting: bool = False) -> None:
     if api == "anthropic":
         betas = headers.get("anthropic-beta", "")
-        check_anthropic(body, betas=betas, counting=counting, alternate_roles=server.alternate_roles)
+        check_anthropic(body, betas=betas, counting=counting, alternate_roles=self.alternate_roles)
     elif api == "responses":
-        check_responses(body, server.dialect, knows_compaction=server.knows_compaction)
+        check_responses(body, self.dialect, knows_compaction=self.knows_compaction)
     else:
-        check_openai(body, server.dialect)
+        check_openai(body, self.dialect)

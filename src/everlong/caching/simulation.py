@@ -188,8 +188,10 @@ class CacheSimulator:
         parts = Parts(
             outcome.at,
             self.model,
-            **digests,
+            digests["tools"],
+            digests["system"],
             settings=dict(zip(("system", "messages"), switches_of(body), strict=True)),
+            messages=digests["messages"],
             blocks=[1] * len(digests["messages"]),
             marks=[ttl for _, ttl in prompt.marks],
         )
