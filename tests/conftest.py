@@ -13,7 +13,10 @@ import pytest
 from bench.store.server import binaries, postgres
 from hypothesis import settings
 
+from tests.api_rules import install_rules
 from tests.examples import IS_THOROUGH, examples
+
+install_rules()
 
 # Loading packages and collecting thousands of tests makes no garbage: looking for it took a quarter of that time.
 gc.disable()

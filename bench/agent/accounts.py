@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import genai_prices
+from tests.api_rules import install_rules
 
 from bench.agent.clerk import Clerk
 from bench.agent.requests import jobs
@@ -30,6 +31,8 @@ from everlong.agent import AgentEvent, AgentOptions, CompactionFinished, Notice,
 from everlong.store import Store
 from everlong.testing import ManualClock, ModelServer, random_faults
 from everlong.testing.server.exchange import Record
+
+install_rules()
 
 __all__ = ["Compared", "play"]
 

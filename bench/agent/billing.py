@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tests.api_rules import install_rules
+
 from bench.measure import verdict
 from everlong import ContextCompressor, Message, PromptCache
 from everlong.caching import simulation
@@ -23,6 +25,8 @@ from everlong.providers.anthropic_api import anthropic_usage
 from everlong.testing import Answer, Ask, Call, ManualClock, ModelServer, random_faults
 from everlong.testing.server.cache import anthropic_blocks_of
 from everlong.testing.server.exchange import Record
+
+install_rules()
 
 MODEL = "claude-sonnet-5"
 WINDOW = 40_000

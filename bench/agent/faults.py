@@ -23,6 +23,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.api_rules import install_rules
+
 from bench.agent.audit import audited
 from bench.agent.clerk import Clerk, is_for_summary
 from bench.agent.hanging import offered_in
@@ -33,6 +35,8 @@ from everlong.store import Store
 from everlong.testing import Ask, Fault, ModelServer, random_faults
 from everlong.testing.server.exchange import Api
 from everlong.testing.server.faults import KINDS
+
+install_rules()
 
 __all__ = ["Run", "play"]
 

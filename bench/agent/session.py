@@ -21,6 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.api_rules import install_rules
+
 from bench.agent.clerk import Clerk
 from bench.agent.facts import FACTS, FILES
 from bench.agent.requests import Job, jobs
@@ -42,6 +44,8 @@ from everlong.providers import Connection, RetryPolicy, connect
 from everlong.store import Store
 from everlong.testing import ModelServer
 from everlong.testing.server.exchange import Api
+
+install_rules()
 
 __all__ = ["APIS", "MODELS", "Played", "connected", "own_folder", "play", "settings_for"]
 

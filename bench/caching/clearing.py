@@ -7,10 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from bench.caching.placement import MODEL, mean
-from bench.measure import verdict
-from everlong.caching import PromptCache
-from everlong.caching.editing import worth_editing
-from everlong.caching.simulated_sessions import (
+from bench.caching.sessions import (
     PROFILES,
     Shape,
     cleared,
@@ -20,6 +17,9 @@ from everlong.caching.simulated_sessions import (
     message_size,
     tokens_of,
 )
+from bench.measure import verdict
+from everlong.caching import PromptCache
+from everlong.caching.editing import worth_editing
 from everlong.caching.simulation import CacheSimulator
 from everlong.model import Message
 

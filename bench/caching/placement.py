@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from bench.caching.sessions import PROFILES, MadeUpCall, Shape, make_session
 from bench.measure import verdict
 from everlong.caching import PromptCache
 from everlong.caching.keepalive import keep_alive, ping_request
-from everlong.caching.simulated_sessions import PROFILES, MadeUpCall, Shape, make_session
 from everlong.caching.simulation import CacheSimulator, Totals
 
 MODEL = "claude-sonnet-4-5"
@@ -28,9 +28,9 @@ BARS: dict[str, tuple[float, float, float]] = {
 }
 
 
-def play(shape: Shape, seed: int, settings: Mapping[str, Any], *, strict: bool = False) -> Totals:
+def play(shape: Shape, seed: int, settings: Mapping[str, Any]) -> Totals:
     """Play one session under one strategy, look-back counted per block."""
-    simulator = CacheSimulator(MODEL, "anthropic", per_block=True, strict=strict)
+    simulator = CacheSimulator(MODEL, "anthropic", per_block=True)
     cache = PromptCache(MODEL, "anthropic", settings=settings, clock=lambda: 0.0)
     before: tuple[float, dict[str, Any]] | None = None
     for call in make_session(shape, seed):

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from bench.caching.placement import mean
+from bench.caching.sessions import PROFILES, Shape, compacted, filler, make_session, tokens_of
 from bench.measure import verdict
 from everlong import ContextCompressor, Message
 from everlong.caching import PromptCache
 from everlong.caching.rules import model_rules, prices_for
-from everlong.caching.simulated_sessions import PROFILES, Shape, compacted, filler, make_session, tokens_of
 from everlong.caching.simulation import CacheSimulator
 
 WINDOW = 200_000

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.api_rules import install_rules
 from tests.channels.discord_stand_in import DiscordStandIn, discord_stand_in
 
 from bench.agent.clerk import Clerk
@@ -36,6 +37,8 @@ from everlong.store import Store
 from everlong.store.conversation_list import ConversationFilters
 from everlong.testing import Answer, Ask, ModelServer
 from everlong.tokens import EstimatingCounter
+
+install_rules()
 
 __all__ = ["TOLD", "Days", "live"]
 

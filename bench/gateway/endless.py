@@ -15,6 +15,8 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+from tests.api_rules import install_rules
+
 from bench.agent.clerk import Clerk
 from bench.agent.facts import FACTS
 from bench.agent.requests import Job, jobs
@@ -29,6 +31,8 @@ from everlong.agent.tools.toolbox import Toolbox
 from everlong.agent.tools.workspace import Workspace
 from everlong.store import Store
 from everlong.testing import ModelServer
+
+install_rules()
 
 APIS = ("anthropic", "openai")
 MODELS = {"anthropic": "claude-sonnet-5", "openai": "custom-model"}

@@ -14,12 +14,15 @@ import contextlib
 import tempfile
 import time
 
+from tests.api_rules import install_rules
 from tests.gateway.running import run_gateway
 from tests.gateway.world import World, answer_to, problems_in, slowly
 
 from bench.store.server import postgres
 from everlong.store import Store
 from everlong.testing import ModelServer
+
+install_rules()
 
 
 def main() -> int:

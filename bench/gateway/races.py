@@ -21,10 +21,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.api_rules import install_rules
 from tests.gateway.running import TENANT, run_gateway
 
 from everlong.context import ExtractiveSummarizer, SummaryRequest
 from everlong.testing import ModelServer
+
+install_rules()
 
 _WINDOW = 8_000
 _THRESHOLD = 0.04

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 from bench.caching import clearing, placement
-
-from everlong.caching.simulated_sessions import PROFILES, make_session, tokens_of
+from bench.caching.sessions import PROFILES, make_session, tokens_of
 
 
 @pytest.mark.parametrize("width", [12, 60])

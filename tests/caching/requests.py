@@ -51,12 +51,10 @@ def markers_in(value: Any) -> list[str]:
     if not isinstance(value, dict):
         return []
     inner: list[str] = []
-    for key in ("tools", "toolConfig", "system", "messages"):
+    for key in ("tools", "system", "messages"):
         inner += markers_in(value.get(key))
     for key in ("content", "tool_calls"):
         inner += markers_in(value.get(key))
-    if "cachePoint" in value:
-        return [value["cachePoint"].get("ttl", "5m")]
     own = value.get("cache_control")
     return [*inner, own.get("ttl", "5m")] if isinstance(own, dict) else inner
 
@@ -77,24 +75,7 @@ def bodies() -> st.SearchStrategy[tuple[str, Body]]:
         plain.map(lambda messages: ("anthropic", anthropic(messages))),
         plain.map(lambda messages: ("anthropic", openai(messages))),
         plain.map(lambda messages: ("openrouter", openai(messages))),
-        plain.map(lambda messages: ("bedrock", converse(messages))),
+        plain.map(lambda messages: ("bedrock", anthropic(messages))),
         wild_conversations().map(lambda messages: ("anthropic", openai(messages))),
         wild_conversations().map(lambda messages: ("openrouter", openai(messages))),
     )
-
-
-def converse(messages: list[Body]) -> Body:
-    """The conversation in Bedrock's format, as far as the tests need it."""
-    prompts = [{"text": str(m["content"])} for m in messages if m["role"] in ("system", "developer")]
-    listed: list[Body] = []
-    for message in messages:
-        if message["role"] == "tool":
-            part = {"toolResult": {"toolUseId": message["tool_call_id"], "content": [{"text": message["content"]}]}}
-            listed.append({"role": "user", "content": [part]})
-        elif message["role"] in ("user", "assistant"):
-            content = message["content"]
-            texts = [content] if isinstance(content, str) else [p.get("text", "") for p in content or ()]
-            uses = [{"toolUse": {"toolUseId": call["id"]}} for call in message.get("tool_calls") or ()]
-            listed.append({"role": message["role"], "content": [*({"text": text} for text in texts), *uses]})
-    tools = [{"toolSpec": {"name": "look", "description": long_text("tool", 50)}}]
-    return {"messages": listed, "system": prompts, "toolConfig": {"tools": tools}}

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from everlong.caching.blocks import layout_of, rough_count
+from everlong.caching.blocks import layout_of
 from everlong.caching.markers import strip_markers
-from everlong.caching.simulation import PromptReader
+from everlong.caching.view import RequestView
 from tests.caching.requests import markers_in
 from tests.caching.scripted import SESSIONS, digest, sent
 
@@ -45,8 +45,10 @@ def test_a_session_played_again_gives_the_same_bytes(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["plain", "tool_loop", "openrouter", "teased"])
 def test_each_request_of_a_session_begins_with_all_blocks_of_the_one_before(name: str) -> None:
-    reader = PromptReader(rough_count)
-    chains = [reader.read(body, layout_of(SESSIONS[name][0], body), "").chain for body in sent(name)]
+    view, chains = RequestView(""), []
+    for body in sent(name):
+        view.update(body, layout_of(SESSIONS[name][0], body))
+        chains.append(list(view.chain))
     for before, after in pairwise(chains):
         assert after[: len(before)] == before
         assert len(after) > len(before)

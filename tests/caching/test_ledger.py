@@ -6,12 +6,12 @@ import warnings
 from typing import Any
 
 import pytest
+from bench.caching.sessions import PROFILES, make_session
 
-from everlong.caching import Ledger, PromptCache
-from everlong.caching.simulated_sessions import PROFILES, make_session
+from everlong.caching import PromptCache
 from everlong.caching.simulation import CacheSimulator
 from everlong.model import EPHEMERAL
-from tests.caching.requests import MODEL, Body, converse, long_text, markers_in, reply, step, system, tool_schemas, user
+from tests.caching.requests import MODEL, Body, long_text, markers_in, reply, step, system, tool_schemas, user
 
 pytestmark = pytest.mark.spec("6.4")
 
@@ -154,13 +154,6 @@ def test_openrouter_has_markers_on_content_parts_only() -> None:
     assert sent[-1]["content"][-1]["cache_control"] == {"type": "ephemeral"}
 
 
-def test_bedrock_has_cache_points_behind_what_they_mark() -> None:
-    body = converse([system(), user("go"), *step(1)])
-    sent = made("bedrock", "anthropic.claude-sonnet-4-5-v1:0", prefix_ttl="1h").apply(body, 0.0)
-    assert sent["system"][-1] == {"cachePoint": {"type": "default", "ttl": "1h"}}
-    assert sent["messages"][-1]["content"][-1] == {"cachePoint": {"type": "default"}}
-
-
 def test_below_the_least_size_it_warns_once_and_goes_on() -> None:
     cache = made()
     with pytest.warns(UserWarning, match=r"claude-sonnet-4-5 caches prompts from 1,024 tokens on"):
@@ -180,19 +173,6 @@ def test_another_model_starts_a_fresh_ledger_and_the_first_one_is_found_again() 
     assert "R" in roles(cache)
 
 
-def test_an_old_message_changed_in_place_is_found_within_a_few_requests() -> None:
-    cache = made()
-    messages = [system(), user("go"), *(message for number in range(600) for message in step(number, tokens=4))]
-    cache.apply({"messages": messages}, 0.0)
-    messages[10]["content"] = "changed behind our back"
-    for turn in range(8):
-        messages = [*messages, *step(1_000 + turn, tokens=4)]
-        cache.apply({"messages": messages}, 30.0 * turn)
-    fresh = made()
-    fresh.apply({"messages": messages}, 0.0)
-    assert cache._session().view.chain == fresh._session().view.chain
-
-
 def test_a_failed_request_is_taken_back() -> None:
     cache = made()
     cache.apply({"messages": [system(), user("go")]}, 0.0)
@@ -208,22 +188,14 @@ def test_a_conversation_is_cold_when_its_life_is_over_and_a_ping_prolongs_it() -
     assert (cache.is_cold(500.0), cache.is_cold(600.0)) == (False, True)
 
 
-def test_a_ledger_goes_on_in_another_process() -> None:
-    cache = made()
-    cache.apply({"messages": [system(), user("go")]}, 0.0)
-    again = Ledger.from_dict(cache.ledger.to_dict())
-    assert again == cache.ledger
-
-
 @pytest.mark.parametrize("profile", list(PROFILES))
-@pytest.mark.parametrize("strict", [False, True])
-def test_nothing_is_lost_but_what_expired(profile: str, strict: bool) -> None:
-    """The ledger costs what the best placement could, whether a read refreshes one entry or all that are marked."""
-    cache, simulator = made(), CacheSimulator(MODEL, "anthropic", per_block=True, strict=strict)
+def test_nothing_is_lost_but_what_expired(profile: str) -> None:
+    """The ledger costs what the best placement could."""
+    cache, simulator = made(), CacheSimulator(MODEL, "anthropic", per_block=True)
     for call in list(make_session(PROFILES[profile], 5))[:80]:
         simulator.send(cache.apply(call.body, call.at), call.at)
     totals = simulator.totals
-    assert totals.cost <= totals.reachable * (1.005 if not strict else 1.03)
+    assert totals.cost <= totals.reachable * 1.005
 
 
 UNKNOWN: Body = {"type": "future_block", "x": 1}

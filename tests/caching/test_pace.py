@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from bench.caching.sessions import Shape, make_session
 
 from everlong.caching import PromptCache
 from everlong.caching.prompt_cache import PauseLengths, SessionPace
 from everlong.caching.rules import model_rules
-from everlong.caching.simulated_sessions import Shape, make_session
 from everlong.caching.simulation import CacheSimulator
 from everlong.config import PromptCachingSettings
 from everlong.gateway.cache_markers import CacheMarkers

@@ -87,11 +87,10 @@ def test_settings_are_checked() -> None:
     assert PromptCache(MODEL, settings=PromptCachingSettings(prefix_ttl="1h")).settings.prefix_ttl == "1h"
 
 
-@pytest.mark.parametrize("immutable", [False, True])
-def test_what_was_marked_stays_known_when_the_words_are_let_go(immutable: bool) -> None:
+def test_what_was_marked_stays_known_when_the_words_are_let_go() -> None:
     messages = [system(), user("go " * 3_000), *step(1), *step(2)]
-    kept = PromptCache(MODEL, "anthropic", clock=lambda: 0, immutable=immutable)
-    left = PromptCache(MODEL, "anthropic", clock=lambda: 0, immutable=immutable)
+    kept = PromptCache(MODEL, "anthropic", clock=lambda: 0)
+    left = PromptCache(MODEL, "anthropic", clock=lambda: 0)
     for count in range(2, len(messages) + 1):
         assert left.apply_to_messages(messages[:count]) == kept.apply_to_messages(messages[:count])
         left.let_go()

@@ -68,7 +68,6 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "strategy": "auto",
             "prefix_ttl": None,
             "keep_alive": False,
-            "edit_min_gain": 40_000,
         },
         "context": {"engine": "compressor", "engine_seconds": 60},
         "lcm": {"summary_share": 0.10, "summary_max_tokens": 16_000, "leaf_tokens": None, "fan_in": 4},

@@ -115,3 +115,9 @@ def test_numbers_out_of_range_are_refused_with_the_range(options: list[str]) -> 
     done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 2
     assert f"{options[1]!r} is not a whole number from" in done.stderr
+
+
+def test_a_request_without_messages_is_refused_also_without_the_rules_of_the_apis(shell: type[Shell]) -> None:
+    client = openai.OpenAI(base_url=shell().variables["OPENAI_BASE_URL"], api_key="any", max_retries=0)
+    with pytest.raises(openai.BadRequestError, match="The request has no messages"):
+        client.chat.completions.create(model="any", messages=[])

@@ -1,6 +1,6 @@
 """The blocks of a request: what a provider's cache counts, hashes and lets carry a marker.
 
-A request is a plain dict in one of four layouts. Its blocks are read in the order in which providers hash them: tools,
+A request is a plain dict in one of three layouts. Its blocks are read in the order in which providers hash them: tools,
 system, messages. A block's digest covers what the model sees: not markers, private keys, or whether a text stands in a
 list. The order of keys inside a call's input or a tool's schema counts, as it does on the wire.
 """
@@ -28,15 +28,13 @@ from everlong.tokens.media import media_tokens
 
 __all__ = ["Block", "Count", "Layout", "head_blocks", "layout_of", "message_blocks", "rough_count"]
 
-Layout: TypeAlias = Literal["anthropic", "openai", "openrouter", "bedrock"]
+Layout: TypeAlias = Literal["anthropic", "openai", "openrouter"]
 """``anthropic``: a Messages body. ``openai``: OpenAI-format messages on their way to Anthropic, where a marker on a
-``tool`` message becomes one on its result. ``openrouter``: OpenAI-format messages with markers on content parts only.
-``bedrock``: a Converse body with positional cache points."""
+``tool`` message becomes one on its result. ``openrouter``: OpenAI-format messages, markers on content parts only."""
 
 Tier: TypeAlias = Literal["tools", "system", "messages"]
 Count: TypeAlias = Callable[[str], int]
 
-CACHE_POINT = "cachePoint"
 FRONTIER_STARTS = (*SUMMARY_STARTS, CLEARED_RESULT)
 """Beginnings of texts that stand where history was edited: a summary, or a cleared result."""
 
@@ -76,16 +74,7 @@ def layout_of(provider: str, body: Mapping[str, Any]) -> Layout:
     """Return the layout of a request to a provider."""
     if provider == "openrouter":
         return "openrouter"
-    if provider == "bedrock" and _is_converse(body):
-        return "bedrock"
     return "openai" if _is_openai(body) else "anthropic"
-
-
-def _is_converse(body: Mapping[str, Any]) -> bool:
-    if "toolConfig" in body or "inferenceConfig" in body:
-        return True
-    parts = [part for message in body.get("messages") or () for part in _as_list(message.get("content"))]
-    return bool(parts) and not any("type" in part for part in parts if isinstance(part, dict))
 
 
 def _is_openai(body: Mapping[str, Any]) -> bool:
@@ -106,13 +95,6 @@ def _as_list(value: Any) -> list[Any]:
 
 def head_blocks(body: Mapping[str, Any], layout: Layout, count: Count) -> list[Block]:
     """Return the blocks of the tools, and of a system prompt beside the messages."""
-    if layout == "bedrock":
-        config = body.get("toolConfig")
-        tools = _as_list(config.get("tools")) if isinstance(config, Mapping) else []
-        return [
-            *_bedrock_blocks("tools", tools, count),
-            *_bedrock_blocks("system", _as_list(body.get("system")), count),
-        ]
     blocks = [_tool_block(at, tool, layout, count) for at, tool in enumerate(_as_list(body.get("tools")))]
     if layout == "anthropic":
         system = body.get("system")
@@ -133,8 +115,6 @@ def _tool_block(at: int, tool: Any, layout: Layout, count: Count) -> Block:
 
 def message_blocks(at: int, message: Message, layout: Layout, count: Count, *, leads: bool = False) -> list[Block]:
     """Return the blocks of one message; ``leads`` marks a system message before all others."""
-    if layout == "bedrock":
-        return _bedrock_blocks("messages", _as_list(message.get("content")), count, at, str(message.get("role")))
     if layout == "anthropic":
         role, own = str(message.get("role")), _ttl(message)
         blocks = [_part_block("messages", role, at, place, part, count) for place, part in _contents(message)]
@@ -279,49 +259,6 @@ def _result_text(part: dict[str, Any]) -> str:
     return str(first.get("text", "")) if isinstance(first, dict) else ""
 
 
-# -- Bedrock: cache points stand behind what they mark ---------------------------------------------------------------
-
-
-def _bedrock_blocks(tier: Tier, parts: list[Any], count: Count, at: int = 0, role: str = "") -> list[Block]:
-    blocks: list[Block] = []
-    for place, part in enumerate(parts):
-        point = part.get(CACHE_POINT) if isinstance(part, dict) else None
-        if point is not None:
-            if blocks:
-                ttl = point.get("ttl") if isinstance(point, dict) else None
-                blocks[-1] = blocks[-1]._replace(marker="1h" if ttl == "1h" else "5m")
-            continue
-        text = _json(_as_sent(part))
-        kind = next((name for key, name in _BEDROCK_KINDS if isinstance(part, dict) and key in part), "text")
-        words = part.get("text") if isinstance(part, dict) else None
-        can_mark = isinstance(part, dict) and kind != "thinking" and (words is None or bool(str(words).strip()))
-        is_ephemeral = isinstance(part, dict) and bool(part.get(EPHEMERAL))
-        frontier = isinstance(words, str) and words.startswith(FRONTIER_STARTS)
-        place_or_tool = (place, -1) if tier == "tools" else (at, place)
-        blocks.append(
-            Block(
-                tier,
-                "tool" if tier == "tools" else kind,
-                _hash(role, text),
-                count(text),
-                *place_or_tool,
-                can_mark and not is_ephemeral,
-                None,
-                is_ephemeral,
-                frontier,
-            )
-        )
-    return blocks
-
-
-_BEDROCK_KINDS = (
-    ("reasoningContent", "thinking"),
-    ("toolUse", "tool_use"),
-    ("toolResult", "tool_result"),
-    ("image", "image"),
-)
-
-
 # -- bytes -----------------------------------------------------------------------------------------------------------
 
 
@@ -369,7 +306,7 @@ def _hash(*texts: str) -> bytes:
 
 def system_count(messages: list[Message], layout: Layout) -> int:
     """Count the leading messages that are the system prompt."""
-    if layout in ("anthropic", "bedrock"):
+    if layout == "anthropic":
         return 0
     found = 0
     while found < len(messages) and messages[found].get("role") in SYSTEM_ROLES:

@@ -80,20 +80,6 @@ class Ledger:
             for known in oldest[: _CAPACITY // 2]:
                 del self.entries[known]
 
-    def to_dict(self) -> dict[str, list[float | str]]:
-        """Return the ledger as JSON-ready data, for a host that continues in another process."""
-        return {prefix.hex(): [entry.expires, entry.ttl] for prefix, entry in self.entries.items()}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, list[float | str]]) -> Ledger:
-        """Return a ledger from what `to_dict` gave."""
-        return cls(
-            {
-                bytes.fromhex(prefix): LedgerEntry(float(expires), "1h" if ttl == "1h" else "5m")
-                for prefix, (expires, ttl) in data.items()
-            }
-        )
-
 
 def place(
     view: RequestView,

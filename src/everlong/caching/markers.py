@@ -11,7 +11,7 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from everlong.caching.blocks import CACHE_POINT, Block, Layout
+from everlong.caching.blocks import Block, Layout
 from everlong.caching.ledger import CacheMark
 from everlong.caching.rules import takes_marker
 from everlong.errors import ConfigError
@@ -56,7 +56,7 @@ def apply_anthropic_cache_control(
     """
     marker = cache_marker(cache_ttl)
     # One by one, so that a message that is listed twice is marked once.
-    marked = [_remove_markers(copy.deepcopy(message)) for message in list_messages(messages)]
+    marked = [copy.deepcopy(_bare_message(message, texts=False)) for message in list_messages(messages)]
     if marked and marked[0].get("role") == "system":
         _mark(marked[0], marker, native_anthropic=native_anthropic)
     left = _RECENT
@@ -84,16 +84,6 @@ def _mark(message: Message, marker: dict[str, str], *, native_anthropic: bool) -
     else:
         return False
     return True
-
-
-def _remove_markers(message: Message) -> Message:
-    """Remove the markers of a message in place and return it."""
-    message.pop("cache_control", None)
-    content = message.get("content")
-    for part in content if isinstance(content, list) else ():
-        if isinstance(part, dict):
-            part.pop("cache_control", None)
-    return message
 
 
 def estimate_messages_tokens_rough(messages: Sequence[Message]) -> int:
@@ -133,8 +123,6 @@ def with_markers(
     result = dict(body)
     wanted = {mark.at: mark.ttl for mark in marks}
     changed = sorted({*wanted, *touched})
-    if layout == "bedrock":
-        return _with_bedrock_markers(result, blocks, wanted, changed)
     tools: dict[int, str | None] = {}
     system: dict[int, str | None] = {}
     messages: dict[int, dict[int, str | None]] = {}
@@ -191,49 +179,6 @@ def _marked(value: Any, ttl: str | None) -> Any:
     return bare if ttl is None else {**bare, "cache_control": cache_marker(ttl)}
 
 
-# -- Bedrock ---------------------------------------------------------------------------------------------------------
-
-
-def _with_bedrock_markers(
-    body: dict[str, Any], blocks: Sequence[Block], wanted: Mapping[int, str], changed: Iterable[int]
-) -> dict[str, Any]:
-    by_list: dict[tuple[str, int], dict[int, str]] = {}
-    for at in changed:
-        block = blocks[at]
-        key = (block.tier, block.message if block.tier == "messages" else 0)
-        place = block.message if block.tier == "tools" else block.part
-        by_list.setdefault(key, {})
-        if at in wanted:
-            by_list[key][place] = wanted[at]
-    for (tier, index), points in by_list.items():
-        if tier == "tools":
-            config = body["toolConfig"]
-            body["toolConfig"] = {**config, "tools": _with_cache_points(config["tools"], points)}
-        elif tier == "system":
-            body["system"] = _with_cache_points(body["system"], points)
-        else:
-            message = body["messages"][index]
-            pointed = {**message, "content": _with_cache_points(message["content"], points)}
-            body["messages"] = [*body["messages"][:index], pointed, *body["messages"][index + 1 :]]
-    return body
-
-
-def _with_cache_points(parts: Sequence[Any], points: Mapping[int, str]) -> list[Any]:
-    result: list[Any] = []
-    for place, part in enumerate(parts):
-        if _is_point(part):
-            continue
-        result.append(_bare(part))
-        if place in points:
-            point = {"type": "default"} if points[place] == "5m" else {"type": "default", "ttl": "1h"}
-            result.append({CACHE_POINT: point})
-    return result
-
-
-def _is_point(part: Any) -> bool:
-    return isinstance(part, dict) and part.keys() == {CACHE_POINT}
-
-
 # -- taking them off -------------------------------------------------------------------------------------------------
 
 
@@ -245,9 +190,6 @@ def strip_markers(body: Mapping[str, Any], *, texts: bool = True) -> dict[str, A
     result = {key: value for key, value in body.items() if key != "cache_control"}
     if isinstance(result.get("tools"), list):
         result["tools"] = [_bare(tool) for tool in result["tools"]]
-    config = result.get("toolConfig")
-    if isinstance(config, Mapping) and isinstance(config.get("tools"), list):
-        result["toolConfig"] = {**config, "tools": [tool for tool in config["tools"] if not _is_point(tool)]}
     if "system" in result:
         result["system"] = _bare_content(result["system"], texts=texts)
     if isinstance(result.get("messages"), list):
@@ -269,7 +211,7 @@ def _bare_message(message: Any, *, texts: bool) -> Any:
 def _bare_content(content: Any, *, texts: bool) -> Any:
     if not isinstance(content, list):
         return content
-    parts = [_bare(part) for part in content if not _is_point(part)]
+    parts = [_bare(part) for part in content]
     if texts and len(parts) == 1 and isinstance(parts[0], dict) and parts[0].keys() == {"type", "text"}:
         return parts[0]["text"]
     return parts

@@ -6,7 +6,7 @@ differs, the reasons left are time, markers and the provider itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -51,10 +51,10 @@ class Parts:
     at: float
     """The time it was sent, in seconds."""
     model: str
-    tools: Sequence[int]
-    system: Sequence[int]
-    settings: Mapping[str, int]
-    messages: Sequence[int]
+    tools: Sequence[Hashable]
+    system: Sequence[Hashable]
+    settings: Mapping[str, Hashable]
+    messages: Sequence[Hashable]
     blocks: Sequence[int]
     """The number of blocks in each message; 0 for a message whose blocks were not counted."""
     view: int | None = None
@@ -155,7 +155,7 @@ def _change(old: Parts, new: Parts) -> tuple[Reason, str] | None:
     return None
 
 
-def _difference(what: str, old: Sequence[int], new: Sequence[int]) -> str:
+def _difference(what: str, old: Sequence[Hashable], new: Sequence[Hashable]) -> str:
     """Return the first of several things that differs, counted from 1."""
     at = next((at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other), None)
     if at is not None:

@@ -134,7 +134,6 @@ class PromptCache:
         count: a function that counts a text's tokens; only the least size of a cached prompt depends on it.
         clock: the time in seconds; any clock that all requests share.
         warn: called once if prompts are too short to be cached; a Python warning by default.
-        immutable: promise that nobody changes a request after it was given, so that no copies are kept.
         pauses: the pauses of other sessions, for ``prefix_ttl: auto``; this session's are added.
 
     >>> cache = PromptCache("claude-sonnet-4-6", provider="anthropic")
@@ -154,7 +153,6 @@ class PromptCache:
         count: Count = rough_count,
         clock: Callable[[], float] = time.time,
         warn: Callable[[str], None] | None = None,
-        immutable: bool = False,
         pauses: PauseLengths | None = None,
     ) -> None:
         check_text("model", model)
@@ -168,7 +166,6 @@ class PromptCache:
         self._tell = warn or (lambda text: warnings.warn(text, stacklevel=5))
         self._sessions: dict[tuple[Provider, str], _CacheSession] = {}
         self._warned: set[str] = set()
-        self._immutable = immutable
         self._pauses = pauses
         self.choice = self._choose(model)
 
@@ -301,7 +298,7 @@ class PromptCache:
             )
 
     def _apply_plain(self, request: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-        """Apply the plain strategy to a request of any layout but Bedrock's."""
+        """Apply the plain strategy to a request of any layout."""
         ttl = self.settings.cache_ttl
         if layout != "anthropic":
             messages = apply_anthropic_cache_control(request["messages"], ttl, layout == "openai")
@@ -371,7 +368,7 @@ class PromptCache:
         return self._sessions[key]
 
     def _view(self, key: tuple[Provider, str]) -> RequestView:
-        return RequestView(f"{key[0]}/{key[1]}", self._count, immutable=self._immutable)
+        return RequestView(f"{key[0]}/{key[1]}", self._count)
 
 
 def _ttl(value: str | None) -> Ttl:

@@ -13,22 +13,16 @@ import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
-from everlong.caching.blocks import (
-    Block,
-    Count,
-    Layout,
-    head_blocks,
-    layout_of,
-    message_blocks,
-    rough_count,
-    system_count,
-)
+from everlong.caching.blocks import Block, Count, layout_of, rough_count
 from everlong.caching.keepalive import keep_alive, ping_request
+from everlong.caching.ledger import last_markable
+from everlong.caching.misses import CacheTokens, Miss, Parts, find_miss
 from everlong.caching.prompt_cache import PromptCache
 from everlong.caching.rules import SECONDS, CacheRules, ModelRules, Provider, cache_rules, model_rules, provider_of
-from everlong.caching.view import extend_chain, link, switches_of
+from everlong.caching.view import RequestView, switches_of
 from everlong.model import Message
 
 __all__ = [
@@ -36,8 +30,6 @@ __all__ = [
     "CacheOutcome",
     "CacheSimulator",
     "Measure",
-    "Prompt",
-    "PromptReader",
     "Replay",
     "Totals",
     "replay",
@@ -64,9 +56,9 @@ class CacheOutcome:
     reachable: float
     """The cost of the best placement if nothing lived longer than five minutes."""
     reason: str = ""
-    """The reason for reading less than an earlier request had sent; empty if nothing was missed."""
+    """The reason for reading less than the request before had left, as `find_miss` names it; empty if it read all."""
     missed: int = 0
-    """The tokens that could have been read and were not."""
+    """The tokens that it had left and that were not read."""
     is_ping: bool = False
 
 
@@ -122,15 +114,13 @@ class Totals:
 class CacheSimulator:
     """One provider's cache, as one session sees it.
 
-    ``per_block`` counts the look-back in blocks even if newer rules collapse runs of calls and results. ``strict`` lets
-    a request refresh only the one entry that it reads, not every one that it marks. ``measure`` gives the provider's
-    own token count of a request's blocks; without it, ``count`` counts each block's text.
+    ``per_block`` counts the look-back in blocks even if newer rules collapse runs of calls and results. ``measure``
+    gives the provider's own token count of a request's blocks; without it, ``count`` counts each block's text.
     """
 
     model: str = "claude-sonnet-4-6"
     provider: str = ""
     per_block: bool = True
-    strict: bool = False
     count: Count = rough_count
     measure: Measure | None = None
     rules: CacheRules = field(init=False)
@@ -143,8 +133,8 @@ class CacheSimulator:
         self.prices = model_rules(self.model)
         self._entries: dict[bytes, _SimulatedPrefix] = {}
         self._seen: dict[bytes, float] = {}
-        self._reader = PromptReader(self.count, self.measure)
-        self._before: Prompt | None = None
+        self._views: dict[str, RequestView] = {}
+        self._before: tuple[Parts, CacheTokens] | None = None
 
     @property
     def totals(self) -> Totals:
@@ -162,37 +152,69 @@ class CacheSimulator:
         if isinstance(model, str) and model and model != self.model:
             self.model, self.prices = model, model_rules(model)
             self.rules = cache_rules(self._provider, model)
-        prompt = self._reader.read(body, layout_of(self._provider, body), f"{self._provider}/{self.model}")
+        prompt = self._read(body)
         known, recent = self._sent_since(prompt, -math.inf), self._sent_since(prompt, at - SECONDS["5m"])
         is_automatic = self.rules.style == "automatic"
         hit = self._find_automatic(prompt, at) if is_automatic else self._find_marked(prompt, at)
-        reason = self._reason(prompt, at, hit, known)
         write = self._write_automatic if is_automatic else self._write_marked
-        outcome = self._price(prompt, at, hit, write(prompt, hit, at, responds_after), (known, recent), reason)
+        outcome = self._price(prompt, at, hit, write(prompt, hit, at, responds_after), (known, recent))
+        miss = self._find_miss(body, prompt, outcome)
+        if miss is not None:
+            outcome = replace(outcome, reason=miss.reason, missed=miss.tokens)
         if is_ping:
             outcome = replace(outcome, oracle=0.0, uncached=0.0, reachable=0.0, is_ping=True)
         else:
             self._seen.update(dict.fromkeys(prompt.chain, at))
-        self._before = prompt
         self.outcomes.append(outcome)
         return outcome
 
-    def _sent_since(self, prompt: Prompt, when: float) -> int:
+    def _read(self, body: Mapping[str, Any]) -> _Prompt:
+        layout = layout_of(self._provider, body)
+        view = self._views.setdefault(self.model, RequestView(f"{self._provider}/{self.model}", self.count))
+        view.update(body, layout)
+        sizes = view.sizes if self.measure is None else _measured_sizes(view.blocks, self.measure(body))
+        marks = [(at, view.blocks[at].marker or "5m") for at in view.marked]
+        automatic = body.get("cache_control") if layout == "anthropic" else None
+        last = last_markable(view, len(view.blocks)) if isinstance(automatic, Mapping) else None
+        if automatic is not None and last is not None and last not in view.marked:
+            marks.append((last, "1h" if automatic.get("ttl") == "1h" else "5m"))
+        return _Prompt(view.blocks, view.chain, sizes, marks)
+
+    def _find_miss(self, body: Mapping[str, Any], prompt: _Prompt, outcome: CacheOutcome) -> Miss | None:
+        """Return why a request did not read what the one before it had left, and remember this one."""
+        digests: dict[str, list[bytes]] = {"tools": [], "system": [], "messages": []}
+        for block in prompt.blocks:
+            digests[block.tier].append(block.digest)
+        parts = Parts(
+            outcome.at,
+            self.model,
+            digests["tools"],
+            digests["system"],
+            settings=dict(zip(("system", "messages"), switches_of(body), strict=True)),
+            messages=digests["messages"],
+            blocks=[1] * len(digests["messages"]),
+            marks=[ttl for _, ttl in prompt.marks],
+        )
+        now = parts, CacheTokens(outcome.prompt, outcome.read, sum(outcome.written.values()))
+        before, self._before = self._before, now
+        return None if before is None else find_miss(before, now, self.rules, self.prices)
+
+    def _sent_since(self, prompt: _Prompt, when: float) -> int:
         """Return the last block whose prefix, and so every shorter one, an earlier request sent after a time."""
         places = range(len(prompt.chain))
         return bisect_left(places, True, key=lambda place: self._seen.get(prompt.chain[place], -math.inf) <= when) - 1
 
     # -- caches that are told what to keep ---------------------------------------------------------------------------
 
-    def _marks(self, prompt: Prompt) -> list[tuple[int, str]]:
+    def _marks(self, prompt: _Prompt) -> list[tuple[int, str]]:
         least = self.prices.minimum_tokens
         return [(place, ttl) for place, ttl in prompt.marks if prompt.sizes[place] >= least]
 
-    def _find_marked(self, prompt: Prompt, at: float) -> int:
+    def _find_marked(self, prompt: _Prompt, at: float) -> int:
         positions = self._positions(prompt.blocks)
         return max((self._walk_back(prompt, positions, place, at) for place, _ in self._marks(prompt)), default=-1)
 
-    def _write_marked(self, prompt: Prompt, hit: int, at: float, delay: float) -> dict[str, int]:
+    def _write_marked(self, prompt: _Prompt, hit: int, at: float, delay: float) -> dict[str, int]:
         marks = self._marks(prompt)
         held = self._entries[prompt.chain[hit]] if hit >= 0 else None
         written: dict[str, int] = {}
@@ -207,13 +229,13 @@ class CacheSimulator:
                 # A mark inside of a prefix that was read costs nothing, so it lives no longer than that prefix.
                 life = ttl if place > hit or held is None else min(ttl, held.ttl, key=SECONDS.__getitem__)
                 self._entries[prompt.chain[place]] = _SimulatedPrefix(at + SECONDS[life], at + delay, life)
-            elif not self.strict:
+            else:
                 self._entries[prompt.chain[place]] = entry._replace(expires=at + SECONDS[entry.ttl])
         if held is not None:
             self._entries[prompt.chain[hit]] = held._replace(expires=at + SECONDS[held.ttl])
         return written
 
-    def _walk_back(self, prompt: Prompt, positions: Sequence[int], start: int, at: float) -> int:
+    def _walk_back(self, prompt: _Prompt, positions: Sequence[int], start: int, at: float) -> int:
         place = start
         while place >= 0 and positions[start] - positions[place] < self.rules.look_back:
             entry = self._live(prompt.chain[place], at)
@@ -237,14 +259,14 @@ class CacheSimulator:
 
     # -- caches that keep every prefix by themselves -----------------------------------------------------------------
 
-    def _find_automatic(self, prompt: Prompt, at: float) -> int:
+    def _find_automatic(self, prompt: _Prompt, at: float) -> int:
         for place in range(len(prompt.chain) - 1, -1, -1):
             entry = self._live(prompt.chain[place], at)
             if entry is not None and entry.readable <= at:
                 return place
         return -1
 
-    def _write_automatic(self, prompt: Prompt, hit: int, at: float, delay: float) -> dict[str, int]:
+    def _write_automatic(self, prompt: _Prompt, hit: int, at: float, delay: float) -> dict[str, int]:
         least = self.prices.minimum_tokens
         written: dict[str, int] = {}
         places = [place for place in range(len(prompt.chain)) if prompt.sizes[place] >= least]
@@ -259,10 +281,10 @@ class CacheSimulator:
             self._entries[prompt.chain[place]] = _SimulatedPrefix(at + self.rules.ttl_seconds, readable, "auto")
         return written
 
-    # -- prices and reasons ------------------------------------------------------------------------------------------
+    # -- prices ------------------------------------------------------------------------------------------------------
 
     def _price(
-        self, prompt: Prompt, at: float, hit: int, written: dict[str, int], known: tuple[int, int], reason: str
+        self, prompt: _Prompt, at: float, hit: int, written: dict[str, int], known: tuple[int, int]
     ) -> CacheOutcome:
         prices, scale = self.prices, self.prices.scale(prompt.tokens)
         step = self.rules.step_tokens if self.rules.style == "automatic" else 1
@@ -273,35 +295,7 @@ class CacheSimulator:
             scale * (prompt.upto(end) * prices.read + (prompt.tokens - prompt.upto(end)) * _ORACLE_WRITE)
             for end in known
         )
-        missed = max(0, prompt.upto(known[0]) - prompt.upto(hit))
-        full = prompt.tokens * scale
-        return CacheOutcome(at, prompt.tokens, read, written, fresh, paid * scale, ever, full, lately, reason, missed)
-
-    def _reason(self, prompt: Prompt, at: float, hit: int, known: int) -> str:
-        """Return why less was read than an earlier request had sent, or what changed since the last one."""
-        if known <= hit:
-            return self._change(prompt)
-        if self.rules.style == "markers" and not prompt.marks:
-            return "no markers"
-        is_small = prompt.sizes[known] < self.prices.minimum_tokens
-        if is_small or (self.rules.style == "markers" and not self._marks(prompt)):
-            return "below the least size"
-        for place in range(known, hit, -1):
-            entry = self._entries.get(prompt.chain[place])
-            if entry is not None:
-                late = "not readable yet" if entry.readable > at else "out of the look-back"
-                return "expired" if entry.expires <= at else late
-        return "never marked"
-
-    def _change(self, prompt: Prompt) -> str:
-        before = self._before
-        if before is None:
-            return "first request"
-        pairs = zip(prompt.chain, before.chain, strict=False)
-        same = next((at for at, (new, old) in enumerate(pairs) if new != old), len(before.chain))
-        if same >= len(before.chain):
-            return ""
-        return f"{prompt.blocks[same].tier} changed" if same < len(prompt.blocks) else "history cut short"
+        return CacheOutcome(at, prompt.tokens, read, written, fresh, paid * scale, ever, prompt.tokens * scale, lately)
 
 
 class _SimulatedPrefix(NamedTuple):
@@ -310,10 +304,7 @@ class _SimulatedPrefix(NamedTuple):
     ttl: str
 
 
-# -- requests as the cache reads them ----------------------------------------------------------------------------------
-
-
-class Prompt(NamedTuple):
+class _Prompt(NamedTuple):
     """One request: ``blocks[i]`` ends the prefix with the hash ``chain[i]`` and ``sizes[i]`` tokens."""
 
     blocks: list[Block]
@@ -332,70 +323,13 @@ class Prompt(NamedTuple):
         return self.sizes[at] if at >= 0 else 0
 
 
-class PromptReader:
-    """A reader of a session's requests that reuses what it read before; ``measure`` takes precedence over ``count``."""
-
-    def __init__(self, count: Count, measure: Measure | None = None) -> None:
-        self._count = count
-        self._measure = measure
-        self._blocks: dict[tuple[int, Layout, bool], tuple[Message, list[Block]]] = {}
-        self._last: tuple[tuple[Any, ...], list[bytes], list[bytes], list[int]] | None = None
-
-    def read(self, body: Mapping[str, Any], layout: Layout, root: str) -> Prompt:
-        """Return one request as a prompt; ``root`` separates caches that are not shared, such as a model's."""
-        messages = list(body.get("messages") or ())
-        leading = system_count(messages, layout)
-        blocks = head_blocks(body, layout, self._count)
-        head = len(blocks) if not leading else -1
-        for at, message in enumerate(messages):
-            if at == leading:
-                head = len(blocks)
-            blocks += self._message_blocks(at, message, layout, leads=at < leading)
-        if head < 0:
-            head = len(blocks)
-        if self._measure is not None:
-            blocks = _replace_sizes(blocks, self._measure(body))
-        marks = [(at, block.marker) for at, block in enumerate(blocks) if block.marker]
-        automatic = body.get("cache_control") if layout == "anthropic" else None
-        if isinstance(automatic, Mapping):
-            last = next((at for at in range(len(blocks) - 1, -1, -1) if blocks[at].can_mark), None)
-            if last is not None and last not in dict(marks):
-                marks.append((last, "1h" if automatic.get("ttl") == "1h" else "5m"))
-        chain, sizes = self._extend_chain(blocks, root, head, switches_of(body))
-        return Prompt(blocks, chain, sizes, marks)
-
-    def _message_blocks(self, at: int, message: Message, layout: Layout, *, leads: bool) -> list[Block]:
-        key = (id(message), layout, leads)
-        found = self._blocks.get(key)
-        if found is None or found[0] is not message:  # holding the message keeps its id from being reused
-            found = self._blocks[key] = (message, message_blocks(at, message, layout, self._count, leads=leads))
-        return found[1]
-
-    def _extend_chain(
-        self, blocks: list[Block], root: str, head: int, switches: tuple[str, str]
-    ) -> tuple[list[bytes], list[int]]:
-        has_images = any(block.kind == "image" for block in blocks)
-        circumstances = (root, head, switches, has_images)
-        digests = [block.digest for block in blocks]
-        chain: list[bytes] = []
-        sizes: list[int] = []
-        if self._last is not None and self._last[0] == circumstances:
-            _, before, chain, sizes = self._last
-            pairs = zip(digests, before, strict=False)
-            same = next((at for at, (new, old) in enumerate(pairs) if new != old), min(len(before), len(digests)))
-            chain, sizes = chain[:same], sizes[:same]
-        extend_chain(chain, sizes, blocks, link(b"", root.encode()), head, switches, has_images)
-        self._last = (circumstances, digests, chain, sizes)
-        return chain, sizes
-
-
-def _replace_sizes(blocks: Sequence[Block], sizes: Sequence[int]) -> list[Block]:
-    if len(sizes) != len(blocks):
+def _measured_sizes(blocks: Sequence[Block], tokens: Sequence[int]) -> list[int]:
+    if len(tokens) != len(blocks):
         raise ValueError(
-            f"measure gave {len(sizes)} numbers for a request of {len(blocks)} blocks; give one for each tool, each "
+            f"measure gave {len(tokens)} numbers for a request of {len(blocks)} blocks; give one for each tool, each "
             "block of the system prompt and each block of a message"
         )
-    return [block._replace(tokens=tokens) for block, tokens in zip(blocks, sizes, strict=True)]
+    return list(accumulate(tokens))
 
 
 # -- a session under every strategy ------------------------------------------------------------------------------------
@@ -462,13 +396,12 @@ def requests_of(
     *,
     gap: float = 30.0,
     pauses: float = 0.0,
-    seed: int = 0,
 ) -> list[tuple[float, dict[str, Any]]]:
     """Return the requests that led to a conversation, with made-up times."""
     ends = [at for at, message in enumerate(messages) if message.get("role") == "assistant" and at]
     if not ends or ends[-1] != len(messages) - 1:
         ends.append(len(messages))
-    rng = random.Random(seed)  # noqa: S311 - repeatable on purpose
+    rng = random.Random(0)  # noqa: S311 - repeatable on purpose
     now = 0.0
     found: list[tuple[float, dict[str, Any]]] = []
     for end in ends:
@@ -487,17 +420,13 @@ def replay(
     model: str,
     provider: str = "",
     *,
-    per_block: bool = True,
     count: Count = rough_count,
 ) -> Replay:
     """Return what a session costs under every strategy that makes a difference at the provider."""
     found = provider_of(provider, model=model)
     rules = cache_rules(found, model)
     chosen = STRATEGIES if rules.style == "markers" else {"automatic": {"strategy": "auto"}}
-    outcomes = {
-        strategy: _play(calls, model, found, settings, per_block=per_block, count=count)
-        for strategy, settings in chosen.items()
-    }
+    outcomes = {strategy: _play(calls, model, found, settings, count) for strategy, settings in chosen.items()}
     return Replay(name, model, found, outcomes)
 
 
@@ -506,11 +435,9 @@ def _play(
     model: str,
     provider: Provider,
     settings: dict[str, Any],
-    *,
-    per_block: bool,
     count: Count,
 ) -> list[CacheOutcome]:
-    simulator = CacheSimulator(model, provider, per_block=per_block, count=count)
+    simulator = CacheSimulator(model, provider, count=count)
     cache = PromptCache(model, provider, settings=settings, count=count, clock=lambda: 0.0)
     before: tuple[float, dict[str, Any]] | None = None
     with warnings.catch_warnings():

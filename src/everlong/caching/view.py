@@ -1,13 +1,11 @@
 """A session's latest request as blocks with prefix hashes, kept from one request to the next.
 
 A request that only grew costs what it grew by. The message list is compared with the last request's: by identity if a
-host keeps its message objects, else by value. Changes in place are found by comparing copies: of the newest messages
-each time, of the older ones in turn.
+host keeps its message objects, else by value. So a host must not change a message that it has sent in place.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -19,9 +17,6 @@ from everlong.model import Message
 
 __all__ = ["SWITCHES", "RequestView", "extend_chain", "link", "switches_of"]
 
-_RECENT = 128
-_IN_TURN = 256
-"""Messages that each request compares with their copies: the newest, and a share of the older ones."""
 _CHUNK = 512
 
 _SYSTEM_SWITCHES = ("speed",)
@@ -32,7 +27,6 @@ _MESSAGE_SWITCHES = (
     "reasoning",
     "reasoning_effort",
     "output_config",
-    "additionalModelRequestFields",
 )
 SWITCHES = (*_SYSTEM_SWITCHES, *_MESSAGE_SWITCHES)
 """Fields of a request that invalidate what is cached, without being part of the prompt."""
@@ -44,7 +38,7 @@ class RequestView:
     ``blocks[i]`` ends the prefix with the hash ``chain[i]`` and ``sizes[i]`` tokens.
     """
 
-    def __init__(self, root: str, count: Count = rough_count, *, immutable: bool = False) -> None:
+    def __init__(self, root: str, count: Count = rough_count) -> None:
         self.blocks: list[Block] = []
         self.chain: list[bytes] = []
         self.sizes: list[int] = []
@@ -61,16 +55,13 @@ class RequestView:
         self._had_images = False
         self._root = link(b"", root.encode("utf-8", "surrogatepass"))
         self._count = count
-        self._immutable = immutable
         self._layout: Layout | None = None
         self._front: tuple[Any, ...] = ()
         self._front_size = 0
         self._switches = ("", "")
         self._messages: list[Message] = []
-        self._copies: list[Message] = []
         self._starts: list[int] = []
         self._images = 0
-        self._turn = 0
 
     def update(self, body: Mapping[str, Any], layout: Layout) -> None:
         """Read the next request."""
@@ -78,11 +69,11 @@ class RequestView:
         messages = messages if isinstance(messages, list) else list(messages or ())
         before = len(self.blocks)
         leading = system_count(messages, layout)
-        front = (layout, leading, body.get("tools"), body.get("system"), body.get("toolConfig"))
+        front = (layout, leading, body.get("tools"), body.get("system"))
         switches = switches_of(body)
         if self._layout is None or not _equal([front], [self._front]):
             self._rebuild(body, layout, messages, leading)
-            self._front = front if self._immutable else copy.deepcopy(front)
+            self._front = front
         else:
             self._grow(messages, layout, leading)
         self._switches, stale = switches, self._switches != switches
@@ -95,7 +86,7 @@ class RequestView:
         old = self.blocks
         self.blocks = head_blocks(body, layout, self._count)
         self._front_size = len(self.blocks)
-        self._messages, self._copies, self._starts, self._images = [], [], [], 0
+        self._messages, self._starts, self._images = [], [], 0
         self.frontiers, self.ephemerals = [], []
         self.marked = [at for at, block in enumerate(self.blocks) if block.marker]
         self._extend(messages, layout, leading)
@@ -107,7 +98,7 @@ class RequestView:
             start = self._starts[same]
             del self._messages[same:]
             self._images -= sum(block.kind == "image" for block in self.blocks[start:])
-            del self.blocks[start:], self._starts[same:], self._copies[same:]
+            del self.blocks[start:], self._starts[same:]
             for places in (self.frontiers, self.ephemerals, self.marked):
                 del places[bisect_left(places, start) :]
         self.kept = len(self.blocks)
@@ -117,8 +108,6 @@ class RequestView:
         for message in messages:
             at = len(self._messages)
             self._messages.append(message)
-            if not self._immutable:
-                self._copies.append(_copy_message(message))
             self._starts.append(len(self.blocks))
             added = message_blocks(at, message, layout, self._count, leads=at < leading)
             for place, block in enumerate(added, len(self.blocks)):
@@ -136,23 +125,7 @@ class RequestView:
         """Count the leading messages that are those of the last request, unchanged."""
         old = self._messages
         same = min(len(old), len(messages))
-        if not _equal(
-            old if len(old) == same else old[:same], messages[:same]
-        ):  # nearly always a comparison by identity
-            same = _first_difference(old, messages, same)
-        for start, stop in () if self._immutable else self._to_compare(same):
-            if not _equal(self._copies[start:stop], messages[start:stop]):
-                found = _first_difference(self._copies[start:stop], messages[start:stop], stop - start)
-                same = min(same, start + found)
-        return same
-
-    def _to_compare(self, same: int) -> list[tuple[int, int]]:
-        recent = max(0, same - _RECENT)
-        if not recent:
-            return [(0, same)]
-        start = self._turn % recent
-        self._turn = start + _IN_TURN
-        return [(start, min(recent, start + _IN_TURN)), (recent, same)]
+        return _first_difference(old, messages, same)  # nearly always a comparison by identity
 
     # -- hashes ------------------------------------------------------------------------------------------------------
 
@@ -228,11 +201,3 @@ def _common_length(left: list[Block], right: list[Block]) -> int:
         if one.digest != other.digest or one.tier != other.tier:
             return at
     return min(len(left), len(right))
-
-
-def _copy_message(message: Message) -> Message:
-    """Return a copy that changes of the message in place do not reach; texts are shared."""
-    try:
-        return {key: value if isinstance(value, str) else copy.deepcopy(value) for key, value in message.items()}
-    except RecursionError:
-        return {}

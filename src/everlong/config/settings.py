@@ -447,12 +447,6 @@ class PromptCachingSettings(Section):
         "true or false",
         "Whether a pause is bridged with small requests that keep the cache, as long as that is cheaper.",
     )
-    edit_min_gain: Whole = setting(
-        CACHING_DEFAULTS.edit_min_gain,
-        "a whole number from 0 to 1,000,000,000",
-        "How many tokens an edit of history must free to be made while the provider still holds it.",
-        ge=0,
-    )
 
     def values(self) -> CachingValues:
         """Return the plain values that the strategies work with."""

@@ -37,7 +37,6 @@ class CachingValues:
     strategy: Literal["auto", "ledger", "system_and_3", "off"] = "auto"
     prefix_ttl: Literal["5m", "1h", "auto"] | None = None
     keep_alive: bool = False
-    edit_min_gain: int = 40_000
 
 
 @dataclass(frozen=True, slots=True)

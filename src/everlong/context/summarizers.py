@@ -20,7 +20,7 @@ from everlong.context.chronicle import Chronicle
 from everlong.context.document import SummaryDocument
 from everlong.context.exchanges import SummaryExchange, SummaryExchanges
 from everlong.context.policy import LeftAlone
-from everlong.context.text import TextCount, cut_at_clause, one_line
+from everlong.context.text import TextCount, cut_at_clause, one_line, unwrap_fence
 from everlong.model import Message, text_of, typed_words
 
 __all__ = [
@@ -42,7 +42,6 @@ _MOST_UNUSABLE = 3
 _LONGEST_NEWEST = 400
 _CUT_OFF = re.compile(r"(?:[,;:(\[{/\\=&+<—–，、；：]|(?:^|\s)[-*•]|\b(?:the|an?|and|or|of|to|in|with|for|by|from))$")
 _THOUGHT = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
-_FENCED = re.compile(r"\A\s*```\w*\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -294,9 +293,7 @@ def clean_answer(answer: object, budget: int, count: TextCount) -> tuple[str, st
     """
     if not isinstance(answer, str) or not answer.strip():
         return "", "the summary is empty"
-    text = _THOUGHT.sub("", answer).strip()
-    fenced = _FENCED.match(text)
-    text = fenced[1] if fenced else text
+    text = unwrap_fence(_THOUGHT.sub("", answer).strip())
     start = next((place for place in _heading_places(text)), None)
     if start is None:
         return "", "the answer has none of the summary's headings; it may be a refusal or a reply"

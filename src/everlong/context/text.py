@@ -145,3 +145,12 @@ _FENCED = re.compile(r"^[ \t]*(```+|~~~+).*?(?:^[ \t]*\1|\Z)", re.MULTILINE | re
 def without_fences(text: str) -> str:
     """Return a text without its fenced code."""
     return _FENCED.sub("", text) if "```" in text or "~~~" in text else text
+
+
+_WRAPPED = re.compile(r"\A\s*```\w*\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL)
+
+
+def unwrap_fence(text: str) -> str:
+    """Return the inside of a text that is one fenced block as a whole; any other text as it is."""
+    wrapped = _WRAPPED.match(text)
+    return wrapped[1] if wrapped else text

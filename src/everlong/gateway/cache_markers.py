@@ -97,7 +97,6 @@ class CacheMarkers:
             settings=self._settings,
             clock=self._clock,
             warn=lambda _: None,
-            immutable=True,
             pauses=pauses,
         )
 

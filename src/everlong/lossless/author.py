@@ -19,7 +19,7 @@ from everlong.context.exchanges import SummaryExchanges
 from everlong.context.names import entities
 from everlong.context.policy import LeftAlone
 from everlong.context.summarizers import ExtractiveSummarizer, Summarizer, SummaryRequest
-from everlong.context.text import TextCount, shorten_text
+from everlong.context.text import TextCount, shorten_text, unwrap_fence
 from everlong.lossless.graph import State, SummaryNode
 from everlong.model import Message, whole_text
 
@@ -30,7 +30,6 @@ LONGEST = 1.25
 _NAMES_PER_TOKEN = 0.05
 """Names that prose of some length can be expected to hold: one in twenty tokens."""
 _THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
-_FENCE = re.compile(r"\A```[a-z]*\n(.*)\n```\s*\Z", re.DOTALL)
 _HEADING = re.compile(r"^#{1,3} ", re.MULTILINE)
 
 
@@ -184,9 +183,7 @@ def usable_text(answer: object) -> str:
     """Return a model's summary of a leaf without its thoughts; empty if there is none, as for a refusal."""
     if not isinstance(answer, str):
         return ""
-    text = _THOUGHT.sub("", without_marks(answer)).strip()
-    fenced = _FENCE.match(text)
-    text = fenced[1].strip() if fenced else text
+    text = unwrap_fence(_THOUGHT.sub("", without_marks(answer)).strip()).strip()
     return text if _HEADING.search(text) else ""
 
 

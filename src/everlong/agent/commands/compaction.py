@@ -98,7 +98,7 @@ def _preview(desk: Desk, focus: str) -> None:
         desk.show.line(f"  − and {len(gone) - _MOST_GONE} more", "dim")
     cache = agent.asker.cache
     is_cold = cache is None or cache.choice.strategy != "ledger" or cache.is_cold()
-    decision = worth_editing(before - after, after, is_cold=is_cold, is_due=True, model=agent.connection.model)
+    decision = worth_editing(before - after, after, is_cold=is_cold, model=agent.connection.model)
     price = agent.connection.info.prices.input if agent.connection.info.prices is not None else None
     for line in _describe_cost(decision, before, price):
         desk.show.line(line)

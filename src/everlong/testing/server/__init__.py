@@ -1,7 +1,7 @@
-"""A model server on loopback that speaks all wire formats, checks every request and answers from a script.
+"""A model server on loopback that speaks all wire formats and answers from a script.
 
-Written from the APIs' documentation, apart from the rest of the package: its counting, its protocol rules and its cache
-are second opinions, so it imports nothing that it is there to test.
+Written from the APIs' documentation, apart from the rest of the package: its counting and its cache are second
+opinions, so it imports nothing that it is there to test.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from everlong.testing.server.anthropic_rules import seal, sign
 from everlong.testing.server.cache import CacheCharge
 from everlong.testing.server.exchange import Refusal
 from everlong.testing.server.script import Answer
+from everlong.testing.server.seals import redact, sign
 from everlong.testing.server.window import count_text, count_value
 
 __all__ = ["error_body", "events", "message", "models"]
@@ -65,7 +65,7 @@ def _content(answer: Answer, body: Mapping[str, Any], number: int) -> list[dict[
         text = "" if omitted else answer.thinking
         content.append({"type": "thinking", "thinking": text, "signature": sign(text, body, f"t{number}")})
     if answer.redacted_thinking is not None:
-        content.append({"type": "redacted_thinking", "data": seal(answer.redacted_thinking, f"d{number}")})
+        content.append({"type": "redacted_thinking", "data": redact(answer.redacted_thinking, f"d{number}")})
     if answer.text:
         content.append({"type": "text", "text": answer.text})
     for index, call in enumerate(answer.calls):

@@ -12,12 +12,10 @@ import json
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from everlong.testing.server.anthropic_rules import check_marker
-from everlong.testing.server.exchange import Refusal
-from everlong.testing.server.responses_rules import unseal
+from everlong.testing.server.seals import unseal
 from everlong.testing.server.window import MESSAGE_TOKENS, count_text, count_value
 
 __all__ = ["CacheBlock", "CacheCharge", "ServerCache", "anthropic_blocks_of", "openai_blocks_of", "responses_blocks_of"]
@@ -191,15 +189,10 @@ class _Chain:
 
 
 def anthropic_blocks_of(body: Mapping[str, Any]) -> list[CacheBlock]:
-    """Return the blocks of an Anthropic prompt in cache order; refuse markers that the API would refuse."""
+    """Return the blocks of an Anthropic prompt in cache order."""
     chain = _Chain(body.get("model"))
-    for index, tool in enumerate(body.get("tools") or []):
-        marker = tool.get("cache_control")
-        if marker is not None:
-            check_marker(marker, f"tools.{index}.cache_control")
-            if tool.get("defer_loading"):
-                raise Refusal(f"tools.{index}.cache_control: cannot be set on a tool with `defer_loading`")
-        chain.add(tool, tokens=8, marker=marker)
+    for tool in body.get("tools") or []:
+        chain.add(tool, tokens=8, marker=tool.get("cache_control"))
     chain.salt("system", body.get("speed"))
     system = body.get("system")
     for block in [{"type": "text", "text": system}] if isinstance(system, str) and system else system or []:
@@ -214,31 +207,10 @@ def anthropic_blocks_of(body: Mapping[str, Any]) -> list[CacheBlock]:
         for index, block in enumerate(blocks):
             overhead = MESSAGE_TOKENS if index == 0 else 0
             chain.add(block, tokens=overhead, kind=block["type"], marker=block.get("cache_control"))
-    return _with_automatic(body, chain.blocks)
-
-
-def _with_automatic(body: Mapping[str, Any], blocks: list[CacheBlock]) -> list[CacheBlock]:
-    """Return the blocks with the automatic marker, after all marks were checked together."""
-    explicit = sum(block.ttl is not None for block in blocks)
     automatic = body.get("cache_control")
-    if explicit + (automatic is not None) > 4:
-        raise Refusal(
-            f"A maximum of 4 blocks with cache_control may be provided. Found {explicit + (automatic is not None)}."
-        )
-    if automatic is not None:
-        check_marker(automatic, "cache_control")
-        ttl = automatic.get("ttl", "5m")
-        if blocks[-1].ttl not in {None, ttl}:
-            raise Refusal("cache_control: the last block is marked with another ttl than the automatic marker")
-        last = blocks[-1]
-        blocks = [*blocks[:-1], CacheBlock(last.prefix, last.tokens, last.position, ttl)]
-    ttls = [block.ttl for block in blocks if block.ttl is not None]
-    if "5m" in ttls and "1h" in ttls[ttls.index("5m") :]:
-        raise Refusal(
-            "cache_control.ttl: a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block. "
-            "Note that blocks are processed in the following order: `tools`, `system`, `messages`."
-        )
-    return blocks
+    if isinstance(automatic, dict) and chain.blocks:
+        chain.blocks[-1] = replace(chain.blocks[-1], ttl=automatic.get("ttl", "5m"))
+    return chain.blocks
 
 
 def _has_image(value: Any) -> bool:

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from types import TracebackType
 from typing import Any, Self
 
 from everlong.testing.server import anthropic_api, openai_api, responses_api
-from everlong.testing.server.anthropic_rules import check_anthropic
 from everlong.testing.server.cache import (
     CacheBlock,
     CacheCharge,
@@ -29,8 +29,6 @@ from everlong.testing.server.cache import (
 from everlong.testing.server.embeddings_api import check_embeddings, embeddings
 from everlong.testing.server.exchange import Api, Record, Refusal
 from everlong.testing.server.faults import Fault, FaultPlan, fault_refusal
-from everlong.testing.server.openai_rules import check_openai
-from everlong.testing.server.responses_rules import check_responses
 from everlong.testing.server.script import Ask, Script, ScriptedModel
 from everlong.testing.server.window import DIALECTS, Dialect, check_window, overflow
 
@@ -125,6 +123,18 @@ class ModelServer:
         """Let the next requests meet these faults, one each, whatever the plan says."""
         with self._lock:
             self._next_faults += faults
+
+    def check_body(self, api: Api, body: Any, headers: Mapping[str, str], *, counting: bool = False) -> None:
+        """Refuse a body that has no prompt, by a `Refusal`; override it to refuse more."""
+        del headers, counting
+        prompt = body.get("input" if api == "responses" else "messages") if isinstance(body, dict) else None
+        if isinstance(prompt, str) and prompt and api == "responses":
+            return
+        if not isinstance(prompt, list) or not prompt or not all(isinstance(entry, dict) for entry in prompt):
+            raise Refusal("The request has no messages")
+        roles = [entry.get("role") for entry in prompt]
+        if api == "anthropic" and self.alternate_roles and any(one == other for one, other in pairwise(roles)):
+            raise Refusal("messages: roles must alternate between user and assistant")
 
     def record_request(self, make: Callable[[int], Record]) -> tuple[Record, Fault | None]:
         """Record a request, and return the record and the fault that it meets."""
@@ -333,17 +343,15 @@ def _check_key(server: ModelServer, api: Api, headers: Mapping[str, str]) -> Non
 
 
 def _check_body(server: ModelServer, api: Api, body: Any, record: Record) -> list[CacheBlock]:
-    """Check a body against every rule, and return the blocks of its prompt."""
+    """Check a body and its size, and return the blocks of its prompt."""
+    server.check_body(api, body, record.headers)
     if api == "anthropic":
-        check_anthropic(body, betas=record.headers.get("anthropic-beta", ""), alternate_roles=server.alternate_roles)
         blocks = anthropic_blocks_of(body)
-        most = body["max_tokens"]
+        most = body.get("max_tokens")
     elif api == "responses":
-        check_responses(body, server.dialect, knows_compaction=server.knows_compaction)
         blocks = responses_blocks_of(body)
         most = body.get("max_output_tokens")
     else:
-        check_openai(body, server.dialect)
         blocks = openai_blocks_of(body)
         most = body.get("max_completion_tokens") or body.get("max_tokens")
     record.prompt_tokens = sum(block.tokens for block in blocks)
@@ -464,8 +472,7 @@ def count_reply(server: ModelServer, raw: bytes, headers: Mapping[str, str]) -> 
         _check_key(server, "anthropic", headers)
         body, problem = _parse_body(raw)
         _check_size(problem)
-        betas = headers.get("anthropic-beta", "")
-        check_anthropic(body, betas=betas, counting=True, alternate_roles=server.alternate_roles)
+        server.check_body("anthropic", body, headers, counting=True)
         return ServerReply(200, {"input_tokens": sum(block.tokens for block in anthropic_blocks_of(body))})
     except Refusal as refusal:
         return _error("anthropic", refusal, 0)

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from everlong.testing.server.exchange import Api
-from everlong.testing.server.responses_rules import unseal
+from everlong.testing.server.seals import unseal
 
 __all__ = ["Answer", "Ask", "Call", "Script", "ScriptedModel", "ScriptedTurn"]
 

@@ -6,18 +6,16 @@ elsewhere.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import json
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from everlong.testing.server.cache import anthropic_blocks_of
 from everlong.testing.server.exchange import Refusal
+from everlong.testing.server.seals import prefix_hash, token
 
-__all__ = ["THINKING", "check_anthropic", "check_block", "check_marker", "check_thinking", "seal", "sign"]
+__all__ = ["THINKING", "check_anthropic", "check_block", "check_marker", "check_thinking"]
 
 _FIELDS: dict[str, str] = {
     "text": "type text cache_control citations",
@@ -132,23 +130,11 @@ _CHECKS = {
 
 
 THINKING = frozenset({"thinking", "redacted_thinking"})
-_SECRET = b"the test server's own seal"
 _BINDING_MODELS = re.compile(r"(opus|sonnet)-5-5|(fable|mythos)-5-1")
 _CHANGED = (
     "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. These blocks must "
     "remain as they were in the original response."
 )
-
-
-def sign(text: str, body: Mapping[str, Any], nonce: str) -> str:
-    """Return the signature of a thinking block in the answer to this request."""
-    place = _prefix_hash(body, len(body["messages"]))
-    return _token("s", nonce, place, text)
-
-
-def seal(data: str, nonce: str) -> str:
-    """Return the data of a redacted block, sealed like a signature."""
-    return _token("r", nonce, base64.urlsafe_b64encode(data.encode()).decode(), "")
 
 
 def check_thinking(body: Mapping[str, Any]) -> None:
@@ -171,7 +157,7 @@ def check_thinking(body: Mapping[str, Any]) -> None:
             )
         if kinds[-1] in THINKING:
             raise Refusal(f"messages.{at}: The final block in an assistant message cannot be `{kinds[-1]}`.")
-        place = _prefix_hash(body, at) if binds and not drops else None
+        place = prefix_hash(body, at) if binds and not drops else None
         for index, block in enumerate(blocks):
             if block["type"] in THINKING:
                 _check_block(block, f"messages.{at}.content.{index}", place)
@@ -182,13 +168,13 @@ def check_thinking(body: Mapping[str, Any]) -> None:
 def _check_block(block: Mapping[str, Any], path: str, place: str | None) -> None:
     if block["type"] == "redacted_thinking":
         parts = str(block.get("data")).split(".")
-        if len(parts) != 4 or _token("r", parts[1], parts[2], "") != block["data"]:
+        if len(parts) != 4 or token("r", parts[1], parts[2], "") != block["data"]:
             raise Refusal(f"{path}: Invalid `data` in `redacted_thinking` block")
         return
     parts = str(block.get("signature")).split(".")
     if len(parts) != 4 or parts[0] != "s":
         raise Refusal(f"{path}: Invalid `signature` in `thinking` block")
-    if _token("s", parts[1], parts[2], str(block.get("thinking"))) != block["signature"]:
+    if token("s", parts[1], parts[2], str(block.get("thinking"))) != block["signature"]:
         raise Refusal(f"{path}: {_CHANGED}")
     if place is not None and parts[2] != place:
         raise Refusal(
@@ -211,25 +197,6 @@ def _check_last_step(messages: Sequence[Mapping[str, Any]]) -> None:
             "`thinking` is enabled, a final `assistant` message must start with a thinking block (preceeding the "
             "lastmost set of `tool_use` and `tool_result` blocks). To avoid this requirement, disable `thinking`."
         )
-
-
-def _prefix_hash(body: Mapping[str, Any], end: int) -> str:
-    before = [body.get("tools"), body.get("system"), body["messages"][:end]]
-    text = json.dumps(_unmarked(before), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _unmarked(value: Any) -> Any:
-    if isinstance(value, dict):
-        if isinstance(value.get("content"), str) and "role" in value:
-            value = {**value, "content": [{"type": "text", "text": value["content"]}]}
-        return {name: _unmarked(item) for name, item in value.items() if name != "cache_control"}
-    return [_unmarked(item) for item in value] if isinstance(value, list) else value
-
-
-def _token(kind: str, nonce: str, place: str, text: str) -> str:
-    seal = hmac.new(_SECRET, f"{kind}\0{nonce}\0{place}\0{text}".encode(), hashlib.sha256).digest()
-    return f"{kind}.{nonce}.{place}.{base64.urlsafe_b64encode(seal[:18]).decode()}"
 
 
 _KNOWN = """
@@ -290,6 +257,7 @@ def check_anthropic(body: Any, *, betas: str = "", counting: bool = False, alter
     _check_pairs(messages)
     check_thinking(body)
     _check_scopes(body, betas)
+    check_markers(body)
 
 
 _SCOPE_BETA = "prompt-caching-scope-2026-01-05"
@@ -482,3 +450,29 @@ def _describe_unanswered(at: int, calls: Sequence[str]) -> str:
         f"messages.{at}: `tool_use` ids were found without `tool_result` blocks immediately after: {', '.join(calls)}. "
         "Each `tool_use` block must have a corresponding `tool_result` block in the next message."
     )
+
+
+def check_markers(body: Mapping[str, Any]) -> None:
+    """Refuse too many cache markers, and those in the wrong order or place."""
+    for index, tool in enumerate(body.get("tools") or []):
+        if tool.get("cache_control") is not None:
+            check_marker(tool["cache_control"], f"tools.{index}.cache_control")
+            if tool.get("defer_loading"):
+                raise Refusal(f"tools.{index}.cache_control: cannot be set on a tool with `defer_loading`")
+    automatic = body.get("cache_control")
+    blocks = anthropic_blocks_of({name: value for name, value in body.items() if name != "cache_control"})
+    ttls = [block.ttl for block in blocks if block.ttl is not None]
+    if len(ttls) + (automatic is not None) > 4:
+        raise Refusal(
+            f"A maximum of 4 blocks with cache_control may be provided. Found {len(ttls) + (automatic is not None)}."
+        )
+    if automatic is not None:
+        check_marker(automatic, "cache_control")
+        if blocks[-1].ttl not in {None, automatic.get("ttl", "5m")}:
+            raise Refusal("cache_control: the last block is marked with another ttl than the automatic marker")
+        ttls.append(automatic.get("ttl", "5m"))
+    if "5m" in ttls and "1h" in ttls[ttls.index("5m") :]:
+        raise Refusal(
+            "cache_control.ttl: a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block. "
+            "Note that blocks are processed in the following order: `tools`, `system`, `messages`."
+        )

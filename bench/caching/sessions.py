@@ -69,7 +69,7 @@ Editor = Callable[[list[Message], list[dict[str, Any]], float], list[Message]]
 
 def make_session(shape: Shape, seed: int | str, edit: Editor | None = None) -> Iterator[MadeUpCall]:
     """Yield the requests of a session, one after the other."""
-    return _SessionMaker(shape, random.Random(f"session {seed}"), edit).run()  # noqa: S311 - repeatable on purpose
+    return _SessionMaker(shape, random.Random(f"session {seed}"), edit).run()
 
 
 @dataclass

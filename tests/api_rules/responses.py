@@ -6,17 +6,15 @@ elsewhere.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from everlong.testing.server.exchange import Refusal
+from everlong.testing.server.seals import unseal
 from everlong.testing.server.window import Dialect
 
-__all__ = ["check_responses", "seal", "unseal"]
+__all__ = ["check_responses"]
 
 _KNOWN = """
     background client_metadata context_management conversation include input instructions max_output_tokens
@@ -53,26 +51,6 @@ _ASSISTANT_PARTS = ("output_text", "refusal")
 _OTHER_PARTS = ("input_text", "input_image", "input_file")
 _CALLS = {"function_call": "function call", "custom_tool_call": "custom tool call", "local_shell_call": "shell call"}
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-_SECRET = b"the test server's other seal"
-
-
-def seal(kind: str, text: str) -> str:
-    """Return a text as encrypted content that only the server can make and read again."""
-    inner = base64.urlsafe_b64encode(text.encode()).decode()
-    seal = hmac.new(_SECRET, f"{kind}\0{inner}".encode(), hashlib.sha256).hexdigest()[:24]
-    return f"{kind}.{inner}.{seal}"
-
-
-def unseal(kind: str, content: Any) -> str | None:
-    """Return the text of encrypted content; None if the server did not make it."""
-    parts = content.split(".") if isinstance(content, str) else []
-    if len(parts) != 3 or parts[0] != kind:
-        return None
-    try:
-        text = base64.urlsafe_b64decode(parts[1].encode()).decode()
-    except ValueError:
-        return None
-    return text if hmac.compare_digest(seal(kind, text), str(content)) else None
 
 
 def check_responses(body: Any, dialect: Dialect = "openai", *, knows_compaction: bool = False) -> None:
