@@ -13,10 +13,10 @@ from everlong.store import Store
 from tests.inspector.conftest import Site, run_site
 from tests.inspector.making import Ferry, make_ferry, make_long
 from tests.inspector.port_story import Story, make_story
+from tests.waiting import PATIENCE
 
 DARK: dict[str, Any] = {"color_scheme": "dark"}
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 780}}
-_SECONDS = 20_000
 _TELL = """addEventListener("securitypolicyviolation", (event) =>
   console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`))"""
 
@@ -37,7 +37,7 @@ class Tab:
     """A page of the browser that notes every complaint of its console, every dialog and every request to elsewhere."""
 
     def __init__(self, context: Any, base: str) -> None:
-        context.set_default_timeout(_SECONDS)
+        context.set_default_timeout(1_000 * PATIENCE)
         context.add_init_script(_TELL)
         self.context, self.base = context, base
         self.page = context.new_page()
