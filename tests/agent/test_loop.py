@@ -108,7 +108,7 @@ def test_a_limit_ends_the_turn_and_the_conversation_goes_on(
 
 def test_time_is_a_limit_also_while_the_model_is_silent(serve: Serve, opened: Opened) -> None:
     server = serve("Hello.")
-    server.fail_next(Fault("silent", seconds=30))
+    server.fail_next(Fault("silent", seconds=5))
     agent = opened(server, limits=Limits(seconds=0.2))
     finished = agent.run("Are you there?")
     assert finished.stop == "limit"
