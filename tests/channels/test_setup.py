@@ -94,14 +94,10 @@ def test_the_doctor_asks_the_platform(
     assert "does not know this token" in text
 
 
-def test_the_doctor_warns_of_an_empty_list_and_an_open_webhook(
+def test_the_doctor_warns_of_an_empty_list(
     run: Run, api: TelegramStandIn, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TELEGRAM_BOT_TOKEN", TOKEN)
     configured(home, api, "users: []")
     state, text = finding(run)
     assert (state, "paired" in text) == ("warn", True)
-    config = "channels: {telegram: {enabled: true, users: ['1'], webhook_url: 'http://example.org/hook'}}\n"
-    (home / "config.yaml").write_text(config, encoding="utf-8")
-    state, text = finding(run)
-    assert (state, "https:// addresses only" in text) == ("fail", True)

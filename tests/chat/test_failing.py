@@ -9,6 +9,7 @@ import pytest
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call
 from tests.chat.conftest import Open, idle, ready, talking_to
+from tests.examples import few
 from tests.testing_server.conftest import Serve
 
 A_BUG = """
@@ -42,7 +43,7 @@ def test_wrong_calls_leave_with_2_and_what_cannot_be_opened_with_1(serve: Serve,
     assert "Traceback" not in found.everything()
 
 
-@pytest.mark.parametrize("event", ["ToolFinished", "Answered"])
+@pytest.mark.parametrize("event", few(["ToolFinished", "Answered"]))
 def test_a_bug_leaves_the_terminal_sane_and_the_session_whole(
     serve: Serve, terminal: Open, home: Path, event: str
 ) -> None:
