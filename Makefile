@@ -45,9 +45,10 @@ lint: $(STAMP)  ## style, types and layers
 
 test: lint pytest  ## everything that CI runs
 
+# Each worker begins with a stretch of its own, so that it starts the servers of few modules, and helps others in the end.
 pytest: $(STAMP)  ## the tests alone; one of them needs what `make lint` keeps of its types
 	@echo "==> pytest"
-	@$(BIN)/pytest -q -n auto
+	@$(BIN)/pytest -q -n auto --dist worksteal
 
 pytest-collection: $(STAMP)  ## load all tests once, so that they start sooner the next time
 	@$(BIN)/pytest -qq --collect-only
