@@ -45,10 +45,9 @@ lint: $(STAMP)  ## style, types and layers
 
 test: lint pytest  ## everything that CI runs
 
-# Each worker begins with a stretch of its own, so that it starts the servers of few modules, and helps others in the end.
 pytest: $(STAMP)  ## the tests alone; one of them needs what `make lint` keeps of its types
 	@echo "==> pytest"
-	@$(BIN)/pytest -q -n auto --dist worksteal
+	@$(BIN)/pytest -q -n auto
 
 pytest-collection: $(STAMP)  ## load all tests once, so that they start sooner the next time
 	@$(BIN)/pytest -qq --collect-only
