@@ -47,14 +47,6 @@ def test_a_session_pays_for_an_hour_where_its_pauses_earn_it_back(gaps: list[flo
     assert paced(gaps).pays_for_hour(RULES) is pays
 
 
-def test_reads_that_cost_less_earn_more_back() -> None:
-    cheap = model_rules("claude-opus-5-5")
-    shared = PauseLengths(pauses=64, spells=100)
-    assert (RULES.read, cheap.read) == (0.1, 0.05)
-    assert not paced([], shared).pays_for_hour(RULES)  # 64 x 1.15 = 73.6, against 75
-    assert paced([], shared).pays_for_hour(cheap)  # 64 x 1.20 = 76.8
-
-
 def test_a_new_session_goes_by_the_others_until_it_has_had_a_pause_itself() -> None:
     shared = PauseLengths()
     for _ in range(2):
@@ -65,11 +57,6 @@ def test_a_new_session_goes_by_the_others_until_it_has_had_a_pause_itself() -> N
     assert not paced([90], shared).pays_for_hour(RULES)
     assert paced([1, 1], PauseLengths(0, 50)).pays_for_hour(RULES) is False
     assert paced([1, 20], PauseLengths(0, 50)).pays_for_hour(RULES) is True
-
-
-def test_two_sessions_are_too_few_to_conclude_anything_from() -> None:
-    assert PauseLengths(10, 2).per_spell == 0.0
-    assert PauseLengths(10, 4).per_spell == 2.5
 
 
 def cost(shape: Shape, seed: int, pauses: PauseLengths | None = None, **settings: Any) -> float:
@@ -97,17 +84,6 @@ def test_auto_costs_about_what_the_better_of_the_two_costs(pause_share: float, p
         assert sums["auto"] == sums["5m"] < sums["1h"]
     if pause_share == 0.4 and pause[1] < 3_600:
         assert together < sums["auto"] < 0.85 * sums["5m"]
-
-
-def test_what_is_held_keeps_its_life_until_it_is_written_again() -> None:
-    cache = PromptCache(MODEL, "anthropic", settings={"prefix_ttl": "auto"}, clock=lambda: 0.0)
-    words = "The tide gauge was read again. " * 400
-    sent = [
-        cache.apply({"system": words, "messages": [{"role": "user", "content": f"{number}"}]}, at)
-        for number, at in enumerate((0.0, 600.0, 660.0, 3_000.0))
-    ]
-    lives = [one["system"][0]["cache_control"].get("ttl", "5m") for one in sent]
-    assert lives == ["5m", "1h", "1h", "1h"]
 
 
 def test_the_gateway_learns_from_all_conversations_of_a_tenant() -> None:

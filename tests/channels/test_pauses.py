@@ -66,23 +66,3 @@ def test_an_idle_conversation_is_compacted_when_it_costs_least(
 
     run(talk)
     assert server.rejections == []
-
-
-def test_without_the_setting_a_pause_is_left_alone(
-    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, clock: Clock
-) -> None:
-    server = serve(say, window=100_000)
-
-    async def talk() -> None:
-        async with opened(server, platform, window=16_000) as channel:
-            for number in range(3):
-                await channel.receive(platform.message(f"{number}: {LONG}"))
-                await channel.settle()
-            asked = len(server.requests)
-            clock.time += 280
-            await channel.tick()
-            await channel.settle()
-            assert len(server.requests) == asked
-
-    run(talk)
-    assert store.compactions() == []

@@ -8,6 +8,7 @@ import pytest
 
 from everlong.testing import Answer, Ask, Call, Fault
 from tests.chat.conftest import Gate, Open, idle
+from tests.examples import few
 from tests.testing_server.conftest import Serve
 
 ASKED = "allow? [y]es, [a]lways in this session, [n]o"
@@ -52,7 +53,7 @@ def test_y_writes_once_a_always_and_n_not_at_all(serve: Serve, chat: Open, root:
 
 
 @pytest.mark.spec("12.3")
-@pytest.mark.parametrize("words", ["actually, no", "yesterday", "any"])
+@pytest.mark.parametrize("words", few(["yesterday", "actually, no", "any"]))
 def test_a_word_is_read_as_a_word(serve: Serve, chat: Open, root: Path, words: str) -> None:
     found = chat(serve(writer))
     found.enter("first.txt one")

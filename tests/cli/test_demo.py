@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from everlong import ContextCompressor, Store, open_store
+from everlong import Store, open_store
 from everlong.cli.demo.playback import Played, answers_of, play, undo_one
-from everlong.cli.demo.session import Fact, load_session, stated_in, still_known
+from everlong.cli.demo.session import load_session, stated_in
 from everlong.context.invariants import check_all
 from tests.cli.conftest import Run
 from tests.waiting import PATIENCE
@@ -93,21 +93,6 @@ def test_a_compaction_is_taken_back_word_for_word(played: tuple[Played, Store]) 
     assert undone.is_same
 
 
-def test_a_request_costs_what_the_one_before_did_not_hold(tmp_path: Path) -> None:
-    talk = [{"role": role, "content": f"word {n}"} for n in range(4) for role in ("user", "assistant")]
-    with open_store(tmp_path / "a.db") as store:
-        done = play(talk, 8_192, store)
-    for track in done.tracks:
-        assert track.read + track.written == sum(track.sizes)
-        assert track.written == track.sizes[-1]  # it only grew, so each token was fresh once
-
-
-def test_a_fact_is_known_only_if_its_words_stand_in_the_context() -> None:
-    fact = Fact("port", "Which port?", ("8437", "port eight"), 0, "value")
-    assert still_known(fact, [{"role": "user", "content": "use port 8437"}]) == "8437"
-    assert still_known(fact, [{"role": "system", "content": "8437"}, {"role": "user", "content": "none"}]) == ""
-
-
 def test_the_demo_shows_what_each_way_kept_a_summary_questions_an_undo_and_what_to_run(run: Run) -> None:
     ran = run("demo")
     assert ran.code == 0
@@ -125,24 +110,6 @@ def test_the_demo_shows_what_each_way_kept_a_summary_questions_an_undo_and_what_
     ):
         assert said in ran.out
     assert max(map(cell_len, ran.out.splitlines())) <= 100
-
-
-@pytest.mark.parametrize("window", ["4096", "1000000"])
-def test_the_demo_says_something_in_any_window(run: Run, monkeypatch: pytest.MonkeyPatch, window: str) -> None:
-    session, facts = load_session()
-    shorter = session[:150], [fact for fact in facts if fact.message < 150]
-    monkeypatch.setattr("everlong.cli.demo.session.load_session", lambda: shorter)
-    ran = run("demo", "--window", window)
-    assert (ran.code, "What to run next" in ran.out) == (0, True)
-    assert ("Everlong's summary" in ran.out) == (window == "4096")
-
-
-def test_a_fact_that_its_question_does_not_find_is_still_stored(played: tuple[Played, Store]) -> None:
-    done, store = played
-    _, facts = load_session()
-    store.searcher.index_pending()
-    lost = [one for one in answers_of(done.tracks[-1], facts, store) if one.source == "lost"]
-    assert [one.is_stored for one in lost] == [True] * len(lost)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of its own")
@@ -168,12 +135,3 @@ def test_a_key_ends_the_pause_between_two_screens(keys: bytes) -> None:
         child.kill()
         os.close(theirs)
         os.close(ours)
-
-
-@pytest.mark.usefixtures("shorter_sessions")
-def test_the_demos_figures_are_json_on_request(run: Run) -> None:
-    figures = run("demo", "--json", "--window", "16384").json
-    assert [way["largest_request"] <= 16_384 for way in figures["ways"]] == [True] * 3
-    assert figures["threshold"] == ContextCompressor(16_384).threshold_tokens
-    assert figures["compactions"]
-    assert figures["undo"]["is_same"]

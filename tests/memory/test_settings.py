@@ -19,15 +19,6 @@ def made(folder: Path | None, warnings: list[str], **memory: object) -> MemoryMa
     return manager
 
 
-def test_memory_that_is_off_has_no_tools_and_no_block(folder: Path, warnings: list[str]) -> None:
-    NotesMemory(folder).add("user", "Sails.")
-    assert "Sails." in made(folder, warnings).prompt_block()
-    manager = made(folder, warnings, enabled=False, provider="of no matter")
-    assert manager.prompt_block() == ""
-    assert manager.tool_schemas() == []
-    assert warnings == []
-
-
 @pytest.mark.spec("9.4")
 def test_the_budget_bounds_the_block(folder: Path, warnings: list[str]) -> None:
     for number in range(40):
@@ -48,14 +39,6 @@ def test_the_time_limit_is_the_setting(folder: Path, warnings: list[str]) -> Non
         manager._providers[0]._seconds = PATIENCE  # so that a busy machine does not reach it first
         answer = manager.handle_tool_call("memory_add", {"target": "user", "text": "Sails."})
     assert "locked for 0.5 seconds" in answer  # told in time, rather than hanging past the limit
-
-
-def test_the_usual_folder_is_in_the_data_home(
-    tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EVERLONG_HOME", str(tmp_path))
-    made(None, warnings).handle_tool_call("memory_add", {"target": "user", "text": "Sails."})
-    assert (tmp_path / "memories" / "USER.md").exists()
 
 
 @pytest.mark.spec("3.2")
