@@ -149,7 +149,7 @@ def probe_objects() -> None:
         names = {
             "EVERLONG_STORE__OBJECTS": Path(bucket).as_uri(),
             "EVERLONG_STORE__OBJECTS_OVER_KILOBYTES": "50",
-            "EVERLONG_STORE__PATH": str(Path("large.db").resolve()),
+            "EVERLONG_STORE__URL": str(Path("large.db").resolve()),
         }
         everlong("sessions", "import", "large.json", **names)
         everlong("sessions", "maintain", **names)

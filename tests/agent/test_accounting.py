@@ -105,11 +105,11 @@ def test_after_a_pause_that_outlived_the_cache_nothing_counts_as_sent_anew() -> 
 
 
 def test_a_call_on_the_side_that_read_from_the_cache_keeps_it_alive() -> None:
-    ping = Receipt(1, "s", "ping", SONNET, {}, None, 290.0)
+    summary = Receipt(1, "s", "summary", SONNET, {}, None, 290.0)
     effects = Effects([compaction(7, 50_000, 12_000)], {})
     effects.take_turn(turn(1, 0, None), Tokens(0, 45_000, 3_000), RATES)
-    effects.take_receipt(replace(ping, model="other:model"), Tokens(0, 48_000))
-    effects.take_receipt(ping, Tokens(0, 48_000))
+    effects.take_receipt(replace(summary, model="other:model"), Tokens(0, 48_000))
+    effects.take_receipt(summary, Tokens(0, 48_000))
     assert effects.take_turn(turn(2, 500, 7), Tokens(0, 0, 12_000), RATES)[0].tokens > 0
 
 

@@ -82,9 +82,9 @@ def test_openrouter_is_given_the_session_and_xai_a_header() -> None:
 
 @pytest.mark.spec("3.2")
 def test_settings_are_checked() -> None:
-    with pytest.raises(ConfigError, match=r"prompt_caching\.prefix_ttl .* must be 5m, 1h, auto, or null"):
-        PromptCache(MODEL, settings={"prefix_ttl": "10m"})
-    assert PromptCache(MODEL, settings=PromptCachingSettings(prefix_ttl="1h")).settings.prefix_ttl == "1h"
+    with pytest.raises(ConfigError, match=r"prompt_caching\.cache_ttl .* must be 5m or 1h"):
+        PromptCache(MODEL, settings={"cache_ttl": "10m"})
+    assert PromptCache(MODEL, settings=PromptCachingSettings(cache_ttl="1h")).settings.cache_ttl == "1h"
 
 
 def test_what_was_marked_stays_known_when_the_words_are_let_go() -> None:
@@ -94,7 +94,6 @@ def test_what_was_marked_stays_known_when_the_words_are_let_go() -> None:
     for count in range(2, len(messages) + 1):
         assert left.apply_to_messages(messages[:count]) == kept.apply_to_messages(messages[:count])
         left.let_go()
-        left.touch()
         if count == 4:  # it was refused
             left.forget()
             kept.forget()

@@ -185,7 +185,7 @@ def test_a_message_that_was_deleted_by_hand_is_written_anew(opened: Opened, serv
     platform.fault = fault
 
     async def talk() -> None:
-        async with opened(server, platform, channels={"telegram": {"stream": False}}) as channel:
+        async with opened(server, platform, channels={"stream": False}) as channel:
             await channel.receive(platform.message("hello"))
             await channel.settle()
 
@@ -249,7 +249,7 @@ def test_a_bug_in_the_delivery_is_logged_and_the_answer_comes_all_the_same(
     platform.pieces = pieces  # type: ignore[method-assign]
 
     async def talk() -> None:
-        async with opened(serve(words), platform, channels={"telegram": {"stream": False}}) as channel:
+        async with opened(serve(words), platform, channels={"stream": False}) as channel:
             await channel.receive(platform.message("hello"))
             await channel.settle()
 

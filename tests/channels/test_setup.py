@@ -48,7 +48,7 @@ def written(home: Path) -> str:
 
 
 def test_a_bot_is_set_up_in_one_line(run: Run, api: TelegramStandIn, home: Path, ring: InMemory) -> None:
-    ran = set_up(run, api, "--user", str(ANNA), "--chat", str(GROUP), "--tools", "read")
+    ran = set_up(run, api, "--user", str(ANNA), "--chat", str(GROUP))
     assert ran.code == 0, ran.err
     assert f"the bot is @{BOT_NAME} (id {BOT_ID})" in ran.err
     assert "user 501: Anna" in ran.err
@@ -56,13 +56,13 @@ def test_a_bot_is_set_up_in_one_line(run: Run, api: TelegramStandIn, home: Path,
     assert list(ring.kept.values()) == [TOKEN]
     assert TOKEN not in written(home) + ran.err + ran.out
     telegram = load_settings().settings.channels.telegram
-    assert (telegram.users, telegram.chats, telegram.tools) == (["501"], ["-1001"], "read")
+    assert (telegram.users, telegram.chats) == (["501"], ["-1001"])
     assert telegram.enabled
 
 
 def test_comments_and_others_on_the_list_stay(run: Run, api: TelegramStandIn, home: Path, ring: InMemory) -> None:
     del ring
-    text = "# mine\nagent: {max_steps: 7}  # few\nchannels:\n  telegram:\n    users: ['9']  # Ben\n    reset: idle:8\n"
+    text = "# mine\nagent: {max_steps: 7}  # few\nchannels:\n  telegram:\n    users: ['9']  # Ben\n  reset: idle:8\n"
     (home / "config.yaml").write_text(text, encoding="utf-8")
     assert set_up(run, api, "--user", str(ANNA)).code == 0
     for part in ("# mine", "# few", "# Ben", "reset: idle:8"):
@@ -150,7 +150,10 @@ def test_the_doctor_has_nothing_to_say_of_channels_that_are_off(run: Run, home: 
 def test_the_doctor_misses_a_token(run: Run, api: TelegramStandIn, home: Path, ring: InMemory) -> None:
     del ring
     configured(home, api)
-    assert finding(run) == ("fail", "telegram is switched on, but has no token")
+    assert finding(run) == (
+        "fail",
+        "there is no token for telegram; set TELEGRAM_BOT_TOKEN, or store one with: everlong setup telegram",
+    )
 
 
 def test_the_doctor_asks_the_platform(
@@ -168,14 +171,10 @@ def test_the_doctor_asks_the_platform(
     assert "does not know this token" in text
 
 
-def test_the_doctor_warns_of_an_empty_list_and_an_open_webhook(
+def test_the_doctor_warns_of_an_empty_list(
     run: Run, api: TelegramStandIn, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TELEGRAM_BOT_TOKEN", TOKEN)
     configured(home, api, "users: []")
     state, text = finding(run)
-    assert (state, "only people who were paired" in text) == ("warn", True)
-    config = "channels: {telegram: {enabled: true, users: ['1'], webhook_url: 'http://example.org/hook'}}\n"
-    (home / "config.yaml").write_text(config, encoding="utf-8")
-    state, text = finding(run)
-    assert (state, "https:// addresses only" in text) == ("fail", True)
+    assert (state, "0 ids on the list" in text) == ("warn", True)

@@ -96,7 +96,7 @@ def test_the_store_may_be_named_by_an_option_and_by_a_setting(
 ) -> None:
     assert len(two("list", "--json").json) == 2
     assert len(run("sessions", "--store", f"sqlite:///{store_file}", "list", "--json").json) == 2
-    monkeypatch.setenv("EVERLONG_STORE__PATH", str(store_file))
+    monkeypatch.setenv("EVERLONG_STORE__URL", str(store_file))
     assert len(run("sessions", "list", "--json").json) == 2
 
 
