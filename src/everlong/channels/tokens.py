@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from everlong.errors import AuthenticationFailed
 from everlong.providers.endpoints import Endpoint
-from everlong.providers.keys import find_key, key_source, remove_key, store_key
+from everlong.providers.keys import find_key, key_source, store_key
 
-__all__ = ["TOKEN_VARIABLES", "find_token", "remove_token", "store_token", "token_source"]
+__all__ = ["TOKEN_VARIABLES", "find_token", "store_token", "token_source"]
 
 TOKEN_VARIABLES = {"telegram": "TELEGRAM_BOT_TOKEN", "discord": "DISCORD_BOT_TOKEN"}
 """The environment variable of each platform's token."""
@@ -34,11 +34,6 @@ def token_source(platform: str, env: Mapping[str, str] | None = None) -> str | N
 def store_token(platform: str, token: str) -> None:
     """Put the token of a platform's bot into the system's keyring; `ConfigError` where there is none."""
     store_key(_entry(platform), token)
-
-
-def remove_token(platform: str) -> bool:
-    """Remove a token from the system's keyring; return whether there was one."""
-    return remove_key(_entry(platform))
 
 
 def _entry(platform: str) -> str:
