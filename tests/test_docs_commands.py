@@ -151,7 +151,7 @@ def at_home(prepared: Path, server: ModelServer, tmp_path: Path, monkeypatch: py
     settings = {
         "agent": {"model": "anthropic:claude-sonnet-5"},
         "providers": {"anthropic": {"base_url": server.url}, "openai": {"base_url": server.openai_url}},
-        "store": {"path": str(home / "everlong" / "store.db")},
+        "store": {"url": str(home / "everlong" / "store.db")},
     }
     (home / "everlong" / "config.yaml").write_text(json.dumps(settings))
     program = tmp_path / "bin" / "everlong"

@@ -162,7 +162,7 @@ def folder(tmp_path: Path) -> Path:
 
 def environment(tmp_path: Path, **more: str) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-    own = {"EVERLONG_HOME": str(tmp_path / "home"), "EVERLONG_STORE__PATH": str(tmp_path / "store.db")}
+    own = {"EVERLONG_HOME": str(tmp_path / "home"), "EVERLONG_STORE__URL": str(tmp_path / "store.db")}
     return {**kept, **own, "PYTHONPATH": SOURCE, **more}
 
 
