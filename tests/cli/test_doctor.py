@@ -322,11 +322,3 @@ def test_who_writes_summaries_must_exist_and_have_a_key(run: Run, monkeypatch: p
     assert "is not a known provider" in checks(run("doctor", "--json"))["summaries"]["text"]
     monkeypatch.setenv("EVERLONG_AUXILIARY__COMPRESSION__PROVIDER", "openai")
     assert checks(run("doctor", "--json"))["summaries"]["state"] == "fail"
-
-
-def test_every_check_is_documented(run: Run, home: Path) -> None:
-    configured(home, "memory: {provider: ghost}\n")
-    Store.open(home / "store.db").close()
-    docs = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    names = {one["name"] for one in run("doctor", "--json").json["checks"]}
-    assert [name for name in sorted(names) if f"| `{name}` |" not in docs] == []
