@@ -112,7 +112,7 @@ def test_the_first_sentence_of_a_page(page: str, sentence: str) -> None:
 def test_every_explained_message_is_one_of_the_program() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
     spoken = re.sub(r'"\s*\n\s*f?"', "", code)  # a message may stand on several lines
-    page = (ROOT / "docs" / "error-messages.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     explained = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
     assert len(explained) > 15
     assert [words for words in explained if words not in spoken] == []
