@@ -201,7 +201,7 @@ def _better(results: Results) -> str:
     return f"""
 ## Where others are better
 
-Of all measures, these are the ones at which another package beats every way of using Everlong, at equal room where
+Of the rows below, these are the ones at which another package beats every way of using Everlong, at equal room where
 *over* says nothing else:
 
 {listed}
@@ -214,16 +214,14 @@ too; LiteLLM speaks to a hundred providers; a sliding window is ten lines of cod
 def _contests(results: Results) -> Iterable[tuple[str, dict[str, float], bool]]:
     keeping = _rows(results, "keeping")
     for measure, title in {**_NAMES, "turns": "user turns"}.items():
-        for kind in dict.fromkeys(row["kind"] for row in keeping):
-            for chained in (False, True):
-                mine = [
-                    row
-                    for row in keeping
-                    if row["kind"] == kind and row["share"] == SHOWN and row["chained"] == chained and row[measure]
-                ]
-                where = f"{_KIND_NAMES.get(kind, kind)}{', after three compactions' if chained else ''}"
-                values = {row["method"]: row[measure]["value"] for row in mine}
-                yield f"{title}, {where}", values, False
+        for chained in (False, True):
+            mine = [
+                row
+                for row in keeping
+                if row["kind"] == "all" and row["share"] == SHOWN and row["chained"] == chained and row[measure]
+            ]
+            values = {row["method"]: row[measure]["value"] for row in mine}
+            yield f"{title}, {'after three compactions' if chained else 'one compaction'}", values, False
     for kind in KINDS:
         yield f"{kind}s in long chats", _values(_rows(results, "chats"), "method", kind), False
     for size in SIZES:
