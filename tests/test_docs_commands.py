@@ -99,6 +99,14 @@ def test_every_line_that_is_run_is_of_this_program() -> None:
     assert strange == [], "say in NOT_RUN why these lines cannot be run"
 
 
+def test_nothing_tells_people_to_install_everlong_from_an_index_that_does_not_have_it() -> None:
+    places = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "deploy").glob("**/*")]
+    places += [path for path in (ROOT / "src").rglob("*") if path.suffix in {".py", ".md", ".txt", ".html", ".toml"}]
+    names_it = re.compile(r"\binstall\b[^\n`]*[ '\"]everlong(?:\[|['\"]?$)", re.MULTILINE)
+    told = [path for path in places if path.is_file() and names_it.search(path.read_text(encoding="utf-8"))]
+    assert told == []
+
+
 def clerk(ask: Ask) -> str:
     return "## Goal\n- Write the release notes.\n" if "## Next Steps" in ask.last_user else "It is done."
 

@@ -13,24 +13,19 @@ _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
 
 
 def install_command(extra: str, prefix: Path | None = None) -> str:
-    """Return what to type to install an extra; pipx and uv keep a program where plain pip does not reach it."""
-    place = prefix or Path(sys.prefix)
-    return _command(place, packages_of(extra) or [f"'everlong[{extra}]'"]) or f"pip install 'everlong[{extra}]'"
+    """Return what to type to install the packages of an extra: no index has Everlong itself yet."""
+    return package_command(" ".join(packages_of(extra)) or f"'.[{extra}]'", prefix)
 
 
-def package_command(package: str, prefix: Path | None = None) -> str:
-    """Return what to type to install a package beside Everlong."""
-    return _command(prefix or Path(sys.prefix), [package]) or f"pip install {package}"
-
-
-def _command(prefix: Path, packages: list[str]) -> str:
-    """Return the command of pipx or uv if it made this installation; else nothing."""
+def package_command(packages: str, prefix: Path | None = None) -> str:
+    """Return what to type to install packages beside Everlong; plain pip does not reach where pipx and uv keep it."""
+    prefix = prefix or Path(sys.prefix)
     place = prefix.as_posix()
     if "/pipx/venvs/" in place or (prefix / "pipx_metadata.json").exists():
-        return f"pipx inject {prefix.name} {' '.join(packages)}"
+        return f"pipx inject {prefix.name} {packages}"
     if "/uv/tools/" in place or (prefix / "uv-receipt.toml").exists():
-        return f"uv pip install --python {place} {' '.join(packages)}"
-    return ""
+        return f"uv pip install --python {place} {packages}"
+    return f"pip install {packages}"
 
 
 def list_extras() -> list[str]:
