@@ -1,15 +1,30 @@
-"""The examples of docs/configuration.md are valid, and it has every variable that is no setting."""
+"""Settings that the pages name exist, their examples are valid, and every variable that is no setting is listed."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+from everlong.config import catalog
 from everlong.config.check import problems_in
+from everlong.config.listing import NAMED
 from everlong.config.load import RESERVED
 from everlong.config.yaml_file import parse_document
 
-DOCS = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+
+def test_no_page_names_a_setting_that_does_not_exist() -> None:
+    sections = {key.partition(".")[0] for key in catalog()}
+    groups = {key.rpartition(".")[0] for key in catalog()} | sections
+    for page in (one for one in PAGES if one.name != "foreign-engines.md"):  # which names modules of another host
+        text = page.read_text(encoding="utf-8")
+        told = re.findall(r"`([a-z_]+\.[a-z_.]+)(?:: [\w:.-]+)?`", text) + re.findall(r"config set (\S+\.\S+)", text)
+        for key in told:
+            known = key in catalog() or key in groups or key.startswith(tuple(f"{name}." for name in NAMED))
+            assert known or key.partition(".")[0] not in sections, f"{page.name} names {key}"
 
 
 def test_every_variable_that_is_no_setting_is_documented() -> None:
@@ -17,7 +32,8 @@ def test_every_variable_that_is_no_setting_is_documented() -> None:
 
 
 def test_the_examples_are_valid_configurations() -> None:
-    examples = re.findall(r"```yaml\n(.*?)```", DOCS, re.DOTALL)
-    assert examples
-    for example in examples:
+    examples = [text for page in PAGES for text in re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)]
+    files = [one for one in examples if re.match(r"(agent|compression|gateway|memory|providers|context|models):", one)]
+    assert len(files) > 5
+    for example in files:
         assert problems_in(parse_document(example, "example").values, lambda key: key, "") == []
