@@ -24,11 +24,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
 
-OUTSIDE = {
-    "../README.md#install": "install.md",
-    "../README.md": "README.md",
-    "../CHANGELOG.md": "changelog.md",
-}
+OUTSIDE = {"../CHANGELOG.md": "changelog.md"}
 """Links of pages to files outside of docs/, and the pages that stand for them in the site."""
 _LINK = re.compile(r"\]\((\.\./[^)\s]+)\)")
 
@@ -47,9 +43,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     from mkdocs.structure.files import File  # noqa: PLC0415 - so that tests can import this without mkdocs
 
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    made = {
-        "changelog.md": changelog.replace("](docs/", "]("),
-    }
+    made = {"changelog.md": changelog.replace("](docs/", "](")}
     pages = {file.src_uri: file.content_string for file in files.documentation_pages()} | made
     made["llms.txt"] = llms_text(config.nav or [], pages, config.site_description or "")
     for name, text in made.items():
