@@ -13,11 +13,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from everlong.cli.wrap import WrapTally, report_line
 from everlong.lossless import LosslessEngine
 from everlong.store import Store
 from everlong.testing import Ask, ModelServer
@@ -105,6 +107,13 @@ def test_nothing_tells_people_to_install_everlong_from_an_index_that_does_not_ha
     names_it = re.compile(r"\binstall\b[^\n`]*[ '\"]everlong(?:\[|['\"]?$)", re.MULTILINE)
     told = [path for path in places if path.is_file() and names_it.search(path.read_text(encoding="utf-8"))]
     assert told == []
+
+
+def test_the_readme_shows_the_line_of_wrap_in_its_words_of_today() -> None:
+    tally = WrapTally(requests=54, compactions=2, prompt_tokens=4_942_457, cache_read=4_607_659)
+    line = report_line(tally, (Decimal("2.66"), Decimal("3.47")), "20261118_072559_9a52a0")
+    for page in (ROOT / "README.md", ROOT / "docs" / "tutorial-claude-code.md"):
+        assert f"everlong: {line}\n" in page.read_text(encoding="utf-8"), "run: python -m bench.clients.wrapped"
 
 
 def clerk(ask: Ask) -> str:
