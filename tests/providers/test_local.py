@@ -110,7 +110,7 @@ def test_where_there_is_no_model_it_says_what_to_name_or_install(monkeypatch: py
 
 def test_without_the_server_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match=r"pip install 'everlong\[local\]'"):
+    with pytest.raises(ConfigError, match=r"pip install openai xllamacpp"):
         LocalServer(read_model_file(model_file(tmp_path, USUAL, (4, 4))))
 
 
