@@ -95,5 +95,5 @@ def test_the_demo_leaves_a_conversation_with_requests_and_compactions(tmp_path: 
 
 
 def test_the_demo_opens_the_page_on_what_it_played() -> None:
-    with inspecting("--fast", command=("demo", "--window", "131072")) as address:
+    with inspecting(command=("demo", "--window", "131072")) as address:
         assert "The booking system of a harbour" in read(address)
