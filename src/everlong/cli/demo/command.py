@@ -29,8 +29,8 @@ __all__ = ["demo_command"]
 @click.option("--browser/--no-browser", default=True, help="With --web: open the browser.  [default: browser]")
 def demo_command(window: int, as_json: bool, web: bool, port: int, browser: bool) -> None:
     """Play a long agent session in a small window, and show what three ways to deal with that make of it."""
-    from everlong.cli.demo.contenders import Cutting, Everlong, HeadAndTail  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.cli.demo.playback import answers_of, play  # noqa: PLC0415 - as above
+    from everlong.cli.demo.contenders import MODEL, Cutting, Everlong, HeadAndTail  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.cli.demo.playback import PRICES, answers_of, play  # noqa: PLC0415 - as above
     from everlong.cli.demo.screens import DemoScreens  # noqa: PLC0415 - as above
     from everlong.cli.demo.session import load_session  # noqa: PLC0415 - as above
     from everlong.store import open_store  # noqa: PLC0415 - as above
@@ -59,7 +59,8 @@ def demo_command(window: int, as_json: bool, web: bool, port: int, browser: bool
         else:
             screens.results(played, answers)
         if web:
-            serve_inspector(store, "everlong demo", port=port, opens_browser=browser)
+            models = {MODEL: {"context_length": window, **PRICES}}
+            serve_inspector(store, "everlong demo", port=port, opens_browser=browser, models=models)
 
 
 def _figures(played: Played, answers: Sequence[Sequence[Answer]]) -> dict[str, Any]:

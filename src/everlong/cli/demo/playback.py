@@ -14,12 +14,10 @@ if TYPE_CHECKING:
     from everlong.model import Message
     from everlong.store import Store
 
-__all__ = ["Answer", "Played", "Track", "answers_of", "find_fact", "play"]
+__all__ = ["PRICES", "Answer", "Played", "Track", "answers_of", "find_fact", "play"]
 
-_DOLLARS_PER_TOKEN = 3 / 1_000_000
-"""The price of a fresh input token that the demo reckons with."""
-_READ, _WRITE = 0.1, 1.25
-"""The price of a token that the provider's cache holds, and of one that it takes in."""
+PRICES = {"input_price": 3.0, "output_price": 0.0, "cache_read_price": 0.3, "cache_write_price": 3.75}
+"""US dollars for a million tokens that the demo reckons with; only input is compared."""
 _HITS = 10
 
 Source = Literal["context", "recall", "lost"]
@@ -60,7 +58,7 @@ class Track:
 
 
 def _dollars(read: int, written: int) -> float:
-    return (read * _READ + written * _WRITE) * _DOLLARS_PER_TOKEN
+    return (read * PRICES["cache_read_price"] + written * PRICES["cache_write_price"]) / 1_000_000
 
 
 def _is_same(one: Message, other: Message) -> bool:
