@@ -67,9 +67,9 @@ def test_a_dumb_terminal_is_asked_line_by_line(serve: Serve, terminal: Open, roo
     found.wait("You said **hi**.")
     found.wait_line("^>$")
     found.enter("write out.txt")
-    found.wait_line(r"allow\? \[y\]es, \[a\]lways in this session, \[n\]o:$")
-    found.enter("perhaps")
-    found.until(lambda: found.everything().count("allow?") == 2, "the question once more")
+    found.wait_line("or say what to do instead:$")
+    found.enter(" ")
+    found.until(lambda: found.everything().count("[1] yes") == 2, "the question once more")
     assert not (root / "out.txt").exists()
     found.enter("y")
     found.wait("● write_file out.txt")
@@ -87,7 +87,7 @@ def test_a_dumb_terminal_is_asked_line_by_line(serve: Serve, terminal: Open, roo
     found.press("C-c")
     found.until(lambda: found.last_line == ">", "an empty line")
     found.enter("write not.txt")  # and a question
-    found.wait_line("allow?")
+    found.wait_line("or say what to do instead:$")
     found.press("C-c")
     found.wait_line("^>$")
     assert not (root / "not.txt").exists()
@@ -129,11 +129,10 @@ def test_in_a_pipe_one_line_says_that_a_summary_is_written(serve: Serve, home: P
     assert not done.stdout
 
 
-def test_context_names_the_engine_and_what_it_says_of_itself(serve: Serve, home: Path, root: Path) -> None:
+def test_context_tells_what_an_engine_adds_to_the_figures_of_all(serve: Serve, home: Path, root: Path) -> None:
     own = "    def get_status(self):\n        return {**super().get_status(), 'gulls': 1_234, 'mood': 'calm\\nsea'}\n"
     write(home / "plugins" / "context_engine" / "short", ENGINE.format(name="short") + own)
     configure(home, context={"engine": "short"})
     done = piped(home, root, "hi\n/context\n", *talking_to(serve(script)))
     (line,) = re.findall(r"^engine short: .*$", done.stdout, re.MULTILINE)
-    assert re.search(r"last prompt tokens [\d,]*\d, ", line)
-    assert re.search(r"usage percent \d+\.\d, gulls 1,234, mood calm sea$", line)
+    assert line == "engine short: gulls 1,234, mood calm sea"

@@ -268,7 +268,7 @@ def describe(report: CompactionReport) -> str:
     if report.quality is not None:
         line += f"; {report.quality.in_words()}"
     if report.fallback_reason:
-        line += f"; fell back to the extractive summary: {report.fallback_reason}"
+        line += f"; built-in rules wrote the summary: {report.fallback_reason}"
     if report.rules_by_id:
         line += f"; no room for {counted(report.rules_by_id, 'older rule')}, named by id"
     return line
