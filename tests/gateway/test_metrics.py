@@ -198,6 +198,21 @@ def test_the_level_says_what_is_logged() -> None:
     assert [(line["id"], line["level"]) for line in lines(kept)] == [("two", "warning"), ("three", "error")]
 
 
+def test_a_terminal_gets_a_line_for_people() -> None:
+    kept = io.BytesIO()
+    log = GatewayLog(kept, "info", for_people=True)
+    account = RequestAccount("r1", "POST", "/v1/messages", model="claude-sonnet-5", session="20260101_ab", status=200)
+    account.usage = Usage(100, 50, cache_read_tokens=900)
+    account.cost, account.compactions = 0.0123, ["threshold"]
+    log.request(account)
+    log.say("warning", "gateway", message="the disk is \x1b[31mfull")
+    first, second = kept.getvalue().decode().splitlines()
+    for said in ("claude-sonnet-5", "20260101_ab", "1,000 tokens, 90% cached", "$0.0123", "compacted (threshold)"):
+        assert said in first
+    assert "{" not in first
+    assert second.endswith("warning: gateway  message the disk is �[31mfull")
+
+
 def test_what_the_gateways_own_modules_say_is_a_line_too() -> None:
     kept = io.BytesIO()
     logger = logging.getLogger("everlong.gateway")

@@ -346,3 +346,19 @@ def test_other_machines_need_a_key(folder: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "without a key" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of its own")
+def test_on_a_terminal_it_says_that_a_client_starts_it() -> None:
+    import pty  # noqa: PLC0415 - not on Windows
+
+    ours, theirs = pty.openpty()
+    try:
+        done = subprocess.run(
+            [*everlong_program(), "mcp"], stdin=theirs, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.returncode == 2
+    assert "claude mcp add everlong -- everlong mcp" in done.stderr
