@@ -130,7 +130,7 @@ def test_the_installed_program_compacts_a_file(installed: Path, tmp_path: Path) 
 
 
 def test_the_installed_program_plays_the_demo(installed: Path, tmp_path: Path) -> None:
-    shown = call(installed / "everlong", "demo", "--fast", EVERLONG_HOME=str(tmp_path))
+    shown = call(installed / "everlong", "demo", EVERLONG_HOME=str(tmp_path))
     assert "What to run next" in shown
 
 
