@@ -205,9 +205,6 @@ Of the rows below, these are the ones at which another package beats every way o
 *over* says nothing else:
 
 {listed}
-
-Apart from these figures: LangChain's middleware and OpenHands' condenser are part of frameworks that run the agent,
-too; LiteLLM speaks to a hundred providers; a sliding window is ten lines of code and needs no model.
 """
 
 
