@@ -519,7 +519,8 @@ class Gateway:
         relayed.account.compactions.append("client")
         relayed.account.cost = spent_by(summarizer) or 0.0
         self.metrics.compacted("client", "compacted")
-        await self._finish(relayed, EndedRequest(made.reply, cost=relayed.account.cost))
+        await self._finish(relayed, EndedRequest(made.reply))
+        await self._compactor.keep_receipts(relayed, turn, summarizer)
         if relayed.request.path == COMPACT_PATH:
             return web.json_response(compacted_answer(made.item), headers=relayed.extra)
         answer = response_answer(made.item, model)
@@ -583,6 +584,7 @@ class Gateway:
         relayed.hidden = frozenset(tool.name for tool in tools)
         if tools:
             draft = offer_tools(relayed.dialect, draft, tools)
+        draft = self._compactor.lower_answer(relayed, turn, draft)
         body = draft.body
         if relayed.dialect.takes_markers:
             provider, tenant = relayed.route.cached_as, relayed.conversations.recorder.store.tenant
@@ -606,6 +608,7 @@ class Gateway:
         tools = self._compactor.recall_tools(relayed)
         if tools and can_offer(dialect, draft, is_compacted=turn.conversation.view is not None):
             draft = offer_tools(dialect, draft, tools)
+        draft = self._compactor.lower_answer(relayed, turn, draft)
         if not dialect.takes_markers:
             return Earlier(draft.body)
         return Earlier(self._marking.marked_once(draft, turn.model, relayed.route.cached_as), marker)
