@@ -215,6 +215,22 @@ def test_a_request_waits_no_longer_than_it_may(tmp_path: Path, monkeypatch: pyte
         assert {one.summarizer for one in done} == {"extractive"}
 
 
+def test_streams_that_tell_no_usage_are_compacted_ahead_too(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": 20_000}}}
+    with (
+        ModelServer(writes, window=20_000) as model,
+        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
+    ):
+        history: list[dict[str, Any]] = []
+        for number in range(40):
+            history.append({"role": "user", "content": f"Question {number}: {WORDS * 2}"})
+            assert ask(running, "openai", history, stream=True) == 200
+            until(lambda: not running.gateway._compactor._ahead)
+        done = running.store().compactions()
+    assert {one.reason for one in done} == {"threshold"}
+    assert "own model" in {one.summarizer for one in done}
+
+
 class SlowModel:
     """A model that answers in two seconds by its own clock, and summarizes only after so many more answers."""
 

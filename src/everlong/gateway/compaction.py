@@ -204,6 +204,18 @@ class ConversationCompactor:
             task = self._ahead[ident] = asyncio.create_task(self._work_ahead(relayed, turn, size, choose))
             task.add_done_callback(partial(self._on_done, ident))
 
+    def note_uncounted(self, relayed: RelayedRequest, turn: ConversationTurn, sent: int) -> None:
+        """Note an answer for which the API counted nothing: a large request is counted here, and nobody waits."""
+
+        async def count() -> None:
+            size = await self._size(relayed, turn)
+            if size.is_considered:
+                await self.note_answer(relayed, turn, size.tokens, 0, sent)
+
+        task = asyncio.create_task(count())
+        self._hearing.add(task)
+        task.add_done_callback(self._hearing.discard)
+
     def _leaf_tokens(self, size: RequestSize) -> int:
         """Return the size of what the lossless engine summarizes at a time."""
         lcm = self._lcm.values()

@@ -350,7 +350,10 @@ class Gateway:
         except Refused:
             raise
         except (EverlongError, OSError) as error:
-            relayed.warning, relayed.is_unstored = header_text(f"not stored: {error}"), _is_of_store(error)
+            relayed.warning, relayed.is_unstored = (
+                header_text(f"not stored: {error}"),
+                isinstance(error, StoreError | OSError),
+            )
         except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
             relayed.warning = header_text(f"not stored: {type(error).__name__}")
             _log.error("a request could not be read: %s", type(error).__name__)
@@ -680,6 +683,8 @@ class Gateway:
             ended = replace(ended, cost=account.cost, miss=account.miss, is_audited=self._is_audit)
             if self._learn is not None and turn.conversation.view is None:
                 self._learn(relayed.dialect, turn.body, turn.model, ended.sent_tokens)
+        elif ended.reply is not None:
+            self._compactor.note_uncounted(relayed, turn, sent)
         self._compactor.tell_engine(relayed, turn, ended, sent)
         if problem := await self._backlog.finish(relayed.conversations, turn, ended):
             relayed.warning = header_text(problem)
@@ -782,11 +787,6 @@ def _whole_entry(relayed: RelayedRequest, ended: EndedRequest | None) -> Journal
     turn = FinishedTurn(model=model, began=began) if ended is None else ended.turn(store.cleaned, model, began)
     words, sender = dump_json(store.cleaned(body)).decode(), relayed.sender
     return JournalEntry(store.tenant, relayed.dialect.name, turn, words, sender=sender, is_open=ended is None)
-
-
-def _is_of_store(error: Exception) -> bool:
-    """Return whether the database is the reason for an error, so that the request belongs into the journal."""
-    return isinstance(error, StoreError | OSError)
 
 
 def _unfold(words: bytes) -> tuple[bytes, bool]:
