@@ -24,10 +24,12 @@ from everlong.context.summary_prompts import warm_ask
 from everlong.errors import ConfigError, ProviderError, SummarizerError
 from everlong.gateway.body import dump_json, parse_json, read_body, splice
 from everlong.gateway.stream import tap_for
+from everlong.gateway.upstream import whole_of
 from everlong.model import calls_of, text_of, with_part_appended
 from everlong.providers.auxiliary import ProviderSummarizer, summarizer_for
 from everlong.providers.connection import connect
 from everlong.providers.endpoints import SMALL, parameters_in
+from everlong.providers.failures import classify_answer
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -55,6 +57,8 @@ __all__ = [
 _SECONDS = 180.0
 """Seconds that a model may take for a summary."""
 _DAY = 86_400.0
+_MOST_REFUSAL = 100_000
+"""Bytes of a refusal that is read."""
 
 _MARKER = re.compile(rb'"cache_control"\s*:\s*(\{[^{}]*\})')
 
@@ -159,8 +163,10 @@ class OwnSummarizer:
         try:
             upstream = await self._send(relayed, body)
             if upstream.status != 200:
+                refusal = await whole_of(upstream, _MOST_REFUSAL)
                 upstream.close()
-                raise SummarizerError(f"the upstream answered with status {upstream.status}")
+                why = classify_answer(upstream.status, refusal.data)
+                raise SummarizerError(f"the upstream answered with status {upstream.status}") from why
             tap = tap_for(dialect, upstream)
             try:
                 async for chunk in upstream.content.iter_any():
