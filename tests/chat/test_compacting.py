@@ -9,8 +9,8 @@ import pytest
 
 from everlong.model import Message
 from everlong.store import Store
-from everlong.testing import Ask
-from tests.chat.conftest import Open, configure, idle, long_talk
+from everlong.testing import Ask, Fault
+from tests.chat.conftest import Gate, Open, configure, idle, long_talk
 from tests.testing_server.conftest import Serve
 
 SUMMARY = """## Goal

@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 from everlong.testing import Answer, Ask, Call, Fault
-from tests.chat.conftest import Gate, Open, environment, talking_to
+from tests.chat.conftest import Gate, Open, configure, environment, talking_to
+from tests.plugins.making import ENGINE, write
 from tests.program import everlong_program
 from tests.testing_server.conftest import Serve
 
