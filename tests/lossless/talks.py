@@ -103,10 +103,11 @@ _PIECES = 8
 
 
 def newest_request_tokens(engine: LosslessEngine, messages: Sequence[Message]) -> int:
-    """Return the size of what a compaction cannot make smaller: system prompt, newest request and the frame."""
+    """Return the size of what a compaction cannot make smaller: system prompt, newest exchange and the frame."""
     fixed = [message for message in messages if is_system(message) or is_summary(message)][:1]
     latest = [message for message in messages if message.get("role") == "user" and not is_summary(message)][-1:]
-    return engine.estimate_tokens([*fixed, *latest]) + 200
+    answer = [message for message in messages if message.get("role") == "assistant"][-1:]
+    return engine.estimate_tokens([*fixed, *latest, *answer]) + 200
 
 
 def grow(store: Store, at: Branch | None, engine: LosslessEngine, said: Sequence[Message]) -> Branch:

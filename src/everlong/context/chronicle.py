@@ -622,7 +622,10 @@ def _word_versions(text: str) -> Iterator[tuple[str, int]]:
     others = [sentence for sentence in reversed(sentences) if sentence is not richest]
     # The first clause that is more than "Ok" says what the sentence is about.
     about = next((place for place in richest if len(clauses[place]) >= _LEAST_CLAUSE), richest[0])
-    inner = sorted(richest, key=lambda place: (names[place], place == about, -place))[:-1]
+    inner = sorted(
+        richest,
+        key=lambda place: (names[place] if len(clauses[place]) >= _LEAST_CLAUSE else 0, place == about, -place),
+    )[:-1]
     for part in (*sorted(others, key=worth), *([place] for place in inner)):
         kept.difference_update(part)
         yield _joined(clauses, kept), worth(part)
