@@ -106,27 +106,6 @@ def test_an_edit_of_a_waiting_message_replaces_it_and_a_deletion_drops_it(
     run(talk)
 
 
-def test_an_edit_of_an_answered_message_is_told_to_the_agent(
-    opened: Opened, platform: RecordingPlatform, serve: Any
-) -> None:
-    model = ScriptedModel(words)
-    server = serve(model)
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            said = platform.message("Meet me at nine")
-            await channel.receive(said)
-            await channel.settle()
-            await channel.receive(replace(said, kind="edit", update="e1", text="Meet me at ten"))
-            await channel.settle()
-            await channel.receive(replace(said, kind="deletion", update="d1", text=""))
-            await channel.settle()
-        assert platform.texts() == ["Meet me at nine", "Meet me at ten"]
-
-    run(talk)
-    assert "edited an earlier message" in model.asked[-1].last_user
-
-
 def test_stop_ends_a_turn_and_the_next_message_is_answered(
     opened: Opened, platform: RecordingPlatform, serve: Any
 ) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from everlong.errors import NotesError
 from everlong.memory import NotesMemory
 from everlong.memory.notes import entries_of, fit_block, lines_of
-from everlong.memory.text import cleaned, has_words, sameness, shown, storable
+from everlong.memory.text import cleaned, has_words, sameness, storable
 from everlong.tokens import EstimatingCounter
 
 MARKDOWN = [
@@ -104,15 +104,6 @@ def test_every_line_of_a_file_is_in_at_most_one_note(file: str) -> None:
         assert end <= entry.start < entry.end <= len(lines)
         assert entry.text
         end = entry.end
-
-
-@settings(deadline=None)
-@given(words)
-def test_cleaning_twice_changes_nothing_more(text: str) -> None:
-    assert cleaned(cleaned(text)) == cleaned(text)
-    assert storable(storable(text)) == storable(text)
-    assert shown(shown(text)) == shown(text)
-    cleaned(text).encode("utf-8")
 
 
 @settings(deadline=None)

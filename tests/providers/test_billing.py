@@ -22,9 +22,3 @@ def test_every_request_of_a_session_is_billed_as_the_simulator_predicts(strategy
     assert billing.reported == billing.billed
     assert billing.read_share >= READ_SHARE
     assert bool(summed(billing.billed).written_1h) == ("1h" in strategy)
-
-
-def test_without_markers_nothing_is_read_and_the_simulator_says_so() -> None:
-    billing = play(4, "off")
-    assert billing.billed == billing.predicted
-    assert summed(billing.billed).read == summed(billing.billed).written_5m == 0

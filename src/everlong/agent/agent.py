@@ -209,14 +209,12 @@ class Agent(Loop):
         self.end(reason)
         self.engine.on_session_reset()
         self._fire("on_session_reset", session_id=self.conversation.session_id)
-        conversation = self._conversation_for()
+        conversation = self._conversation_for()  # with what was flushed to memory just now in its prompt
         self.conversation = self.compactor.conversation = conversation
         self.tools.context.session_id = conversation.session_id
         self.tools.context.todo.replace([])
         self.todos = self._make_todos()
         self.tools.approvals.remembered.clear()
-        if self.memory is not None:
-            self.memory.switch(conversation.session_id, reason=reason)
         self.begin()
 
     def close(self, *, ends_session: bool = True) -> None:

@@ -63,7 +63,7 @@ _READ_CHARS_PER_TOKEN = 16
 _ROLE = """\
 You are an agent who works for the user with the tools you are given. Do what was asked, all of it and nothing else; \
 look before you change something, and check afterwards that it works. When something fails, say so plainly. Answer in \
-the user's language, shortly.
+the user's language, in few words.
 
 Long conversations are compacted: earlier turns are then replaced by a summary, and nothing is lost. What you need in \
 its own words you get back with the tool `recall` (this conversation) or `search_sessions` (earlier ones). A summary \
@@ -192,8 +192,7 @@ class _Opening:
             name = str(self.connection.model_name)
             resumed = AgentConversation.resume(self.store, options.resume, model=name, warn=self.warn)
         ident = self._first_id = resumed.session_id if resumed is not None else new_session_id(time.time())
-        if self.memory is not None:
-            self.memory.start(ident, platform=options.platform or "cli", folder=str(options.root.resolve()))
+        self._start_memory(ident)
         window = self.connection.info.context_length
         engine = resolve_engine(
             settings,
@@ -237,7 +236,7 @@ class _Opening:
             self.plugins,
             self.side_calls,
             asker_for=self._make_asker,
-            conversation_for=self._make_conversation,
+            conversation_for=self._make_next_conversation,
             summarizer_for=self._make_summarizer,
             memory=self.memory,
             ask_memory=self._ask_for_memory,
@@ -313,6 +312,16 @@ class _Opening:
             warn=self.warn,
             about=about,
         )
+
+    def _make_next_conversation(self) -> AgentConversation:
+        """Make a conversation after another one, whose notes are in its prompt."""
+        ident = new_session_id(time.time())
+        self._start_memory(ident)
+        return self._make_conversation(ident)
+
+    def _start_memory(self, ident: str) -> None:
+        if self.memory is not None:
+            self.memory.start(ident, platform=self.options.platform or "cli", folder=str(self.options.root.resolve()))
 
     def _toolbox(self, engine: ContextEngine) -> Toolbox:
         extra = {tool.name: tool for tool in self.options.extra_tools}

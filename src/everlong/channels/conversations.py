@@ -280,7 +280,7 @@ def _safe(name: str) -> str:
 
 def _describe_place(place: Place) -> str:
     return (
-        f"You talk with people in {place.platform.capitalize()}, for weeks. They read on a phone: answer shortly, in "
-        "plain Markdown without tables. A note in square brackets behind a message says when it was sent and, in a "
+        f"You talk with people in {place.platform.capitalize()}, for weeks. They read on a phone: answer in few words, "
+        "in plain Markdown without tables. A note in square brackets behind a message says when it was sent and, in a "
         "group, by whom; it is not part of what they said. Use `remind_me` when they want to hear of something later."
     )

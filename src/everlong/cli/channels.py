@@ -153,6 +153,7 @@ def list_command(as_json: bool) -> None:
 def pair_command(platform: str, remove: str | None) -> None:
     """Show a code; whoever sends it to the bot in a private chat within ten minutes is let in."""
     from everlong.channels.access import Access  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.channels.tokens import token_source  # noqa: PLC0415 - as above
 
     section = _section(config.load_settings().settings, platform)
     with open_chosen_store(new=True) as store:
@@ -162,6 +163,10 @@ def pair_command(platform: str, remove: str | None) -> None:
                 raise click.ClickException(f"{remove} was not let in; everlong channels list shows who was")
             say(f"{remove} may no longer talk to the bot")
             return
+        if token_source(platform, section) is None:
+            raise click.ClickException(
+                f"there is no bot in {platform} that could read a code; say: everlong setup {platform}"
+            )
         code = access.make_code()
     click.echo(code)
     say(f"send this code to your bot in {platform}, in a private chat; it counts for ten minutes and for one person")

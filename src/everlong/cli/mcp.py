@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
@@ -78,6 +79,11 @@ def _serve(settings: Settings, folder: Path | None, address: tuple[str, int] | N
     with ExitStack() as stack:
         histories = _Histories(settings, folder, stack)
         if address is None:
+            if sys.stdin.isatty():
+                raise click.UsageError(
+                    "a client starts this command and talks to it; on a terminal there is nobody to talk to. "
+                    "Add it to a client, such as: claude mcp add everlong -- everlong mcp; or say --http"
+                )
             chosen = chosen_tenant()
             server = HistoryServer(lambda _: histories.find(chosen), remembering=remembering, where=where)
             anyio.run(server.run_stdio_async)

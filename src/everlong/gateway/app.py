@@ -419,6 +419,7 @@ def make_app(
         for path in (INSPECTOR_PATH, INSPECTOR_PATH + r"/{path:[\s\S]*}"):
             for method in ("GET", "POST"):
                 add.add_route(method, path, route("inspector", inspector.handle, is_open=True))
+        add.add_get("/", route("inspector", endpoints.to_inspector, is_open=True), allow_head=False)
     add.add_route("*", FOLDER_ROUTE + r"{path:/[\s\S]*}", route("other", endpoints.other))
     add.add_route("*", r"/{path:[\s\S]*}", route("other", endpoints.other))
     front.metrics.gauge("everlong_store_queue", "Writes that wait for the store.", lambda: gateway.waiting)
@@ -520,6 +521,10 @@ class _Endpoints:
     async def hello(self, request: web.Request, account: RequestAccount) -> web.Response:
         del request, account
         return web.Response()
+
+    async def to_inspector(self, request: web.Request, account: RequestAccount) -> web.Response:
+        del request, account
+        return web.Response(status=302, headers={"Location": f"{INSPECTOR_PATH}/"})
 
     async def health(self, request: web.Request, account: RequestAccount) -> web.Response:
         del account

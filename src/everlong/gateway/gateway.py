@@ -347,7 +347,10 @@ class Gateway:
         except Refused:
             raise
         except (EverlongError, OSError) as error:
-            relayed.warning, relayed.is_unstored = header_text(f"not stored: {error}"), _is_of_store(error)
+            relayed.warning, relayed.is_unstored = (
+                header_text(f"not stored: {error}"),
+                isinstance(error, StoreError | OSError),
+            )
         except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
             relayed.warning = header_text(f"not stored: {type(error).__name__}")
             _log.error("a request could not be read: %s", type(error).__name__)
@@ -516,7 +519,8 @@ class Gateway:
         relayed.account.compactions.append("client")
         relayed.account.cost = spent_by(summarizer) or 0.0
         self.metrics.compacted("client", "compacted")
-        await self._finish(relayed, EndedRequest(made.reply, cost=relayed.account.cost))
+        await self._finish(relayed, EndedRequest(made.reply))
+        await self._compactor.keep_receipts(relayed, turn, summarizer)
         if relayed.request.path == COMPACT_PATH:
             return web.json_response(compacted_answer(made.item), headers=relayed.extra)
         answer = response_answer(made.item, model)
@@ -580,6 +584,7 @@ class Gateway:
         relayed.hidden = frozenset(tool.name for tool in tools)
         if tools:
             draft = offer_tools(relayed.dialect, draft, tools)
+        draft = self._compactor.lower_answer(relayed, turn, draft)
         body = draft.body
         if relayed.dialect.takes_markers:
             body = self._marking.marked(turn.conversation, draft, turn.model, relayed.route.cached_as)
@@ -602,6 +607,7 @@ class Gateway:
         tools = self._compactor.recall_tools(relayed)
         if tools and can_offer(dialect, draft, is_compacted=turn.conversation.view is not None):
             draft = offer_tools(dialect, draft, tools)
+        draft = self._compactor.lower_answer(relayed, turn, draft)
         if not dialect.takes_markers:
             return Earlier(draft.body)
         return Earlier(self._marking.marked_once(draft, turn.model, relayed.route.cached_as), marker)
@@ -673,6 +679,8 @@ class Gateway:
             ended = replace(ended, cost=account.cost, miss=account.miss, is_audited=self._is_audit)
             if self._learn is not None and turn.conversation.view is None:
                 self._learn(relayed.dialect, turn.body, turn.model, ended.sent_tokens)
+        elif ended.reply is not None:
+            self._compactor.note_uncounted(relayed, turn, sent)
         self._compactor.tell_engine(relayed, turn, ended, sent)
         if problem := await self._backlog.finish(relayed.conversations, turn, ended):
             relayed.warning = header_text(problem)
@@ -775,11 +783,6 @@ def _whole_entry(relayed: RelayedRequest, ended: EndedRequest | None) -> Journal
     turn = FinishedTurn(model=model, began=began) if ended is None else ended.turn(store.cleaned, model, began)
     words, sender = dump_json(store.cleaned(body)).decode(), relayed.sender
     return JournalEntry(store.tenant, relayed.dialect.name, turn, words, sender=sender, is_open=ended is None)
-
-
-def _is_of_store(error: Exception) -> bool:
-    """Return whether the database is the reason for an error, so that the request belongs into the journal."""
-    return isinstance(error, StoreError | OSError)
 
 
 def _unfold(words: bytes) -> tuple[bytes, bool]:

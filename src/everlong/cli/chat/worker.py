@@ -27,6 +27,8 @@ __all__ = ["ChatWorker"]
 
 _BROKEN = "[The program failed while this was running; whether it was done is not known. Check before doing it again.]"
 _LOCAL = "  or use a server of your own, without a key: everlong chat -m MODEL --base-url http://localhost:8080/v1"
+_AT_ONCE = {"/history", "/search", "/context"}
+"""Commands that answer while the model works."""
 _LOOK_SECONDS = 15.0
 """Seconds between looks, while the chat waits, at whether the provider still caches the conversation."""
 _LEAVE_SECONDS = 1.0
@@ -64,6 +66,7 @@ class ChatWorker:
         self._sent: queue.Queue[_SentPrompt | None] = queue.Queue()
         self._thread = threading.Thread(target=self._work, name="everlong-chat", daemon=True)
         self._show: Show
+        self._desk: ChatDesk | None = None
         self.could_not_begin = False
         self.failures = 0
         """The number of prompts and commands that failed."""
@@ -76,8 +79,20 @@ class ChatWorker:
         """Queue a prompt or a command; ``quit`` and ``exit`` alone are commands, as in other programs."""
         if text.strip() in {"quit", "exit"}:
             text = "/quit"
-        self._sent.put(_SentPrompt(text, bool(self.state.busy)))
         self.state.hint = ""
+        desk = self._desk
+        if desk is not None and self.state.busy and text.split(maxsplit=1)[0] in _AT_ONCE:
+            threading.Thread(target=self._look, args=(desk, text), name="everlong-look", daemon=True).start()
+        else:
+            self._sent.put(_SentPrompt(text, bool(self.state.busy)))
+
+    def _look(self, desk: ChatDesk, text: str) -> None:
+        """Run a command that only looks, beside the work under way."""
+        self._show.quiet(f"» {text}")
+        try:
+            desk.run(text)
+        except (EverlongError, OSError) as error:
+            self._show.line(f"✗ {error}", "red")
 
     @property
     def waiting(self) -> int:
@@ -126,6 +141,7 @@ class ChatWorker:
             desk = self._start_up(opened)
             self.state.set_busy("")
             if desk is not None:
+                self._desk = desk
                 self._warm_up(desk)
             while (sent := self._next(desk)) is not None:
                 try:
@@ -220,5 +236,5 @@ class ChatWorker:
         if question.answer is None:
             raise Interrupted
         if question.answer == "no":
-            raise ApprovalRefused
+            raise ApprovalRefused(f"the user said no, and: {question.instead}" if question.instead else "")
         return question.answer
