@@ -14,7 +14,7 @@ import brotli
 import pytest
 import zstandard
 
-from everlong.gateway import bounds, stream
+from everlong.gateway import bounds, server, stream
 from everlong.gateway.bounds import BodyMemory, HeldMemory
 from everlong.gateway.encodings import TooLarge, Unpacking, Unreadable, plain
 from everlong.gateway.formats import OPENAI
@@ -234,6 +234,7 @@ def test_bodies_beyond_the_memory_are_refused_until_others_are_done(
     upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "LEAST_MEMORY", 2_000_000)
+    monkeypatch.setattr(server, "MOST_BODY_BYTES", 1_000_000)
     waits, go_on = threading.Event(), threading.Event()
 
     def script(exchange: Exchange) -> None:

@@ -112,7 +112,7 @@ class SQLite:
 
     def __init__(self, path: Path, wait: float = 10.0, *, waits_for_disk: bool = True) -> None:
         if str(path) in {":memory:", ".", ""}:
-            raise StoreError(f"store.path: a store lives in a file, and {str(path)!r} is none; name a file")
+            raise StoreError(f"store.url: a store lives in a file, and {str(path)!r} is none; name a file")
         self.path = path.expanduser().absolute()
         self.wait = wait
         self._synchronous = "FULL" if waits_for_disk else "NORMAL"
@@ -133,10 +133,10 @@ class SQLite:
                 self.counter.reset()
                 os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
             if self.path.is_dir():
-                raise StoreUnavailable(f"{self.where} is a folder; a store is a file: name another in store.path")
+                raise StoreUnavailable(f"{self.where} is a folder; a store is a file: name another in store.url")
         except OSError as error:
             raise StoreUnavailable(
-                f"{self.where} cannot be created: {error.strerror}; choose another place with store.path"
+                f"{self.where} cannot be created: {error.strerror}; choose another place with store.url"
             ) from error
         made = create_engine(
             URL.create("sqlite+pysqlite", database=str(self.path)),
@@ -279,7 +279,7 @@ class SQLite:
         if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
             return StoreDamaged(
                 f"{self.where} is damaged or no database ({said}); it was left as it is. Restore a backup, "
-                "or name another file in store.path"
+                "or name another file in store.url"
             )
         if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}:
             return StoreUnavailable(
