@@ -24,7 +24,6 @@ WRONG: dict[str, Callable[[Any], object]] = {
     "model": lambda value: everlong.ContextCompressor(model=value),
     "clock": lambda value: everlong.ContextCompressor(clock=value),
     "usage": lambda value: everlong.ContextCompressor().update_from_response(value),
-    "lcm": lambda value: everlong.LosslessEngine(lcm=value),
     "complete": everlong.CompletionSummarizer,
     "window": lambda value: everlong.WarmPrefixSummarizer(_complete, window=value),
     "members": everlong.SummarizerChain,

@@ -132,40 +132,6 @@ def test_a_full_session_is_compacted_before_the_model_sees_it_again(
     assert narrow.compactor.tokens < narrow.engine.threshold_tokens
 
 
-def test_a_pause_is_used_before_the_provider_forgets(serve: Serve, opened: Opened, heard: list[AgentEvent]) -> None:
-    server = serve(talker, window=16_000)
-    agent = opened(server, settings={"agent": {"idle_compaction": True}})
-    assert agent.rest(280.0) is None  # nothing was said yet
-    while agent.compactor.tokens < 0.75 * agent.engine.threshold_tokens:
-        talk(agent, 1)
-    assert agent.rest(100.0) == pytest.approx(170.0)
-    assert not compactions(heard)
-    assert agent.rest(280.0) is None
-    assert [event.reason for event in compactions(heard)] == ["idle"]
-    plain = opened(server)
-    assert plain.rest(280.0) is None
-
-
-def test_a_pause_is_bridged_with_pings_as_long_as_that_is_cheaper(serve: Serve, opened: Opened, store: Store) -> None:
-    server = serve(talker, window=60_000)
-    agent = opened(server, settings={"prompt_caching": {"keep_alive": True}})
-    talk(agent, 2)
-    asked = len(server.requests)
-    assert agent.rest(100.0) == pytest.approx(190.0)
-    assert len(server.requests) == asked
-    assert agent.rest(290.0) == pytest.approx(290.0)
-    ping = server.requests[-1]
-    assert (ping.body["max_tokens"], ping.status) == (0, 200)
-    assert agent.pauses.last_ping is not None
-    assert agent.pauses.last_ping.cache_read_tokens > 0
-    assert [receipt.kind for receipt in store.receipts.of_session(agent.conversation.session_id)] == ["ping"]
-    assert agent.rest(10_000.0) is None  # too late, it is forgotten
-    assert len(server.requests) == asked + 1
-    assert server.rejections == []
-    talk(agent, 1, 2)
-    assert agent.pauses.pings == 0
-
-
 @pytest.mark.spec("1.4")
 def test_an_engine_hears_of_the_child_session_and_of_no_end_until_the_end(serve: Serve, opened: Opened) -> None:
     told: list[tuple[str, str, dict[str, Any]]] = []

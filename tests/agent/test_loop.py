@@ -91,7 +91,7 @@ def endless(ask: Ask) -> Answer:
 
 @pytest.mark.parametrize(
     ("limits", "said"),
-    [(Limits(steps=3), "3 of 3 answers"), (Limits(tokens=1), "of 1 tokens"), (Limits(cost=0.0), "agent.max_cost")],
+    [(Limits(steps=3), "3 of 3 answers"), (Limits(cost=0.0), "agent.max_cost")],
 )
 def test_a_limit_ends_the_turn_and_the_conversation_goes_on(
     serve: Serve, opened: Opened, limits: Limits, said: str

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from everlong.agent.opening import project_instructions
+from everlong.testing.server import Answer, Call
 from tests.agent.conftest import Opened
 from tests.testing_server.conftest import Serve
 
@@ -63,3 +65,17 @@ def test_a_file_that_instructions_name_follows_them_if_it_is_in_the_repository(t
     assert told.count("Two spaces.") == 1
     for left_out in ("Outside.", "mail words", "code words"):
         assert left_out not in told
+
+
+def test_notes_of_one_conversation_are_in_the_prompt_of_the_next_in_the_same_process(
+    serve: Serve, opened: Opened
+) -> None:
+    note = Call("memory_add", {"target": "user", "text": "Berths at pier 9."})
+    server = serve(lambda ask: Answer("Noted.") if ask.results else Answer("", [note]))
+    agent = opened(server, settings={"memory": {"enabled": True}})
+    agent.run("My berth is at pier 9; keep that.")
+    agent.reset()
+    agent.run("Where is my berth?")
+    before, after = (json.dumps(server.requests[number].body["system"]) for number in (0, -1))
+    assert "pier 9" not in before
+    assert "pier 9" in after

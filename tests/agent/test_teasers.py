@@ -21,7 +21,6 @@ WINDOW = 8_000
 FACT = "The spare key of the boathouse lies under the third flowerpot."
 FILLER = "The pilot boat reports wind from the west and a swell of two metres at the outer buoy. "
 QUESTION = "Where did I say the spare key of the boathouse lies?"
-PUSH = {"agent": {"recall": "push"}}
 BEGINNING = "<everlong-recall>"
 
 
@@ -56,7 +55,7 @@ def teasers(server: ModelServer, number: int = -1) -> list[str]:
 def forgetful(serve: Serve, opened: Opened, api: str = "anthropic", **more: Any) -> tuple[ModelServer, Agent]:
     """Return an agent that was told the fact first and has compacted it away."""
     server = serve(talker, window=WINDOW)
-    agent = opened(server, api, settings={"compression": {"protect_last_n": 4, "protect_first_n": 0}, **PUSH, **more})
+    agent = opened(server, api, settings={"compression": {"protect_last_n": 4, "protect_first_n": 0}, **more})
     agent.run("Good morning, let us begin the log of the harbour.")
     agent.run(f"{FACT} Remember it, and now let us go on with the wind.")
     talk(agent)
@@ -133,7 +132,7 @@ def test_a_resumed_conversation_sends_the_same_bytes(serve: Serve, opened: Opene
     (told,) = teasers(server)
     before = stripped(messages(server))
     agent.close()
-    again = opened(server, resume=agent.conversation.session_id, settings=PUSH)
+    again = opened(server, resume=agent.conversation.session_id)
     again.run("Thank you.")
     assert stripped(messages(server))[: len(before)] == before
     assert teasers(server) == [told]
@@ -181,7 +180,7 @@ def test_a_tool_loop_carries_the_teaser_through_all_its_steps(serve: Serve, open
         return talker(ask)
 
     server = serve(looks, window=WINDOW)
-    settings = {"compression": {"protect_last_n": 4, "protect_first_n": 0}, **PUSH}
+    settings = {"compression": {"protect_last_n": 4, "protect_first_n": 0}}
     agent = opened(server, settings=settings, tools=[look])
     agent.run("Good morning, let us begin the log of the harbour.")
     agent.run(FACT)

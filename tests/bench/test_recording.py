@@ -10,7 +10,6 @@ import pytest
 from bench.record_chat.cast import Cast, plain_text
 from bench.record_chat.still import stills
 from bench.record_chat.story import STEPS, answer, write_files
-from bench.record_chat.walks import DOCS, SCREENS, put_screens
 
 from everlong.agent import CompactionFinished
 from everlong.cli.chat.command import command_registry
@@ -78,10 +77,3 @@ def test_the_recorded_model_answers_from_what_it_is_sent(tmp_path: Path) -> None
         question = "Who brings in the Amber, and to which berth?"
         assert asked(question) == "I do not know."
         assert "4471" in asked("pilot boat 4471 brings the Amber to berth 8 on Sunday", "Noted.", question)
-
-
-def test_every_screen_of_the_page_is_made_by_a_walk() -> None:
-    page = DOCS.read_text(encoding="utf-8")
-    named = re.findall(r"<!-- screen: ([\w-]+) -->\n```text\n.", page)
-    assert sorted(named) == sorted(SCREENS)
-    assert put_screens(page, dict.fromkeys(SCREENS, "another\n")).count("```text\nanother\n```\n") == len(SCREENS)

@@ -122,6 +122,12 @@ def test_what_belongs_to_one_request_only_is_neither_marked_nor_sent_with_its_pr
     assert simulator.send(cache.apply(later, 30.0), 30.0).missed == 0
 
 
+def test_a_conversation_is_cold_when_its_life_is_over() -> None:
+    cache = made()
+    cache.apply({"messages": [system(), user("go")]}, 0.0)
+    assert (cache.is_cold(290.0), cache.is_cold(300.0)) == (False, True)
+
+
 @pytest.mark.parametrize("profile", list(PROFILES))
 def test_nothing_is_lost_but_what_expired(profile: str) -> None:
     """The ledger costs what the best placement could."""

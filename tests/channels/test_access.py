@@ -53,7 +53,7 @@ def test_a_group_message_that_is_not_for_the_bot_is_not_stored(
             await channel.receive(platform.message("lunch?", "-9", is_private=False, is_addressed=False))
             await channel.settle()
             assert (platform.requests, stored(store)) == ([], 0)
-        async with opened(server, platform, channels={"telegram": {"groups": "all"}}) as channel:
+        async with opened(server, platform, channels={"groups": "all"}) as channel:
             await channel.receive(platform.message("lunch?", "-9", is_private=False, is_addressed=False))
             await channel.settle()
             assert platform.texts("-9") == ["lunch?"]

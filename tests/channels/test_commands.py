@@ -191,7 +191,7 @@ def test_a_chat_goes_through_all_of_it_and_is_forgotten(
     opened = opener_on(store, clock)
 
     async def talk() -> None:
-        async with opened(server, platform, channels={"telegram": {"reset": "idle:8"}}) as channel:
+        async with opened(server, platform, channels={"reset": "idle:8"}) as channel:
             event = platform.message("one")
             for _ in range(2):
                 await channel.receive(event)

@@ -140,7 +140,7 @@ def test_a_message_that_was_deleted_by_hand_is_written_anew(opened: Opened, serv
     platform.fault = fault
 
     async def talk() -> None:
-        async with opened(server, platform, channels={"telegram": {"stream": False}}) as channel:
+        async with opened(server, platform, channels={"stream": False}) as channel:
             await channel.receive(platform.message("hello"))
             await channel.settle()
 

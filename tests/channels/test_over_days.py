@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from everlong.channels import service
 from everlong.channels.platform import Place
 from everlong.channels.resets import reset_reason
 from everlong.store import Store
@@ -57,7 +58,7 @@ def test_an_idle_reset_keeps_the_message_that_triggers_it_and_says_what_it_did(
     server = serve(model)
 
     async def talk() -> None:
-        async with opened(server, platform, channels={"telegram": {"reset": "idle:8"}}) as channel:
+        async with opened(server, platform, channels={"reset": "idle:8"}) as channel:
             for text in ("one", "two"):
                 await channel.receive(platform.message(text))
                 await channel.settle()
@@ -115,8 +116,9 @@ def test_a_compaction_never_changes_what_a_topic_is_bound_to(
 @pytest.mark.spec("4.2")
 @ON_SQLITE_AND_IN_SOAK_ON_BOTH
 def test_a_compaction_that_takes_too_long_leaves_the_conversation_as_it_was(
-    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any
+    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(service, "COMPACTION_SECONDS", 1.0)
     long = "Some words about the harbour and its ships. " * 100
     may_end = threading.Event()
 
@@ -128,7 +130,7 @@ def test_a_compaction_that_takes_too_long_leaves_the_conversation_as_it_was(
     server = serve(say, window=200_000)
 
     async def talk() -> None:
-        about = {"channels": {"compaction_seconds": 1}, "compression": {"threshold": 0.99, "protect_last_n": 2}}
+        about = {"compression": {"threshold": 0.99, "protect_last_n": 2}}
         async with opened(server, platform, window=16_000, **about) as channel:
             notices: list[str] = []
             for number in range(30):

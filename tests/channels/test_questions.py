@@ -85,7 +85,7 @@ def test_a_policy_decides_without_asking(
 
     async def talk() -> None:
         per_chat = {"10": {"tools": policy}}
-        async with opened(server, platform, channels={"telegram": {"per_chat": per_chat}}) as channel:
+        async with opened(server, platform, channels={"per_chat": per_chat}) as channel:
             await channel.receive(platform.message("write it"))
             await channel.settle()
         (text,) = platform.texts()

@@ -46,7 +46,7 @@ def written(home: Path) -> str:
 
 
 def test_a_bot_is_set_up_in_one_line(run: Run, api: TelegramStandIn, home: Path, ring: InMemory) -> None:
-    ran = set_up(run, api, "--user", str(ANNA), "--chat", str(GROUP), "--tools", "read")
+    ran = set_up(run, api, "--user", str(ANNA), "--chat", str(GROUP))
     assert ran.code == 0, ran.err
     assert f"the bot is @{BOT_NAME} (id {BOT_ID})" in ran.err
     assert "user 501: Anna" in ran.err
@@ -54,7 +54,7 @@ def test_a_bot_is_set_up_in_one_line(run: Run, api: TelegramStandIn, home: Path,
     assert list(ring.kept.values()) == [TOKEN]
     assert TOKEN not in written(home) + ran.err + ran.out
     telegram = load_settings().settings.channels.telegram
-    assert (telegram.users, telegram.chats, telegram.tools) == (["501"], ["-1001"], "read")
+    assert (telegram.users, telegram.chats) == (["501"], ["-1001"])
     assert telegram.enabled
 
 
@@ -100,4 +100,4 @@ def test_the_doctor_warns_of_an_empty_list(
     monkeypatch.setenv("TELEGRAM_BOT_TOKEN", TOKEN)
     configured(home, api, "users: []")
     state, text = finding(run)
-    assert (state, "paired" in text) == ("warn", True)
+    assert (state, "0 ids on the list" in text) == ("warn", True)

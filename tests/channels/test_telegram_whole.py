@@ -36,9 +36,9 @@ def open_bot(api: TelegramStandIn, store: Store, clock: Clock) -> Open:
     """Open a channel that polls the stand-in; opened again, it is a restart."""
 
     @asynccontextmanager
-    async def open_one(server: ModelServer, *, is_killed: bool = False, **telegram: Any) -> AsyncIterator[Channel]:
-        own = {"api_base": api.address, **telegram}
-        settings = settings_for(server.window, channels={"telegram": own})
+    async def open_one(server: ModelServer, *, is_killed: bool = False, **channels: Any) -> AsyncIterator[Channel]:
+        own = {"api_base": api.address}
+        settings = settings_for(server.window, channels={"telegram": own, **channels})
         platform = TelegramPlatform(TOKEN, settings.channels.telegram, poll_seconds=1)
         channel = Channel(
             platform,

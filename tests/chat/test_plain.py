@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 from everlong.testing import Answer, Ask, Call, Fault
-from tests.chat.conftest import Gate, Open, environment, talking_to
+from tests.chat.conftest import Gate, Open, configure, environment, talking_to
+from tests.plugins.making import ENGINE, write
 from tests.program import everlong_program
 from tests.testing_server.conftest import Serve
 
@@ -60,9 +61,9 @@ def test_a_dumb_terminal_is_asked_line_by_line(serve: Serve, terminal: Open, roo
     found.wait("You said **hi**.")
     found.wait_line("^>$")
     found.enter("write out.txt")
-    found.wait_line(r"allow\? \[y\]es, \[a\]lways in this session, \[n\]o:$")
-    found.enter("perhaps")
-    found.until(lambda: found.everything().count("allow?") == 2, "the question once more")
+    found.wait_line("or say what to do instead:$")
+    found.enter(" ")
+    found.until(lambda: found.everything().count("[1] yes") == 2, "the question once more")
     assert not (root / "out.txt").exists()
     found.enter("y")
     found.wait("● write_file out.txt")
@@ -80,7 +81,7 @@ def test_a_dumb_terminal_is_asked_line_by_line(serve: Serve, terminal: Open, roo
     found.press("C-c")
     found.until(lambda: found.last_line == ">", "an empty line")
     found.enter("write not.txt")  # and a question
-    found.wait_line("allow?")
+    found.wait_line("or say what to do instead:$")
     found.press("C-c")
     found.wait_line("^>$")
     assert not (root / "not.txt").exists()
@@ -99,3 +100,12 @@ def test_plain_has_neither_colours_nor_drawing(serve: Serve, terminal: Open) -> 
     assert not ESCAPES.search(found.screen(colours=True))
     found.enter("/quit")
     assert found.wait_exit() == 0
+
+
+def test_context_tells_what_an_engine_adds_to_the_figures_of_all(serve: Serve, home: Path, root: Path) -> None:
+    own = "    def get_status(self):\n        return {**super().get_status(), 'gulls': 1_234, 'mood': 'calm\\nsea'}\n"
+    write(home / "plugins" / "context_engine" / "short", ENGINE.format(name="short") + own)
+    configure(home, context={"engine": "short"})
+    done = piped(home, root, "hi\n/context\n", *talking_to(serve(script)))
+    (line,) = re.findall(r"^engine short: .*$", done.stdout, re.MULTILINE)
+    assert line == "engine short: gulls 1,234, mood calm sea"

@@ -58,14 +58,14 @@ def test_ctrl_c_stops_what_is_under_way(serve: Serve, chat: Open, home: Path, ro
     idle(found)
 
     found.enter("$ echo $$ > running; sleep 3600")  # while something is asked
-    found.wait("allow?")
+    found.wait("[1] yes")
     found.press("C-c")
     idle(found)
     assert not (root / "running").exists()
 
     found.enter("$ echo $$ > running; sleep 3600")  # while a command runs
-    found.wait("allow?")
-    found.press("y", "Enter")
+    found.wait("[1] yes")
+    found.press("1")
     found.until((root / "running").exists, "the command")
     found.press("C-c")
     idle(found)

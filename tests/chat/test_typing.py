@@ -39,7 +39,8 @@ def test_a_paste_of_100_kb_is_one_prompt_and_the_chat_stays_usable(serve: Serve,
     server = serve(echo, window=200_000)
     found = chat(server)
     found.paste(text)
-    found.wait("01599 The quick brown fox")
+    found.wait("❯ [pasted 1,601 lines]")
+    assert "The quick brown fox" not in found.everything()
     found.enter("What is this?")
     found.wait(f"{len(text) + len('What is this?')} signs, 1601 lines.")
     assert server.model.asked[0].last_user == text + "What is this?"

@@ -18,7 +18,12 @@ def test_no_folder_may_set_anything_about_channels() -> None:
     assert not any(may_set(key) for key in keys)
 
 
-def test_pair_prints_a_code_and_list_shows_the_channels(run: Run) -> None:
+def test_pair_prints_a_code_and_list_shows_the_channels(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TELEGRAM_BOT_TOKEN", raising=False)
+    refused = run("channels", "pair", "telegram")
+    assert (refused.code, refused.out) == (1, "")
+    assert "everlong setup telegram" in refused.err, "without a bot nobody could read a code"
+    monkeypatch.setenv("TELEGRAM_BOT_TOKEN", "123:made-up")
     code = run("channels", "pair", "telegram").out.strip()
     assert len(code) == 8
     listed = json.loads(run("channels", "list", "--json").out)

@@ -226,11 +226,3 @@ def test_a_key_that_is_not_taken_and_a_server_that_is_away_are_told_apart(
     away = checks(run("doctor", "--call", "--json"))
     assert (away["model"]["state"], "could not be reached" in away["model"]["text"]) == ("fail", True)
     assert SECRET not in wrong_key.out
-
-
-def test_every_check_is_documented(run: Run, home: Path) -> None:
-    configured(home, "memory: {provider: ghost}\n")
-    Store.open(home / "store.db").close()
-    docs = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    names = {one["name"] for one in run("doctor", "--json").json["checks"]}
-    assert [name for name in sorted(names) if f"| `{name}` |" not in docs] == []

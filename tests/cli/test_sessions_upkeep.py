@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from everlong import Store
+from everlong.cli import sessions_change
 from everlong.config.paths import data_home
 from tests.cli.conftest import Run, add_session
 from tests.context.builders import assistant, user
@@ -181,7 +182,7 @@ def test_large_contents_move_out_and_back(
     with Store.open(store_file) as store:
         at = store.record([user(said), assistant("Ok.")])
     monkeypatch.setenv("EVERLONG_STORE__OBJECTS", (tmp_path / "large").as_uri())
-    monkeypatch.setenv("EVERLONG_STORE__OBJECTS_OVER_KILOBYTES", "2")
+    monkeypatch.setattr(sessions_change, "LARGE_BYTES", 2_000)
     moved = filled("maintain", "--json").json["moved"]
     assert moved["contents"] == 1
     assert (filled("stats", "--json").json["objects"], "1 outside the database" in filled("stats").out) == (1, True)

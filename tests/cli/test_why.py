@@ -70,6 +70,12 @@ def test_before_any_compaction_everything_is_in_context(store: Store, why: Run) 
     assert f"back   everlong sessions show {session.id} --turn 3" in shown
 
 
+def test_of_a_conversation_that_ended_nothing_is_in_context_now(store: Store, why: Run) -> None:
+    session = add_session(store, TALK, "Proxy")
+    store.sessions.end(session.id, "left")
+    assert "now    was in context when the conversation ended" in why("port 8443").out
+
+
 def test_a_compaction_that_dropped_it_is_named_with_its_figures(store: Store, why: Run) -> None:
     session = add_session(store, TALK, "Proxy")
     compact(store, session, summarizing(0, 1, "a proxy"), "manual")  # the first one leaves it alone

@@ -58,9 +58,9 @@ def test_set_for_the_project_makes_its_file_here_or_uses_the_one_above(
     run("set", "--project", "context.engine", "lcm")
     (inside / "src").mkdir()
     monkeypatch.chdir(inside / "src")
-    run("set", "--project", "memory.budget_tokens", "700")
-    assert project_file.read_text() == "context:\n  engine: lcm\nmemory:\n  budget_tokens: 700\n"
-    assert json.loads(run("show", "--json").stdout)["memory"]["budget_tokens"] == 700
+    run("set", "--project", "compression.protect_last_n", "7")
+    assert project_file.read_text() == "context:\n  engine: lcm\ncompression:\n  protect_last_n: 7\n"
+    assert json.loads(run("show", "--json").stdout)["compression"]["protect_last_n"] == 7
 
 
 def test_set_works_while_another_source_is_broken_and_says_so(project_file: Path) -> None:

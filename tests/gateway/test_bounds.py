@@ -246,7 +246,7 @@ def test_bodies_beyond_the_memory_are_refused_until_others_are_done(
     first, second = request("the first " + "a" * 900_000), request("b" * 900_000)
     ada, bob = [("x-everlong-key", ADA)], [("x-everlong-key", BOB)]
     statuses: list[int] = []
-    settings = {"keys": KEYS, "body_megabytes": 1}
+    settings = {"keys": KEYS}
     with serving(upstream.url, tmp_path, settings, compression={"enabled": False}) as hosted:
 
         def hold() -> None:

@@ -173,16 +173,16 @@ def test_each_conversation_has_an_engine_of_its_own_which_compacts_it(api: str, 
 
 @pytest.mark.spec("1.4")
 def test_an_engine_hears_of_the_end_when_its_conversation_has_expired(tmp_path: Path) -> None:
-    with diary(tmp_path, gateway={"idle_minutes": 30}) as (running, _, folder):
+    with diary(tmp_path) as (running, _, folder):
         now = 0.0
         running.gateway.engines._clock = lambda: now
         talk, other = Talk(running, "openai", "About boats"), Talk(running, "openai", "About gulls")
         talk.say()
-        now = 60.0 * 20
+        now = 3_600.0 * 16
         other.say()
-        now = 60.0 * 29
+        now = 3_600.0 * 23
         assert running.gateway.engines.expire() == 0
-        now = 60.0 * 30
+        now = 3_600.0 * 24
         assert running.gateway.engines.expire() == 1
         (end,) = [note for note in heard(folder) if note["what"] == "end"]
         assert (end["engine"], end["messages"]) == (1, 1)

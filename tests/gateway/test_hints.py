@@ -95,6 +95,25 @@ def test_agents_of_one_client_that_say_the_same_have_a_session_each(
     assert found[0] != found[1]
 
 
+@pytest.mark.parametrize(
+    ("main", "agent"),
+    [
+        ({"x-claude-code-session-id": "c"}, {"x-claude-code-session-id": "c", "x-claude-code-agent-id": "a"}),
+        ({"x-session-affinity": "ses_1"}, {"x-session-affinity": "ses_2", "x-parent-session-id": "ses_1"}),
+    ],
+    ids=["claude-code", "opencode"],
+)
+def test_an_agent_works_for_the_conversation_that_its_client_names(
+    main: dict[str, str], agent: dict[str, str], gateway: Running, tenant: str
+) -> None:
+    ask(gateway, tenant, ALIKE, headers=main)
+    ask(gateway, tenant, [{"role": "user", "content": "Search the files."}], headers=agent)
+    store = gateway.store(tenant)
+    (top,) = store.conversations.newest(kinds=("main",))
+    (helper,) = store.conversations.newest(kinds=("agent",))
+    assert helper.works_for == top.parts[0]
+
+
 def test_a_name_does_not_join_what_was_never_said_together(gateway: Running, tenant: str) -> None:
     named = {"x-everlong-session": "mine"}
     ask(gateway, tenant, ALIKE, headers=named)

@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from everlong.config.settings import KeySettings
+from everlong.gateway import app, server
 from everlong.gateway.auth import Caller, KeyLimits, Refused
 from tests.gateway.served import raw, serving
 from tests.gateway.test_auth import ADA, ASKED, BOB, KEYS, sha256
@@ -121,20 +122,17 @@ def test_a_client_that_hangs_up_gives_its_place_back(upstream: Upstream, tmp_pat
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(
-    chunked: bool, upstream: Upstream, tmp_path: Path
+    chunked: bool, upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = {"ada": {**KEYS["ada"], "body_megabytes": 1}, "bob": KEYS["bob"]}
+    monkeypatch.setattr(server, "MOST_BODY_BYTES", 1_000_000)
     body = b'{"model":"m","messages":[{"role":"user","content":"' + b"x" * 1_100_000 + b'"}]}'
     sent = f"{len(body):x}\r\n".encode() + body + b"\r\n0\r\n\r\n" if chunked else body
     more = [("transfer-encoding", "chunked")] if chunked else []
-    with serving(upstream.url, tmp_path, {"keys": keys}) as hosted:
-        with raw(hosted.address) as client:
-            answer = client.ask(sent, headers=[("x-everlong-key", ADA), *more])
-            assert answer.status == 413
-            assert answer.json()["error"]["type"] == "request_too_large"
-        assert upstream.requests == []
-        with raw(hosted.address) as client:
-            assert client.ask(sent, headers=[("x-everlong-key", BOB), *more]).status == 200
+    with serving(upstream.url, tmp_path) as hosted, raw(hosted.address) as client:
+        answer = client.ask(sent, headers=more)
+        assert answer.status == 413
+        assert answer.json()["error"]["type"] == "request_too_large"
+    assert upstream.requests == []
 
 
 def test_a_history_of_three_million_tokens_fits_the_default(upstream: Upstream, tmp_path: Path) -> None:
@@ -145,8 +143,11 @@ def test_a_history_of_three_million_tokens_fits_the_default(upstream: Upstream, 
     assert len(upstream.last.body) > 12_000_000
 
 
-def test_a_body_that_does_not_come_is_given_up(upstream: Upstream, tmp_path: Path) -> None:
-    with serving(upstream.url, tmp_path, {"body_seconds": 1}) as hosted, raw(hosted.address) as client:
+def test_a_body_that_does_not_come_is_given_up(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "BODY_SECONDS", 1.0)
+    with serving(upstream.url, tmp_path) as hosted, raw(hosted.address) as client:
         client.begin(b'{"model"', "/v1/messages", [("content-length", "500")])
         answer = client.answer()
         assert (answer.status, answer.header("connection")) == (408, "close")

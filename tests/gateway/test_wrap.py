@@ -124,10 +124,10 @@ while True:
 
 
 def test_where_no_gateway_can_be_started_the_program_runs_without(tmp_path: Path) -> None:
-    code, out, err = run("--port", "0", *python(SHOW), folder=tmp_path / "x", EVERLONG_STORE__WAIT_SECONDS="many")
+    code, out, err = run("--port", "0", *python(SHOW), folder=tmp_path / "x", EVERLONG_GATEWAY__NEW_BLOCKS="many")
     assert code == 0
     assert not {*VARIABLES} & {*json.loads(out)}
-    assert "EVERLONG_STORE__WAIT_SECONDS" in err
+    assert "EVERLONG_GATEWAY__NEW_BLOCKS" in err
     assert "talks to the API itself" in err
 
 

@@ -82,7 +82,7 @@ def test_without_a_model_without_words_or_without_enough_turns_nobody_is_asked(m
 
 @pytest.mark.parametrize(
     ("memory", "turns", "asked"),
-    [({}, 5, False), ({}, 6, True), ({"flush_min_turns": 2}, 2, True), ({"flush": False}, 9, False)],
+    [({}, 5, False), ({}, 6, True), ({"flush": False}, 9, False)],
 )
 def test_a_sessions_end_is_flushed_as_the_settings_say(
     folder: Path, warnings: list[str], memory: dict[str, object], turns: int, asked: bool

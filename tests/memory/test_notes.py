@@ -25,10 +25,8 @@ two lines.
 1. first the database,
    then the gateway
 
-```sh
-make up
-# and wait
-```
+make up,
+and wait
 """
 
 
@@ -52,7 +50,7 @@ def test_what_a_person_wrote_is_read_as_notes(notes: NotesMemory, folder: Path) 
         "Some words of mine, over\ntwo lines.",
         "gateway: 8437",
         "first the database,\nthen the gateway",
-        "```sh\nmake up\n# and wait\n```",
+        "make up,\nand wait",
     ]
 
 

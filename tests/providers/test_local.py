@@ -89,7 +89,7 @@ def test_every_cut_of_a_file_is_refused_and_never_read_past_its_end(tmp_path: Pa
 
 def test_without_the_server_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match=r"pip install 'everlong\[local\]'"):
+    with pytest.raises(ConfigError, match=r"pip install openai xllamacpp"):
         LocalServer(read_model_file(model_file(tmp_path, USUAL, (4, 4))))
 
 

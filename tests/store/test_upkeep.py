@@ -38,7 +38,7 @@ TALK: list[Message] = [
 def test_secrets_are_redacted_before_they_are_stored_and_hashed(tmp_path: Path) -> None:
     message: Message = {"role": "user", "content": [{"type": "text", "text": f"my key is {KEY}"}]}
     path = tmp_path / "store.db"
-    with open_store(StoreSettings(path=str(path), redact=True)) as store:
+    with open_store(StoreSettings(url=str(path), redact=True)) as store:
         at = store.record([message])
         assert store.record([message]) == at
         prompted = store.record([{"role": "system", "content": f"Use {KEY}"}, *TALK])
