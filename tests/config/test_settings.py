@@ -9,13 +9,13 @@ from pydantic import ValidationError
 
 from everlong.config import (
     AuxiliaryCompressionSettings,
-    ChannelsSettings,
     CompressionSettings,
     ContextSettings,
     MemorySettings,
     Settings,
     catalog,
 )
+from everlong.config.channels import ChannelsSettings
 from everlong.config.settings import StoreSettings
 
 
