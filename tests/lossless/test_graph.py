@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ from everlong.context.summarizers import SummaryRequest
 from everlong.lossless import LosslessEngine
 from everlong.lossless.author import Source, SummaryAuthor
 from everlong.store import Store
-from everlong.store.garbage import collect_garbage
-from everlong.store.maintenance import backup
 from everlong.store.schema import summary, summary_child
 from everlong.store.tree import Branch
 from tests.lossless.talks import SYSTEM, Model, faults_of, frontier_of, grow, talk
@@ -73,12 +70,6 @@ def author_of(*answers: object) -> tuple[SummaryAuthor, Answers]:
 SAID = Source([{"role": "user", "content": "one two three four five six seven eight nine ten"}], tokens=100)
 
 
-def test_a_good_summary_is_taken_at_once() -> None:
-    author, model = author_of("## Goal\n- one two")
-    written = author.write(SAID, 20)
-    assert (written.text, written.state, model.budgets) == ("## Goal\n- one two", "good", [20])
-
-
 @pytest.mark.parametrize("first", ["", None, "word " * 60, "I'm sorry, but I can't help with that."])
 def test_an_unusable_summary_is_asked_for_again_and_tighter(first: object) -> None:
     author, model = author_of(first, "## Goal\n- one")
@@ -92,20 +83,6 @@ def test_after_two_unusable_summaries_the_sources_own_lines_are_taken() -> None:
     assert written.state == "degraded"
     assert 0 < written.tokens <= 25
     assert model.budgets == [20, 12]
-
-
-def test_a_summary_as_long_as_its_source_is_not_taken() -> None:
-    author, _ = author_of("one two three four five", "one two three four five")
-    assert author.write(Source(SAID.messages, tokens=5), 20).state == "degraded"
-
-
-def test_a_model_that_fails_is_left_alone_for_a_while() -> None:
-    author, model = author_of(TimeoutError("no answer"), "## Goal\n- one")
-    assert author.write(SAID, 20).state == "degraded"
-    assert author.write(SAID, 20).state == "degraded"
-    assert model.budgets == [20]
-    assert author.write(SAID, 20, ignore_cooldown=True).state == "good"
-    assert author.failure is None
 
 
 @pytest.mark.spec("5.7", "10")
@@ -133,24 +110,6 @@ def test_a_dead_model_leaves_degraded_summaries_which_are_mended_when_it_is_back
     assert set(store.graph(at).count()) == {"good", "replaced"}
 
 
-def degraded_conversation(store: Store) -> Branch:
-    model = Model()
-    model.is_dead = True
-    return grow(store, None, make(model, clock=lambda: 0.0), talk(30))
-
-
-def test_a_model_is_asked_once_for_a_summary_that_it_cannot_write(store: Store) -> None:
-    at = degraded_conversation(store)
-    waiting = store.graph(at).count()["degraded"]
-    model = Answers(*[""] * 1_000)
-    engine = make(model)
-    engine.attach(store.graph(at))
-    for _ in range(2 * waiting):
-        engine.work_ahead()
-    assert len(model.budgets) == 2 * waiting  # the usual size, and a tighter one
-    assert faults_of(store, at) == []
-
-
 def test_a_model_that_writes_the_same_words_again_mends_all_the_same(store: Store) -> None:
     class Terse(Model):
         def summarize(self, request: SummaryRequest) -> str:
@@ -170,25 +129,6 @@ def test_a_model_that_writes_the_same_words_again_mends_all_the_same(store: Stor
     assert faults_of(store, at) == []
 
 
-def test_of_two_that_mend_a_summary_the_second_gets_what_the_first_wrote(store: Store) -> None:
-    at = degraded_conversation(store)
-    graph = store.graph(at)
-    old = graph.degraded(1)[0]
-    first, second = (
-        graph.add(replace(old.made, text=f"## Goal\n- by {name}", state="good", replaces=old.id)) for name in "ab"
-    )
-    assert first == second
-    assert graph.newest([old.id]) == [first]
-
-
-def test_what_a_fork_does_not_see_is_not_counted(store: Store) -> None:
-    at = degraded_conversation(store)
-    place = store.entries(at)[3]
-    fork = store.append(store.branch(at.id, place.depth), [{"role": "user", "content": "Otherwise."}])
-    assert store.graph(fork).count() == {}
-    assert store.graph(fork).degraded(9) == []
-
-
 # -- the same again ----------------------------------------------------------------------------------------------------
 
 
@@ -203,16 +143,6 @@ def test_after_a_restart_the_conversation_stands_on_the_same_summaries(store: St
     for node in known:  # grows while it is walked: what stands under the frontier comes after it
         known += [child for child in graph.newest(node.made.children) if child is not None]
     assert set(shown) <= {node.id for node in known}
-
-
-def test_the_text_of_a_summary_never_changes(store: Store) -> None:
-    engine, at = make(), None
-    texts: dict[str, str] = {}
-    for step in range(12):
-        at = grow(store, at, engine, talk(6, seed=step))
-        for node in frontier_of(store, at):
-            assert texts.setdefault(node.id, node.made.text) == node.made.text
-    assert len(texts) > 3
 
 
 def test_the_same_turns_again_make_no_new_summaries(store: Store) -> None:
@@ -312,32 +242,6 @@ def test_a_summary_that_never_named_the_forgotten_message_comes_back_in_the_same
     store.compact(at, make(Terse()))
     assert faults_of(store, at) == []
     assert [node.made.text for node in frontier_of(store, at)] == before
-
-
-def test_collecting_garbage_leaves_a_graph_in_use_alone(store: Store) -> None:
-    at = grow(store, None, make(), talk(30))
-    store.sessions.start(at, from_depth=0)
-    before = rows(store)
-    collect_garbage(store, min_age=0)
-    assert rows(store) == before
-    assert faults_of(store, at) == []
-
-
-def test_a_deleted_conversation_takes_its_graph_along(store: Store) -> None:
-    at = grow(store, None, make(), talk(30))
-    made = store.sessions.start(at, from_depth=0)
-    store.forget_session(made.id)
-    collect_garbage(store, min_age=0)
-    assert [row for row in rows(store) if row[4] != "void"] == []
-    assert store.verify().problems == []
-
-
-def test_a_backup_has_the_whole_graph(file_store: Store, tmp_path: Path) -> None:
-    at = grow(file_store, None, make(), talk(30))
-    backup(file_store, tmp_path / "copy.db")
-    with Store.open(tmp_path / "copy.db") as copy:
-        assert rows(copy) == rows(file_store)
-        assert faults_of(copy, at) == []
 
 
 # -- at the same moment ------------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from everlong.lossless import LosslessEngine
 from everlong.model import Message
 from everlong.store import Store
 from everlong.tokens import REPLY_PRIMING
-from tests.lossless.talks import SYSTEM, Model, faults_of, frontier_of, grow, talk
-from tests.plugins.making import engine_in, write
+from tests.lossless.talks import SYSTEM, faults_of, frontier_of, grow, talk
+from tests.plugins.making import engine_in
 
 SETTINGS = {"protect_last_n": 4, "threshold": 0.5}
 RULE = "Never touch the folder vendor/, and always answer in British English."
@@ -88,21 +88,6 @@ def test_an_overflow_brings_the_context_down_to_the_target(file_store: Store, ta
     assert faults_of(store, at) == []
 
 
-def test_a_focus_reaches_the_model(file_store: Store) -> None:
-    store = file_store
-    heard: list[str | None] = []
-
-    class Listening(Model):
-        def summarize(self, request: Any) -> str:
-            heard.append(request.focus_topic)
-            return super().summarize(request)
-
-    at = store.record(talk(20), conversation="a talk")
-    store.compact(at, lossless(summarizer=Listening()), focus_topic="the harbour", force=True)
-    assert set(heard) == {"the harbour"}
-    assert faults_of(store, at) == []
-
-
 @pytest.mark.spec("9.6")
 def test_rules_of_the_user_stay_word_for_word(file_store: Store) -> None:
     store = file_store
@@ -125,14 +110,6 @@ def resolved(settings: dict[str, Any]) -> tuple[Any, list[str]]:
 
 
 @pytest.mark.spec("2.2")
-@pytest.mark.parametrize("name", ["lcm", "builtin:lcm"])
-def test_the_name_gives_the_built_in_engine_without_a_warning(name: str) -> None:
-    engine, said = resolved({"context": {"engine": name}})
-    assert isinstance(engine, LosslessEngine)
-    assert (engine.name, engine.context_length, said) == ("lcm", 50_000, [])
-
-
-@pytest.mark.spec("2.2")
 def test_a_plugin_of_that_name_wins_with_a_warning_and_builtin_lcm_stays_ours(tmp_path: Path) -> None:
     folder = engine_in(tmp_path / "engines" / "lcm", "lcm")
     paths = {"plugins": {"paths": [str(folder.parent)]}}
@@ -142,23 +119,3 @@ def test_a_plugin_of_that_name_wins_with_a_warning_and_builtin_lcm_stays_ours(tm
     engine, said = resolved({"context": {"engine": "builtin:lcm"}, **paths})
     assert isinstance(engine, LosslessEngine)
     assert said == []
-
-
-REGISTERS = """
-from everlong import ContextCompressor
-
-class Mine(ContextCompressor):
-    name = "lcm"
-
-def register(ctx):
-    ctx.register_context_engine(Mine())
-"""
-
-
-@pytest.mark.spec("2.5")
-def test_an_enabled_plugin_whose_engine_has_that_name_wins_with_a_warning(tmp_path: Path) -> None:
-    folder = write(tmp_path / "plugins" / "graphs", REGISTERS)
-    plugins = {"paths": [str(folder.parent)], "enabled": ["graphs"]}
-    engine, said = resolved({"context": {"engine": "lcm"}, "plugins": plugins})
-    assert not isinstance(engine, LosslessEngine)
-    assert any("builtin:lcm" in warning for warning in said), said

@@ -20,19 +20,23 @@ DATABASES = ("sqlite", "postgresql")
 PARTITIONED = {f"tests.store.test_{name}" for name in ("tree", "forget", "turns", "outputs", "same_moment")}
 """The modules whose tests also run on a PostgreSQL store in partitions."""
 PARTITIONS = 8
-DEALT = {
-    *(f"tests.store.test_{name}" for name in ("properties", "shared_store", "view_properties")),
-    *(f"tests.lossless.test_{name}" for name in ("graph", "properties", "tools")),
+ON_EACH = {
+    *(f"tests.store.test_{name}" for name in ("batches", "faults", "forget", "sessions", "tree", "turns", "upkeep")),
+    *(f"tests.store.search.test_{name}" for name in ("properties", "search", "upkeep")),
 }
-"""Modules about what stands above the database: each test runs on one kind of them, and in `make soak` on each."""
+"""The modules whose tests always run on each kind of database. Others are dealt to one, and in `make soak` to each."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what needs a database on each kind of them."""
+    """Run what needs a database on its kinds of them."""
     if "url" in metafunc.fixturenames:
-        kinds = [*DATABASES, *(["partitioned"] if metafunc.module.__name__ in PARTITIONED else [])]
-        if metafunc.module.__name__ in DEALT and length(0, 1):
-            kinds = [kinds[zlib.crc32(metafunc.function.__name__.encode()) % len(kinds)]]
+        module = metafunc.module.__name__
+        kinds = [*DATABASES, *(["partitioned"] if module in PARTITIONED else [])]
+        dealt = zlib.crc32(metafunc.function.__name__.encode())
+        if length(0, 1) and module in ON_EACH:
+            kinds = ["sqlite", kinds[1 + dealt % (len(kinds) - 1)]]
+        elif length(0, 1):
+            kinds = [kinds[dealt % len(kinds)]]
         metafunc.parametrize("url", kinds, indirect=True, scope="session")
 
 

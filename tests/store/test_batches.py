@@ -13,11 +13,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from sqlalchemy import event
 
-from everlong.errors import MessageError, NotStored, StoreError, StoreFull, StoreUnavailable
+from everlong.errors import MessageError, NotStored, StoreError, StoreFull
 from everlong.model import Message
-from everlong.store import Store, database
+from everlong.store import Store
 from everlong.store.database import Database
-from everlong.store.postgres import PostgreSQL
 from everlong.testing.strategies import conversations
 from tests.examples import examples
 from tests.waiting import PATIENCE
@@ -48,14 +47,6 @@ def test_many_conversations_share_one_commit_and_come_back_whole(file_store: Sto
     assert file_store.verify().problems == []
 
 
-def test_others_see_it_after_the_commit_only(store: Store, url: str) -> None:
-    with Store.open(url, store.tenant) as other:
-        with store.batch():
-            store.record(talk(1))
-            assert other.verify().messages == 0
-        assert other.verify().messages == 3
-
-
 def test_one_that_fails_takes_nothing_else_with_it(store: Store) -> None:
     store.sessions.start(title="Taken")
     with store.batch():
@@ -74,41 +65,6 @@ def test_one_that_fails_takes_nothing_else_with_it(store: Store) -> None:
     assert store.context(first) == talk(1)
     assert store.context(second) == talk(2)
     assert store.verify().problems == []
-
-
-def test_what_was_stored_before_an_error_is_kept(store: Store) -> None:
-    def run() -> None:
-        with store.batch():
-            store.record(talk(1))
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run()
-    assert store.verify().messages == 3
-    store.record(talk(2))
-    assert store.verify().messages == 6
-
-
-def test_a_long_batch_is_committed_in_steps(file_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "STEP_SECONDS", -1.0)
-    seen = commits(file_store)
-    with file_store.batch():
-        for number in range(5):
-            file_store.record(talk(number))
-    assert len(seen) == 5
-    assert file_store.verify().messages == 15
-
-
-def test_a_batch_belongs_to_its_thread(postgres_url: str) -> None:
-    with Store.open(postgres_url, uuid.uuid4().hex) as store, Store.open(postgres_url, store.tenant) as outside:
-        with store.batch():
-            store.record(talk(1))
-            other = threading.Thread(target=store.record, args=(talk(2),))
-            other.start()
-            other.join(PATIENCE)
-            assert not other.is_alive()
-            assert outside.verify().messages == 3  # the other thread's, and not yet ours
-        assert outside.verify().messages == 6
 
 
 def test_a_full_disk_is_told_at_the_latest_when_the_batch_ends(tmp_path: Path) -> None:
@@ -198,11 +154,3 @@ def test_a_batch_stores_what_single_writes_store(database: Database, talks: list
     assert [one.depth for one in found] == [one.depth for one in places]
     assert grouped.verify()[:4] == single.verify()[:4]
     assert grouped.verify().problems == []
-
-
-def test_a_batch_whose_server_is_away_says_so_in_our_words(postgres_url: str) -> None:
-    with Store.open(postgres_url, uuid.uuid4().hex) as store:
-        store.database.engine.dispose()
-        store.database.engine = PostgreSQL("postgresql+psycopg://postgres@/postgres?host=/nonexistent", 1.0).engine()
-        with pytest.raises(StoreUnavailable), store.batch():
-            store.record([{"role": "user", "content": "hello"}])

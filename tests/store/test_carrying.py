@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from sqlalchemy import select
 
 from everlong.model import Message
-from everlong.store import Store, recording
+from everlong.store import Store
 from everlong.store.database import Database
-from everlong.store.garbage import collect_garbage
 from everlong.store.schema import view
 from tests.examples import examples
 from tests.store.engines import ScriptedEngine, summarizing
@@ -67,25 +66,6 @@ def test_results_that_the_client_cleared_before_the_cover_keep_the_view(store: S
     assert store.context(store.record(more)) == [*before, *more[-2:]]
 
 
-def test_calls_that_the_client_removed_with_their_results_keep_the_view(store: Store) -> None:
-    before = compacted(store)
-    fork = store.record([*without(TALK, 0, 2), NEXT])
-    assert fork.depth == len(TALK) - 4 + 1
-    assert store.context(fork) == [*before, NEXT]
-    items, cover = store.view_items(fork)
-    assert (items[0].from_depth, items[-1].to_depth, cover) == (0, cover, 8)
-    assert store.verify().problems == []
-
-
-def test_what_the_view_kept_is_sent_as_the_client_left_it(store: Store) -> None:
-    compacted(store, 4, 12)
-    fork = store.record([*cleared(TALK, 0), NEXT])
-    assert store.context(fork)[:4] == cleared(TALK, 0)[:4]
-    gone = store.record([*without(TALK, 0), NEXT])
-    assert store.context(gone)[:3] == [TALK[0], TALK[3], store.context(fork)[4]]
-    assert store.verify().problems == []
-
-
 def test_old_messages_that_the_client_dropped_keep_the_view_if_all_that_is_new_is_there(store: Store) -> None:
     before = compacted(store)
     dropped = [TALK[0], *TALK[8:]]
@@ -118,29 +98,6 @@ def test_a_view_made_with_hindsight_is_carried_only_to_who_has_those_turns(store
     assert store.context(store.record([*whole, NEXT])) == [*before, NEXT]
 
 
-def test_clearing_more_with_each_request_keeps_the_newest_view(store: Store) -> None:
-    before = compacted(store)
-    first = store.record([*cleared(TALK, 0), NEXT])
-    assert store.context(first) == [*before, NEXT]
-    grown = [*TALK, NEXT, *step(5)]
-    second = store.record(cleared(grown, 0, 1))
-    assert store.context(second) == [*before, NEXT, *step(5)]
-    store.compact(second, ScriptedEngine(summarizing(0, 4, "all of it")))
-    newest = store.context(second)
-    third = store.record([*cleared(grown, 0, 1, 2), {"role": "user", "content": "more"}])
-    assert store.context(third) == [*newest, {"role": "user", "content": "more"}]
-    assert store.verify().problems == []
-
-
-def test_undo_on_the_fork_leaves_the_other_as_it_was(store: Store) -> None:
-    before = compacted(store)
-    sent = [*cleared(TALK, 0), NEXT]
-    fork = store.record(sent)
-    assert store.undo(fork)
-    assert store.context(fork) == sent
-    assert store.context(store.record(TALK)) == before
-
-
 def test_forgetting_voids_the_carried_view_too(store: Store) -> None:
     compacted(store)
     fork = store.record([*cleared(TALK, 0), NEXT])
@@ -151,28 +108,6 @@ def test_forgetting_voids_the_carried_view_too(store: Store) -> None:
     with store.database.read() as connection:
         assert set(connection.execute(select(view.c.state).where(view.c.tenant == store.tenant)).scalars()) == {"void"}
     assert store.verify().problems == []
-
-
-def test_garbage_keeps_what_a_carried_view_was_made_of(store: Store) -> None:
-    before = compacted(store)
-    fork = store.record([*cleared(TALK, 0), NEXT])
-    store.sessions.start(fork, from_depth=0)
-    assert collect_garbage(store, min_age=-1.0).messages == 0
-    assert store.context(fork) == [*before, NEXT]
-    assert store.verify().problems == []
-
-
-def test_a_fork_longer_than_one_step_has_its_view_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = compacted(store)
-    monkeypatch.setattr(recording.Recording._write, "__defaults__", (4,))
-    assert store.context(store.record([*cleared(TALK, 0), NEXT])) == [*before, NEXT]
-
-
-def test_a_summary_that_was_carried_over_is_found_once(store: Store) -> None:
-    store.searcher.index_pending()  # from here on the index follows
-    compacted(store)
-    store.record([*cleared(TALK, 0), NEXT])
-    assert len([hit for hit in store.search("story so far").hits if hit.role == "summary"]) == 1
 
 
 @settings(

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
-from everlong.errors import MessageError
 from everlong.model import HashChain, Message, identity
 from everlong.store import Store
-from everlong.store.checkpoints import PIECE, Checkpoints
+from everlong.store.checkpoints import Checkpoints
 from everlong.store.database import Database
 from everlong.testing.strategies import wild_conversations
 from tests.examples import examples
@@ -74,14 +73,6 @@ def test_an_earlier_message_edited_in_place_is_noticed(store: Store, hashed: Cal
     assert store.context(first) == talk(100)
 
 
-def test_a_rewind_by_one_step_is_known(store: Store, hashed: Callable[[], int]) -> None:
-    store.record(talk(100))
-    store.record(talk(102))
-    hashed()
-    store.record([*talk(100), {"role": "user", "content": "another way"}])
-    assert hashed() == 1
-
-
 def test_memory_is_bounded_and_the_newest_are_kept(hashed: Callable[[], int]) -> None:
     kept = Checkpoints(HashChain(), most_blocks=250, least=1)
     for number in range(10):
@@ -98,80 +89,6 @@ def test_memory_is_bounded_and_the_newest_are_kept(hashed: Callable[[], int]) ->
         assert kept.blocks <= 250
     kept.traced(talk(900, "long"), as_given)
     assert kept.blocks <= 250
-
-
-def test_a_list_of_any_length_is_known_without_its_text(hashed: Callable[[], int]) -> None:
-    said, chain = talk(20 * PIECE), HashChain()
-    kept = Checkpoints(chain, most_text=5_000)
-    kept.traced(said, as_given)
-    assert kept.text <= 5_000
-    hashed()
-    longer = [*talk(20 * PIECE), *talk(1, "two")]
-    trace = kept.traced(longer, as_given)
-    assert hashed() == 1
-    assert trace == chain.trace(longer)
-    hashed()
-    longer[3 * PIECE + 5]["content"] = "edited"
-    assert kept.traced(longer, as_given) == chain.trace(longer)
-    assert kept.text <= 5_000
-
-
-def test_any_beginning_of_a_list_is_known(hashed: Callable[[], int]) -> None:
-    chain = HashChain()
-    kept = Checkpoints(chain)
-    kept.traced(talk(5 * PIECE), as_given)
-    hashed()
-    for length in (40, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 7):
-        fork = [*talk(length), *talk(2, f"fork {length}")]
-        trace = kept.traced(fork, as_given)
-        assert hashed() == 2
-        assert trace == chain.trace(fork)
-        hashed()
-
-
-def test_conversations_with_a_root_of_their_own_are_known_each_by_its_root(hashed: Callable[[], int]) -> None:
-    chain = HashChain()
-    kept = Checkpoints(chain)
-    for name in ("one", "two", "one"):
-        assert kept.traced(talk(50), as_given, chain.root(name)) == chain.trace(talk(50), chain.root(name))
-    hashed()
-    kept.traced(talk(51), as_given, chain.root("two"))
-    assert hashed() == 1
-
-
-def test_an_entry_that_is_no_message_is_told_by_its_number(store: Store) -> None:
-    said: list[Any] = [{"role": "system", "content": "Be kind."}, *talk(60)]
-    store.record(said)
-    wrong: list[Any] = ["text", {"role": 3}, {"role": "user", "content": 7}, None]
-    for one in wrong:
-        for place in (0, 30, 61):
-            with pytest.raises(MessageError, match=rf"\b{place}\b"):
-                store.record([*said[:place], one, *said[place:]])
-
-
-class Incomparable:
-    def __eq__(self, other: object) -> bool:
-        raise ValueError("the truth of this is ambiguous")
-
-    __hash__ = None  # type: ignore[assignment] # as arrays have none
-
-
-def test_values_that_cannot_be_compared_do_no_harm() -> None:
-    kept = Checkpoints(HashChain(), least=1)
-    said: list[Message] = [*talk(3), {"role": "user", "content": "look", "extra": Incomparable()}]
-    for _ in range(3):
-        fresh = [*talk(3), {"role": "user", "content": "look", "extra": Incomparable()}]
-        assert kept.traced(fresh, as_given) == HashChain().trace(said)
-
-
-def test_clearing_leaves_nothing(hashed: Callable[[], int]) -> None:
-    kept = Checkpoints(HashChain())
-    kept.traced(talk(100), as_given)
-    kept.clear()
-    assert (kept.blocks, kept.text) == (0, 0)
-    hashed()
-    kept.traced(talk(100), as_given)
-    assert hashed() == 100
 
 
 def test_a_store_that_redacts_cleans_only_what_grew(database: Database) -> None:

@@ -104,37 +104,6 @@ def test_a_lineage_is_one_conversation_from_the_first_word_by_any_of_its_ids(sto
     assert turns(store, ferry.first) == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
-def test_a_mark_has_the_compactions_entry_of_the_history(store: Store, ferry: Talk) -> None:
-    marks = [one for one in store.conversations.entries(ferry.first) if isinstance(one, CompactionMark)]
-    history = store.conversations.compactions(ferry.session.id)
-    assert [mark.compaction for mark in marks] == history
-    assert [mark.turn for mark in marks] == [4, 6]
-    assert [mark.part for mark in marks] == list(store.conversations.get(ferry.first).parts[1:])
-    assert marks[0].to_dict()["engine"] == "scripted"
-
-
-def test_a_compaction_after_the_last_word_is_marked_at_the_end(store: Store, ferry: Talk) -> None:
-    ferry.compact()
-    assert ferry.texts() == [*WHOLE, "---"]
-    assert store.conversations.get(ferry.first).compactions == 3
-
-
-def test_a_long_conversation_is_read_bit_by_bit_and_all_of_it(store: Store) -> None:
-    said = [user(f"{n}") if n % 2 else assistant(f"{n}") for n in range(700)]
-    at = store.record(said, conversation="long")
-    made = store.sessions.start(at, from_depth=0)
-    assert transcript(store, made.id) == [str(n) for n in range(700)]
-    assert turns(store, made.id) == list(range(1, 701))
-
-
-def test_what_precedes_the_first_message_is_shown_without_a_number(store: Store) -> None:
-    reminder: Message = {"role": "user", "content": []}
-    at = store.record([user("hello"), reminder, assistant("hi")], conversation="empty")
-    made = store.sessions.start(at, from_depth=0)
-    assert [one.turn for one in store.conversations.lines(made.id)] == [1, None, 2]
-    assert store.conversations.get(made.id).messages == 2
-
-
 def test_the_figures_are_those_of_all_parts_and_of_the_calls_on_their_side(store: Store, ferry: Talk) -> None:
     for part in store.conversations.get(ferry.first).parts:
         store.sessions.add_usage(part, {"input_tokens": 10, "output_tokens": 1}, 0.25)
@@ -154,23 +123,6 @@ def test_a_conversation_that_went_back_shows_the_way_it_is_on_now(store: Store, 
     ferry.say("five?", "five.")
     assert ferry.texts() == [*WHOLE[:8], "five?", "five."]
     assert [one.messages for one in store.conversations.newest()] == [8]
-
-
-def test_one_that_went_back_over_a_compaction_shows_no_mark_of_it(store: Store, ferry: Talk) -> None:
-    ferry.go_back(3)
-    assert ferry.texts() == WHOLE[:3]
-    ferry.say("2.", "3?", "3.", "4?", "4.")
-    assert ferry.texts() == ["one?", "one.", "two?", "2.", "3?", "3.", "4?", "4."]
-    assert turns(store, ferry.first) == [1, 2, 3, 4, 5, 6, 7, 8]
-    ferry.compact()
-    ferry.say("5?")
-    assert ferry.texts()[-3:] == ["4.", "---", "5?"]
-
-
-def test_a_conversation_of_which_all_was_taken_back_is_empty(store: Store, ferry: Talk) -> None:
-    ferry.session = store.sessions.rewind(ferry.session.id, 0)
-    assert ferry.texts() == []
-    assert store.conversations.get(ferry.first).messages == 0
 
 
 # -- clients that leave out old results ----------------------------------------------------------------------------
@@ -213,29 +165,6 @@ def test_a_broken_reply_stands_after_its_request_and_is_marked(store: Store, fer
     assert (one.messages, one.api_calls, one.cost) == (12, 2, 1.0)
 
 
-def test_a_reply_that_broke_off_after_a_compaction_stands_behind_its_mark(store: Store, ferry: Talk) -> None:
-    ferry.say("five?")
-    ferry.break_off("before")
-    ferry.compact()
-    ferry.break_off("after")
-    assert ferry.texts()[-4:] == ["five?", "before (cancelled)", "---", "after (cancelled)"]
-    ferry.say("five.")
-    assert ferry.texts()[-3:] == ["---", "after (cancelled)", "five."]
-    assert store.conversations.get(ferry.first).messages == 12
-
-
-def test_a_broken_reply_at_the_end_is_shown_and_one_to_a_request_that_was_taken_back_is_not(
-    store: Store, ferry: Talk
-) -> None:
-    ferry.say("five?")
-    ferry.break_off("I was about")
-    assert ferry.texts()[-2:] == ["five?", "I was about (cancelled)"]
-    ferry.go_back(8)
-    assert ferry.texts() == WHOLE
-    (hit,) = store.search("about", mode="substring").hits
-    assert hit.session is None
-
-
 # -- names ---------------------------------------------------------------------------------------------------------
 
 
@@ -261,31 +190,7 @@ def test_a_title_that_several_have_lists_them_with_folder_and_time(store: Store,
     assert "claude-code, /srv/ferry" in str(raised.value)
 
 
-def test_another_title_is_that_of_the_whole_conversation(store: Store, ferry: Talk) -> None:
-    assert store.conversations.rename(ferry.session.id, "Harbour #7").title == "Harbour #7"
-    ferry.compact()
-    ferry.say("five?")
-    assert store.conversations.get(ferry.first).title == "Harbour #7"
-    assert store.conversations.find("Harbour #7").id == ferry.first
-    store.sessions.rename(ferry.session.id, "Tide")  # by a program that knows parts only
-    assert store.conversations.get(ferry.first).title == "Tide"
-
-
-def test_a_conversation_whose_first_part_was_deleted_still_has_its_id(store: Store, ferry: Talk) -> None:
-    store.sessions.delete(ferry.first)
-    assert store.conversations.find(ferry.first).id == ferry.first
-    assert [text for text in ferry.texts() if text != "---"] == ["three?", "three.", "four?", "four."]
-
-
 # -- lists ---------------------------------------------------------------------------------------------------------
-
-
-def test_what_was_spoken_in_last_comes_first(store: Store, ferry: Talk) -> None:
-    later = Talk(store, "later", title="Later")
-    later.say("hello?")
-    store.sessions.add_usage(ferry.first, {}, 0.0)
-    assert [one.id for one in store.conversations.newest()] == [ferry.first, later.first]
-    assert [one.id for one in store.conversations.newest(1)] == [ferry.first]
 
 
 def test_a_list_can_be_filtered_by_source_time_title_and_folder(store: Store) -> None:
@@ -315,31 +220,6 @@ def test_hits_name_the_conversation_and_count_over_all_parts(store: Store, ferry
     assert {hit.session for hit in summaries} == {ferry.first}
 
 
-def test_a_hit_on_a_broken_reply_belongs_to_the_conversation_of_its_turn(store: Store, ferry: Talk) -> None:
-    ferry.say("five?")
-    ferry.break_off("the lighthouse is")
-    ferry.say("five.")
-    (hit,) = store.search("lighthouse", filters=Filters(session=ferry.first)).hits
-    assert (hit.session, hit.turn, hit.status) == (ferry.first, 9, "cancelled")
-
-
-def test_a_hit_before_the_place_where_a_conversation_went_back_is_still_in_it(store: Store, ferry: Talk) -> None:
-    ferry.go_back(6)
-    ferry.say("five?")
-    assert [hit.session for hit in store.search("one?", mode="substring").hits] == [ferry.first]
-    assert [hit.session for hit in store.search("four?", mode="substring").hits] == [None]
-    assert store.search("four?", mode="substring", filters=Filters(session=ferry.first)).hits == ()
-
-
-def test_words_that_two_conversations_show_are_those_of_the_older_one(store: Store) -> None:
-    at = store.record([user("where?"), assistant("there.")], conversation="stem")
-    old = store.sessions.start(at, from_depth=0, started=1_000.0)
-    fork = store.append(store.branch(at.id, 1), [assistant("elsewhere.")])
-    new = store.sessions.start(fork, from_depth=0, started=2_000.0)
-    assert [hit.session for hit in store.search("where?", mode="substring").hits] == [old.id]
-    assert [hit.session for hit in store.search("elsewhere", mode="substring").hits] == [new.id]
-
-
 def test_messages_are_found_by_the_beginning_of_their_id_and_listed_with_their_turn(store: Store, ferry: Talk) -> None:
     node = store.conversations.node_at(ferry.first, 6)
     assert node is not None
@@ -350,12 +230,6 @@ def test_messages_are_found_by_the_beginning_of_their_id_and_listed_with_their_t
 
 
 # -- taking out ----------------------------------------------------------------------------------------------------
-
-
-def test_a_conversation_is_deleted_with_all_its_parts(store: Store, ferry: Talk) -> None:
-    store.conversations.delete(ferry.session.id)
-    assert store.conversations.newest() == []
-    assert store.sessions.newest() == []
 
 
 def test_forgetting_a_conversation_takes_all_its_words_and_its_broken_replies(store: Store, ferry: Talk) -> None:

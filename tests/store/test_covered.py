@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from everlong import ContextCompressor, NotStored, Store
+from everlong import ContextCompressor, Store
 from everlong.agent.edited_summary import EditedSummary
 from everlong.context.literals import summary_body, summary_indices
 from everlong.model import Message
@@ -31,14 +29,6 @@ def test_a_compaction_tells_what_it_summarized_and_what_it_kept(store: Store) ->
     first, last = report["boundaries"]["covered"]
     assert len(covered.summarized) == last - first
     assert [entry.message["role"] for entry in covered.summarized] == [one["role"] for one in messages[first:last]]
-
-
-def test_what_is_no_longer_stored_is_said(store: Store) -> None:
-    at = store.record(long_session(60))
-    store.compact(at, ContextCompressor(8_000))
-    (compaction,) = store.compactions()
-    with pytest.raises(NotStored, match="no longer has what this compaction did"):
-        covered_by(Store(store.database, "another tenant"), compaction)
 
 
 def test_in_a_store_it_covers_the_same_messages_can_be_undone_and_is_carried_on(store: Store) -> None:

@@ -152,12 +152,6 @@ def test_where_nobody_can_tell_whether_the_end_is_missing_verify_says_so(tmp_pat
             assert "is not known" in checked.remarks[0]
 
 
-def test_a_new_store_in_the_place_of_an_old_one_is_well(tmp_path: Path) -> None:
-    path = filled(tmp_path / "store.db", 9)
-    path.unlink()
-    assert is_well(filled(path, 3))
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="links and pipes are made with POSIX calls")
 @pytest.mark.parametrize("kind", ["link", "second name", "pipe"])
 def test_a_link_or_pipe_that_came_with_a_store_is_neither_written_nor_waited_for(tmp_path: Path, kind: str) -> None:

@@ -9,10 +9,8 @@ from sqlalchemy import func, select, update
 from everlong.context import CompletionSummarizer, ContextCompressor
 from everlong.model import Message
 from everlong.store import Branch, Occasion, Store
-from everlong.store.evidence import LARGEST
 from everlong.store.maintenance import vacuum
 from everlong.store.schema import evidence
-from everlong.store.transcripts import write_transcript
 from tests.context.builders import assistant, user
 
 SECRET = "sk-ant-api03-" + "Qx7Lm2Rt9Vb4Wz1K" * 3
@@ -62,60 +60,10 @@ def test_a_compaction_keeps_what_its_summarizer_was_asked_and_answered(store: St
     assert first.prompt_characters > len(ANSWER)
 
 
-def test_a_long_prompt_keeps_its_beginning_and_its_end(store: Store) -> None:
-    model = Model()
-    _, _, ident = compacted(store, model, ferries(turns=48))
-    first = store.evidence([ident])[ident].exchanges[0]
-    whole = "\n\n".join(f"[{one['role']}]\n{one['content']}" for one in model.prompts[0])
-    assert first.prompt_characters == len(whole) > len(first.prompt)
-    assert first.prompt.startswith(whole[:1_000])
-    assert first.prompt.endswith(whole[-1_000:])
-    assert f"[… {len(whole) - 16_000:,} characters …]" in first.prompt
-
-
 def test_a_secret_is_in_no_evidence(store: Store) -> None:
     model = Model(f"{ANSWER}\n- The key is {SECRET}")
     _, _, ident = compacted(store, model, ferries(f"My key is {SECRET}."))
     assert SECRET not in json.dumps(store.evidence([ident])[ident].to_dict())
-
-
-def test_a_summarizer_of_somebody_else_leaves_its_answer(store: Store) -> None:
-    class Foreign:
-        name = "foreign"
-
-        def summarize(self, request: object) -> str:  # noqa: ARG002 - it reads nothing
-            return ANSWER
-
-    at = store.record(ferries())
-    done = store.compact(at, ContextCompressor(16_000, summarizer=Foreign()), force=True)
-    assert done.compaction_id is not None
-    found = store.evidence([done.compaction_id])[done.compaction_id]
-    assert [(one.writer, one.prompt, one.answer) for one in found.exchanges] == [("foreign", "", ANSWER)]
-
-
-def test_a_failure_is_kept_as_the_reason(store: Store) -> None:
-    def refuse(messages: list[Message], max_tokens: int) -> str:  # noqa: ARG001 - it refuses
-        raise ValueError("the model is asleep")
-
-    at = store.record(ferries())
-    engine = ContextCompressor(16_000, summarizer=CompletionSummarizer(refuse, name="scribe"))
-    done = store.compact(at, engine, force=True)
-    assert done.compaction_id is not None
-    found = store.evidence([done.compaction_id])[done.compaction_id]
-    assert "the model is asleep" in found.exchanges[-1].error
-    assert found.exchanges[-1].answer == ""
-
-
-def test_the_evidence_of_a_huge_prompt_takes_little_room(store: Store) -> None:
-    said = ferries()
-    for number in range(60):
-        said.append(user(f"Log {number}: " + " ".join(f"x{number}_{place}" for place in range(80))))
-        said.append(assistant(f"Seen {number}."))
-    _, _, ident = compacted(store, Model(), said)
-    with store.database.read() as connection:
-        size = len(connection.execute(select(evidence.c.bytes).where(evidence.c.compaction == ident)).scalar_one())
-    assert 0 < size <= LARGEST
-    assert ident in store.evidence([ident])
 
 
 def count_rows(store: Store) -> int:
@@ -139,12 +87,6 @@ def test_forgetting_one_message_forgets_the_evidence_that_may_repeat_it(store: S
     assert store.evidence([ident]) == {}
 
 
-def test_a_deleted_session_takes_its_evidence_along(store: Store) -> None:
-    ident, _, number = compacted(store, Model())
-    store.sessions.delete(ident)
-    assert store.evidence([number]) == {}
-
-
 def test_vacuum_removes_the_evidence_of_messages_that_are_gone(store: Store) -> None:
     at = store.record(ferries())
     done = store.compact(at, ContextCompressor(16_000), force=True)
@@ -164,16 +106,3 @@ def test_verify_names_evidence_without_a_compaction_and_damaged_evidence(store: 
 
     store.database.write(lambda connection: connection.execute(mine.values(compaction=ident + 4_711)))
     assert any(f"the evidence of compaction {ident + 4_711} is kept" in one for one in store.verify().problems)
-
-
-def test_another_tenant_does_not_see_it(store: Store) -> None:
-    _, _, ident = compacted(store, Model())
-    assert Store(store.database, f"{store.tenant}-other").evidence([ident]) == {}
-
-
-def test_the_json_export_has_it(store: Store) -> None:
-    ident, _, _ = compacted(store, Model())
-    written: list[str] = []
-    write_transcript(store, [store.conversations.get(ident)], "json", written.append)
-    log = json.loads("".join(written))
-    assert log["compactions"][0]["evidence"]["exchanges"][0]["writer"] == "scribe"

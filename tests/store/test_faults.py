@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from everlong.model import Message
 from everlong.store import Store
 from tests.examples import length
 from tests.store.engines import ScriptedEngine, summarizing
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE
 
 TALK: list[Message] = [{"role": "user" if n % 2 == 0 else "assistant", "content": f"message {n}"} for n in range(10)]
 
@@ -148,14 +147,6 @@ def test_a_place_that_cannot_be_created_is_told(tmp_path: Path) -> None:
         Store.open("mysql://host/db")
 
 
-def test_a_file_that_is_no_database_is_told_and_left_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "notes.txt"
-    path.write_bytes(b"dear diary, " * 1_000)
-    with pytest.raises(StoreDamaged, match=r"notes\.txt is damaged or no database"):
-        Store.open(path)
-    assert path.read_bytes() == b"dear diary, " * 1_000
-
-
 def test_a_damaged_file_is_told(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with Store.open(path) as store:
@@ -186,44 +177,6 @@ def test_a_locked_database_is_waited_for_and_then_told(tmp_path: Path) -> None:
         assert store.append(at, TALK[:1]).depth == 11
 
 
-def test_threads_of_one_process_write_in_the_order_in_which_they_came(tmp_path: Path) -> None:
-    order: list[int] = []
-    with Store.open(tmp_path / "store.db") as store:
-        go_on = threading.Event()
-        threads = [threading.Thread(target=store.database.write, args=(lambda _: go_on.wait(PATIENCE),))]
-        threads += [
-            threading.Thread(target=store.database.write, args=(lambda _, number=number: order.append(number),))
-            for number in range(8)
-        ]
-        queue = store.database.backend.queue  # type: ignore[attr-defined]
-        for count, thread in enumerate(threads):
-            thread.start()
-            until(partial(lambda least: queue.length >= least, count))
-        go_on.set()
-        for thread in threads:
-            thread.join(PATIENCE)
-    assert order == list(range(8))
-
-
-def test_a_thread_that_others_keep_from_writing_for_too_long_is_told(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "store.db", wait=0.05) as store:
-        at = store.record(TALK)
-        is_writing, go_on = threading.Event(), threading.Event()
-
-        def hold(_: object) -> None:
-            is_writing.set()
-            go_on.wait(PATIENCE)
-
-        holder = threading.Thread(target=store.database.write, args=(hold,))
-        holder.start()
-        assert is_writing.wait(PATIENCE)
-        with pytest.raises(StoreBusy, match="by other threads"):
-            store.append(at, TALK[:1])
-        go_on.set()
-        holder.join(PATIENCE)
-        assert store.append(at, TALK[:1]).depth == 11
-
-
 def test_the_file_and_its_logs_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     previous = os.umask(0)
     try:
@@ -234,12 +187,6 @@ def test_the_file_and_its_logs_are_readable_by_their_owner_only(tmp_path: Path) 
         os.umask(previous)
     assert modes == dict.fromkeys(("store.db", "store.db-wal", "store.db-shm", ".store.db.tally"), 0o600)
     assert stat.S_IMODE((tmp_path / "deep").stat().st_mode) == 0o700
-
-
-def test_a_server_that_is_not_there_is_told_without_the_password(tmp_path: Path) -> None:
-    with pytest.raises(StoreUnavailable, match="cannot be reached") as told:
-        Store.open(f"postgresql://ada:hush@/nowhere?host={tmp_path}")
-    assert "hush" not in str(told.value)
 
 
 def test_threads_share_one_store(store: Store) -> None:

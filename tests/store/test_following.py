@@ -100,27 +100,6 @@ def test_a_conversation_that_is_told_again_in_the_same_words_is_left_to_the_step
     assert [entry.message for entry in store.entries(longer)][1:3] == said
 
 
-def test_the_reply_is_the_end_of_the_branch(store: Store) -> None:
-    begin = store.record([asked("Begin")])
-    at = at_once(store, begin, [answered("Yes"), asked("and 1?")], FinishedTurn(answered("one")))
-    assert [entry.message for entry in store.entries(store.branch(at.id))][-1] == answered("one")
-    broken = FinishedTurn(answered("tw"), status="cancelled")
-    later = at_once(store, at, [answered("one"), asked("and 2?")], broken)
-    assert store.branch(at.id) == later
-
-
-def test_what_goes_on_differently_is_left_to_the_steps(store: Store) -> None:
-    begin = store.record([asked("Begin")])
-    at_once(store, begin, [answered("Yes"), asked("and 1?")], FinishedTurn(answered("one")))
-    before = told(store, store.branch(begin.id))
-    past = FinishedTurn(answered("no"))
-    assert (
-        store.turns.add_following(begin, NewMessages([answered("Yes"), asked("something else")]), past, view=None)
-        is None
-    )
-    assert told(store, store.branch(begin.id)) == before
-
-
 def test_a_conversation_that_was_compacted_meanwhile_is_left_to_the_steps(store: Store) -> None:
     messages = [asked("Begin"), *(one for number in range(10) for one in (answered(f"a{number}"), asked(f"u{number}")))]
     at = store.record(messages)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
 from sqlalchemy import select
 
-from everlong.errors import NotStored
 from everlong.model import Message
 from everlong.store import Branch, Store, forget as forget_module
 from everlong.store.maintenance import vacuum
@@ -17,6 +15,9 @@ from everlong.store.stateless import Sender, StatelessRequest
 from everlong.store.tombstones import PLACEHOLDER
 from everlong.store.turns import FinishedTurn
 from tests.store.engines import ScriptedEngine, summarizing
+
+if TYPE_CHECKING:
+    import pytest
 
 SECRET = "The harbour's vault opens with pelican-4711"  # noqa: S105 - made up
 TALK: list[Message] = [
@@ -120,28 +121,6 @@ def test_forgetting_a_session_spares_words_that_others_use(store: Store) -> None
     assert store.verify().problems == []
 
 
-def test_forgetting_a_session_spares_messages_that_the_session_of_a_fork_shows(store: Store) -> None:
-    at = store.record(TALK)
-    made = store.sessions.start(at, from_depth=0)
-    fork = store.record([*TALK[:2], {"role": "user", "content": "no"}])
-    store.sessions.start(fork, from_depth=0)
-    assert store.forget_session(made.id) == (2, 0, 2)
-    assert store.context(fork) == [*TALK[:2], {"role": "user", "content": "no"}]
-    assert [message["content"] for message in store.context(at)[2:]] == [PLACEHOLDER] * 2
-    assert len(store.search("pelican").hits) == 1
-    assert store.verify().problems == []
-
-
-def test_a_fork_that_begins_after_what_is_forgotten_spares_none_of_it(store: Store) -> None:
-    at = store.record(TALK)
-    made = store.sessions.start(at, from_depth=0)
-    fork = store.record([*TALK[:2], {"role": "user", "content": "no"}])
-    store.sessions.start(fork, from_depth=2)
-    assert store.forget_session(made.id) == (4, 0, 0)
-    assert [message["content"] for message in store.context(fork)] == [PLACEHOLDER, PLACEHOLDER, "no"]
-    assert "pelican" not in stored_text(store)
-
-
 def test_forgetting_a_session_spares_the_replies_that_others_got(store: Store) -> None:
     reply: Message = {"role": "assistant", "content": "Gladly, at once."}
     turns = []
@@ -218,47 +197,6 @@ def test_what_a_client_had_added_to_a_message_is_forgotten_with_it(store: Store)
     assert "pelican" not in stored_text(store)
     assert learnt(store) == []
     assert store.verify().problems == []
-
-
-def test_forgetting_a_conversation_leaves_others_what_their_clients_add(store: Store) -> None:
-    talk_with_additions(store, "ada")
-    said = talk_with_additions(store, "ben")
-    mine = next(one for one in store.sessions.newest() if one.client_session == "ada")
-    store.forget_session(mine.id)
-    assert "ada" not in stored_text(store)
-    assert learnt(store) == [ADDED]
-    bens = next(one for one in store.sessions.newest() if one.client_session == "ben")
-    store.forget_session(bens.id)
-    assert learnt(store) == []
-    assert "pelican" not in stored_text(store)
-    # Its client is known all the same, and nothing of it is stored again.
-    placed = store.stateless.place(StatelessRequest(said, store.chain.trace(said), Sender(session="ben")))
-    assert placed.session == bens.id
-    assert "ben asks" not in stored_text(store)
-    assert store.verify().problems == []
-
-
-def test_a_conversation_with_a_root_of_its_own_is_forgotten_alone(store: Store) -> None:
-    question: list[Message] = [{"role": "user", "content": "the same question"}]
-    idents = []
-    for name in ("one", "two"):
-        placed = store.stateless.place(StatelessRequest(question, store.chain.trace(question), Sender(session=name)))
-        reply: Message = {"role": "assistant", "content": f"{SECRET}, {name}"}
-        store.turns.add_finished(placed.at, FinishedTurn(reply, session=placed.session))
-        idents.append(placed.session)
-    store.forget_session(idents[1])
-    shown = [[entry.message["content"] for entry in store.sessions.entries(ident)] for ident in idents]
-    assert shown == [["the same question", f"{SECRET}, one"], [PLACEHOLDER, PLACEHOLDER]]
-    assert store.verify().problems == []
-
-
-def test_forgetting_what_is_not_there_is_an_error_and_changes_nothing(store: Store) -> None:
-    at = store.record(TALK)
-    known = store.entries(at)[1].id
-    assert known is not None
-    with pytest.raises(NotStored, match="00000000"):
-        store.forget([known, bytes(16)])
-    assert store.context(at) == TALK
 
 
 def test_no_trace_of_the_words_is_left_in_the_file_after_a_vacuum(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from everlong.model import Message, title_from
 from everlong.store import Store
 from everlong.store.schema import content
 from everlong.store.session_log import write_session_log
-from everlong.store.stateless import Sender, StatelessRequest
 from tests.store.engines import ScriptedEngine, summarizing
 
 pytestmark = pytest.mark.spec("12.8")
@@ -68,14 +67,6 @@ def test_a_title_and_a_log_lose_a_message_that_is_forgotten_and_keep_the_rest(st
     told = json.loads(logs[ident].read_text())["messages"]
     assert [one["content"] for one in told][1:] == [one["content"] for one in TALK][1:]
     assert logs[other].read_bytes() == before
-
-
-def test_words_that_come_again_make_no_title_again(store: Store) -> None:
-    store.forget([first_of(store, begun(store))])
-    assert store.title_for([ASKED]) is None
-    asked = StatelessRequest([ASKED], store.chain.trace([ASKED]), Sender("gateway", "another"))
-    assert store.sessions.get(store.stateless.place(asked).session).title is None
-    assert store.title_for([{"role": "user", "content": "Something else"}]) == "Something else"
 
 
 def test_a_report_that_may_quote_them_goes_with_the_view(store: Store) -> None:

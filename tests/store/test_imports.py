@@ -40,15 +40,6 @@ def test_a_store_that_redacts_takes_no_secret_over_with_a_system_prompt(database
     assert store.sessions.system_prompt(done.session) == "Use [redacted:api_key]"
 
 
-def test_an_importer_knows_what_another_has_taken_over_since_it_was_made(store: Store) -> None:
-    first, second = Importer(store), Importer(store)
-    assert first.add(talk(1), FILE).outcome == "new"
-    assert second.add(talk(1), FILE).outcome == "known"
-    assert first.add(talk(1, 6), FILE).outcome == "grown"
-    assert second.add(talk(1, 6), FILE).outcome == "known"
-    assert len(store.sessions.newest()) == 1
-
-
 @pytest.mark.parametrize("in_batches", [False, True])
 def test_two_imports_at_once_list_each_conversation_once(store: Store, url: str, in_batches: bool) -> None:
     talks = [talk(number) for number in range(12)]
@@ -75,13 +66,6 @@ def test_two_imports_at_once_list_each_conversation_once(store: Store, url: str,
     assert outcomes == {"new": 12, "known": 24}
     assert len(store.sessions.newest()) == 12
     assert store.verify().problems == []
-
-
-def test_a_title_that_many_imports_have_stays_as_it_is(store: Store) -> None:
-    for number in (1, 2):
-        messages = talk(number).messages
-        Importer(store).add(TranscriptConversation(messages, {"title": "Harbour", "messages": messages}), FILE)
-    assert [one.title for one in store.conversations.newest()] == ["Harbour", "Harbour"]
 
 
 # -- our own exports -----------------------------------------------------------------------------------------------
@@ -162,11 +146,3 @@ def test_what_an_export_has_in_the_shape_of_another_provider_comes_back_as_it_is
     done = Importer(other).add(replace(found, body=body), FILE)
     assert done.session is not None
     assert [line.entry.message for line in other.conversations.lines(done.session)] == said
-
-
-def test_a_file_of_only_broken_words_loses_none(store: Store) -> None:
-    message = {**assistant("half"), "_status": "cancelled"}
-    body = {"kind": "everlong-conversation/1", "id": "20260131_142501_b1b2c3", "messages": [message]}
-    done = Importer(store).add(TranscriptConversation([message], body), FILE)
-    assert done.session is not None
-    assert [line.entry.message for line in store.conversations.lines(done.session)] == [assistant("half")]

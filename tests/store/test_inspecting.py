@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everlong.model import Message
-from everlong.store import Store, message_sizes
+from everlong.store import Store
 from everlong.store.conversation_list import ConversationFilters, ListCursor
 from everlong.store.message_sizes import size_along
 from everlong.store.paths import Segment, segments_to
@@ -35,14 +34,6 @@ def test_filters_are_those_of_any_part(store: Store) -> None:
     assert set(store.conversations.choices().clients) == {"pi", "codex"}
 
 
-def test_a_filter_by_cost_counts_calls_on_the_side(store: Store) -> None:
-    ident = begin(store, "dear", 1.0)
-    begin(store, "free", 2.0)
-    store.receipts.add(ident, "summary", usage={"input_tokens": 1}, cost=0.5)
-    assert listed(store, least_cost=0.4) == ["dear"]
-    assert listed(store, least_cost=0.6) == []
-
-
 def test_pages_of_a_list_follow_each_other_even_where_times_are_equal(store: Store) -> None:
     for number in range(7):
         begin(store, f"{number}", 5.0)
@@ -61,20 +52,6 @@ def test_the_size_of_a_message_is_told_without_reading_it(store: Store, text: st
         size = size_along(store, connection, _path(store, at.id, at.depth), 0, at.depth)
     assert size.messages == 1
     assert len(text) // 4 <= size.tokens <= len(text) // 4 + 40
-
-
-def test_counted_tokens_are_believed(store: Store) -> None:
-    at = store.record([user("one"), assistant("two")], tokens=[100, 11], conversation="counted")
-    with store.database.read() as connection:
-        assert size_along(store, connection, _path(store, at.id, at.depth), 0, at.depth) == (2, 111)
-
-
-def test_the_newest_messages_stand_for_a_long_stretch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_sizes, "MOST_BLOCKS", 10)
-    said: list[Message] = [user("word " * 10) if n % 2 else assistant("word " * 10) for n in range(40)]
-    at = store.record(said, tokens=[10] * 40, conversation="long")
-    with store.database.read() as connection:
-        assert size_along(store, connection, _path(store, at.id, at.depth), 0, at.depth) == (40, 400)
 
 
 def _path(store: Store, branch: int, depth: int) -> list[Segment]:

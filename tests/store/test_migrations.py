@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import subprocess
 import sys
@@ -11,20 +10,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
 
 from everlong.errors import SchemaMismatch
 from everlong.store import Store
-from everlong.store.upgrade import HEAD, MIGRATIONS, REVISIONS, VERSION_TABLE, open_database
+from everlong.store.upgrade import VERSION_TABLE, open_database
 from tests.examples import length
 from tests.waiting import PATIENCE
-
-
-def test_every_revision_is_listed_in_order() -> None:
-    files = sorted((MIGRATIONS / "versions").glob("v*.py"))
-    found = [re.search(r'^revision = "(\d+)"', file.read_text(encoding="utf-8"), re.MULTILINE) for file in files]
-    assert tuple(match[1] for match in found if match) == REVISIONS
-    assert sorted(REVISIONS) == list(REVISIONS)
 
 
 @pytest.mark.parametrize(
@@ -55,15 +46,6 @@ def test_somebody_elses_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     with sqlite3.connect(path) as raw:
         assert raw.execute("SELECT * FROM session").fetchall() == [(7,)]
         assert raw.execute("SELECT count(*) FROM sqlite_master").fetchone() == (1,)
-
-
-def test_somebody_elses_tables_on_the_server_are_refused(schema_url: str) -> None:
-    engine = create_engine(schema_url.replace("postgresql://", "postgresql+psycopg://"))
-    with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE session (id INTEGER)"))
-    engine.dispose()
-    with pytest.raises(SchemaMismatch, match="not Everlong's"):
-        open_database(schema_url)
 
 
 def test_the_creation_of_the_tables_by_another_process_is_waited_for_longer_than_a_write(tmp_path: Path) -> None:
@@ -102,16 +84,3 @@ def test_several_processes_may_open_a_new_file_at_once(tmp_path: Path) -> None:
     with Store.open(path) as store:
         assert store.verify().problems == []
         assert store.verify().messages == 1
-
-
-def test_several_processes_may_open_an_empty_server_at_once(schema_url: str) -> None:
-    command = [sys.executable, "-c", OPENING, schema_url]
-    running = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(AT_ONCE)
-    ]
-    said = [process.communicate(timeout=PATIENCE) for process in running]
-    assert [process.returncode for process in running] == [0] * AT_ONCE, said
-
-
-def test_the_newest_revision_is_the_head() -> None:
-    assert REVISIONS[-1] == HEAD

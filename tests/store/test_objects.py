@@ -17,20 +17,17 @@ from everlong.model import Message
 from everlong.store import Store
 from everlong.store.content import OBJECT
 from everlong.store.database import Database
-from everlong.store.garbage import collect_garbage
 from everlong.store.maintenance import backup, stats
-from everlong.store.object_place import KEPT_BYTES, ObjectPlace, drop_kept, read_reference, use_place
+from everlong.store.object_place import ObjectPlace, drop_kept, read_reference, use_place
 from everlong.store.objects import (
     STALE_SECONDS,
     bring_back,
-    check_objects,
-    count_objects,
     move_large,
     stored_object,
     sweep_objects,
 )
-from everlong.store.retention import retain
 from everlong.store.schema import content
+from tests.examples import few
 from tests.store.s3_stand_in import BUCKET, StandIn, serving
 
 pytest.importorskip("obstore")
@@ -52,7 +49,7 @@ def talk(seed: int = 1) -> list[Message]:
     ]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=few(["sqlite", "postgresql"]))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A database of its own: contents of all tenants are moved."""
     url = tmp_path / "own.db" if request.param == "sqlite" else request.getfixturevalue("schema_url")
@@ -109,11 +106,6 @@ def node_of(store: Store, at: Any, place: int) -> bytes:
     return found
 
 
-def objects_in(store: Store) -> int:
-    with store.database.read() as connection:
-        return count_objects(connection, store.tenant).contents
-
-
 def test_a_large_message_moves_and_reads_as_before(store: Store, bucket: StandIn, place: str) -> None:
     at = store.record(talk())
     moved = move_large(store.database, place, OVER)
@@ -123,50 +115,6 @@ def test_a_large_message_moves_and_reads_as_before(store: Store, bucket: StandIn
     assert store.context(at) == talk()
     assert store.verify().problems == []
     assert stats(store)["objects"] == 1
-
-
-def test_moving_twice_writes_nothing_new(store: Store, bucket: StandIn, place: str) -> None:
-    store.record(talk())
-    move_large(store.database, place, OVER)
-    count = len(bucket.requests)
-    assert move_large(store.database, place, OVER).contents == 0
-    store.record(talk())  # the same words again
-    assert move_large(store.database, place, OVER).contents == 0
-    assert len(bucket.requests) == count
-
-
-def test_a_message_that_is_read_again_is_fetched_once(store: Store, bucket: StandIn, place: str) -> None:
-    at = store.record(talk())
-    move_large(store.database, place, OVER)
-    forget_memory(store)
-    before = len(bucket.requests)
-    for _ in range(3):
-        store.context(at)
-    assert len(bucket.requests) == before + 1
-
-
-def test_memory_for_objects_is_bounded() -> None:
-    from everlong.store import object_place  # noqa: PLC0415 - its own figures
-
-    url = f"memory:///{uuid.uuid4().hex}"
-    place = ObjectPlace(url)
-    use_place(place)
-    for number in range(8):
-        data = bytes([number]) * (KEPT_BYTES // 5)
-        place.put(str(number), data)
-        told = object_place.Reference(url, str(number), 0, len(data), object_place.hash_of(data))
-        assert object_place.fetch(told.packed()) == (data, 0)
-    kept = sum(len(data) for data in object_place._kept.values())
-    assert 0 < kept <= KEPT_BYTES
-
-
-def test_the_search_still_finds_it(store: Store, place: str) -> None:
-    store.record(talk())
-    move_large(store.database, place, OVER)
-    forget_memory(store)
-    while store.searcher.index_pending(500):
-        pass
-    assert store.search("pelican-1").hits
 
 
 # -- forgetting, deleting ----------------------------------------------------------------------------------------------
@@ -181,23 +129,6 @@ def test_a_forgotten_message_is_deleted_in_the_bucket(store: Store, bucket: Stan
     assert "pelican" not in str(store.context(at))
     assert store.context(other) == talk(2)
     assert store.verify().problems == []
-
-
-def test_garbage_takes_its_objects_along(store: Store, bucket: StandIn, place: str) -> None:
-    store.record(talk())
-    move_large(store.database, place, OVER)
-    collect_garbage(store, min_age=-1.0)
-    assert bucket.objects == {}
-    assert objects_in(store) == 0
-
-
-def test_retention_takes_the_objects_of_old_conversations(store: Store, bucket: StandIn, place: str) -> None:
-    at = store.record(talk(), conversation="old")
-    made = store.sessions.start(at, started=1e9, from_depth=0)
-    store.sessions.end(made.id, "exit")
-    move_large(store.database, place, OVER)
-    assert retain(store, days=-1) == [made.id]
-    assert bucket.objects == {}
 
 
 def test_a_bucket_that_is_away_while_words_are_forgotten_loses_them_later(
@@ -241,15 +172,6 @@ def test_a_bucket_that_takes_nothing_leaves_the_message_in_the_database(
     assert store.verify().problems == []
 
 
-def test_a_passing_fault_is_tried_again(store: Store, bucket: StandIn, place: str) -> None:
-    at = store.record(talk())
-    bucket.faults = ["500"]
-    assert move_large(store.database, place, OVER).contents == 1
-    forget_memory(store)
-    bucket.faults = ["500"]
-    assert store.context(at) == talk()
-
-
 @pytest.mark.parametrize("fault", ["500", "hang", "cut"])
 def test_a_bucket_that_gives_nothing_back_is_named(store: Store, bucket: StandIn, place: str, fault: str) -> None:
     at = store.record(talk())
@@ -261,18 +183,6 @@ def test_a_bucket_that_gives_nothing_back_is_named(store: Store, bucket: StandIn
     ):
         store.context(at)
     assert store.context(at) == talk()
-
-
-def test_a_missing_object_is_named(store: Store, bucket: StandIn, place: str) -> None:
-    at = store.record(talk())
-    move_large(store.database, place, OVER)
-    forget_memory(store)
-    (key,) = bucket.objects
-    bucket.objects.clear()
-    name = f"s3://{BUCKET}/{key}"
-    with pytest.raises(StoreDamaged, match=f"the object {name} is missing"):
-        store.context(at)
-    assert any(f"the object {name} is missing" in problem for problem in store.verify().problems)
 
 
 @pytest.mark.parametrize(
@@ -368,17 +278,6 @@ def test_a_backup_holds_the_words_itself(file_store: Store, bucket: StandIn, pla
         assert stats(copy)["objects"] == 0
 
 
-def test_a_backup_without_one_of_its_objects_is_none(
-    file_store: Store, bucket: StandIn, place: str, tmp_path: Path
-) -> None:
-    file_store.record(talk())
-    move_large(file_store.database, place, OVER)
-    bucket.objects.clear()
-    with pytest.raises(StoreDamaged, match="is missing"):
-        backup(file_store, tmp_path / "copy.db")
-    assert [path.name for path in tmp_path.iterdir() if "copy" in path.name] == []
-
-
 def test_everything_comes_back_into_the_database(file_store: Store, bucket: StandIn, place: str) -> None:
     talks = [talk(seed) for seed in range(3)]
     ends = [file_store.record(one) for one in talks]
@@ -389,27 +288,3 @@ def test_everything_comes_back_into_the_database(file_store: Store, bucket: Stan
     bucket.always = "500"
     assert [file_store.context(at) for at in ends] == talks
     assert file_store.verify().problems == []
-
-
-def test_two_stores_may_share_a_prefix(store: Store, file_store: Store, bucket: StandIn, place: str) -> None:
-    twin = Store(file_store.database, store.tenant)
-    ends = [one.record(talk()) for one in (store, twin)]
-    for one in (store, twin):
-        move_large(one.database, place, OVER)
-    assert len(bucket.objects) == 2
-    store.forget([node_of(store, ends[0], 1)])
-    forget_memory(twin)
-    assert twin.context(ends[1]) == talk()
-
-
-def test_a_folder_serves_too(file_store: Store, tmp_path: Path) -> None:
-    folder = tmp_path / "objects with space"
-    at = file_store.record(talk())
-    assert move_large(file_store.database, folder.as_uri(), OVER).contents == 1
-    assert folder.stat().st_mode & 0o077 == 0
-    forget_memory(file_store)
-    assert file_store.context(at) == talk()
-    with file_store.database.read() as connection:
-        assert list(check_objects(connection, file_store.tenant)) == []
-    file_store.forget([node_of(file_store, at, 1)])
-    assert [path for path in folder.rglob("*") if path.is_file()] == []

@@ -50,28 +50,6 @@ def test_an_output_is_kept_once_and_read_in_pages_that_end_at_line_ends(store: S
         store.outputs.read(ident, 0, 1_000)
 
 
-def test_an_output_is_no_part_of_the_conversation_and_is_not_found_by_search(store: Store) -> None:
-    at = store.record(talk())
-    store.outputs.keep(at.head, WHOLE)
-    assert store.context(at) == talk()
-    assert store.record(talk()) == at
-    assert [entry.message for entry in store.entries(at)] == talk()
-    store.searcher.index_pending()
-    assert store.search("pelican").hits == ()
-
-
-@pytest.mark.parametrize("ident", ["", "0" * 12, "xyz", "0" * 11, "ä" * 12])
-def test_an_unknown_id_is_an_error_that_says_where_ids_are(store: Store, ident: str) -> None:
-    with pytest.raises(NotStored, match="the line that says what was left out"):
-        store.outputs.read(ident)
-
-
-def test_an_output_needs_a_message(store: Store) -> None:
-    with pytest.raises(NotStored, match="there is no message 0000"):
-        store.outputs.keep(bytes(16), WHOLE)
-    assert store.verify().contents == 0
-
-
 def test_another_tenant_cannot_read_it_and_has_another_id_for_the_same_words(store: Store, database: Database) -> None:
     store.outputs.keep(store.record(talk()).head, WHOLE)
     other = Store(database, f"{store.tenant}-other")
@@ -96,41 +74,12 @@ def test_it_goes_when_its_message_is_forgotten_and_does_not_come_back(store: Sto
     assert store.verify().problems == []
 
 
-def test_the_same_words_of_another_message_stay_with_that_one(store: Store) -> None:
-    first, second = store.record(talk("c1")), store.record(talk("c2"))
-    for at in (first, second):
-        store.outputs.keep(at.head, WHOLE)
-    store.forget([first.head])
-    assert count(store) == 1
-    assert store.outputs.read(store.outputs.ident(WHOLE)).chars == len(WHOLE)
-    assert store.verify().problems == []
-
-
 def test_the_messages_whose_output_holds_a_text_are_found(store: Store) -> None:
     first, second = store.record(talk("c1")), store.record(talk("c2"))
     store.outputs.keep(first.head, "x" * 9_000 + " PELICAN-4711\n rows")
     store.outputs.keep(second.head, "nothing")
     assert store.outputs.holding("Pelican-4711 ROWS") == [first.head]
     assert store.outputs.holding("zebra") == []
-
-
-def test_it_goes_with_a_forgotten_session(store: Store) -> None:
-    at = store.record(talk())
-    made = store.sessions.start(at, from_depth=0)
-    store.outputs.keep(at.head, WHOLE)
-    store.forget_session(made.id)
-    assert count(store) == 0
-    assert "pelican" not in stored_text(store)
-    assert store.verify().problems == []
-
-
-def test_words_that_are_a_system_prompt_too_stay_there(store: Store) -> None:
-    at = store.record(talk())
-    made = store.sessions.start(system_prompt=WHOLE)
-    store.outputs.keep(at.head, WHOLE)
-    store.forget([at.head])
-    assert store.sessions.system_prompt(made.id) == WHOLE
-    assert store.verify().problems == []
 
 
 def test_a_vacuum_keeps_it_as_long_as_its_message_and_no_longer(tmp_path: Path) -> None:

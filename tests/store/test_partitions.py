@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
-from everlong.errors import StoreError
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.database import Database
 from everlong.store.garbage import collect_garbage
-from everlong.store.maintenance import used_bytes
-from everlong.store.partitions import LARGE, MOST, count_partitions
+from everlong.store.partitions import count_partitions
 from everlong.store.upgrade import open_database
 
 TENANTS = [f"tenant {number}" for number in range(24)]
@@ -34,25 +31,6 @@ def test_a_store_is_divided_when_it_is_created_and_stays_so(schema_url: str) -> 
     for asked in (8, 0, 4):
         with Store(open_database(schema_url, partitions=asked)) as store, store.database.read() as connection:
             assert count_partitions(connection) == 8
-
-
-def test_a_store_that_is_there_is_not_divided(schema_url: str) -> None:
-    Store.open(schema_url).close()
-    with Store(open_database(schema_url, partitions=8)) as store, store.database.read() as connection:
-        assert count_partitions(connection) == 0
-
-
-@pytest.mark.parametrize("count", [-1, MOST + 1])
-def test_a_number_of_partitions_that_makes_no_sense_creates_nothing(schema_url: str, count: int) -> None:
-    with pytest.raises(StoreError, match=r"store\.partitions"):
-        open_database(schema_url, partitions=count)
-    with Store.open(schema_url) as store, store.database.read() as connection:
-        assert count_partitions(connection) == 0
-
-
-def test_a_file_has_no_partitions(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="only a PostgreSQL store has partitions"):
-        open_database(tmp_path / "store.db", partitions=8)
 
 
 def test_tenants_spread_and_each_is_in_one_part_of_each_table(partitioned: Database) -> None:
@@ -102,18 +80,3 @@ def test_a_statement_that_names_the_tenant_reads_one_part(partitioned: Database)
             plan = "\n".join(connection.execute(text(f"EXPLAIN {statement}")).scalars())
             assert len(set(re.findall(r"(?:node|content)_p\d", plan))) == 1, plan
     partitioned.close()
-
-
-def test_used_bytes_counts_each_row_once(partitioned: Database) -> None:
-    store = Store(partitioned, "one")
-    before = used_bytes(store)
-    text_of_it = "x1y2z3 " * 2_000
-    store.record([{"role": "user", "content": [{"type": "text", "text": text_of_it}]}])
-    with partitioned.read() as connection:
-        held = connection.execute(text("SELECT sum(pg_column_size(one.*)) FROM content one")).scalar_one()
-    assert held <= used_bytes(store) - before < 2 * held + 5_000
-    partitioned.close()
-
-
-def test_every_large_table_carries_the_tenant() -> None:
-    assert all("tenant" in table.c for table in LARGE)

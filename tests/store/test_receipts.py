@@ -8,7 +8,6 @@ from sqlalchemy import update
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message
 from everlong.store import Session, Store
-from everlong.store.maintenance import stats, vacuum
 from everlong.store.schema import receipt
 
 TALK: list[Message] = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "world"}]
@@ -25,40 +24,6 @@ def test_a_receipt_comes_back_as_it_was_given(store: Store) -> None:
     assert (made.session, made.kind, made.model) == (session.id, "summary", "anthropic:m-1")
     assert (made.usage, made.cost, made.at) == (USAGE, 0.25, 7.5)
     assert store.receipts.of_session(session.id) == [made]
-
-
-def test_one_with_no_known_price_or_model_says_so(store: Store) -> None:
-    made = store.receipts.add(begun(store).id, "plugin", usage=USAGE)
-    assert (made.model, made.cost) == (None, None)
-    assert made.at > 1_000_000_000
-
-
-def test_they_are_read_from_a_moment_on_in_the_order_in_which_they_came(store: Store) -> None:
-    one, other = begun(store), begun(store)
-    for at, (session, kind) in enumerate([(one, "summary"), (other, "memory"), (one, "plugin")]):
-        store.receipts.add(session.id, kind, usage=USAGE, at=float(at))  # type: ignore[arg-type]
-    assert [receipt.kind for receipt in store.receipts.since()] == ["summary", "memory", "plugin"]
-    assert [receipt.kind for receipt in store.receipts.since(1.0)] == ["memory", "plugin"]
-    assert [receipt.kind for receipt in store.receipts.of_session(one.id)] == ["summary", "plugin"]
-    assert stats(store)["receipts"] == 3
-
-
-def test_they_go_when_their_session_is_deleted_and_others_stay(store: Store) -> None:
-    one, other = begun(store), begun(store)
-    for session in (one, other):
-        store.receipts.add(session.id, "memory", usage=USAGE)
-    store.sessions.delete(one.id)
-    assert [receipt.session for receipt in store.receipts.since()] == [other.id]
-    assert store.verify().problems == []
-
-
-def test_forgetting_and_vacuuming_leave_their_figures(store: Store) -> None:
-    session = begun(store)
-    store.receipts.add(session.id, "summary", usage=USAGE)
-    store.forget_session(session.id)
-    vacuum(store, 0.0)
-    assert [receipt.usage for receipt in store.receipts.of_session(session.id)] == [USAGE]
-    assert store.verify().problems == []
 
 
 def test_what_has_no_session_or_no_known_kind_is_refused(store: Store) -> None:
@@ -85,10 +50,3 @@ def test_a_receipt_of_a_session_that_is_not_there_is_a_problem(store: Store) -> 
         lambda connection: connection.execute(update(receipt).where(receipt.c.id == made.id).values(session="gone"))
     )
     assert store.verify().problems == ["a receipt is of session gone, which is not there"]
-
-
-def test_turns_are_read_from_a_moment_on_too(store: Store) -> None:
-    at = store.record(TALK)
-    made = [store.turns.begin(at, model="m-1") for _ in range(2)]
-    assert [turn.id for turn in store.turns.since()] == [turn.id for turn in made]
-    assert list(store.turns.since(made[-1].began + 1)) == []

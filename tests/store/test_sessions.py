@@ -18,7 +18,6 @@ from everlong.model import Message
 from everlong.store import Branch, Occasion, Store, leases
 from everlong.store.schema import session
 from everlong.store.session_log import write_session_log
-from everlong.store.sessions import clean_title
 from tests.store.engines import ScriptedEngine, summarizing
 
 TALK: list[Message] = [
@@ -76,34 +75,6 @@ def test_titles_need_not_be_unique_and_one_that_several_have_lists_them(store: S
     assert store.sessions.roll_over(first.id).title == store.sessions.roll_over(second.id).title == "Plan #2"
     assert store.sessions.rename(first.id, "Else").title == "Else"
     assert store.sessions.find("Plan").id == second.id
-
-
-def test_a_title_is_one_line_of_what_shows(store: Store) -> None:
-    with pytest.raises(StoreError, match="at least one character"):
-        store.sessions.rename(store.sessions.start().id, " \x00 ")
-    assert clean_title("a\nb\u200b  c") == "a b c"
-
-
-def test_an_ended_session_does_not_roll_over_again_and_leaves_nothing_half_done(store: Store) -> None:
-    at = store.record(TALK)
-    old = store.sessions.start(at)
-    store.sessions.roll_over(old.id, at)
-    with pytest.raises(StoreError, match="has ended already"):
-        store.sessions.roll_over(old.id, at)
-    assert len(store.sessions.lineage(old.id)) == 2
-    assert store.sessions.end(old.id, "exit").end_reason == "compression"
-
-
-def test_a_failed_child_leaves_the_session_open(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = store.sessions.start(store.record(TALK))
-
-    def fail(*_: object) -> None:
-        raise StoreError("no")
-
-    monkeypatch.setattr(store.sessions, "_insert", fail)
-    with pytest.raises(StoreError, match="no"):
-        store.sessions.roll_over(old.id)
-    assert store.sessions.get(old.id).ended is None
 
 
 @pytest.mark.spec("7.2")
@@ -183,25 +154,6 @@ def test_sessions_are_found_by_id_by_title_and_by_the_beginning_of_an_id(store: 
         store.sessions.get("nonsense")
 
 
-def test_sessions_are_listed_newest_first_and_filtered(store: Store) -> None:
-    old = store.sessions.start(started=1_000.0, platform="discord")
-    new = store.sessions.start(started=2_000.0, user="ada")
-    assert [one.id for one in store.sessions.newest()] == [new.id, old.id]
-    assert [one.id for one in store.sessions.newest(limit=1)] == [new.id]
-    assert [one.id for one in store.sessions.newest(source="discord")] == [old.id]
-    assert [one.id for one in store.sessions.newest(user="ada")] == [new.id]
-    assert [one.id for one in store.sessions.newest(since=1_500.0)] == [new.id]
-    assert [one.id for one in store.sessions.newest(before=1_500.0)] == [old.id]
-
-
-def test_usage_and_cost_add_up(store: Store) -> None:
-    made = store.sessions.start()
-    store.sessions.add_usage(made.id, {"prompt_tokens": 100, "completion_tokens": 7, "cache_read_tokens": 60}, 0.25)
-    total = store.sessions.add_usage(made.id, {"input_tokens": 5, "output_tokens": 1, "reasoning_tokens": 3}, 0.5)
-    assert (total.input_tokens, total.output_tokens, total.cache_read_tokens) == (45, 8, 60)
-    assert (total.reasoning_tokens, total.api_calls, total.cost) == (3, 2, 0.75)
-
-
 @pytest.mark.spec("7.4", "9.5")
 def test_each_compaction_is_in_the_history(store: Store) -> None:
     at = store.record(TALK)
@@ -236,14 +188,6 @@ def test_the_log_of_a_session_is_one_json_file_for_its_owner(store: Store, tmp_p
     assert log["session_id"] == made.id
     assert log["title"] == "Plan"
     assert [message["content"] for message in log["messages"]] == [message["content"] for message in talk]
-
-
-def test_a_session_may_begin_before_its_first_message(store: Store) -> None:
-    made = store.sessions.start()
-    assert store.sessions.entries(made.id) == []
-    at = store.record(TALK)
-    store.sessions.attach(made.id, at)
-    assert len(store.sessions.entries(made.id)) == 40
 
 
 def test_a_deleted_session_hands_its_children_to_its_parent(store: Store) -> None:

@@ -119,13 +119,6 @@ def test_a_request_costs_statements_by_its_own_length_and_not_by_what_was_said_b
     assert max(wide) < 2 * max(costs)
 
 
-def test_the_last_messages_of_one_client_are_not_drawn_into_the_conversation_of_another(store: Store) -> None:
-    said = talk(store, 100, 6, numbered, "one")
-    theirs = place(store, [*said[-4:], {"role": "user", "content": "Go on."}], "another")
-    assert [one.messages for one in store.conversations.newest(limit=None)] == [5, 12]
-    assert place(store, [*said[-4:], {"role": "user", "content": "Go on."}], "one").session != theirs.session
-
-
 def multiply(store: Store, count: int) -> None:
     """Add so many conversations like the second one, each with a root, a session and a turn of its own."""
     number = "SELECT MAX(id) FROM branch"
@@ -176,26 +169,6 @@ def test_a_long_text_that_a_client_takes_off_again_is_not_read_with_every_reques
     (one,) = store.conversations.newest(limit=None)
     assert one.api_calls == 4
     assert not store.stateless.known_additions
-
-
-def test_words_of_another_client_in_the_middle_of_a_conversation_do_not_draw_a_list_into_it(store: Store) -> None:
-    talk(store, 100, 4, numbered)
-    other: list[Message] = [{"role": "user", "content": "What?"}, numbered(2), {"role": "user", "content": "Go on."}]
-    place(store, other)
-    assert [text_of(message) for message in other] in words(store)
-
-
-def test_two_clients_of_which_one_drops_an_addition_meet_at_the_same_message(store: Store) -> None:
-    """Each calls the messages behind it by another id; the second one finds what the first one stored."""
-    question: Message = {"role": "user", "content": "Where is the harbour, please?"}
-    longer: Message = {"role": "user", "content": "Where is the harbour, please?\n\nNOTE: be brief and kind."}
-    more: Message = {"role": "user", "content": "And the market?"}
-    answer(store, place(store, [longer]), numbered(1))
-    place(store, [question, numbered(1), {"role": "user", "content": "Never mind."}])
-    one = place(store, [longer, numbered(1), more])
-    other = place(store, [question, numbered(1), more])
-    assert (one.at, one.session) == (other.at, other.session)
-    assert store.verify().problems == []
 
 
 def test_a_turn_that_has_no_place_in_its_conversation_is_stored_as_one_of_its_own(file_store: Store) -> None:

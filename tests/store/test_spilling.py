@@ -39,12 +39,6 @@ def test_the_view_has_a_stub_and_the_store_the_whole(store: Store, at: Branch) -
     assert (entry.reason, entry.engine, entry.child) == ("oversized", "spill", None)
 
 
-def test_spilling_again_changes_nothing(store: Store, at: Branch) -> None:
-    sent = spilled(store, at)
-    again = store.spill(at, LIMITS)
-    assert (again.outcome, again.messages) == ("unchanged", sent)
-
-
 def test_the_stub_stands_while_the_conversation_grows_and_until_it_is_summarized(store: Store, at: Branch) -> None:
     sent = spilled(store, at)
     later = store.append(at, [assistant("I see."), user("Go on.")])
@@ -53,20 +47,6 @@ def test_the_stub_stands_while_the_conversation_grows_and_until_it_is_summarized
     assert [is_stub(message) for message in store.context(later)] == [False] * 4
     assert store.undo(later)
     assert store.context(later)[: len(sent)] == sent
-
-
-def test_a_fork_behind_the_message_takes_the_stub_over(store: Store, at: Branch) -> None:
-    sent = spilled(store, at)
-    store.append(at, [assistant("I see.")])
-    fork = store.append(at, [assistant("I see something else.")])
-    assert fork.id != at.id
-    assert store.context(fork) == [*sent, assistant("I see something else.")]
-
-
-def test_a_pinned_message_stays_a_stub(store: Store, at: Branch) -> None:
-    sent = spilled(store, at)
-    store.pin(at.head)
-    assert store.context(at) == sent
 
 
 def test_forgetting_takes_the_words_of_the_stub_too(store: Store, at: Branch) -> None:

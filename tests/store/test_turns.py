@@ -12,15 +12,12 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
-from sqlalchemy import select
 
 from everlong.errors import NotStored, StoreError
-from everlong.model import HashChain, Message
+from everlong.model import Message
 from everlong.store import Branch, Store
 from everlong.store.database import Database
 from everlong.store.garbage import collect_garbage
-from everlong.store.recognition import is_echo
-from everlong.store.schema import reply_name
 from everlong.store.turns import FinishedTurn
 from everlong.store.upgrade import open_database
 from everlong.testing.strategies import conversations, messages
@@ -57,12 +54,6 @@ def test_a_turn_is_open_until_it_is_finished(store: Store) -> None:
     assert store.turns.unfinished() == []
     assert store.turns.reply(done.id) == ANSWER
     assert store.verify().problems == []
-
-
-def test_a_turn_that_failed_says_why(store: Store) -> None:
-    begun = store.turns.begin(store.record([ASK]))
-    failed = store.turns.finish(begun.id, status="failed", error="over\0loaded\ud800")
-    assert (failed.status, failed.error, store.turns.reply(begun.id)) == ("failed", "overloaded?", None)
 
 
 def test_what_a_turn_used_adds_to_its_session_once(store: Store) -> None:
@@ -122,23 +113,6 @@ def test_a_turn_ends_once_and_in_a_known_way(store: Store) -> None:
         store.turns.begin(Branch(987654321, b"", 0))
 
 
-def test_a_turn_of_another_tenant_is_not_there(store: Store, database: Database) -> None:
-    begun = store.turns.begin(store.record([ASK]))
-    other = Store(database, uuid.uuid4().hex)
-    with pytest.raises(NotStored):
-        other.turns.get(begun.id)
-    assert other.turns.unfinished() == []
-
-
-def test_a_turn_knows_the_view_under_which_it_was_sent(store: Store) -> None:
-    at = store.record([ASK, ANSWER, NEXT])
-    assert store.turns.begin(at).view_id is None
-    done = store.compact(at, ScriptedEngine(summarizing(0, 2)))
-    assert store.turns.begin(at).view_id == done.view_id
-    store.undo(at)
-    assert store.turns.begin(at).view_id is None
-
-
 THINKING: Message = {"role": "assistant", "content": "I will look at the files in the folder."}
 
 
@@ -192,24 +166,6 @@ def test_another_reply_at_the_same_place_is_a_fork(store: Store, other: Message)
     assert fork.id != at.id
     assert store.context(fork) == [ASK, other, NEXT]
     assert [entry.message for entry in store.entries(store.branch(at.id))] == [ASK, CALL]
-
-
-def test_two_answers_to_one_question_are_each_on_a_fork_of_their_own(store: Store) -> None:
-    at = store.record([ASK])
-    first, second = store.turns.begin(at), store.turns.begin(at)
-    store.turns.finish(first.id, ANSWER)
-    store.turns.finish(second.id, CALL)
-    one, two = store.record([ASK, ANSWER, NEXT]), store.record([ASK, CALL, NEXT])
-    assert one.id != two.id
-    assert store.turns.get(first.id).echo_node == store.entries(one)[1].id
-    assert store.turns.get(second.id).echo_node == store.entries(two)[1].id
-
-
-def test_a_text_that_says_little_is_no_proof() -> None:
-    chain = HashChain()
-    assert not is_echo(chain, {"role": "assistant", "content": "Yes"}, {"role": "assistant", "content": "Yesterday"})
-    assert not is_echo(chain, ANSWER, {"role": "user", "content": ANSWER["content"]})
-    assert not is_echo(chain, {"role": "assistant", "content": ""}, {"role": "assistant", "content": ""})
 
 
 def test_garbage_takes_its_turns_along_and_leaves_the_others(store: Store) -> None:
@@ -355,15 +311,3 @@ def test_a_name_is_found_without_going_through_all_turns(
     names, turns = plan  # no scan, and nothing is sorted
     assert re.fullmatch(r"SEARCH reply_name USING .*INDEX \S+ \(tenant=\? AND name=\?\)", names)
     assert turns == "SEARCH turn USING INTEGER PRIMARY KEY (rowid=?)"
-
-
-def test_a_name_goes_with_its_turn(store: Store) -> None:
-    at = store.record([ASK])
-    store.turns.add_finished(at, FinishedTurn(ANSWER, names=("resp_1",)))
-    store.turns.add_finished(store.append(at, [ANSWER, NEXT]), FinishedTurn(ANSWER, names=("resp_2",)))
-    collect_garbage(store, min_age=-1.0)
-    assert (store.turns.named("resp_1"), store.turns.named("resp_2")) == (None, None)
-    assert store.verify().problems == []
-    with store.database.read() as connection:
-        left = connection.execute(select(reply_name).where(reply_name.c.tenant == store.tenant)).all()
-    assert left == []

@@ -14,18 +14,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, func, select
 
-from everlong.config.paths import data_home
 from everlong.config.settings import StoreSettings
-from everlong.errors import ConfigError, NotStored, StoreError
+from everlong.errors import NotStored, StoreError
 from everlong.model import Message
-from everlong.store import Store, garbage, retention, sqlite
-from everlong.store.database import Database
+from everlong.store import Store, garbage, sqlite
 from everlong.store.garbage import collect_garbage
-from everlong.store.maintenance import backup, release_room, size_of, stats, used_bytes, vacuum
-from everlong.store.opening import apply_retention, default_path, open_store
+from everlong.store.maintenance import backup, size_of, stats, vacuum
+from everlong.store.opening import open_store
 from everlong.store.retention import retain
 from everlong.store.schema import addition, alias, annex, content
-from everlong.store.sessions import Sessions
 from everlong.store.tree import Branch, Match, RecordRequest
 from tests.examples import length
 from tests.store.engines import ScriptedEngine, summarizing
@@ -36,19 +33,6 @@ KEY = "ghp_" + "a1B2" * 9
 TALK: list[Message] = [
     {"role": "user" if n % 2 == 0 else "assistant", "content": f"message {n} " * 30} for n in range(12)
 ]
-
-
-def test_without_settings_the_store_is_in_the_users_own_folder() -> None:
-    assert default_path() == data_home() / "store.db"
-    with open_store() as store:
-        assert store.database.backend.where == str(default_path())
-
-
-def test_the_settings_say_where_the_store_is(tmp_path: Path) -> None:
-    with open_store(StoreSettings(url=str(tmp_path / "mine.db"))) as store:
-        at = store.record(TALK)
-    with open_store(StoreSettings(url=f"sqlite:///{tmp_path / 'mine.db'}")) as store:
-        assert store.context(at) == TALK
 
 
 def test_secrets_are_redacted_before_they_are_stored_and_hashed(tmp_path: Path) -> None:
@@ -67,18 +51,6 @@ def test_secrets_are_redacted_before_they_are_stored_and_hashed(tmp_path: Path) 
         ]
         assert store.verify().problems == []
     assert KEY.encode() not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
-
-
-def test_a_large_message_is_read_in_pages(store: Store) -> None:
-    at = store.record([{"role": "user", "content": "0123456789" * 1_000}])
-    first = store.read(at.head, chars=4_000)
-    assert (first.pages, first.chars) == (3, 10_000)
-    assert "".join(store.read(at.head, page, 4_000).text for page in range(1, 4)) == "0123456789" * 1_000
-    assert store.read(at.head, 4, 4_000).text == ""
-    with pytest.raises(ConfigError, match="page must be a number from 1 on, got 0"):
-        store.read(at.head, 0)
-    with pytest.raises(NotStored):
-        store.read(bytes(16))
 
 
 def test_garbage_is_what_no_session_leads_to_and_never_below_a_fork_that_one_needs(store: Store) -> None:
@@ -199,29 +171,6 @@ def _terms(store: Store) -> set[str]:
         return set(connection.exec_driver_sql("SELECT term FROM temp.words").scalars())
 
 
-def test_retention_is_off_by_default_and_deletes_by_age(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "store.db") as store:
-        old = store.sessions.start(store.record(TALK), started=1_000.0, from_depth=0)
-        store.sessions.end(old.id, "exit")
-        new = store.sessions.start(store.record([{"role": "user", "content": "new"}]), from_depth=0)
-        assert apply_retention(store, StoreSettings()) == []
-        assert retain(store, days=1) == []  # it began long ago and ended just now
-        assert retain(store, days=0) == [old.id]
-        assert [one.id for one in store.sessions.newest()] == [new.id]
-        assert store.verify().problems == []
-
-
-def test_retention_takes_whole_conversations(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "store.db") as store:
-        at = store.record(TALK)
-        first = store.sessions.start(at, started=1_000.0, from_depth=0)
-        second = store.sessions.roll_over(first.id, at)
-        assert retain(store, days=0) == []  # its last part is open
-        store.sessions.end(second.id, "exit")
-        assert retain(store, days=0) == [first.id, second.id]
-        assert store.sessions.newest() == []
-
-
 def test_retention_by_size_deletes_the_oldest_first(tmp_path: Path) -> None:
     with Store.open(tmp_path / "store.db") as store:
         for number in range(3):
@@ -244,29 +193,6 @@ def talk_about(name: str, count: int = 50) -> list[Message]:
     return [{"role": "user", "content": f"{name} {n} {chance.randbytes(200).hex()}"} for n in range(count)]
 
 
-def test_retention_by_size_frees_conversations_of_today(file_store: Store) -> None:
-    check_retention_by_size(file_store)
-
-
-def test_retention_by_size_frees_rows_of_a_server(schema_url: str) -> None:
-    with Store.open(schema_url) as store:
-        check_retention_by_size(store)
-
-
-def check_retention_by_size(store: Store) -> None:
-    names = [
-        ended(store, str(n), store.record(talk_about(f"topic{n}", length(500, 400))), 1_000.0 + n) for n in range(6)
-    ]
-    store.searcher.index_pending(100_000)
-    before = used_bytes(store)
-    gone = retain(store, max_bytes=before * 2 // 3)
-    assert gone == names[: len(gone)]
-    assert 1 <= len(gone) <= 4
-    assert used_bytes(store) <= before * 2 // 3
-    assert store.verify().problems == []
-    assert retain(store, max_bytes=before) == []
-
-
 def test_retention_never_deletes_what_it_cannot_free(store: Store) -> None:
     said = talk_about("shared")
     at = store.record(said)
@@ -276,75 +202,6 @@ def test_retention_never_deletes_what_it_cannot_free(store: Store) -> None:
     assert retain(store, max_bytes=1) == []
     assert {one.id for one in store.sessions.newest()} >= set(names)
     assert store.context(at) == said
-
-
-def test_free_pages_are_given_back_before_a_conversation_is_deleted(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "store.db") as store:
-        at = store.record(talk_about("garbage", length(1_500, 900)))
-        kept = ended(store, "kept", store.record(talk_about("kept")), 1_000.0)
-        whole = size_of(store)
-        collect_garbage(store, min_age=-1.0)
-        assert used_bytes(store) < whole // 2
-        assert retain(store, max_bytes=whole // 2) == []
-        assert size_of(store) <= whole // 2
-        assert [one.id for one in store.sessions.newest()] == [kept]
-        with pytest.raises(NotStored):
-            store.context(at)
-
-
-def test_free_pages_are_given_back_many_at_a_time(file_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    file_store.record(talk_about("garbage", length(3_000, 1_200)))
-    whole = size_of(file_store)
-    collect_garbage(file_store, min_age=-1.0)
-    steps: list[None] = []
-    write = Database.write
-
-    def counting(self: Database, work: Callable[[Connection], Any]) -> Any:
-        steps.append(None)
-        return write(self, work)
-
-    monkeypatch.setattr(Database, "write", counting)
-    release_room(file_store)
-    pages = (whole - size_of(file_store)) // 4_096
-    assert pages > 100
-    assert 0 < len(steps) <= pages // 20
-    assert size_of(file_store) == used_bytes(file_store)
-
-
-def test_old_conversations_go_together_and_leave_their_garbage_once(
-    file_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = [
-        ended(file_store, str(n), file_store.record(talk_about(f"topic{n}", 4), conversation=str(n)), 1_000.0 + n)
-        for n in range(length(70, 30))
-    ]
-    collections: list[None] = []
-
-    def counting(*which: Any, **more: Any) -> Any:
-        collections.append(None)
-        return collect_garbage(*which, **more)
-
-    monkeypatch.setattr(retention, "collect_garbage", counting)
-    assert sorted(retain(file_store, days=-1)) == sorted(names)
-    assert len(collections) == 1
-    assert file_store.sessions.newest() == []
-    assert file_store.verify().problems == []
-
-
-def test_a_session_that_somebody_else_deletes_does_not_stop_retention(
-    file_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = [ended(file_store, str(n), file_store.record(talk_about(f"topic{n}", 4)), 1_000.0 + n) for n in range(3)]
-    delete_in = Sessions.delete_in
-
-    def raced(self: Sessions, connection: Connection, ident: str) -> None:
-        if ident == names[1]:
-            delete_in(self, connection, ident)
-        delete_in(self, connection, ident)
-
-    monkeypatch.setattr(Sessions, "delete_in", raced)
-    assert sorted(retain(file_store, days=-1)) == sorted([names[0], names[2]])
-    assert file_store.sessions.newest() == []
 
 
 def test_a_collection_leaves_what_is_used_again_meanwhile(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

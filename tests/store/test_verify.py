@@ -180,17 +180,3 @@ def test_a_check_since_the_last_one_reads_what_is_new(tmp_path: Path) -> None:
         assert log.read(store, newest_mark(store)) is None
         (tmp_path / "state" / "verified.json").write_text('{"a": [')
         assert log.read(store, newest_mark(store)) is None
-
-
-def test_several_processes_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("everlong.store.verify._LARGE", 1)
-    with Store.open(tmp_path / "store.db") as store:
-        store.record([{"role": "user", "content": f"message {n}"} for n in range(50)])
-        steps: list[tuple[int, int]] = []
-        whole = store.verify(lambda done, total: steps.append((done, total)), processes=2)
-        assert whole == store.verify()
-        assert whole.problems == []
-        assert steps[-1] == (50, 50)
-        with store.database.engine.begin() as connection:
-            connection.execute(update(content).where(content.c.seq.in_((3, 40))).values(bytes=b"{}"))
-        assert sorted(store.verify(processes=2).problems) == sorted(store.verify().problems) != []

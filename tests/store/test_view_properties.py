@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from everlong.model import Message, without_thinking
 from everlong.store import Store
 from everlong.store.database import Database
-from everlong.store.views import ViewItem, ViewPiece, derive, problems_of, raw_pieces, tagged, untagged
+from everlong.store.views import ViewItem, ViewPiece, derive, problems_of, tagged, untagged
 from everlong.testing.strategies import conversations
 from tests.examples import examples
 from tests.store.engines import Step, engine_of, step_lists
@@ -117,10 +117,6 @@ def test_kept_messages_are_the_stores_own_bytes(store: Store) -> None:
     engine.change = reorder
     store.compact(at, engine)
     assert [list(message) for message in store.context(at)[:2]] == [["role", "content", "x"], ["role", "content"]]
-
-
-def test_raw_pieces_of_nothing_are_none() -> None:
-    assert raw_pieces([], 0) == []
 
 
 @pytest.mark.parametrize("drop_tags", [False, True])

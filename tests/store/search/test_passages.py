@@ -9,22 +9,11 @@ from everlong.store.search.snippets import passages
 LOG = "\n".join(f"step {number}: nothing to report from the quay" for number in range(500))
 
 
-def test_a_text_that_fits_is_given_whole() -> None:
-    assert passages("The port is 8437.\n", "port", 100) == "The port is 8437.\n"
-
-
 def test_of_a_long_text_the_lines_that_matter_come_with_their_neighbours() -> None:
     text = f"{LOG}\nsettings:\nharbour.port = 8437\nharbour.depth = 12\n{LOG}"
     assert passages(text, "which port does the harbour use?", 90) == (
         "…\nsettings:\nharbour.port = 8437\nharbour.depth = 12\n…"
     )
-
-
-def test_several_places_are_given_in_their_order() -> None:
-    text = f"{LOG}\nThe pilot is Mia.\n{LOG}\nThe tide is at six.\n{LOG}"
-    found = passages(text, "tide pilot", 300)
-    assert found.index("The pilot is Mia.") < found.index("The tide is at six.")
-    assert found.count("…") == 3
 
 
 def test_a_long_line_is_cut_between_words_around_the_match() -> None:
@@ -39,10 +28,6 @@ def test_paths_quotes_and_scripts_without_spaces_are_found() -> None:
     assert "src/quay/tide.py" in passages(text, "src/quay/tide.py", 200)
     assert "密码是鹈鹕" in passages(text, "密码", 200)
     assert "密码是鹈鹕" in passages(text, '"是鹈鹕"', 200)
-
-
-def test_without_a_match_the_beginning_is_given() -> None:
-    assert passages(LOG, "zebra", 200).startswith("step 0: nothing")
 
 
 @given(st.text(st.sampled_from("ab port8 \n."), max_size=3_000), st.text(max_size=20), st.integers(50, 900))

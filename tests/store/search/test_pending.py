@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everlong.store import Store
-from everlong.store.search import Searcher
 from everlong.store.search.corpus import Corpus
-from everlong.store.search.pending_texts import PendingTexts
 from tests.store.search.saying import Sayer, within
 
 
@@ -25,33 +23,6 @@ def test_a_pending_text_is_read_by_the_first_search_only(store: Store, monkeypat
     monkeypatch.setattr(Corpus, "load", counting)
     assert store.search("what of the parrot?").hits == ()
     assert read == []
-
-
-def test_what_another_searcher_indexes_or_forgets_is_pending_no_more(store: Store) -> None:
-    sayer = Sayer(store)
-    sayer.say("the berth is free", "a crane for the berth")
-    assert len(sayer.texts("berth")) == 2
-    other = Searcher(store.database, store.tenant)
-    while other.index_pending():
-        pass
-    assert len(sayer.texts("berth")) == 2
-    sayer.say("the berth is taken", "by a barge")
-    (hit,) = store.search('"taken"').hits
-    assert hit.node is not None
-    Store(store.database, store.tenant).forget([hit.node])
-    assert sayer.texts("taken") == []
-    assert len(sayer.texts("berth")) == 2
-
-
-def test_texts_beyond_the_room_are_found_all_the_same(store: Store) -> None:
-    searcher = store.searcher
-    searcher.pending = PendingTexts(searcher.corpus, most_characters=100)
-    sayer = Sayer(store)
-    sayer.say(*(f"harbour message number {number} about the old pier" for number in range(20)))
-    for _ in range(2):
-        assert len(sayer.texts("pier", limit=100)) == 20
-        assert len(sayer.texts('"old pier"', limit=100)) == 20
-    assert len(searcher.pending) < 3
 
 
 def test_a_search_without_time_says_that_it_did_not_read_all(store: Store) -> None:

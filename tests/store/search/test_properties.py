@@ -14,7 +14,7 @@ from everlong.store.search import Mode
 from everlong.store.search.query import normal
 from everlong.store.search.searcher import read_cursor
 from tests.examples import examples
-from tests.store.search.saying import Said, Sayer
+from tests.store.search.saying import Said
 
 _SOME = "lamp Lamps read_file src/app.py 数据库 锁 café x1 the to Ω don't a-b 😀 1,400"
 _WORDS = st.sampled_from(_SOME.split())
@@ -107,19 +107,6 @@ def test_pages_are_complete_and_do_not_shift_when_messages_come_in(
     assert seen == whole
     assert {said.text_of(seq) for seq in seen} >= set(told)
     assert len(seen) == len(set(seen))
-
-
-def test_more_hits_than_are_ranked_are_all_reached_once(said: Said) -> None:
-    told = [f"lamp number {number}" for number in range(420)]
-    said.say(*told)
-    found = said.texts("lamp", limit=100)
-    assert sorted(found) == sorted(told)
-
-
-def test_the_same_search_gives_the_same_page(sayer: Sayer) -> None:
-    sayer.say(*(f"lamp {number % 7}" for number in range(50)))
-    sayer.drain()
-    assert sayer.store.search("lamp 3", limit=50) == sayer.store.search("lamp 3", limit=50)
 
 
 def test_a_cursor_goes_with_its_own_search_only(said: Said) -> None:

@@ -43,45 +43,11 @@ def test_a_long_answer_does_not_crowd_out_a_short_message(apart: Sayer) -> None:
         assert found[0] == said
 
 
-def test_a_long_message_competes_by_its_best_passage(apart: Sayer) -> None:
-    log = "\n".join([*FILLER, "The winch motor draws 41 ampere under full load.", *FILLER])
-    apart.say("Look at the log.", log, "The winch is old.", "The motor of the boat is new.")
-    for found in each_way(apart, "How much does the winch motor draw under full load?"):
-        assert found[0] == log
-
-
-def test_of_a_long_message_the_best_passage_is_shown(apart: Sayer) -> None:
-    apart.say("Look at the log.", "\n".join([*FILLER, "The winch motor draws 41 ampere.", *FILLER]))
-    apart.drain()
-    snippet = apart.store.search("What does the winch motor draw?").hits[0].snippet
-    assert "The **winch** **motor** **draws** 41 ampere." in snippet.marked()
-    assert snippet.text.startswith("…")
-    assert snippet.text.endswith("…")
-
-
-def test_texts_that_say_the_same_share_a_place(apart: Sayer) -> None:
-    again, other = (
-        "Paint the lighthouse red.",
-        "The keeper of the lighthouse likes black tea with a little milk and honey.",
-    )
-    apart.say(*(text for _ in range(6) for text in (again, "Will do.")), other, "Nice.")
-    for found in each_way(apart, "lighthouse", limit=2):
-        assert found[:2] == [again, other]
-        assert found.count(again) == 6  # the others come later, and none is lost
-
-
 def test_of_an_updated_fact_both_versions_are_shown_newest_first(apart: Sayer) -> None:
     old, new = "The crew of the ferry has 12 members.", "The crew of the ferry has 15 members."
     apart.say(old, "Fine.", "The ferry is blue.", "I see.", new, "Noted.", times=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     for found in each_way(apart, "How many members does the crew of the ferry have?"):
         assert found.index(old) == found.index(new) + 1
-
-
-def test_a_newer_text_with_another_name_is_no_version_of_the_one_asked_for(apart: Sayer) -> None:
-    ships = [f"Ship {number} came in; note it in ship-{number:03}.log" for number in range(12)]
-    apart.say(*(text for ship in ships for text in (ship, "Noted.")), times=[float(at) for at in range(24)])
-    for found in each_way(apart, "ship-004.log"):
-        assert found[0] == ships[4]
 
 
 def test_a_named_speakers_words_come_before_what_others_say_about_it(apart: Sayer) -> None:
@@ -101,15 +67,6 @@ def test_a_short_turn_lends_weight_to_its_answer_and_a_long_one_does_not(apart: 
     for found in each_way(apart, "Which berth did the pilot choose?"):
         assert "Number four." in found
         assert "Sounds good." not in found
-
-
-def test_words_that_only_frame_a_question_count_less_than_its_subject(apart: Sayer) -> None:
-    apart.say(
-        "The order of the items in our conversations is fine.", "Ok.", "I repaired the rudder of the dinghy.", "Ok."
-    )
-    question = "Can you list the order in which I brought up the rudder in our conversations? Mention only two items."
-    for found in each_way(apart, question):
-        assert found[0] == "I repaired the rudder of the dinghy."
 
 
 def test_a_tools_answer_is_found_among_many_requests_with_the_other_words(apart: Sayer) -> None:

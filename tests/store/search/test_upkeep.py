@@ -16,7 +16,6 @@ from everlong.store.database import Database
 from everlong.store.search import text
 from tests.store.engines import ScriptedEngine, summarizing, summary
 from tests.store.search.saying import Said, Sayer
-from tests.store.test_carrying import cleared, step
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -28,13 +27,6 @@ from everlong.store import Store
 with Store.open(sys.argv[1]) as store:
     print(sum(iter(lambda: store.searcher.index_pending(16), 0)))
 """
-
-
-def test_what_is_pending_is_indexed_in_batches(sayer: Sayer) -> None:
-    sayer.drain()
-    sayer.say(*(f"lamp {number}" for number in range(10)))
-    assert [sayer.store.searcher.index_pending(4) for _ in range(4)] == [4, 4, 2, 0]
-    assert len(sayer.texts("lamp")) == 10
 
 
 def test_several_processes_index_each_message_once(url: str, database: Database) -> None:
@@ -106,20 +98,6 @@ def test_forgotten_words_leave_the_file(tmp_path: Path) -> None:
     assert b"zyxw" not in path.read_bytes()
 
 
-def test_taking_out_leaves_the_figures_as_if_it_had_never_been_there(sayer: Sayer) -> None:
-    sayer.say("a lamp", "and a shade")
-    sayer.drain()
-    with sayer.store.database.read() as connection:
-        before = sayer.store.searcher.index.size(connection)
-    sayer.say("several other words of wisdom", "yes")
-    sayer.drain()
-    hits = [hit.node for hit in sayer.store.search("wisdom", limit=5).hits]
-    hits += [hit.node for hit in sayer.store.search("yes", limit=5).hits]
-    sayer.store.forget([node for node in hits if node is not None])
-    with sayer.store.database.read() as connection:
-        assert sayer.store.searcher.index.size(connection) == before
-
-
 def test_what_a_compaction_edited_or_told_again_is_forgotten_though_it_was_never_indexed(sayer: Sayer) -> None:
     at = sayer.say("one apple", "two pears", "three plums", "four figs", "five")
     sayer.drain()
@@ -142,31 +120,6 @@ def test_what_a_compaction_edited_or_told_again_is_forgotten_though_it_was_never
     with store.database.read() as connection:
         after = store.searcher.index.size(connection)
     assert (after.documents, after.summaries) == (before.documents - 1, before.summaries)
-
-
-@pytest.mark.parametrize("is_carried", [False, True], ids=["told again", "carried over"])
-def test_an_index_made_anew_lists_a_summary_once_that_several_views_tell(file_store: Store, is_carried: bool) -> None:
-    talk: list[Message] = [message for number in range(4) for message in step(number)]
-    at = file_store.record(talk)
-    file_store.compact(at, ScriptedEngine(summarizing(1, 10, "the zebra story")))
-    if is_carried:
-        at = file_store.record([*cleared(talk, 1), {"role": "user", "content": "and now?"}])
-    else:
-        file_store.compact(at, ScriptedEngine(lambda messages: [*messages[:-1], summary("more"), messages[-1]]))
-    with file_store.database.read() as connection:
-        tellers = connection.exec_driver_sql("SELECT count(*) FROM view_item WHERE kind = 'new'").scalar_one()
-    assert tellers >= 2
-    assert len(Sayer(file_store).texts("zebra")) == 1
-    Sayer(file_store).drain()
-    assert len(Sayer(file_store).texts("zebra")) == 1
-
-
-def test_a_huge_text_with_more_words_than_an_index_entry_holds_is_found_to_its_end(said: Said) -> None:
-    words = " ".join(f"w{number:06x}q" for number in range(140_000))
-    said.say(f"{words} lastword 末尾", "ok")
-    for query in ("lastword", "末尾", "w000001q"):
-        assert [hit.turn for hit in said.store.search(query).hits] == [1], query
-    assert [hit.turn for hit in said.store.search("astwor", mode="substring").hits] == [1]
 
 
 def test_what_another_stores_while_the_index_is_made_anew_is_listed_once(schema_url: str) -> None:
