@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from everlong.testing import Answer, Ask, Call, Fault
-from tests.chat.conftest import Gate, Open, configure, environment, idle, long_talk, talking_to
+from tests.chat.conftest import Gate, Open, configure, environment, talking_to
 from tests.plugins.making import ENGINE, write
 from tests.program import everlong_program
 from tests.testing_server.conftest import Serve
@@ -49,12 +49,6 @@ def test_every_line_of_a_pipe_is_a_prompt_or_a_command(serve: Serve, home: Path,
     assert "\x1b" not in out + err
     assert done.returncode == 1  # because of /nonsense
     assert [ask.last_user for ask in server.model.asked] == ["hi", "write out.txt", "write out.txt"]
-
-
-def test_in_a_pipe_yes_allows_everything_and_all_was_well(serve: Serve, home: Path, root: Path) -> None:
-    done = piped(home, root, "write out.txt\n/quit\nnever said\n", *talking_to(serve(script)), "--yes")
-    assert done.returncode == 0
-    assert (root / "out.txt").read_text() == "seven\n"
 
 
 def test_a_dumb_terminal_is_asked_line_by_line(serve: Serve, terminal: Open, root: Path) -> None:
@@ -106,27 +100,6 @@ def test_plain_has_neither_colours_nor_drawing(serve: Serve, terminal: Open) -> 
     assert not ESCAPES.search(found.screen(colours=True))
     found.enter("/quit")
     assert found.wait_exit() == 0
-
-
-def test_without_colour_nothing_is_coloured(serve: Serve, chat: Open) -> None:
-    found = chat(serve(script), env={"NO_COLOR": "1"})
-    found.enter("hi")
-    found.wait("You said hi.", " • one")
-    found.enter("/nonsense")
-    found.wait("✗ there is no command")
-    idle(found)
-    codes = re.findall(r"\x1b\[([0-9;]*)m", found.screen(colours=True))
-    assert [code for code in codes if re.search(r"3[0-8]|4[0-8]|9\d", code)] == []
-
-
-def test_in_a_pipe_one_line_says_that_a_summary_is_written(serve: Serve, home: Path, root: Path) -> None:
-    long_talk(home, "Long talk")
-    summary = "## Goal\nKeep the harbour's book.\n\n## Progress\n### Done\n" + "- A ship was noted.\n" * 40
-    done = piped(home, root, "/compress\n", *talking_to(serve(summary, window=32_000)), "--resume", "Long talk")
-    assert done.returncode == 0
-    assert done.stderr.count("a model writes the summary …\n") == 1
-    assert "⟲ compacted (manual):" in done.stderr
-    assert not done.stdout
 
 
 def test_context_tells_what_an_engine_adds_to_the_figures_of_all(serve: Serve, home: Path, root: Path) -> None:

@@ -71,10 +71,3 @@ def test_tab_completes_commands_sessions_and_paths(serve: Serve, chat: Open, roo
     found.type("/re")
     found.press("Tab")  # several: all are shown with what they do
     found.wait("resume", "Go on with another conversation.", "retry", "reset")
-
-
-def test_lines_that_come_quickly_are_each_one_prompt(serve: Serve, chat: Open) -> None:
-    found = chat(serve(lambda _: "Yes."))
-    for number in range(40):  # some of them while the prompt before is being put away
-        found.enter(f"/nothing-{number}")
-    found.until(lambda: found.everything().count("✗ there is no command /nothing-") == 40, "forty answers")

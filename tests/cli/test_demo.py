@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from everlong import ContextCompressor, Store, open_store
-from everlong.cli.demo.playback import Played, answers_of, find_fact, play
-from everlong.cli.demo.session import Fact, load_session, stated_in, still_known
+from everlong import Store, open_store
+from everlong.cli.demo.playback import Played, answers_of, play
+from everlong.cli.demo.session import load_session, stated_in
 from everlong.context.invariants import check_all
 from tests.cli.conftest import Run
 
@@ -80,21 +80,6 @@ def test_the_readme_tells_the_figures_of_this_run(played: tuple[Played, Store]) 
     assert f"it cost {['', '', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight'][times]} times as much" in readme
 
 
-def test_a_request_costs_what_the_one_before_did_not_hold(tmp_path: Path) -> None:
-    talk = [{"role": role, "content": f"word {n}"} for n in range(4) for role in ("user", "assistant")]
-    with open_store(tmp_path / "a.db") as store:
-        done = play(talk, 8_192, store)
-    for track in done.tracks:
-        assert track.read + track.written == sum(track.sizes)
-        assert track.written == track.sizes[-1]  # it only grew, so each token was fresh once
-
-
-def test_a_fact_is_known_only_if_its_words_stand_in_the_context() -> None:
-    fact = Fact("port", "Which port?", ("8437", "port eight"), 0, "value")
-    assert still_known(fact, [{"role": "user", "content": "use port 8437"}]) == "8437"
-    assert still_known(fact, [{"role": "system", "content": "8437"}, {"role": "user", "content": "none"}]) == ""
-
-
 def test_the_demo_tells_all_of_it_on_45_lines_and_asks_nothing_that_fails(run: Run) -> None:
     ran = run("demo")
     assert ran.code == 0
@@ -111,29 +96,3 @@ def test_the_demo_tells_all_of_it_on_45_lines_and_asks_nothing_that_fails(run: R
         "What to run next",
     ):
         assert said in ran.out
-
-
-@pytest.mark.parametrize("window", ["4096", "1000000"])
-def test_the_demo_says_something_in_any_window(run: Run, monkeypatch: pytest.MonkeyPatch, window: str) -> None:
-    session, facts = load_session()
-    shorter = session[:150], [fact for fact in facts if fact.message < 150]
-    monkeypatch.setattr("everlong.cli.demo.session.load_session", lambda: shorter)
-    ran = run("demo", "--window", window)
-    assert (ran.code, "What to run next" in ran.out) == (0, True)
-    assert ("Everlong's summary" in ran.out) == (window == "4096")
-
-
-def test_a_fact_that_its_question_does_not_find_is_still_stored(played: tuple[Played, Store]) -> None:
-    done, store = played
-    _, facts = load_session()
-    store.searcher.index_pending()
-    lost = [one for one in answers_of(done.tracks[-1], facts, store) if one.source == "lost"]
-    assert all(any(find_fact(one.fact, words, store) for words in one.fact.needle) for one in lost)
-
-
-@pytest.mark.usefixtures("shorter_sessions")
-def test_the_demos_figures_are_json_on_request(run: Run) -> None:
-    figures = run("demo", "--json", "--window", "16384").json
-    assert [way["largest_request"] <= 16_384 for way in figures["ways"]] == [True] * 3
-    assert figures["threshold"] == ContextCompressor(16_384).threshold_tokens
-    assert figures["compactions"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from everlong.model import text_of
 from everlong.testing import Answer, Ask, ModelServer
 from tests.gateway.running import TENANT, Running, run_gateway
 
@@ -46,12 +47,17 @@ def compacted(tmp_path: Any) -> Any:
         yield running
 
 
-def test_what_begins_with_the_summary_comes_from_what_was_summarized(compacted: Running) -> None:
-    send(compacted, [{"role": "user", "content": f"{GOING_ON}\nPlease go on."}])
+def test_what_begins_with_the_summary_is_the_next_part_of_what_was_summarized(compacted: Running) -> None:
+    going_on = [{"role": "user", "content": f"{GOING_ON}\nPlease go on."}]
+    send(compacted, going_on)
+    send(compacted, [*going_on, {"role": "assistant", "content": "Noted."}, {"role": "user", "content": "And then?"}])
     store = compacted.store()
-    newest, oldest = store.conversations.newest()
-    assert (newest.works_for, newest.kind) == (oldest.id, "main")
-    assert oldest.works_for is None
+    (one,) = store.conversations.newest()
+    assert len(one.parts) == 2
+    assert (one.title, one.kind, one.client) == ("Tidy up.", "main", "claude-code")
+    words = [text_of(line.entry.message) for line in store.conversations.lines(one.id)]
+    assert words[0] == "Tidy up."
+    assert words[-2:] == ["And then?", "Noted."]
     assert store.verify().problems == []
 
 
@@ -68,4 +74,4 @@ def test_what_begins_with_the_summary_comes_from_what_was_summarized(compacted: 
 def test_nothing_else_does(compacted: Running, words: str, session: str, tenant: str) -> None:
     send(compacted, [{"role": "user", "content": words}], session, tenant)
     store = compacted.store(tenant)
-    assert [one.works_for for one in store.conversations.newest()] == [None] * (1 if tenant == "somebody" else 2)
+    assert [len(one.parts) for one in store.conversations.newest()] == [1] * (1 if tenant == "somebody" else 2)

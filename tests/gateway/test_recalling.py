@@ -12,7 +12,7 @@ import anthropic
 import openai
 import pytest
 
-from everlong.agent.tools.recall import NAMES
+from everlong.agent.tools.recall import NAMES, ROUNDS
 from everlong.testing import Answer, Ask, Call, ModelServer
 from tests.gateway.running import Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
@@ -33,7 +33,7 @@ def looks_up(ask: Ask) -> Answer:
     done = max((int(ident.removeprefix("recall_")) + 1 for ident, _ in ask.results if ident in _OURS), default=0)
     if "harbour" not in ask.last_user:
         return Answer("Noted.")
-    if done < ask.last_user.count("again"):
+    if done < ask.last_user.count("again") and "everlong_recall" in ask.tools:
         return Answer("", [recall(done)], thinking="Again?")
     if not found:
         both = [Call("weather", {}, "call_w")] if "both" in ask.last_user else []
@@ -174,11 +174,35 @@ def test_the_whole_bill_of_a_turn_is_stored_and_its_prompt_measured_without_look
     assert turn.usage["sent_tokens"] == first["input_tokens"]
 
 
-def test_a_model_that_never_stops_looking_up_is_stopped(client: Client, model: ModelServer) -> None:
-    said = client.ask(f"What of the harbour {'again ' * 50}?", is_streamed=True)
-    assert said.output == []
-    assert checked_events(client.events) == []
-    assert 2 < len(model.requests) < 20
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_model_that_never_stops_looking_up_answers_with_what_it_has(
+    is_streamed: bool, client: Client, model: ModelServer
+) -> None:
+    said = client.ask(f"What of the harbour {'again ' * 50}?", is_streamed=is_streamed)
+    assert said.output_text.startswith("Found: ")
+    assert len(model.requests) == ROUNDS
+    assert [tool["name"] for tool in model.requests[-1].body["tools"]] == ["weather"]
+    assert model.rejections == []
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_every_request_of_a_turn_is_billed_as_its_own(
+    is_streamed: bool, claude: anthropic.Anthropic, running: Running, model: ModelServer
+) -> None:
+    said: Any = claude.messages.create(
+        model=MODEL,
+        max_tokens=99,
+        messages=[{"role": "user", "content": "What of the harbour is mine?"}],
+        tools=[CLAUDE_WEATHER],
+        stream=is_streamed,
+    )
+    if is_streamed:
+        list(said)
+    (turn,) = running.store().turns.since()
+    assert len(model.requests) == 2
+    sums = {name: sum(record.usage[name] for record in model.requests) for name in ("input_tokens", "output_tokens")}
+    assert turn.usage is not None
+    assert {name: turn.usage[name] for name in sums} == sums
 
 
 def test_what_is_looked_up_is_cut_to_the_room_in_the_window(tmp_path: Path) -> None:
@@ -201,17 +225,6 @@ def test_what_is_looked_up_is_cut_to_the_room_in_the_window(tmp_path: Path) -> N
 
 
 # -- who gets the tools ------------------------------------------------------------------------------------------------
-
-
-def test_requests_without_tools_get_none(gpt: openai.OpenAI, claude: anthropic.Anthropic, model: ModelServer) -> None:
-    said: Any = [{"role": "user", "content": "A title, please."}]
-    tried: list[dict[str, Any]] = [{}, {"tools": []}]
-    for more in tried:
-        gpt.chat.completions.create(model=MODEL, messages=said)
-        claude.messages.create(model="claude-sonnet-5", max_tokens=100, messages=said, **more)
-        gpt.responses.create(model=MODEL, input=said, store=False, **more)
-    assert len(model.requests) == 6
-    assert [record.body.get("tools") or [] for record in model.requests] == [[]] * 6
 
 
 def test_requests_with_tools_get_the_same_two_on_all_apis(
@@ -244,14 +257,6 @@ def test_a_conversation_without_tools_gets_them_once_a_part_of_it_is_summarized(
         assert compacted[0] is False
         assert compacted[-1] is True
         assert [bool(record.body.get("tools")) for record in server.requests] == compacted
-
-
-@pytest.mark.parametrize("more", [{}, {"store": True}])
-def test_an_answer_that_later_requests_may_name_is_made_without_the_tools(
-    more: dict[str, Any], gpt: openai.OpenAI, model: ModelServer
-) -> None:
-    gpt.responses.create(model=MODEL, input=[{"role": "user", "content": "Hello."}], tools=[WEATHER], **more)
-    assert [tool["name"] for tool in model.requests[0].body["tools"]] == ["weather"]
 
 
 # -- what upstreams do -------------------------------------------------------------------------------------------------

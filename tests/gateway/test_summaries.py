@@ -5,18 +5,20 @@ from __future__ import annotations
 import gc
 import json
 import threading
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from everlong.gateway import compaction
+from everlong.gateway.telemetry import GatewayLog, captured
 from everlong.model import text_of
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
 from tests.gateway.running import Running, run_gateway
 from tests.gateway.upstream import Upstream
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 WINDOW = 8_000
 SETTINGS: dict[str, Any] = {"models": {"claude-sonnet-5": {"context_length": WINDOW}}, "auxiliary": {}}
@@ -97,28 +99,6 @@ def test_lines_of_the_conversation_serve_where_the_model_writes_none(answer: Ans
         assert {one.summarizer for one in done} == {"extractive"}
 
 
-def test_so_many_a_day_and_no_more(tmp_path: Path) -> None:
-    settings = {**SETTINGS, "gateway": {"summaries_per_day": 1}}
-    with (
-        ModelServer(writes, window=WINDOW) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
-    ):
-        assert set(talk(running, "openai", 60)) == {200}
-        assert sum(ASKED in json.dumps(record.body) for record in model.requests) == 1
-        assert [one.summarizer for one in running.store().compactions()][:2] == ["own model", "extractive"]
-
-
-def test_nobody_is_asked_where_summaries_are_extractive(tmp_path: Path) -> None:
-    settings = {**SETTINGS, "gateway": {"summaries": "extractive"}}
-    with (
-        ModelServer(writes, window=WINDOW) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
-    ):
-        assert set(talk(running, "openai")) == {200}
-        assert not any(ASKED in json.dumps(record.body) for record in model.requests)
-        assert running.store().compactions()
-
-
 # -- while a request waits ---------------------------------------------------------------------------------------------
 
 
@@ -150,8 +130,9 @@ def grow(running: Running, api: str, lengths: tuple[int, ...] = (1, 1, 4, 18)) -
     ("known", "lengths"), [(WINDOW, (5, 5, 4, 8)), (16_000, (4, 4, 4, 12))], ids=["does not fit", "is refused"]
 )
 def test_a_request_that_has_to_wait_gets_a_summary_of_its_own_model(
-    api: str, known: int, lengths: tuple[int, ...], tmp_path: Path
+    api: str, known: int, lengths: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(compaction, "_UNKNOWN_SECONDS", 0.0)  # so that no compaction begins early
     settings = {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": known}}}
     with (
         ModelServer(writes, window=WINDOW) as model,
@@ -210,6 +191,155 @@ def test_a_request_waits_no_longer_than_it_may(tmp_path: Path, monkeypatch: pyte
         finally:
             go_on.set()
         assert {one.summarizer for one in done} == {"extractive"}
+
+
+def test_streams_that_tell_no_usage_are_compacted_ahead_too(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": 20_000}}}
+    with (
+        ModelServer(writes, window=20_000) as model,
+        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
+    ):
+        history: list[dict[str, Any]] = []
+        for number in range(40):
+            history.append({"role": "user", "content": f"Question {number}: {WORDS * 2}"})
+            assert ask(running, "openai", history, stream=True) == 200
+            until(lambda: not running.gateway._compactor._ahead)
+        done = running.store().compactions()
+    assert {one.reason for one in done} == {"threshold"}
+    assert "own model" in {one.summarizer for one in done}
+
+
+class SlowModel:
+    """A model that answers in two seconds by its own clock, and summarizes only after so many more answers."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.now = 1_000.0
+        self.answers = 0
+        self.is_writing = self.is_over = False
+        self._moved = threading.Condition()
+
+    def __call__(self, ask: Ask) -> Answer:
+        with self._moved:
+            if is_summary_request(ask):
+                end, self.is_writing = self.answers + self.steps, True
+                self._moved.wait_for(lambda: self.is_over or self.answers >= end, PATIENCE)
+                self.is_writing = False
+                return Answer(SUMMARY)
+            self.answers += 1
+            self.now += 2.0
+            self._moved.notify_all()
+            return Answer("Go on.")
+
+    def end(self) -> None:
+        with self._moved:
+            self.is_over = True
+            self._moved.notify_all()
+
+
+def test_a_compaction_begins_so_early_that_nobody_waits_for_its_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "_WAIT_SECONDS", 1.0)  # whoever waits does so in vain
+    script, window, log = SlowModel(steps=22), 100_000, BytesIO()
+    with (
+        captured(GatewayLog(log, "info")),
+        ModelServer(script, window=window) as model,
+        run_gateway(
+            model.url,
+            str(tmp_path / "store.db"),
+            {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": window}}},
+            summarizer=None,
+        ) as running,
+    ):
+        monkeypatch.setattr(running.gateway._compactor, "_clock", lambda: script.now)
+        history: list[dict[str, Any]] = []
+        try:
+            for number in range(100):
+                history.append({"role": "user", "content": f"Question {number}: {WORDS * 6}"})
+                assert ask(running, "anthropic", history) == 200
+                until(lambda: script.is_writing or not running.gateway._compactor._ahead)
+            done = running.store().compactions()
+        finally:
+            script.end()
+        assert len(done) >= 2
+        lines = log.getvalue().decode().splitlines()
+        assert sum("(threshold): compacted" in line for line in lines) == len(done)
+        assert {(one.reason, one.summarizer) for one in done} == {("threshold", "own model")}
+        assert model.rejections == []
+
+
+def test_a_summary_that_comes_late_takes_the_place_of_the_lines_that_served_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "_WAIT_SECONDS", 0.4)
+    come = threading.Event()
+
+    def late(ask: Ask) -> Answer:
+        if is_summary_request(ask):
+            come.wait(PATIENCE)
+        return writes(ask)
+
+    with (
+        ModelServer(late, window=WINDOW) as model,
+        run_gateway(model.url, str(tmp_path / "store.db"), SETTINGS, summarizer=None) as running,
+    ):
+        history: list[dict[str, Any]] = []
+        try:
+            while not (done := running.store().compactions()):
+                history.append({"role": "user", "content": f"Question {len(history)}: {WORDS}"})
+                assert ask(running, "anthropic", history) == 200
+            assert {one.summarizer for one in done} == {"extractive"}
+        finally:
+            come.set()
+        until(lambda: running.store().compactions()[-1].summarizer == "own model")
+        history.append({"role": "user", "content": "Where do we sail?"})
+        assert ask(running, "anthropic", history) == 200
+        assert "Sail to the harbour at dawn" in json.dumps(model.requests[-1].body)
+
+
+# -- max_tokens near the window ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("api", ["anthropic", "openai", "responses"])
+@pytest.mark.parametrize("is_taken", [True, False], ids=["is taken", "is refused"])
+def test_a_large_max_tokens_is_refused_hardly_ever_and_costs_no_compactions(
+    api: str, is_taken: bool, tmp_path: Path
+) -> None:
+    """The upstream takes it whatever the window holds, or refuses it once and gets a smaller one from then on."""
+    window = 20_000
+    settings = {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": window}}}
+    counts, refused = [], []
+    for most in (200, 16_000):
+        with (
+            ModelServer(writes, window=window + (100_000 if is_taken else 0)) as model,
+            run_gateway(model.url, str(tmp_path / f"{most}.db"), settings, summarizer=None) as running,
+        ):
+            history: list[dict[str, Any]] = []
+            for number in range(40):
+                history.append({"role": "user", "content": f"Question {number}: {WORDS * 2}"})
+                assert ask(running, api, history, max_tokens=most) == 200
+            counts.append(len(running.store().compactions()))
+            refused.append(len(model.rejections))
+    assert refused[0] == 0
+    assert refused[1] <= (0 if is_taken else 2)
+    assert counts[1] <= counts[0] + 3
+
+
+def test_a_budget_for_thinking_stays_below_a_lowered_max_tokens(tmp_path: Path) -> None:
+    window = 20_000
+    settings = {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": window}}}
+    thinking = {"type": "enabled", "budget_tokens": 15_000}
+    with (
+        ModelServer(writes, window=window) as model,
+        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
+    ):
+        history: list[dict[str, Any]] = []
+        for number in range(10):
+            history.append({"role": "user", "content": f"Question {number}: {WORDS * 2}"})
+            assert ask(running, "anthropic", history, max_tokens=16_000, thinking=thinking) == 200
+        last = model.requests[-1].body
+    assert last["thinking"]["budget_tokens"] < last["max_tokens"] < 16_000
 
 
 @pytest.mark.spec("12.2")

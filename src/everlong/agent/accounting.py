@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from everlong.caching.misses import REASONS
 from everlong.caching.plot import Chart
-from everlong.errors import ConfigError
 from everlong.providers.base import Usage
 from everlong.providers.catalogue import Catalogue
-from everlong.providers.endpoints import Endpoint, ModelName, endpoint_for, parse_model_name
+from everlong.providers.endpoints import Endpoint, ModelName, priced_as
 from everlong.store.compaction import repeated_views
 from everlong.store.sessions import usage_totals
 
@@ -47,9 +46,9 @@ __all__ = [
     "paid_again",
 ]
 
-CallKind = Literal["conversation", "summary", "memory", "ping", "plugin"]
-KINDS: tuple[CallKind, ...] = ("conversation", "summary", "memory", "ping", "plugin")
-"""Purposes of calls: the conversation itself, and four kinds on its side."""
+CallKind = Literal["conversation", "summary", "memory", "plugin"]
+KINDS: tuple[CallKind, ...] = ("conversation", "summary", "memory", "plugin")
+"""Purposes of calls: the conversation itself, and three kinds on its side."""
 
 _NOTHING = Decimal(0)
 
@@ -449,7 +448,7 @@ class AccountPrices:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._catalogue = Catalogue(settings.models)
-        self._known: dict[str, tuple[ModelName, Endpoint] | None] = {}
+        self._known: dict[str, tuple[ModelName, Endpoint]] = {}
         self.missing: list[str] = []
         """Models without a known price."""
 
@@ -457,25 +456,13 @@ class AccountPrices:
         """Return the rates of one request; None where they are unknown."""
         name = model or UNNAMED
         if name not in self._known:
-            self._known[name] = self._resolve(name)
-        found = self._known[name]
-        return None if found is None else self._catalogue.rates(*found, prompt_tokens, at)
+            self._known[name] = priced_as(name, self._settings.providers)
+        return self._catalogue.rates(*self._known[name], prompt_tokens, at)
 
     def miss(self, model: str) -> None:
         """Note a model without a known price."""
         if model not in self.missing:
             self.missing.append(model)
-
-    def _resolve(self, name: str) -> tuple[ModelName, Endpoint] | None:
-        own = self._settings.providers
-        try:
-            parsed = parse_model_name(name, own)
-            return parsed, endpoint_for(parsed.provider, own)
-        except ConfigError:
-            # The settings may have prices for a model of an unknown provider.
-            provider, colon, model = name.partition(":")
-            bare = ModelName(provider, model) if colon else ModelName("custom", name)
-            return bare, Endpoint(bare.provider)
 
 
 # -- effects of compactions --------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlong.agent.agent import Agent, AgentParts, PauseWork
+from everlong.agent.agent import Agent, AgentParts
 from everlong.agent.approval import Approvals, Approver, refuse_everything
 from everlong.agent.compaction import SummaryMeter
 from everlong.agent.conversation import AgentConversation
@@ -192,8 +192,7 @@ class _Opening:
             name = str(self.connection.model_name)
             resumed = AgentConversation.resume(self.store, options.resume, model=name, warn=self.warn)
         ident = self._first_id = resumed.session_id if resumed is not None else new_session_id(time.time())
-        if self.memory is not None:
-            self.memory.start(ident, platform=options.platform or "cli", folder=str(options.root.resolve()))
+        self._start_memory(ident)
         window = self.connection.info.context_length
         engine = resolve_engine(
             settings,
@@ -212,8 +211,6 @@ class _Opening:
             Workspace(options.root, options.allowed),
             self.store,
             ident,
-            timeout_seconds=settings.agent.command_seconds,
-            output_chars=settings.agent.tool_output_chars,
             window=window,
             confinement=self._confinement(),
             pass_env=settings.agent.tools.pass_env,
@@ -234,26 +231,17 @@ class _Opening:
         return agent
 
     def _parts(self, engine: ContextEngine) -> AgentParts:
-        settings, caching = self.settings, self.settings.prompt_caching
-        held = 3_600.0 if caching.cache_ttl == "1h" else 300.0
         return AgentParts(
             engine,
             self.plugins,
             self.side_calls,
             asker_for=self._make_asker,
-            conversation_for=self._make_conversation,
+            conversation_for=self._make_next_conversation,
             summarizer_for=self._make_summarizer,
             memory=self.memory,
             ask_memory=self._ask_for_memory,
-            pauses=PauseWork(
-                held,
-                compacts=settings.agent.idle_compaction,
-                keeps_alive=caching.keep_alive,
-                waits_until_cold=settings.auxiliary.compression.names_model,
-            ),
             platform=self.options.platform or "cli",
-            compacts=settings.compression.enabled,
-            teases=settings.agent.recall == "push",
+            compacts=self.settings.compression.enabled,
             log_folder=self.options.log_folder,
         )
 
@@ -324,6 +312,16 @@ class _Opening:
             warn=self.warn,
             about=about,
         )
+
+    def _make_next_conversation(self) -> AgentConversation:
+        """Make a conversation after another one, whose notes are in its prompt."""
+        ident = new_session_id(time.time())
+        self._start_memory(ident)
+        return self._make_conversation(ident)
+
+    def _start_memory(self, ident: str) -> None:
+        if self.memory is not None:
+            self.memory.start(ident, platform=self.options.platform or "cli", folder=str(self.options.root.resolve()))
 
     def _toolbox(self, engine: ContextEngine) -> Toolbox:
         extra = {tool.name: tool for tool in self.options.extra_tools}

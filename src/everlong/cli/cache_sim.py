@@ -68,10 +68,7 @@ _ABOUT = {
     "off": "no caching",
     "system_and_3": "system prompt and the 3 newest messages are marked",
     "ledger": "Everlong's own",
-    "ledger, prefix 1h": "and tools and system prompt for an hour",
-    "ledger, prefix auto": "for an hour where pauses make it pay",
     "ledger, 1h": "everything for an hour",
-    "ledger, keep-alive": "and asks again before the cache expires",
     "automatic": "the provider's own; nothing to set",
     "best possible": "reads all that was sent before, writes the rest once",
 }

@@ -114,7 +114,7 @@ def list_command(as_json: bool) -> None:
             section = _section(settings, name)
             listed[name] = {
                 "enabled": section.enabled,
-                "token": token_source(name, section),
+                "token": token_source(name),
                 "users": section.users,
                 "chats": section.chats,
                 "guilds": getattr(section, "guilds", []),
@@ -195,7 +195,7 @@ def _make_platform(name: str, settings: Settings) -> Platform:
     from everlong.channels.platforms import make_platform  # noqa: PLC0415 - keeps `--help` quick
     from everlong.channels.tokens import find_token  # noqa: PLC0415 - as above
 
-    return make_platform(name, find_token(name, _section(settings, name)), settings.channels)
+    return make_platform(name, find_token(name), settings.channels)
 
 
 def _tell_empty_lists(store: Store, settings: Settings, names: list[str]) -> None:

@@ -127,7 +127,7 @@ def storing_process(settings: Settings, launched: LaunchedProcess) -> StoringPro
     where = str(location(chosen))
     is_file = not where.startswith("postgres")
     where = str(Path(where).expanduser().absolute()) if is_file else where  # it starts in another folder
-    return StoringProcess(StorePlace(where, float(chosen.wait_seconds), settings.store.redact, is_file), launched)
+    return StoringProcess(StorePlace(where, redacts=settings.store.redact, is_file=is_file), launched)
 
 
 def _say(text: str) -> None:

@@ -25,13 +25,15 @@ from everlong.context.policy import LeftAlone
 from everlong.context.summarizers import Summarizer, SummaryRequest, check_summarizer, clean_answer
 from everlong.context.summary_prompts import known_document, transcript_prompt, warm_prompt
 from everlong.context.text import shorten_text
-from everlong.errors import ConfigError, SummarizerError
+from everlong.errors import ConfigError, ContextOverflow, SummarizerError
 from everlong.model import Message, text_of
 
 LEAST_WINDOW = 1_024
 _LEAST_ROOM = 128
 _BUDGET_SHARE = 5
 """A summary takes at most one in this many tokens of the window, to leave room to read."""
+_PROMPT_SHARE = 0.6
+"""The share of the window that a prompt takes at most, because its model may count more tokens than we do."""
 
 
 class SummaryProgress(NamedTuple):
@@ -90,7 +92,19 @@ class CompletionSummarizer:
         return self._name
 
     def summarize(self, request: SummaryRequest) -> str:
-        """Return the model's summary of all turns, in one call if they fit."""
+        """Return the model's summary of all turns, in one call if they fit; in parts of half the size if they do not.
+
+        A model that refuses a prompt as too long has a smaller window than is known; that is kept for the next summary.
+        """
+        while True:
+            try:
+                return self._summarize(request)
+            except Exception as error:
+                if not _is_overflow(error):
+                    raise
+                self._window //= 2
+
+    def _summarize(self, request: SummaryRequest) -> str:
         budget = min(request.budget_tokens, self._window // _BUDGET_SHARE)
         previous = known_document(request.previous) if request.previous else ""
         room = self._room(request, budget)
@@ -113,6 +127,7 @@ class CompletionSummarizer:
         """Return the tokens left for material in one prompt."""
         fixed = _count_tokens(transcript_prompt(request, [], budget, previous="-", fold=True), request)
         room = self._window - fixed - budget - self._window // 16
+        room = min(room, max(_LEAST_ROOM, int(_PROMPT_SHARE * self._window) - fixed))
         if room < _LEAST_ROOM:
             raise SummarizerError(
                 f"a window of {self._window} tokens leaves no room to read the conversation; use a larger window"
@@ -141,6 +156,11 @@ class CompletionSummarizer:
             tasks = [CompletionTask(transcript_prompt(request, group, allowed, fold=True), allowed) for group in groups]
             texts = [_fit(text, allowed, request) for text in self._runner.run(tasks, level, ask)]
         return texts[0]
+
+
+def _is_overflow(error: BaseException | None) -> bool:
+    """Return whether an error, or one behind it, says that a prompt was too long."""
+    return error is not None and (isinstance(error, ContextOverflow) or _is_overflow(error.__cause__))
 
 
 def _summaries(texts: Sequence[str], request: SummaryRequest) -> Iterator[DigestPiece]:
@@ -422,7 +442,9 @@ class PartsRunner:
     def _answer(self, complete: Complete, task: CompletionTask) -> str:
         try:
             return self._check(complete(task.messages, task.max_tokens))
-        except Exception:  # noqa: BLE001 - whatever it was, once more; the second failure is raised
+        except Exception as error:  # whatever else it was, once more; the second failure is raised
+            if _is_overflow(error):
+                raise
             return self._check(complete(task.messages, task.max_tokens))
 
     def _name_failure(

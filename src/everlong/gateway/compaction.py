@@ -21,11 +21,12 @@ from everlong.agent.tools.recall import HiddenTool
 from everlong.context import ContextCompressor
 from everlong.context.oversized import SpillLimits
 from everlong.context.policy import CACHE_SECONDS, HYGIENE_MESSAGES, Habits, Waiting, overflow_target
+from everlong.context.summarizers import ExtractiveSummarizer
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, TargetUnreachable
 from everlong.gateway.recall import can_hide, reader_of, recall_tools
 from everlong.gateway.requests import AWAY_SECONDS, RelayedRequest, header_text
-from everlong.gateway.summaries import Earlier, Summaries, spent_by
-from everlong.gateway.window import RequestSize, Windows, read_request, tokens_in, tokens_of
+from everlong.gateway.summaries import Earlier, Summaries, keep_receipts, spent_by
+from everlong.gateway.window import RequestSize, Windows, lower_answer, read_request, tokens_in, tokens_of
 from everlong.lossless import LosslessEngine
 from everlong.lossless.frontier import sizes_for
 from everlong.plugins.guard import GuardedEngine, compressors_in
@@ -35,6 +36,7 @@ from everlong.tokens import MessageCounter, counter_for
 if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context import Summarizer
+    from everlong.gateway.body import Draft
     from everlong.gateway.conversations import AppliedView, LiveConversation
     from everlong.gateway.engines import Engines, GatewayPlugins, HostedEngine
     from everlong.gateway.recorder import ConversationRecorder
@@ -53,8 +55,6 @@ _log = logging.getLogger("everlong.gateway")
 _PATIENT_TRIES = 2
 """Tries in which a refused request waits for a model's summary: by the known window first, then by a share."""
 _PLENTY = 0.8
-_FULL = 0.98
-"""Share of the window that is never exceeded on purpose."""
 _CAREFUL = 1.1
 """Factor by which our own count may be too low."""
 _LEAP = 0.1
@@ -63,12 +63,16 @@ _AHEAD = 0.05
 """Share of the window by which a compaction made ahead comes early."""
 _AT_ONCE = 32
 """Summaries that are waited for at the same time, of all conversations together."""
-_WAIT_SECONDS = 20.0
+_WAIT_SECONDS = 60.0
 """Seconds that a request that does not fit waits for a compaction under way."""
+_UNKNOWN_SECONDS = 60.0
+"""Seconds that a model takes for a summary, before one was measured."""
+_NEWEST = 0.3
+"""Weight of the newest summary in the mean seconds of a model's summaries."""
+_SPARE = 1.25
+"""Factor by which a summary may take longer, or the conversation grow faster, than before."""
 _OWN_SHARE = 0.9
 """Share of those seconds that a conversation's own model may take, so that the rest is left for the compaction."""
-_MOMENT_SECONDS = 1.0
-"""Seconds that any request waits for a compaction whose summary is written."""
 _MOST_SPILLED = 24_000_000
 """Bytes of the largest body whose messages are spilled; larger ones would hold up other conversations."""
 _UNWIELDY_SENT = 3_000_000
@@ -105,14 +109,13 @@ class ConversationCompactor:
         self._earlier = earlier
         self._clock = clock
         self._plugins = plugins if plugins is not None and plugins.are_wanted else None
-        self._lcm = settings.lcm
         self.is_lossless = plugins is not None and plugins.wants_lossless
         """True if conversations are compacted by the lossless engine."""
         self._patient = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="everlong-summaries")
         self._ahead: dict[int, asyncio.Task[None]] = {}
         self._hearing: set[asyncio.Task[None]] = set()
-        self._nearly_done: dict[int, asyncio.Task[Any]] = {}
-        """By conversation, compactions whose summary is written and whose view is not in force yet."""
+        self._summary_seconds: dict[tuple[str, str], float] = {}
+        """The mean seconds of the last summaries, by provider and model of the conversation."""
         self._made: set[int] = set()
         """Conversations that were compacted ahead and have not sent a request since."""
 
@@ -135,17 +138,16 @@ class ConversationCompactor:
         if self._adapts:
             conversation.habits = conversation.habits or Habits()
             conversation.habits.hear(_new_messages(relayed, turn))
-        if (nearly_done := self._nearly_done.get(conversation.branch.id)) is not None:
-            await asyncio.wait([nearly_done], timeout=_MOMENT_SECONDS)
         if conversation.branch.id in self._made:
             self._made.discard(conversation.branch.id)
             await self._catch_up(relayed, turn)
         size = await self._size_without_giants(relayed, turn)
-        is_due = size.is_too_large and conversation.messages >= HYGIENE_MESSAGES
-        if relayed.engine is not None and conversation.branch.id not in self._ahead:
+        is_under_way = conversation.branch.id in self._ahead
+        is_due = size.is_too_large and conversation.messages >= HYGIENE_MESSAGES and not (is_under_way and size.fits)
+        if relayed.engine is not None and not is_under_way:
             is_due = await self._ask_engine(relayed, partial(_ask_before, relayed, turn, size)) or is_due
         elif relayed.engine is None and size.is_considered and self._is_cold(turn):
-            is_due = is_due or self._is_due(turn, size, True)
+            is_due = is_due or self._is_due(relayed, turn, size, True)
         conversation.sent_at = self._clock()
         if is_due and self._is_on:
             await self._shrink_to_fit(relayed, turn, size)
@@ -178,7 +180,11 @@ class ConversationCompactor:
             conversation.habits.note(
                 tokens, conversation.reported[1] if conversation.reported is not None else 0, self._clock()
             )
+        before = conversation.reported[1] if conversation.reported is not None else tokens
+        conversation.growth = conversation.growth.after(tokens - before, self._clock())
         conversation.reported = (sent, tokens)
+        asked = relayed.dialect.answer_tokens(turn.read)
+        self.windows.heard(turn.model, relayed.route.provider, tokens, asked, is_taken=True)
         is_left_alone = relayed.engine is not None or turn.is_unwieldy
         if not self._is_on or is_left_alone or relayed.dialect.compacts_upstream(turn.read):
             return
@@ -190,17 +196,28 @@ class ConversationCompactor:
         if ident in self._ahead:
             return
         choose = partial(self._summaries.ahead, relayed, size.window - size.tokens)
-        if size.is_considered and self._is_due(turn, size, False):
+        if self._is_due(relayed, turn, size, False):
             self._begin_compaction(relayed, turn, size, "threshold", choose)
         elif self.is_lossless and size.tokens - conversation.ahead_at >= self._leaf_tokens(size):
             conversation.ahead_at = size.tokens
             task = self._ahead[ident] = asyncio.create_task(self._work_ahead(relayed, turn, size, choose))
             task.add_done_callback(partial(self._on_done, ident))
 
+    def note_uncounted(self, relayed: RelayedRequest, turn: ConversationTurn, sent: int) -> None:
+        """Note an answer for which the API counted nothing: a large request is counted here, and nobody waits."""
+
+        async def count() -> None:
+            size = await self._size(relayed, turn)
+            if size.is_considered:
+                await self.note_answer(relayed, turn, size.tokens, 0, sent)
+
+        task = asyncio.create_task(count())
+        self._hearing.add(task)
+        task.add_done_callback(self._hearing.discard)
+
     def _leaf_tokens(self, size: RequestSize) -> int:
         """Return the size of what the lossless engine summarizes at a time."""
-        lcm = self._lcm.values()
-        return sizes_for(size.window, lcm.summary_share, lcm.summary_max_tokens, lcm.leaf_tokens, lcm.fan_in).leaf
+        return sizes_for(size.window).leaf
 
     async def _work_ahead(
         self,
@@ -217,7 +234,10 @@ class ConversationCompactor:
             engine = self._lossless_engine(relayed.conversations.recorder.store, turn, size.window)
             engine.summarizer = summarizer
             engine.last_prompt_tokens = size.tokens
-            engine.work_ahead()
+            try:
+                engine.work_ahead()
+            finally:
+                keep_receipts(relayed.conversations.recorder.store, turn.conversation.session, summarizer)
 
         await asyncio.get_running_loop().run_in_executor(self._patient, work)
 
@@ -285,8 +305,12 @@ class ConversationCompactor:
         await relayed.wait_until_stored(turn, AWAY_SECONDS)
         if isinstance(error, ContextOverflow):
             self.windows.learn(turn.model, relayed.route.provider, error)
-            if error.prompt_tokens:
-                turn.conversation.reported = (sent, error.prompt_tokens)
+            tokens, asked = tokens_in(turn.conversation, sent), relayed.dialect.answer_tokens(turn.read)
+            if self.windows.heard(turn.model, relayed.route.provider, tokens, asked, is_taken=False):
+                return True  # it fits with a shorter answer
+            told = error.prompt_tokens or 0  # some APIs mean the prompt, others prompt and answer together
+            if told and abs(told - tokens) <= abs(told - tokens - asked):
+                turn.conversation.reported = (sent, told)
         size = self._size_for(relayed, turn, tokens_in(turn.conversation, sent))
         if await self._spill(relayed, turn, size, newest_only=True):
             return True
@@ -312,10 +336,9 @@ class ConversationCompactor:
         """
         if not tokens:
             work = partial(_count_words, relayed, turn, sent)
-            tokens = await asyncio.get_running_loop().run_in_executor(self._workers, work)
-        window = self.windows.window(turn.model, relayed.route.provider)
-        left = int(_FULL * window) - tokens - relayed.dialect.answer_tokens(turn.read)
-        return max(0, int(left / _CAREFUL))
+            tokens = await asyncio.to_thread(work)
+        size = self._size_for(relayed, turn, tokens)
+        return max(0, int(size.left / _CAREFUL))
 
     # -- how large, and when -------------------------------------------------------------------------------------------
 
@@ -327,7 +350,7 @@ class ConversationCompactor:
         is_leap = reported is not None and size.tokens - reported[1] > _LEAP * size.window
         if not size.is_considered or (reported is not None and not is_leap):
             return size
-        counted = await asyncio.get_running_loop().run_in_executor(self._workers, _count, relayed, turn, body)
+        counted = await asyncio.to_thread(_count, relayed, turn, body)
         return self._size_for(relayed, turn, min(size.tokens, counted))
 
     def _size_for(self, relayed: RelayedRequest, turn: ConversationTurn, tokens: int) -> RequestSize:
@@ -342,10 +365,28 @@ class ConversationCompactor:
             conversation.waiting, conversation.waiting_under = Waiting(left=None if view is None else size.tokens), view
         return conversation.waiting
 
-    def _is_due(self, turn: ConversationTurn, size: RequestSize, is_cold: bool) -> bool:
-        waiting, asks, ahead = self._waiting_in(turn, size), self._summaries.asks_model, int(_AHEAD * size.window)
-        reason = waiting.reason(size.tokens, size.pace, size.prices, asks_model=asks, is_cold=is_cold, ahead=ahead)
+    def _is_due(self, relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize, is_cold: bool) -> bool:
+        waiting, asks, pace = self._waiting_in(turn, size), self._summaries.asks_model, size.pace
+        ahead = int(_AHEAD * size.window)
+        if asks and not pace.is_set:  # early enough for its summary, but not before there is something to compact
+            grown = turn.conversation.growth.in_seconds(_SPARE * self._expected_seconds(relayed, turn))
+            ahead = max(ahead, min(grown, pace.room - max(pace.usual_need, waiting.left or 0) - pace.step // 2))
+        if not size.is_considered and size.tokens < pace.room - ahead:
+            return False
+        reason = waiting.reason(size.tokens, pace, size.prices, asks_model=asks, is_cold=is_cold, ahead=ahead)
         return reason is None
+
+    def _expected_seconds(self, relayed: RelayedRequest, turn: ConversationTurn) -> float:
+        """Return the seconds that the next summary of a conversation will probably take."""
+        return self._summary_seconds.get((relayed.route.provider, turn.model), _UNKNOWN_SECONDS)
+
+    def _note_seconds(self, relayed: RelayedRequest, turn: ConversationTurn, began: float) -> None:
+        """Take in a summary that was begun at a time and is there now."""
+        name, seconds = (relayed.route.provider, turn.model), self._clock() - began
+        if len(self._summary_seconds) >= _MOST_MADE:
+            self._summary_seconds.clear()
+        mean = self._summary_seconds.get(name, seconds)
+        self._summary_seconds[name] = mean + _NEWEST * (seconds - mean)
 
     def _is_cold(self, turn: ConversationTurn) -> bool:
         """Return whether the provider's cache has dropped the conversation since its last request."""
@@ -391,7 +432,7 @@ class ConversationCompactor:
         occasion = Occasion("oversized", conversation.session, turn.model, str(size.window))
         work, outcome = partial(recorder.spill, conversation, limits, occasion), "failed"
         try:
-            outcome = (await asyncio.get_running_loop().run_in_executor(self._workers, work)).outcome
+            outcome = (await asyncio.to_thread(work)).outcome
         except EverlongError as error:
             relayed.warning = header_text(f"not shortened: {error}")
         except Exception as error:  # noqa: BLE001 - the request goes on as well as it can
@@ -437,16 +478,24 @@ class ConversationCompactor:
         if turn.conversation.view != under:
             return  # it was compacted while the request was under way
         summarizer, engine = choose(), None
-        if is_ahead and summarizer is not None and relayed.engine is None:
-            work = partial(self._write_summary, relayed, turn, size, summarizer)
-            engine = await asyncio.get_running_loop().run_in_executor(self._patient, work)
-        if is_ahead and (own := asyncio.current_task()) is not None:
-            self._nearly_done[turn.conversation.branch.id] = own  # storing may have made it a branch of its own
-        await self._compact(relayed, turn, reason, size, summarizer, target=target, engine=engine)
+        try:
+            if is_ahead and summarizer is not None and relayed.engine is None:
+                work, began = partial(self._write_summary, relayed, turn, size, summarizer), self._clock()
+                engine = await asyncio.get_running_loop().run_in_executor(self._patient, work)
+                self._note_seconds(relayed, turn, began)
+            await self._compact(relayed, turn, reason, size, summarizer, target=target, engine=engine)
+        finally:
+            await self.keep_receipts(relayed, turn, summarizer)
         if is_ahead:
             if len(self._made) >= _MOST_MADE:  # their requests find the view when they are stored
                 self._made.clear()
             self._made.add(turn.conversation.branch.id)
+
+    async def keep_receipts(self, relayed: RelayedRequest, turn: ConversationTurn, writer: Summarizer | None) -> None:
+        """Store what a writer of summaries was paid for a conversation."""
+        await relayed.wait_until_stored(turn)
+        store, session = relayed.conversations.recorder.store, turn.conversation.session
+        await asyncio.to_thread(keep_receipts, store, session, writer)
 
     def _write_summary(
         self, relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize, summarizer: Summarizer
@@ -455,15 +504,13 @@ class ConversationCompactor:
         store, at = relayed.conversations.recorder.store, turn.conversation.branch
         engine = self._compressor(relayed, turn, size)
         messages = store.tagged_context(at) if isinstance(engine, LosslessEngine) else see(store, at).messages
-        self._prepare(engine, relayed, turn, size, summarizer, messages)
+        self._prepare(engine, turn, size, summarizer, messages)
         engine.prepare(messages)
         return engine
 
     def _on_done(self, ident: int, task: asyncio.Task[None]) -> None:
         if self._ahead.get(ident) is task:
             del self._ahead[ident]
-        for branch in [branch for branch, other in self._nearly_done.items() if other is task]:
-            del self._nearly_done[branch]
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a conversation could not be compacted: %s", type(error).__name__)
 
@@ -494,7 +541,7 @@ class ConversationCompactor:
         """Put the newest view into a request."""
         work = partial(relayed.conversations.recorder.catch_up, turn.conversation)
         try:
-            await asyncio.get_running_loop().run_in_executor(self._workers, work)
+            await asyncio.to_thread(work)
         except EverlongError as error:
             relayed.warning = header_text(f"not compacted: {error}")
         relayed.conversations.note_view(turn.conversation)
@@ -510,53 +557,65 @@ class ConversationCompactor:
         target: int | None = None,
         engine: ContextCompressor | None = None,
     ) -> None:
-        conversation, recorder = turn.conversation, relayed.conversations.recorder
-        occasion = Occasion(reason, conversation.session, turn.model, str(size.window))
-
-        def work() -> str:
-            if recorder.catch_up(conversation) and target is None:
-                return "unchanged"  # it was compacted while this request came
-            messages = see(recorder.store, conversation.branch).messages
-            with relayed.engine or nullcontext(engine) as ready:
-                chosen = ready or self._compressor(relayed, turn, size)
-                if engine is None or chosen is not engine:
-                    self._prepare(chosen, relayed, turn, size, summarizer, messages)
-                options: dict[str, Any] = {"current_tokens": size.tokens, "force": reason == "overflow"}
-                options["spent"] = partial(spent_by, summarizer)
-                if target is not None:
-                    options["target_tokens"] = max(1, target - compressors_in(chosen)[-1].overhead_tokens)
-                options |= _place_options(recorder, conversation, chosen, reason)
-                plugins = None if self._plugins is None else self._plugins.of(recorder.store.tenant)
-                if plugins is not None:
-                    options |= plugins.before_compaction(
-                        conversation.session, messages, reason=reason, tokens=size.tokens
-                    )
-                done = _compact_to_target(recorder, conversation, chosen, occasion, options)
-                if relayed.engine is not None and done.child is not None:
-                    provider = relayed.route.provider
-                    relayed.engine.goes_on(done.child, conversation.branch, turn.model, size.window, provider)
-                if plugins is not None:
-                    after = {"tokens_before": size.tokens, "tokens_after": chosen.last_prompt_tokens}
-                    plugins.after_compaction(
-                        reason=reason, outcome=done.outcome, session_id=conversation.session, **after
-                    )
-                return done.outcome
-
+        work = partial(self._run, relayed, turn, reason, size, summarizer, target, engine)
         relayed.account.compactions.append(reason)
         outcome = "failed"
-        asks = summarizer is not None and engine is None
+        asks, began = summarizer is not None and engine is None, self._clock()
         try:
             # A slow engine must not hold up other conversations.
             workers = self._patient if asks or relayed.engine is not None else self._workers
             outcome = await asyncio.get_running_loop().run_in_executor(workers, work)
+            if asks:
+                self._note_seconds(relayed, turn, began)
+            session = turn.conversation.session
+            _log.info("compaction of session %s (%s): %s at %d tokens", session, reason, outcome, size.tokens)
         except EverlongError as error:
             relayed.warning = header_text(f"not compacted: {error}")
         except Exception as error:  # noqa: BLE001 - the request goes on as well as it can
             relayed.warning = header_text(f"not compacted: {type(error).__name__}")
             _log.error("a conversation could not be compacted: %s", type(error).__name__)
         relayed.conversations.note_view(turn.conversation)
-        conversation.ahead_at = 0
+        turn.conversation.ahead_at = 0
         self._metrics.compacted(reason, outcome)
+
+    def _run(
+        self,
+        relayed: RelayedRequest,
+        turn: ConversationTurn,
+        reason: str,
+        size: RequestSize,
+        summarizer: Summarizer | None,
+        target: int | None,
+        engine: ContextCompressor | None,
+    ) -> str:
+        """Compact a conversation, and return the outcome; not in the loop's thread."""
+        conversation, recorder = turn.conversation, relayed.conversations.recorder
+        if _is_late(recorder, conversation, engine):
+            recorder.store.undo(recorder.newest_place(conversation))
+        elif recorder.catch_up(conversation) and target is None:
+            return "unchanged"  # it was compacted while this request came
+        occasion = Occasion(reason, conversation.session, turn.model, str(size.window))
+        messages = see(recorder.store, conversation.branch).messages
+        with relayed.engine or nullcontext(engine) as ready:
+            chosen = ready or self._compressor(relayed, turn, size)
+            if engine is None or chosen is not engine:
+                self._prepare(chosen, turn, size, summarizer, messages)
+            options: dict[str, Any] = {"current_tokens": size.tokens, "force": reason == "overflow"}
+            options["spent"] = partial(spent_by, summarizer)
+            if target is not None:
+                options["target_tokens"] = max(1, target - compressors_in(chosen)[-1].overhead_tokens)
+            options |= _place_options(recorder, conversation, chosen, reason)
+            plugins = None if self._plugins is None else self._plugins.of(recorder.store.tenant)
+            if plugins is not None:
+                options |= plugins.before_compaction(conversation.session, messages, reason=reason, tokens=size.tokens)
+            done = _compact_to_target(recorder, conversation, chosen, occasion, options)
+            if relayed.engine is not None and done.child is not None:
+                provider = relayed.route.provider
+                relayed.engine.goes_on(done.child, conversation.branch, turn.model, size.window, provider)
+            if plugins is not None:
+                after = {"tokens_before": size.tokens, "tokens_after": chosen.last_prompt_tokens}
+                plugins.after_compaction(reason=reason, outcome=done.outcome, session_id=conversation.session, **after)
+            return done.outcome
 
     def _compressor(self, relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize) -> ContextCompressor:
         """Return the built-in engine that the user chose, for one compaction."""
@@ -567,10 +626,16 @@ class ConversationCompactor:
     def _lossless_engine(self, store: Store, turn: ConversationTurn, window: int) -> LosslessEngine:
         """Return the lossless engine over the graph of a conversation."""
         conversation = turn.conversation
-        engine = LosslessEngine(window, settings=self._settings, lcm=self._lcm, model=turn.model)
+        engine = LosslessEngine(window, settings=self._settings, model=turn.model)
         engine.attach(store.graph(lambda: conversation.branch))
         engine.author.expects_model = self._summaries.asks_model
         return engine
+
+    def lower_answer(self, relayed: RelayedRequest, turn: ConversationTurn, draft: Draft) -> Draft:
+        """Return a body that asks for no longer an answer than its upstream takes beside such a prompt."""
+        asked, tokens = relayed.dialect.answer_tokens(turn.read), tokens_in(turn.conversation, len(draft.body))
+        most = self.windows.lowered(turn.model, relayed.route.provider, tokens, asked)
+        return draft if most == asked else lower_answer(draft, most)
 
     def recall_tools(self, relayed: RelayedRequest) -> tuple[HiddenTool, ...]:
         """Return the tools by which the model of a request looks things up."""
@@ -590,7 +655,6 @@ class ConversationCompactor:
     def _prepare(
         self,
         engine: ContextCompressor | GuardedEngine,
-        relayed: RelayedRequest,
         turn: ConversationTurn,
         size: RequestSize,
         summarizer: Summarizer | None,
@@ -600,7 +664,7 @@ class ConversationCompactor:
         tools = turn.read.field("tools")
         for compressor in compressors_in(engine):
             compressor.summarizer = summarizer
-            compressor.answer_tokens, compressor.prices = relayed.dialect.answer_tokens(turn.read), size.prices
+            compressor.answer_tokens, compressor.prices = size.answer, size.prices
             compressor.calibrate(messages, size.tokens, tools if isinstance(tools, list) else None)
             if turn.conversation.habits is not None:
                 compressor.habits = turn.conversation.habits
@@ -631,6 +695,15 @@ def _compact_to_target(
         return recorder.compact(conversation, engine, occasion, **options)
     except TargetUnreachable as unreachable:
         return recorder.compact(conversation, engine, occasion, **{**options, "target_tokens": unreachable.least})
+
+
+def _is_late(recorder: ConversationRecorder, conversation: LiveConversation, engine: ContextCompressor | None) -> bool:
+    """Return whether an engine has a model's summary for which a request could not wait, and got lines instead."""
+    if engine is None or isinstance(engine, LosslessEngine) or engine.left_alone:
+        return False
+    if recorder.view_in_force(conversation.branch) in {None, conversation.view_id}:
+        return False
+    return recorder.store.compactions(branch=conversation.branch.id)[-1].summarizer == ExtractiveSummarizer.name
 
 
 def _place_options(

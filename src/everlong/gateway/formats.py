@@ -476,7 +476,8 @@ def hint_of(headers: Mapping[str, str]) -> str | None:
 def sender_of(headers: Mapping[str, str], folder: str | None = None) -> Sender:
     """Return the sender of a request, as far as its headers tell, and the folder that its client works in."""
     claude, agent = headers.get("x-claude-code-session-id"), headers.get("x-claude-code-agent-id")
-    works_for = _cut(f"{claude}/") if claude and agent and not headers.get("x-everlong-session") else None
+    parent = f"{claude}/" if claude and agent else headers.get("x-parent-session-id")
+    works_for = _cut(parent) if parent and not headers.get("x-everlong-session") else None
     return Sender(PLATFORM, hint_of(headers), works_for, client_of(headers), folder)
 
 

@@ -49,7 +49,6 @@ from everlong.gateway.requests import (
     AGAIN_SECONDS,
     AWAY_SECONDS,
     ConversationTurn,
-    NewLimits,
     RelayedRequest,
     TenantConversations,
     header_text,
@@ -182,9 +181,7 @@ class Gateway:
             settings.gateway.new_blocks,
         )
         self._marking = CacheMarkers(settings.prompt_caching)
-        self._bypass = Bypass(
-            self.relay, routes, self._marking, self._compactor.windows.cost, settings.gateway.body_values, self.budget
-        )
+        self._bypass = Bypass(self.relay, routes, self._marking, self._compactor.windows.cost, self.budget)
         self._watch = CacheWatch()
         self._is_audit = settings.gateway.mode == "audit"
         self._memory = ConversationMemory()
@@ -298,11 +295,11 @@ class Gateway:
             words = await unpack(body, encoding_of(request.headers), account_of(request).held)
         except Unreadable:
             return await self._responder.respond(request, tenant, body, None)
-        values = await check_structure_apart(words, self.settings.gateway.body_values)
+        values = await check_structure_apart(words)
         is_slow = is_heavy(words, values=values) or holds_compaction(words)
         whole, is_own = await asyncio.to_thread(_unfold, words) if is_slow else _unfold(words)
         if whole is not words:
-            await check_structure_apart(whole, self.settings.gateway.body_values)
+            await check_structure_apart(whole)
         if not is_own:
             return await self._responder.respond(request, tenant, body, words)
         if whole is words:
@@ -350,7 +347,10 @@ class Gateway:
         except Refused:
             raise
         except (EverlongError, OSError) as error:
-            relayed.warning, relayed.is_unstored = header_text(f"not stored: {error}"), _is_of_store(error)
+            relayed.warning, relayed.is_unstored = (
+                header_text(f"not stored: {error}"),
+                isinstance(error, StoreError | OSError),
+            )
         except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
             relayed.warning = header_text(f"not stored: {type(error).__name__}")
             _log.error("a request could not be read: %s", type(error).__name__)
@@ -519,7 +519,8 @@ class Gateway:
         relayed.account.compactions.append("client")
         relayed.account.cost = spent_by(summarizer) or 0.0
         self.metrics.compacted("client", "compacted")
-        await self._finish(relayed, EndedRequest(made.reply, cost=relayed.account.cost))
+        await self._finish(relayed, EndedRequest(made.reply))
+        await self._compactor.keep_receipts(relayed, turn, summarizer)
         if relayed.request.path == COMPACT_PATH:
             return web.json_response(compacted_answer(made.item), headers=relayed.extra)
         answer = response_answer(made.item, model)
@@ -583,10 +584,10 @@ class Gateway:
         relayed.hidden = frozenset(tool.name for tool in tools)
         if tools:
             draft = offer_tools(relayed.dialect, draft, tools)
+        draft = self._compactor.lower_answer(relayed, turn, draft)
         body = draft.body
         if relayed.dialect.takes_markers:
-            provider, tenant = relayed.route.cached_as, relayed.conversations.recorder.store.tenant
-            body = self._marking.marked(turn.conversation, draft, turn.model, provider, tenant)
+            body = self._marking.marked(turn.conversation, draft, turn.model, relayed.route.cached_as)
         relayed.sent = _describe_sent(relayed, turn, draft, body, view)
         return relayed.body if body == turn.body else body
 
@@ -606,6 +607,7 @@ class Gateway:
         tools = self._compactor.recall_tools(relayed)
         if tools and can_offer(dialect, draft, is_compacted=turn.conversation.view is not None):
             draft = offer_tools(dialect, draft, tools)
+        draft = self._compactor.lower_answer(relayed, turn, draft)
         if not dialect.takes_markers:
             return Earlier(draft.body)
         return Earlier(self._marking.marked_once(draft, turn.model, relayed.route.cached_as), marker)
@@ -677,6 +679,8 @@ class Gateway:
             ended = replace(ended, cost=account.cost, miss=account.miss, is_audited=self._is_audit)
             if self._learn is not None and turn.conversation.view is None:
                 self._learn(relayed.dialect, turn.body, turn.model, ended.sent_tokens)
+        elif ended.reply is not None:
+            self._compactor.note_uncounted(relayed, turn, sent)
         self._compactor.tell_engine(relayed, turn, ended, sent)
         if problem := await self._backlog.finish(relayed.conversations, turn, ended):
             relayed.warning = header_text(problem)
@@ -758,7 +762,7 @@ class Gateway:
         key = (tenant, dialect.name)
         if key not in self._conversations:
             recorder = ConversationRecorder(self._store_of(tenant), dialect)
-            most = NewLimits(self.settings.gateway.body_values, self.settings.gateway.new_blocks)
+            most = self.settings.gateway.new_blocks
             self._conversations[key] = TenantConversations(recorder, self._writer, self._journal, self._memory, most)
         return self._conversations[key]
 
@@ -779,11 +783,6 @@ def _whole_entry(relayed: RelayedRequest, ended: EndedRequest | None) -> Journal
     turn = FinishedTurn(model=model, began=began) if ended is None else ended.turn(store.cleaned, model, began)
     words, sender = dump_json(store.cleaned(body)).decode(), relayed.sender
     return JournalEntry(store.tenant, relayed.dialect.name, turn, words, sender=sender, is_open=ended is None)
-
-
-def _is_of_store(error: Exception) -> bool:
-    """Return whether the database is the reason for an error, so that the request belongs into the journal."""
-    return isinstance(error, StoreError | OSError)
 
 
 def _unfold(words: bytes) -> tuple[bytes, bool]:

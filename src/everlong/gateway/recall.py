@@ -6,7 +6,7 @@ client's answer (`everlong.agent.tools.hidden_calls`). Here are the bytes of its
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from everlong.agent.tools.hidden_calls import RESPONSES, lookup_entries, tool_schema
@@ -110,3 +110,12 @@ def answer_lookups(dialect: Dialect, body: bytes, answer: Mapping[str, Any], res
     read = read_body(body, dialect.list_name)
     data = b",".join(map(dump_json, lookup_entries(dialect.name, answer, results)))
     return splice(body, [(read.end, read.end, b"," + data if read.entries else data)])
+
+
+def take_tools_away(body: bytes, hidden: Set[str]) -> bytes:
+    """Return a body without the hidden tools, so that the model goes on with what it has looked up."""
+    asked = parse_json(body)
+    left = [tool for tool in asked["tools"] if not _tool_names([tool]) & hidden]
+    # Where no tool is left, the calls so far still need their definitions.
+    none = {"type": "none"} if any("input_schema" in tool for tool in asked["tools"]) else "none"
+    return dump_json({**asked, "tools": left} if left else {**asked, "tool_choice": none})

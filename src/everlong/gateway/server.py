@@ -24,7 +24,7 @@ from everlong.config.settings import GatewaySettings
 from everlong.errors import ConfigError
 from everlong.gateway.account import RequestAccount, request_id
 from everlong.gateway.app import SERVER_OPTIONS, Front, dialect_of, make_app, pass_through, refusal, without_folder
-from everlong.gateway.auth import Guard, KeyLimits, Refused, check_bind, is_loopback
+from everlong.gateway.auth import MOST_BODY_BYTES, Guard, KeyLimits, Refused, check_bind, is_loopback
 from everlong.gateway.formats import FOLDER_ROUTE, OPENAI
 from everlong.gateway.gateway import Gateway
 from everlong.gateway.inspector_link import INSPECTOR_PATH, InspectorLink
@@ -86,8 +86,7 @@ class GatewayServer:
         self._settings = settings
         self._log = log or GatewayLog(None)
         self.gateway = Gateway(settings, database, routes, writer=writer)
-        limits = KeyLimits(own.body_megabytes * 1_000_000)
-        self.front = Front(Guard(own), limits, self.gateway.metrics, self._log, tracing, body_seconds=own.body_seconds)
+        self.front = Front(Guard(own), KeyLimits(MOST_BODY_BYTES), self.gateway.metrics, self._log, tracing)
         self._inspector: InspectorLink | None = None
         self.has_inspector = has_inspector
         if has_inspector:

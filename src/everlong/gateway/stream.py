@@ -11,7 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from everlong.agent.tools.hidden_calls import find_lookups, hide_lookups, hiding_for
@@ -20,7 +20,7 @@ from everlong.errors import EverlongError
 from everlong.gateway.body import Overgrown, dump_json, parse_json
 from everlong.gateway.bounds import is_light, read_apart
 from everlong.gateway.encodings import TooLarge, Unpacking, Unreadable, encoding_of, plain
-from everlong.gateway.recall import answer_lookups
+from everlong.gateway.recall import answer_lookups, take_tools_away
 from everlong.gateway.turn_queue import EndedRequest
 from everlong.gateway.upstream import (
     Stream,
@@ -392,7 +392,7 @@ class Answering:
                 data, encoding = dump_json(hide_lookups(self.dialect.name, answer, self.hidden)), ""
                 break
             upstream.release()
-            upstream = await self._again(answer, lookups)
+            upstream = await self._again(answer, lookups, is_last=left == 1)
         tap = WholeTap(self.dialect, encoding, self.held) if is_whole(upstream) else self._tap_for(upstream)
         await tap.take(data)
         await self.finish(await tap.end(self.used))
@@ -450,7 +450,7 @@ class Answering:
             whole, lookups, others = await read_apart(self._lookups_of, hiding)
             if not lookups or others or not left or whole is None:
                 break
-            upstream = await self._again(whole, lookups)
+            upstream = await self._again(whole, lookups, is_last=left == 1)
             if upstream.status != 200 or is_whole(upstream):
                 upstream.release()
                 break
@@ -458,9 +458,19 @@ class Answering:
             hiding.again()
         last = hiding.end(has_calls=others)
         await tap.take(last)
-        await self.finish(await tap.end(self.used))
+        await self.finish(self._with_last_usage(await tap.end(self.used), whole))
         await stream.write(last)
         return await stream.end()
+
+    def _with_last_usage(self, ended: EndedRequest, whole: dict[str, Any] | None) -> EndedRequest:
+        """Return the end of a stream of several answers with the usage of the last; its client saw them as one."""
+        if not self.used or whole is None or ended.reply is None:
+            return ended
+        with suppress(*_MADE_UP):
+            last = self.dialect.reply(whole)
+            if last is not None and last.usage not in self.used[-1:]:
+                return replace(ended, reply=replace(ended.reply, usage=last.usage))
+        return ended
 
     def _lookups_of(self, hiding: Hiding) -> tuple[dict[str, Any] | None, list[RecallLookup], bool]:
         """Return the answer of a stream, its look-ups, and whether it has other calls."""
@@ -470,8 +480,11 @@ class Answering:
         except _MADE_UP:
             return None, [], False
 
-    async def _again(self, answer: dict[str, Any], lookups: list[RecallLookup]) -> ClientResponse:
-        """Send the request once more with the results of the look-ups; with shorter ones if it is refused."""
+    async def _again(self, answer: dict[str, Any], lookups: list[RecallLookup], *, is_last: bool) -> ClientResponse:
+        """Send the request once more with the results of the look-ups; with shorter ones if it is refused.
+
+        After the last look-ups the model is offered no more.
+        """
         assert self.look_up is not None  # noqa: S101 - nothing is looked up otherwise
         assert self.send is not None  # noqa: S101 - as above
         reply: Reply | None = None
@@ -484,6 +497,8 @@ class Answering:
         shorter = {ident: text[: len(text) // 4] for ident, text in results.items()}
         for told in (results, shorter, dict.fromkeys(results, NO_ROOM)):
             self.sent = answer_lookups(self.dialect, before, answer, told)
+            if is_last:
+                self.sent = take_tools_away(self.sent, self.hidden)
             upstream = await self.send(self.sent)
             if upstream.status not in _REFUSED:
                 break

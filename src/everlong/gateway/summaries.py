@@ -24,10 +24,12 @@ from everlong.context.summary_prompts import warm_ask
 from everlong.errors import ConfigError, ProviderError, SummarizerError
 from everlong.gateway.body import dump_json, parse_json, read_body, splice
 from everlong.gateway.stream import tap_for
+from everlong.gateway.upstream import whole_of
 from everlong.model import calls_of, text_of, with_part_appended
 from everlong.providers.auxiliary import ProviderSummarizer, summarizer_for
 from everlong.providers.connection import connect
 from everlong.providers.endpoints import SMALL, parameters_in
+from everlong.providers.failures import classify_answer
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from everlong.gateway.window import Windows
     from everlong.model import Message
     from everlong.providers.base import CallOptions, Provider, Reply, Usage
+    from everlong.store import Store
 
 __all__ = [
     "Earlier",
@@ -47,12 +50,15 @@ __all__ = [
     "Summaries",
     "describe_writer",
     "earlier_request",
+    "keep_receipts",
     "spent_by",
 ]
 
 _SECONDS = 180.0
 """Seconds that a model may take for a summary."""
 _DAY = 86_400.0
+_MOST_REFUSAL = 100_000
+"""Bytes of a refusal that is read."""
 
 _MARKER = re.compile(rb'"cache_control"\s*:\s*(\{[^{}]*\})')
 
@@ -110,8 +116,7 @@ class OwnSummarizer:
         self._take = take
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
-        self.cost = 0.0
-        """The cost of the summary in US dollars."""
+        self.calls: list[SummaryCall] = []
 
     def summarize(self, request: SummaryRequest) -> str:
         """Ask, and wait for the answer; not in the loop's thread.
@@ -158,8 +163,10 @@ class OwnSummarizer:
         try:
             upstream = await self._send(relayed, body)
             if upstream.status != 200:
+                refusal = await whole_of(upstream, _MOST_REFUSAL)
                 upstream.close()
-                raise SummarizerError(f"the upstream answered with status {upstream.status}")
+                why = classify_answer(upstream.status, refusal.data)
+                raise SummarizerError(f"the upstream answered with status {upstream.status}") from why
             tap = tap_for(dialect, upstream)
             try:
                 async for chunk in upstream.content.iter_any():
@@ -173,7 +180,7 @@ class OwnSummarizer:
             raise SummarizerError(tap.otherwise)
         model = relayed.turn.model if relayed.turn is not None else ""
         spent = self._windows.cost(model, relayed.route.provider, reply.usage)
-        self.cost += spent
+        self.calls.append(SummaryCall(model, reply.usage, spent))
         if relayed.aside is not None:
             relayed.aside.told(spent)
             await relayed.aside.close()
@@ -317,21 +324,31 @@ def describe_writer(settings: Settings, *, asks_model: bool = True, is_own: bool
     return f"{named}{where}, as auxiliary.compression says"
 
 
+class SummaryCall(NamedTuple):
+    """A paid call of a model that wrote a summary, or tried to."""
+
+    model: str
+    usage: Usage
+    cost: float
+    """US dollars."""
+
+
 class _Tally:
-    """A provider that adds up the cost of its calls."""
+    """A provider that notes its calls."""
 
     def __init__(self, cost: Callable[[str, str, Usage], float]) -> None:
         self._cost = cost
-        self.dollars = 0.0
+        self.calls: list[SummaryCall] = []
 
     def ask(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
         reply = provider.complete(messages, **call)
-        self.dollars += self._cost(provider.model, provider.name, reply.usage)
+        cost = self._cost(provider.model, provider.name, reply.usage)
+        self.calls.append(SummaryCall(f"{provider.name}:{provider.model}", reply.usage, cost))
         return reply
 
 
 _tallies: WeakKeyDictionary[Summarizer, _Tally] = WeakKeyDictionary()
-"""The cost of configured summarizers."""
+"""The calls of configured summarizers."""
 
 
 def _configured(settings: Settings, cost: Callable[[str, str, Usage], float]) -> Summarizer | None:
@@ -350,9 +367,22 @@ def _configured(settings: Settings, cost: Callable[[str, str, Usage], float]) ->
     return made
 
 
+def calls_by(summarizer: Summarizer | None) -> list[SummaryCall] | None:
+    """Return the calls of a summarizer so far; None if they are not known."""
+    if isinstance(summarizer, OwnSummarizer):
+        return summarizer.calls
+    tally = None if summarizer is None else _tallies.get(summarizer)
+    return None if tally is None else tally.calls
+
+
 def spent_by(summarizer: Summarizer | None) -> float | None:
     """Return the cost of a summarizer, if it is known."""
-    if isinstance(summarizer, OwnSummarizer):
-        return summarizer.cost
-    tally = None if summarizer is None else _tallies.get(summarizer)
-    return None if tally is None else tally.dollars
+    calls = calls_by(summarizer)
+    return None if calls is None else sum(call.cost for call in calls)
+
+
+def keep_receipts(store: Store, session: str | None, summarizer: Summarizer | None) -> None:
+    """Store a receipt for every call of a summarizer that is done, whatever came of it."""
+    for call in calls_by(summarizer) or ():
+        if session is not None:
+            store.receipts.add(session, "summary", model=call.model, usage=call.usage.to_dict(), cost=call.cost)

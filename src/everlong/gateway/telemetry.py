@@ -136,22 +136,24 @@ def server_logger(log: GatewayLog) -> logging.Logger:
 def captured(log: GatewayLog) -> Iterator[None]:
     """Take the messages of the gateway's own modules into the log; they name kinds of errors, never content."""
     logger, handler = logging.getLogger("everlong.gateway"), _Sayings(log)
-    propagated, logger.propagate = logger.propagate, False
+    before = logger.propagate, logger.level
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
     logger.addHandler(handler)
     try:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.propagate = propagated
+        logger.propagate, logger.level = before
 
 
 class _Sayings(logging.Handler):
     def __init__(self, log: GatewayLog) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__()
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        level = "error" if record.levelno >= logging.ERROR else "warning"
+        level = "error" if record.levelno >= logging.ERROR else record.levelname.lower()
         self._log.say(level, "gateway", message=record.getMessage()[:_MOST_CHARS])
 
 

@@ -13,22 +13,32 @@ from typing import TYPE_CHECKING, Any
 from everlong.caching.rules import prices_for
 from everlong.config import compression_values
 from everlong.context.policy import Budgets, Pace, adapt_budgets, compute_budgets, compute_pace
-from everlong.gateway.body import read_body
+from everlong.gateway.body import dump_json, parse_json, read_body
 from everlong.gateway.encodings import Unreadable, plain
 from everlong.providers.catalogue import Catalogue, ModelInfo, relative_prices
-from everlong.providers.endpoints import ENDPOINTS, Endpoint, ModelName
+from everlong.providers.endpoints import ENDPOINTS, Endpoint, ModelName, priced_as
 from everlong.tokens import Calibration, MessageCounter, Prices, counter_for
 
 if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context.policy import Habits
     from everlong.errors import ContextOverflow
+    from everlong.gateway.body import Draft
     from everlong.gateway.conversations import LiveConversation
     from everlong.gateway.formats import Dialect
     from everlong.model import Message
     from everlong.providers.base import Usage
 
-__all__ = ["Counting", "RequestSize", "Windows", "has_no_count", "read_request", "tokens_in", "tokens_of"]
+__all__ = [
+    "Counting",
+    "RequestSize",
+    "Windows",
+    "has_no_count",
+    "lower_answer",
+    "read_request",
+    "tokens_in",
+    "tokens_of",
+]
 
 _BYTES_PER_TOKEN = 2.8
 """Bytes per token of an unknown body; most are nearer to four."""
@@ -36,6 +46,13 @@ _LEAST_BYTES_PER_TOKEN = 2.0
 """Bytes per token of a body that is hardly denser than any other."""
 _GROWTH = 1.15
 """Factor for text that came since the last count and may be denser."""
+_ANSWER_SHARE = 0.25
+"""Share of the window that is kept free for an answer at most, however many tokens its request asks for."""
+_LOWERED_SHARE = 0.2
+"""Share of the window that a lowered request asks for; the rest leaves room for the ask of a summary."""
+_FULL = 0.98
+"""Share of the window that is never exceeded on purpose."""
+_LEAST_THINKING = 1_024
 _LEAST_WINDOW = 1_000
 _MOST_MODELS = 1_000
 
@@ -54,10 +71,23 @@ class RequestSize:
         """True if it is large enough to consider a compaction."""
         return self.tokens >= self.pace.threshold
 
+    answer: int = 0
+    """Tokens that are kept free for the answer."""
+
     @property
     def is_too_large(self) -> bool:
         """True if it has to be compacted before it is sent."""
         return self.tokens >= self.pace.room
+
+    @property
+    def fits(self) -> bool:
+        """True if the window holds it with its answer, although a compaction may be due."""
+        return self.left > 0
+
+    @property
+    def left(self) -> int:
+        """The tokens that the window still holds beside it and its answer."""
+        return int(_FULL * self.window) - self.tokens - self.answer
 
 
 class Windows:
@@ -70,6 +100,8 @@ class Windows:
         self._budgets: dict[int, Budgets] = {}
         self._known: dict[ModelName, int] = {}
         self._priced: dict[ModelName, ModelInfo] = {}
+        self._counts_answers: dict[ModelName, bool] = {}
+        """Models of which it is known whether prompt and answer together have to fit the window."""
 
     def window(self, model: str, provider: str) -> int:
         """Return the window of a model in tokens."""
@@ -87,11 +119,37 @@ class Windows:
         self.catalogue.learn(ModelName(provider, model), error)
         self._known.pop(ModelName(provider, model), None)
 
+    def answer_room(self, model: str, provider: str, asked: int) -> int:
+        """Return the tokens that are kept free for an answer; none if the upstream takes more than fits."""
+        if self._counts_answers.get(ModelName(provider, model)) is False:
+            return 0
+        return min(asked, int(_ANSWER_SHARE * self.window(model, provider)))
+
+    def heard(self, model: str, provider: str, tokens: int, asked: int, *, is_taken: bool) -> bool:
+        """Take in whether a prompt was taken that fits the window without its answer; return whether it is news."""
+        name, window = ModelName(provider, model), self.window(model, provider)
+        fits_alone = tokens < _FULL * window < tokens + asked
+        if not fits_alone or name in self._counts_answers or (is_taken and tokens + asked <= window):
+            return False
+        if len(self._counts_answers) >= _MOST_MODELS:
+            self._counts_answers.clear()
+        self._counts_answers[name] = not is_taken
+        return True
+
+    def lowered(self, model: str, provider: str, tokens: int, asked: int) -> int:
+        """Return the tokens that a request may ask for beside a prompt: fewer only where more was refused once."""
+        is_refused = self._counts_answers.get(ModelName(provider, model), False)
+        window = self.window(model, provider)
+        if not is_refused or tokens + asked <= _FULL * window:
+            return asked
+        share = int(_LOWERED_SHARE * window)  # always the same, unless not even that is left
+        return min(asked, max(share // 4, min(share, int(_FULL * window) - tokens)))
+
     def cost(self, model: str, provider: str, usage: Usage) -> float:
         """Return the cost of a request in US dollars; 0 if prices are not known."""
         info = self._info(model, provider)
-        if info.prices is None:
-            return 0.0
+        if info.prices is None:  # an upstream of the user's own charges the maker's price, as far as anybody knows
+            return self.catalogue.cost(*priced_as(model, self._settings.providers), usage) or 0.0
         if info.price_step is not None and usage.prompt_tokens > info.price_step:
             return self.catalogue.cost(ModelName(provider, model), _endpoint(provider), usage) or 0.0
         return info.prices.cost(usage)
@@ -117,7 +175,8 @@ class Windows:
             tokens_of(conversation, conversation.fixed_bytes),
             tokens_of(conversation, conversation.head_bytes),
         )
-        return self.limits(model, provider, tokens, answer_tokens, fixed=fixed, head=head, habits=conversation.habits)
+        answer = self.answer_room(model, provider, answer_tokens)
+        return self.limits(model, provider, tokens, answer, fixed=fixed, head=head, habits=conversation.habits)
 
     def limits(
         self,
@@ -151,7 +210,7 @@ class Windows:
             answer_tokens=answer_tokens,
             dearer_above=prices.dearer_above if prices.are_known else None,
         )
-        return RequestSize(tokens, window, pace, prices)
+        return RequestSize(tokens, window, pace, prices, answer_tokens)
 
 
 def tokens_in(conversation: LiveConversation, sent: int) -> int:
@@ -168,6 +227,16 @@ def tokens_of(conversation: LiveConversation, count: int) -> int:
         return int(count / _BYTES_PER_TOKEN)
     size, tokens = conversation.reported
     return int(count * tokens / max(1, size))
+
+
+def lower_answer(draft: Draft, most: int) -> Draft:
+    """Return a body that asks for so many tokens at most; a budget for thinking has to be smaller than that."""
+    lowered = {name: dump_json(most) for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")}
+    thinking = parse_json(draft.body[slice(*draft.fields["thinking"])]) if "thinking" in draft.fields else None
+    if isinstance(thinking, dict) and isinstance(thinking.get("budget_tokens"), int):
+        budget = max(_LEAST_THINKING, min(thinking["budget_tokens"], most - _LEAST_THINKING))
+        lowered["thinking"] = dump_json({**thinking, "budget_tokens": budget})
+    return draft.changed(sorted((*draft.fields[name], said) for name, said in lowered.items() if name in draft.fields))
 
 
 def _endpoint(provider: str) -> Endpoint:

@@ -89,7 +89,6 @@ class ProviderSummarizer:
         self._connection = connection
         self._progress = progress
         self._ask = ask
-        self._share = 1.0
         self._made: tuple[int, CompletionSummarizer] | None = None
 
     @property
@@ -99,34 +98,21 @@ class ProviderSummarizer:
 
     def summarize(self, request: SummaryRequest) -> str:
         """Return the model's summary."""
-        return self._retry_smaller(lambda summarizer: summarizer.summarize(request))
+        return self._summarizer().summarize(request)
 
     def complete(self, messages: list[Message], max_tokens: int) -> str:
-        """Return the model's answer to any prompt."""
-        return self._retry_smaller(lambda summarizer: summarizer.complete(messages, max_tokens))
-
-    def _retry_smaller(self, ask: Callable[[CompletionSummarizer], str]) -> str:
+        """Return the model's answer to any prompt; what a refusal says of the window is learned."""
         try:
-            return ask(self._summarizer())
+            return completer(self._connection, self._ask)(messages, max_tokens)
         except ContextOverflow as error:
-            self._learn(error)
-            return ask(self._summarizer())
-
-    def _learn(self, error: ContextOverflow) -> None:
-        """Read in smaller parts: the window is smaller than known, or the server counts more tokens than we do."""
-        self._connection.catalogue.learn(self._connection.model_name, error)
-        if error.limit and error.prompt_tokens and error.prompt_tokens > error.limit:
-            self._share *= 0.95 * error.limit / error.prompt_tokens
-        else:
-            self._share *= 0.7
+            self._connection.catalogue.learn(self._connection.model_name, error)
+            raise
 
     def _summarizer(self) -> CompletionSummarizer:
         info = self._connection.info
-        window = min(info.context_length, info.price_step or info.context_length)
-        window = max(LEAST_WINDOW, int(window * self._share))
+        window = max(LEAST_WINDOW, min(info.context_length, info.price_step or info.context_length))
         if self._made is None or self._made[0] != window:
-            complete = completer(self._connection, self._ask)
-            made = CompletionSummarizer(complete, window=window, name=self.name, progress=self._progress)
+            made = CompletionSummarizer(self.complete, window=window, name=self.name, progress=self._progress)
             self._made = (window, made)
         return self._made[1]
 

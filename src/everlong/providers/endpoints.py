@@ -15,7 +15,16 @@ from everlong.errors import ConfigError
 if TYPE_CHECKING:
     from everlong.config import ProviderSettings
 
-__all__ = ["ENDPOINTS", "SMALL", "Endpoint", "ModelName", "endpoint_for", "parameters_in", "parse_model_name"]
+__all__ = [
+    "ENDPOINTS",
+    "SMALL",
+    "Endpoint",
+    "ModelName",
+    "endpoint_for",
+    "parameters_in",
+    "parse_model_name",
+    "priced_as",
+]
 
 SMALL = 1_000_000_000
 """Parameters below which models call no tools reliably and write worse summaries than the built-in one."""
@@ -100,6 +109,17 @@ def parse_model_name(name: str, own: Mapping[str, ProviderSettings] | None = Non
         "endpoint of your own (providers.NAME.base_url)",
         key="model",
     )
+
+
+def priced_as(name: str, own: Mapping[str, ProviderSettings] | None = None) -> tuple[ModelName, Endpoint]:
+    """Return the model whose price holds for a name as it was stored, and its endpoint."""
+    try:
+        parsed = parse_model_name(name, own)
+        return parsed, endpoint_for(parsed.provider, own)
+    except ConfigError:  # the settings may have prices for a model of an unknown provider
+        provider, colon, model = name.partition(":")
+        bare = ModelName(provider, model) if colon else ModelName("custom", name)
+        return bare, Endpoint(bare.provider)
 
 
 def parameters_in(model: str) -> int | None:

@@ -365,7 +365,9 @@ class StatelessRequests:
         if forked_from is not None:
             works_for = works_for or forked_from.conversation
         elif kind == "main" and sender.session and opening is not None:
-            works_for = self._finder.find_summarized(connection, sender.session, opening.messages)
+            summarized = self._finder.find_summarized(connection, sender.session, opening.messages)
+            if summarized is not None:
+                return self._go_on_with_summary(connection, summarized, at, ident, opening)
         if opening is not None:
             title = title_of_opening(connection, self._core.tenant, opening.messages, self._core.cleaned)
         else:
@@ -388,6 +390,23 @@ class StatelessRequests:
             opened=at.depth if opening is not None else (forked_from.opened or 0) if forked_from is not None else 0,
             preamble=preamble,
         )
+
+    def _go_on_with_summary(
+        self, connection: Connection, conversation: str, at: Branch, ident: str | None, opening: RecordRequest
+    ) -> str:
+        """Open the next part of a conversation whose client has summarized it, and goes on from that on a new root."""
+        parts = select(session.c.id, session.c.branch, session.c.ended).where(
+            session.c.conversation == conversation, session.c.tenant == self._core.tenant
+        )
+        last = connection.execute(parts.order_by(session.c.started.desc(), session.c.id.desc()).limit(1)).one()
+        depth = connection.execute(select(branch.c.head_depth).where(branch.c.id == last.branch)).scalar() or 0
+        if last.ended is None:
+            self._sessions.end_in(connection, last.id, _CLEARED, depth)
+        child = self._sessions.continue_in(connection, last.id, at, 0, child=ident)
+        preamble = None if opening.preamble is None else opening.preamble.digest
+        values = {"opened": at.depth, "preamble": preamble}
+        connection.execute(update(session).where(session.c.id == child).values(values))
+        return child
 
     def _title_of_stored(self, connection: Connection, at: Branch, part: KnownSession | None) -> str | None:
         """Return the title that the first messages of a stored conversation give it."""

@@ -24,7 +24,6 @@ _REASONS = {
     "overflow": "the provider refused a request as too long",
     "model switch": "the new model has a smaller window",
     "hygiene": "a resumed conversation almost filled the window",
-    "idle": "it would soon have been due, and the cache was still warm",
     "manual": "you asked for it",
     "oversized": "a message was larger than the window",
     "edited summary": "you edited the summary",

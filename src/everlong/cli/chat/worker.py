@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import queue
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -20,7 +19,7 @@ from everlong.cli.chat.state import STARTING, ChatState, Question
 from everlong.errors import AuthenticationFailed, ConfigError, EverlongError, ProviderError
 
 if TYPE_CHECKING:
-    from everlong.agent import Agent, ApprovalRequest, Decision
+    from everlong.agent import ApprovalRequest, Decision
     from everlong.cli.chat.commands import ChatDesk
     from everlong.cli.chat.show import Show
 
@@ -68,7 +67,6 @@ class ChatWorker:
         self._thread = threading.Thread(target=self._work, name="everlong-chat", daemon=True)
         self._show: Show
         self._desk: ChatDesk | None = None
-        self._last_used = time.monotonic()
         self.could_not_begin = False
         self.failures = 0
         """The number of prompts and commands that failed."""
@@ -177,20 +175,13 @@ class ChatWorker:
             desk.agent.connection.load()
 
     def _next(self, desk: ChatDesk | None) -> _SentPrompt | None:
-        """Wait for the next thing that is sent, and use the pause to keep the cache warm."""
+        """Wait for the next thing that is sent, and show how the cache cools meanwhile."""
         while True:
             try:
                 return self._sent.get(timeout=_LOOK_SECONDS)
             except queue.Empty:
                 if desk is not None and self.state.agent is not None:
-                    self._rest(self.state.agent)
-
-    def _rest(self, agent: Agent) -> None:
-        try:
-            agent.rest(time.monotonic() - self._last_used)
-            self.state.refresh()
-        except (EverlongError, OSError) as error:
-            self._show.error(str(error))
+                    self.state.refresh()
 
     def _do(self, desk: ChatDesk, sent: _SentPrompt) -> None:
         self.state.set_busy("working")
@@ -223,7 +214,6 @@ class ChatWorker:
             if not isinstance(prompt, str) and any(part["type"] == "image_url" for part in prompt):
                 self._show.note("if the model cannot see images, /undo takes this prompt back")
             raise
-        self._last_used = time.monotonic()
 
     def _report_bug(self, error: Exception) -> None:
         self.failures += 1
