@@ -110,15 +110,20 @@ def stop_line(event: TurnFinished) -> str:
     return reasons[event.stop]
 
 
+_REASONS = {"preflight": "the next request would not fit", "hygiene": "resumed with an almost full window"}
+"""Reasons whose names only we know, in words."""
+
+
 def compaction_line(event: CompactionFinished) -> str:
     """Return one line on a compaction: the reason, the cost, the sizes before and after, the quality."""
+    reason = _REASONS.get(event.reason, event.reason)
     if event.outcome != "compacted":
-        return f"compaction ({event.reason}): {event.outcome}"
+        return f"compaction ({reason}): {event.outcome}"
     quality = f"; {event.quality}" if event.quality else ""
     tokens = f"{event.tokens_before:,} → {event.tokens_after:,} tokens"
     messages = f"{event.messages_before:,} → {counted(event.messages_after, 'message')}"
     cost = f", ${event.cost:.4f}" if event.cost else ""
-    return f"compacted ({event.reason}): {tokens}, {messages}{cost}, {event.seconds:.1f} s{quality}"
+    return f"compacted ({reason}): {tokens}, {messages}{cost}, {event.seconds:.1f} s{quality}"
 
 
 def fallback_line(reason: str) -> str:

@@ -172,9 +172,8 @@ async def serve(
     with _signals(stop, hung_up=first.set):
         await server.start()
         going = f"going to {server.gateway.routes.shown}{server.gateway.way}"
-        told(f"listening on {server.address}, {going}; summaries by {server.gateway.summaries.told}")
-        if server.has_inspector:
-            told(f"the inspector is at {server.address}{INSPECTOR_PATH}/")
+        pages = f"; the inspector is at {server.address}{INSPECTOR_PATH}/" if server.has_inspector else ""
+        told(f"listening on {server.address}, {going}; summaries by {server.gateway.summaries.told}{pages}")
         if until_eof:
             _watch_input(stop)
         await first.wait()

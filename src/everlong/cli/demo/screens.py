@@ -130,7 +130,7 @@ class DemoScreens:
             row.append(f"{kept:>12}{searched:>12}{lost:>12}{f'${track.dollars:,.2f}':>12}", style="default")
             self._out.print(row)
         self._line(
-            "By search: the question as it stands finds it in the store, which has every word.\n"
+            "By search: the question as it stands finds it in the store, which has it all.\n"
             "Cost: $3 per million tokens, a tenth of that for what the provider has cached.",
             "dim",
         )
